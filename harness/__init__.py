@@ -1,0 +1,1 @@
+"""The experiment core: knows no backend, data set or plot."""
