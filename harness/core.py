@@ -89,7 +89,8 @@ class Backend(Protocol):
     """A system under test. Backends never time themselves: the harness stamps each poll."""
 
     @property
-    def info(self) -> BackendInfo: ...
+    def info(self) -> BackendInfo:
+        """What this backend is, with the options it runs under."""
 
     def submit(self, request: Request) -> None:
         """Accept a request; must return at once (queueing is the backend's business)."""
@@ -113,8 +114,8 @@ class Generation:
     """When the load said the request arrives (open loop), or its submit time (closed loop)."""
     submitted_ns: int
     client_lag_ns: int = 0
-    """Lateness that is the harness's own: from the first moment it could have submitted (the later of
-    the scheduled time and the return of the backend call in progress) to the submit."""
+    """Lateness that is the harness's own: from the first moment it could have submitted (the later
+    of the scheduled time and the return of the backend call in progress) to the submit."""
     commit_ns: list[int] = field(default_factory=list)
     commit_tokens: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -160,6 +161,7 @@ class Load:
 
     @property
     def is_open(self) -> bool:
+        """Whether arrivals follow a clock rather than completions."""
         return self.kind != "closed"
 
     def label(self) -> str:
@@ -244,7 +246,7 @@ class TrialRecord:
 
 
 def to_json(value: Any) -> Any:
-    """Plain JSON data for a dataclass of this module, recursively; mappings and sets come out sorted."""
+    """Plain JSON data for a dataclass of this module, recursively; mappings and sets sorted."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -1,0 +1,194 @@
+"""Reading a mapping of a YAML file key by key, with errors a person can act on.
+
+Every error is one line: file, key, what was found, what was expected, the nearest valid name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.core import UserError, nearest
+
+_MISSING = object()
+
+
+class Section:
+    """A mapping whose keys are taken one at a time; `finish` refuses what was not taken."""
+
+    def __init__(self, data: Any, where: str, path: str = "") -> None:
+        if not isinstance(data, Mapping):
+            label = f"{where}: {path}" if path else where
+            raise UserError(f"{label}: expected a mapping of keys, got {_shown(data)}")
+        self.where = where
+        self.path = path
+        self._left = dict(data)
+        self._asked: set[str] = set()
+        for key in self._left:
+            if not isinstance(key, str):
+                raise UserError(f"{self.label()}: expected keys that are names, got {key!r}")
+
+    def label(self, key: str = "") -> str:
+        """``file: path.to.key`` for the beginning of an error line."""
+        inner = ".".join(part for part in (self.path, key) if part)
+        return f"{self.where}: {inner}" if inner else self.where
+
+    def error(self, key: str, what: str, found: str, known: Iterable[str]) -> UserError:
+        """An error about a name that is not among the known ones."""
+        known = list(known)
+        hint = nearest(found, known) if known else "it takes none"
+        return UserError(f"{self.label(key)}: {what}; {hint}")
+
+    def wrong(self, key: str, expected: str, found: Any) -> UserError:
+        """An error about a value of the wrong type or range."""
+        got = "nothing" if found is None else _shown(found)
+        return UserError(f"{self.label(key)}: expected {expected}, got {got}")
+
+    def take(self, key: str, default: Any = _MISSING) -> Any:
+        """The value under `key`, taken out; without a default the key is required."""
+        self._asked.add(key)
+        value = self._left.pop(key, default)
+        if value is _MISSING:
+            raise UserError(f"{self.label()}: the key '{key}' is missing{self._near_miss(key)}")
+        return value
+
+    def _near_miss(self, key: str) -> str:
+        hint = nearest(key, self._left) if self._left else ""
+        return f" (found '{hint[14:-2]}')" if hint.startswith("did you mean") else ""
+
+    def rest(self) -> dict[str, Any]:
+        """All that was not taken yet, taken now."""
+        rest, self._left = self._left, {}
+        return rest
+
+    def finish(self) -> None:
+        """Raise `UserError` when a key is left that nobody asked for."""
+        for key in self._left:
+            raise self.error(key, "unknown key", key, self._asked)
+
+    def text(self, key: str, default: Any = _MISSING) -> str:
+        """A non-empty string."""
+        value = self.take(key, default)
+        if not isinstance(value, str) or (not value and default is _MISSING):
+            raise self.wrong(key, "a text", value)
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self.take(key, default)
+        if not isinstance(value, bool):
+            raise self.wrong(key, "true or false", value)
+        return value
+
+    def integer(self, key: str, default: Any = _MISSING, *, least: int) -> int:
+        """A whole number of at least `least`."""
+        return self.as_integer(key, self.take(key, default), least=least)
+
+    def as_integer(self, key: str, value: Any, *, least: int) -> int:
+        """`value`, checked to be a whole number of at least `least`."""
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.wrong(key, f"a whole number of at least {least}", value)
+        return value
+
+    def number(
+        self,
+        key: str,
+        default: Any = _MISSING,
+        *,
+        above: float = -math.inf,
+        least: float = -math.inf,
+        most: float = math.inf,
+    ) -> float:
+        """A finite number inside the bounds."""
+        value = self.take(key, default)
+        return self.as_number(key, value, above=above, least=least, most=most)
+
+    def as_number(
+        self,
+        key: str,
+        value: Any,
+        *,
+        above: float = -math.inf,
+        least: float = -math.inf,
+        most: float = math.inf,
+    ) -> float:
+        """`value`, checked to be a finite number inside the bounds (`above` is exclusive)."""
+        ok = isinstance(value, int | float) and not isinstance(value, bool)
+        if not ok or not math.isfinite(value) or not (above < value and least <= value <= most):
+            raise self.wrong(key, "a number" + _bounds(above, least, most), value)
+        return float(value)
+
+    def section(self, key: str) -> Section:
+        """The mapping under `key`; an absent one is empty."""
+        inner = ".".join(part for part in (self.path, key) if part)
+        return Section(self.take(key, {}), self.where, inner)
+
+    def sections(self, key: str, name_key: str = "name") -> Iterator[Section]:
+        """The list under `key`; a bare text in it stands for a mapping with only `name_key`."""
+        value = self.take(key)
+        if not isinstance(value, list) or not value:
+            raise self.wrong(key, "a list with at least one entry", value)
+        for index, item in enumerate(value):
+            path = f"{self.path}.{key}[{index}]" if self.path else f"{key}[{index}]"
+            yield Section({name_key: item} if isinstance(item, str) else item, self.where, path)
+
+
+def _bounds(above: float, least: float, most: float) -> str:
+    parts = []
+    if above > -math.inf:
+        parts.append(f"above {above:g}")
+    if least > -math.inf:
+        parts.append(f"of at least {least:g}")
+    if most < math.inf:
+        parts.append(f"up to {most:g}")
+    return " " + " and ".join(parts) if parts else ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML's safe loader, which takes the last of two equal keys in silence, refusing that."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping whose keys are all different. Raises `yaml.YAMLError` otherwise."""
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key}' stands twice", key_node.start_mark
+                )
+            seen.add(key if isinstance(key, str) else id(key_node))
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file, loaded safely. Raises `UserError` naming the file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise UserError(f"{path}: cannot be read: {reason.lower()}{_siblings(path)}") from None
+    try:
+        return yaml.load(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise UserError(f"{path}{line}: {problem}") from None
+    except RecursionError:
+        raise UserError(f"{path}: nested too deeply") from None
+
+
+def _siblings(path: Path) -> str:
+    if path.exists() or not path.parent.is_dir():
+        return ""
+    names = [entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"}]
+    return f"; {nearest(path.name, names)}" if names else ""
