@@ -1,0 +1,22 @@
+.PHONY: setup demo test check bench
+
+setup:
+	@scripts/setup.sh
+
+# The main job: every backend that exists, on the bundled model and the four bundled workloads.
+demo: setup
+	@.venv/bin/decodebench run experiments/demo.yaml --out runs/demo
+	@.venv/bin/decodebench report runs/demo
+
+test:
+	@scripts/setup.sh --browser
+	@.venv/bin/python -m pytest
+
+check: setup
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+
+# Timings are never asserted; they are printed, for LOG.md.
+bench: setup
+	@for file in benchmarks/*.py; do echo "== $$file"; .venv/bin/python "$$file" || exit 1; done
