@@ -1,0 +1,292 @@
+"""The folder of one run: what was asked, and one record per finished trial.
+
+    DIR/experiment.yaml           the resolved experiment
+    DIR/trials/KEY.json           the record without its generations
+    DIR/trials/KEY.parquet        the generations (see `results.columns`)
+    DIR/prompts/CHECKSUM.parquet  prompts and answers, once per workload
+    DIR/cache/                    derived numbers; may be deleted at any time
+
+The JSON file is the commit point of a trial: it is renamed into place last and names the size and
+the BLAKE2b digest of its Parquet file. A Parquet file without its JSON is not a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.core import (
+    SCHEMA_VERSION,
+    BackendInfo,
+    TrialRecord,
+    UserError,
+    Validity,
+    to_json,
+    trial_from_json,
+)
+from results import atomic
+
+_IN_PARQUET = ("generations", "texts", "scores")
+_AGAIN = "delete it and run the experiment again"
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The Parquet file that belongs to a record: its size in bytes and BLAKE2b-128 digest."""
+
+    bytes: int
+    blake2b: str
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrial:
+    """A record as its JSON file has it (no generations, texts or scores) and its payload."""
+
+    record: TrialRecord
+    payload: Payload
+
+
+@dataclass(slots=True)
+class Store:
+    """Reads and writes the folder `path`. Nothing is created before the first write.
+
+    Two processes may read while one writes. Every reading method raises `UserError` in one line
+    when a file is missing, broken, foreign or of another schema version.
+    """
+
+    path: Path
+    _cleaned: set[Path] = field(default_factory=set, repr=False)
+
+    @property
+    def trials_folder(self) -> Path:
+        """Where the records are."""
+        return self.path / "trials"
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where derived numbers may be kept."""
+        return self.path / "cache"
+
+    def has(self, key: str) -> bool:
+        """Whether a whole record with status "ok" is stored; anything else is to be run again.
+
+        Raises `UserError` for a record of another schema version: running again would replace it.
+        """
+        try:
+            stored = self.read_stored(key)
+        except _BrokenError:
+            return False
+        parquet = self._file(key, ".parquet")
+        whole = parquet.is_file() and parquet.stat().st_size == stored.payload.bytes
+        return whole and stored.record.status == "ok"
+
+    def keys(self) -> list[str]:
+        """Keys of all stored records, whatever their status, sorted.
+
+        Raises `UserError` when the folder is missing or holds no `trials` folder.
+        """
+        if not self.path.is_dir():
+            raise UserError(f"{self.path}: no such folder; expected one that 'run' has written")
+        if not self.trials_folder.is_dir():
+            raise UserError(
+                f"{self.path}: not a results folder (no 'trials' in it); "
+                "expected one that 'run' has written"
+            )
+        names = (p.name for p in self.trials_folder.iterdir())
+        return sorted(n.removesuffix(".json") for n in names if n.endswith(".json") and n[0] != ".")
+
+    def write(self, record: TrialRecord) -> None:
+        """Store a record so that it is on the disk, whole, when this returns.
+
+        Raises `OSError` (a full disk) and leaves no temporary file and no half record behind.
+        """
+        from results import columns
+
+        table = columns.to_table(record)
+        data = columns.to_parquet(table)
+        payload = Payload(len(data), _digest(data), table.num_rows)
+        text = json.dumps(_record_json(record, payload), ensure_ascii=False, indent=1)
+        parquet, summary = self._file(record.key, ".parquet"), self._file(record.key, ".json")
+        self._prepare(self.trials_folder)
+        temporary: list[Path] = []
+        try:
+            temporary.append(atomic.write_temporary(parquet, data))
+            temporary.append(atomic.write_temporary(summary, text.encode()))
+            # An older record must not be left pointing at the new generations.
+            summary.unlink(missing_ok=True)
+            temporary[0].replace(parquet)
+            atomic.sync_folder(self.trials_folder)
+            temporary[1].replace(summary)
+            atomic.sync_folder(self.trials_folder)
+        finally:
+            for path in temporary:
+                path.unlink(missing_ok=True)
+
+    def read(self, key: str) -> TrialRecord:
+        """The whole record, generations, texts and scores included."""
+        import dataclasses
+
+        from results import columns
+
+        stored = self.read_stored(key)
+        generations, texts, scores = columns.from_table(self.read_table(key, stored.payload))
+        return dataclasses.replace(
+            stored.record, generations=generations, texts=texts, scores=scores
+        )
+
+    def read_stored(self, key: str) -> StoredTrial:
+        """The record without generations: reads the JSON file only."""
+        path = self._file(key, ".json")
+        try:
+            data = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise _BrokenError(f"{path}: no such trial record") from None
+        except ValueError as error:
+            raise _BrokenError(f"{path}: broken trial record ({error}); {_AGAIN}") from None
+        return _stored_from_json(path, data)
+
+    def read_table(self, key: str, payload: Payload, names: Sequence[str] | None = None) -> Any:
+        """The generations as an Arrow table (columns of `results.columns`, or `names` of them),
+        checked against the digest that the record holds."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from results import columns
+
+        path = self._file(key, ".parquet")
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise _BrokenError(
+                f"{path}: missing, though {key}.json is there; delete {key}.json and run the "
+                "experiment again"
+            ) from None
+        if len(data) != payload.bytes or _digest(data) != payload.blake2b:
+            raise _BrokenError(
+                f"{path}: {len(data)} bytes that are not the {payload.bytes} bytes {key}.json "
+                f"names; delete both and run the experiment again"
+            )
+        try:
+            table = pq.ParquetFile(pa.BufferReader(data)).read(names, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise _BrokenError(f"{path}: broken Parquet ({reason}); {_AGAIN}") from None
+        if missing := [n for n in names or columns.COLUMNS if n not in table.column_names]:
+            raise _BrokenError(f"{path}: no column '{missing[0]}'; {_AGAIN}")
+        return table
+
+    def write_experiment(self, yaml_text: str) -> None:
+        """Store the resolved experiment. Raises `OSError`."""
+        self._prepare(self.path)
+        atomic.write_atomic(self.path / "experiment.yaml", yaml_text.encode())
+
+    def read_experiment(self) -> dict[str, Any]:
+        """The resolved experiment; empty when none was stored."""
+        import yaml
+
+        path = self.path / "experiment.yaml"
+        try:
+            data = yaml.safe_load(path.read_text())
+        except FileNotFoundError:
+            return {}
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{path}: not readable as YAML ({reason})") from None
+        if not isinstance(data, dict):
+            raise UserError(f"{path}: expected a mapping, found {type(data).__name__}")
+        return data
+
+    def write_prompts(self, workload_checksum: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store prompts and answers (request_id, prompt_text, prompt_tokens, answer), one row per
+        request, under the checksum that pins their content. Raises `OSError`."""
+        import pyarrow as pa
+
+        from results import columns
+
+        path = self._prompts_file(workload_checksum)
+        self._prepare(path.parent)
+        table = pa.Table.from_pylist([dict(row) for row in rows])
+        atomic.write_atomic(path, columns.to_parquet(table))
+
+    def read_prompts(self, workload_checksum: str) -> list[dict[str, Any]]:
+        """What `write_prompts` stored; empty when nothing was."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self._prompts_file(workload_checksum)
+        try:
+            rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        except FileNotFoundError:
+            return []
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{path}: broken Parquet ({reason}); {_AGAIN}") from None
+        return rows
+
+    def _prepare(self, folder: Path) -> None:
+        if folder not in self._cleaned:
+            folder.mkdir(parents=True, exist_ok=True)
+            atomic.remove_stale(folder)
+            self._cleaned.add(folder)
+
+    def _file(self, key: str, suffix: str) -> Path:
+        if not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", key):
+            raise ValueError(f"trial key {key!r}: expected letters, digits, '_' and '-' only")
+        return self.trials_folder / (key + suffix)
+
+    def _prompts_file(self, checksum: str) -> Path:
+        return self.path / "prompts" / (re.sub(r"[^0-9A-Za-z_-]", "-", checksum) + ".parquet")
+
+
+class _BrokenError(UserError):
+    """A record that is absent or damaged, so that running its trial again is right."""
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _record_json(record: TrialRecord, payload: Payload) -> dict[str, Any]:
+    import dataclasses
+
+    slim = dataclasses.replace(record, generations=(), texts={}, scores={})
+    fields = {name: value for name, value in to_json(slim).items() if name not in _IN_PARQUET}
+    return {
+        "schema_version": record.schema_version,
+        **fields,
+        "parquet": dataclasses.asdict(payload),
+    }
+
+
+def _stored_from_json(path: Path, data: Any) -> StoredTrial:
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise UserError(f"{path}: not a trial record (no 'schema_version'); move it elsewhere")
+    if (version := data["schema_version"]) != SCHEMA_VERSION:
+        raise UserError(
+            f"{path}: schema version {version}, expected {SCHEMA_VERSION}; read it with the "
+            "decodebench that wrote it, or run into another folder"
+        )
+    try:
+        payload = Payload(**data.pop("parquet"))
+        backend = data.pop("backend")
+        if backend is not None:
+            capabilities = frozenset(backend.pop("capabilities"))
+            backend = BackendInfo(**backend, capabilities=capabilities)
+        validity = data.pop("validity")
+        record = TrialRecord(
+            trial=trial_from_json(data.pop("trial")),
+            backend=backend,
+            validity=Validity(validity["valid"], tuple(validity["reasons"])),
+            **data,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _BrokenError(f"{path}: a field is missing or strange ({error}); {_AGAIN}") from None
+    if record.key != path.stem:
+        raise _BrokenError(f"{path}: holds the record of trial {record.key!r}; {_AGAIN}")
+    return StoredTrial(record, payload)
