@@ -1,0 +1,104 @@
+"""The systems under test. `BACKENDS` is the whole registry; modules load when a backend is used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from harness.core import Backend, Model, UserError, nearest
+
+BACKENDS: dict[str, str] = {
+    "http": "backends.http:HttpBackend",
+    "scripted": "backends.scripted:ScriptedBackend",
+    "vllm": "backends.vllm_engine:VllmBackend",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a backend: for `decodebench list backends` and for checking experiments."""
+
+    type: type
+    """A list in an experiment file is this option's value where `type` is list, else a grid."""
+    default: Any
+    help: str
+    choices: tuple[Any, ...] = ()
+    minimum: float | None = None
+    """Smallest number allowed; for a list it holds for each number in it."""
+
+
+class BackendClass(Protocol):
+    """What a class named in `BACKENDS` offers before and for opening it."""
+
+    OPTIONS: dict[str, Option]
+    needs_model: bool
+
+    def open(self, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Backend:
+        """Load the backend. Raises `UserError` for options or a model that it cannot take."""
+
+
+def load_class(name: str) -> BackendClass:
+    """The class behind `name`, its module imported. Raises `UserError` for an unknown name."""
+    if name not in BACKENDS:
+        raise UserError(f"unknown backend '{name}': {nearest(name, BACKENDS)}")
+    module, _, attribute = BACKENDS[name].partition(":")
+    return cast(BackendClass, getattr(importlib.import_module(module), attribute))
+
+
+def options(name: str) -> dict[str, Option]:
+    """The options of backend `name`. Raises `UserError` for an unknown name."""
+    return load_class(name).OPTIONS
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for an option that `name` does not have or a value that it cannot take.
+
+    A class may offer `check(options)` for what types and bounds cannot say.
+    """
+    cls = load_class(name)
+    for key, value in options.items():
+        if key not in cls.OPTIONS:
+            raise UserError(
+                f"backend '{name}': unknown option '{key}': {nearest(key, cls.OPTIONS)}"
+            )
+        _check_value(f"backend '{name}': option '{key}'", cls.OPTIONS[key], value)
+    check = getattr(cls, "check", None)
+    if check is not None:
+        check(options)
+
+
+def open_backend(
+    name: str, model_dir: Path | None, model: Model, options: Mapping[str, Any]
+) -> Backend:
+    """Check `options`, then load the backend. Raises `UserError` for bad input."""
+    check_options(name, options)
+    cls = load_class(name)
+    if cls.needs_model and model_dir is None:
+        raise UserError(f"backend '{name}' needs a model, and '{model.name}' has no local copy")
+    return cls.open(model_dir, model, options)
+
+
+def _check_value(where: str, option: Option, value: Any) -> None:
+    if value is None and option.default is None:
+        return
+    if not _fits(option.type, value):
+        raise UserError(f"{where}: expected {option.type.__name__}, got {value!r}")
+    if option.choices and value not in option.choices:
+        raise UserError(f"{where}: {value!r}: {nearest(str(value), map(str, option.choices))}")
+    if option.minimum is None:
+        return
+    for number in value if isinstance(value, list) else [value]:
+        if not _fits(float, number) or not number >= option.minimum:
+            raise UserError(f"{where}: expected at least {option.minimum:g}, got {number!r}")
+
+
+def _fits(expected: type, value: Any) -> bool:
+    """Like isinstance, but an int is a float and a bool is no number."""
+    if isinstance(value, bool):
+        return expected is bool
+    if isinstance(value, int) and expected is float:
+        return True
+    return isinstance(value, expected)
