@@ -1,0 +1,180 @@
+"""The command line. Every command imports what it needs when it runs, so that --help is instant.
+
+Exit codes: 0 done, 1 gate failed, 2 bad input, 3 gate inconclusive, 4 some trials failed,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.core import UserError, nearest
+
+BAD_INPUT = 2
+SOME_FAILED = 4
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="decodebench",
+    help="Benchmark and compare LLM decoding accelerators on one workload, one load, one clock.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+train_app = typer.Typer(help="Train the bundled models.", no_args_is_help=True)
+app.add_typer(train_app, name="train")
+
+RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (YAML).")],
+    out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
+    only: Annotated[str | None, typer.Option(help="Run only this backend's trials.")] = None,
+    fresh: Annotated[bool, typer.Option(help="Forget the stored trials of this folder.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="List the trials and stop.")] = False,
+    executor: Annotated[str, typer.Option(help="Where trials run: local.")] = "local",
+) -> None:
+    """Run the trials of an experiment that are not stored yet."""
+    from harness import running
+
+    if executor != "local":
+        hint = "ray comes with the tetris backend" if executor == "ray" else "expected local"
+        raise UserError(f"--executor: '{executor}' is not available; {hint}")
+    outcome = running.run_experiment(file, out=out, only=only, fresh=fresh, dry_run=dry_run)
+    if outcome is not None and outcome.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if outcome is not None and outcome.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+@app.command()
+def show(directory: RunDir, as_json: AsJson = False) -> None:
+    """Show the results of a run: a table, or with --json every metric of every trial."""
+    import results
+
+    stored = results.load(directory)
+    if as_json:
+        from results.metrics import summaries
+
+        _print_json_lines(summaries(stored))
+        return
+    from harness.display import print_cells
+    from results.metrics import cells
+
+    print_cells(cells(stored))
+
+
+@app.command()
+def report(
+    directory: RunDir,
+    open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Write DIR/report.html, one self-contained page."""
+    from reports.page import write_report
+
+    page = write_report(directory)
+    print(f"report: {page}")
+    if open_page:
+        typer.launch(page.resolve().as_uri())
+
+
+@train_app.command("demo")
+def train_demo(
+    out: Annotated[Path, typer.Option(help="Folder for checkpoints and the trained model.")],
+    steps: Annotated[int | None, typer.Option(min=1, help="Fewer steps than the recipe's.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of data order and weights.")] = 0,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+) -> None:
+    """Train the demo model on the bundled workloads' train split; resumes when interrupted."""
+    from backends.training import demo
+
+    raise NotImplementedError(demo, out, steps, seed, threads)
+
+
+@app.command()
+def selftest(
+    seconds: Annotated[float, typer.Option(min=1.0, help="Roughly how long to measure.")] = 20.0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a backend whose timing is known in advance; print the harness's own bias."""
+    from harness.selftest import run_selftest
+
+    raise NotImplementedError(run_selftest, seconds, as_json)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what this machine can run, and why not the rest."""
+    from harness import doctor as checks
+
+    findings = checks.examine()
+    if as_json:
+        _print_json_lines([finding.to_json() for finding in findings])
+    else:
+        from harness.display import print_findings
+
+        print_findings(findings)
+
+
+@app.command("list")
+def list_what(
+    what: Annotated[str, typer.Argument(metavar="backends|workloads|models")],
+    as_json: AsJson = False,
+) -> None:
+    """List what there is, with options."""
+    from harness import wiring
+
+    catalogues = {
+        "backends": wiring.backend_catalogue,
+        "workloads": wiring.workload_catalogue,
+        "models": wiring.model_catalogue,
+    }
+    if what not in catalogues:
+        raise UserError(f"list: unknown list '{what}'; {nearest(what, catalogues)}")
+    rows = catalogues[what]()
+    if as_json:
+        _print_json_lines(rows)
+    else:
+        from harness.display import print_catalogue
+
+        print_catalogue(what, rows)
+
+
+def _print_json_lines(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(json.dumps(row, allow_nan=False))
+
+
+def main() -> None:
+    """Entry point of the console script: errors become one line and an exit code."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except UserError as error:
+        _fail(str(error), BAD_INPUT)
+    except typer.Abort:
+        _fail("interrupted", INTERRUPTED)
+    except KeyboardInterrupt:
+        _fail("interrupted", INTERRUPTED)
+    except typer.exceptions.TyperException as error:
+        message = getattr(error, "format_message", error.__str__)()
+        _fail(message.replace("\n", " "), BAD_INPUT)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"decodebench: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
