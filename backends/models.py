@@ -1,0 +1,238 @@
+"""Which checkpoint a model name means, and what pins its content.
+
+A checkpoint is a folder in Hugging Face format: ``config.json``, ``tokenizer.json`` and safetensors
+weights. Nothing in it is ever executed: no pickles, no remote code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from harness.core import Model, UserError, nearest
+
+DEMO = Path(__file__).parent / "demo"
+BUNDLED = {"demo": DEMO / "target", "demo-draft": DEMO / "draft"}
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")
+"""Llama's block: RMSNorm, rotary positions, (grouped) attention without biases, SwiGLU."""
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
+HASHED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+def resolve(model: Model, *, weights: bool = True) -> Path:
+    """The folder that holds `model`: a bundled name, a local path, or a hub id (downloaded).
+
+    With `weights` False only the configuration and the tokenizer have to be there, which is all
+    that a served model needs here. Raises `UserError` when the folder is missing or incomplete,
+    when the hub cannot be reached, and for an architecture outside Llama's family.
+    """
+    directory = _locate(model, weights)
+    _check_files(directory, weights)
+    _check_architecture(directory)
+    return directory
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """The bundled models: name, layers, width, vocabulary and whether the files are there."""
+    found = []
+    for name, directory in sorted(BUNDLED.items()):
+        present = (directory / "config.json").is_file()
+        config = read_config(directory) if present else {}
+        found.append(
+            {
+                "name": name,
+                "present": present,
+                "layers": config.get("num_hidden_layers"),
+                "width": config.get("hidden_size"),
+                "vocabulary": config.get("vocab_size"),
+            }
+        )
+    return found
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The checkpoint's ``config.json``. Raises `UserError` when it is not a JSON object."""
+    return _read_json(directory / "config.json")
+
+
+def load_tokenizer(directory: Path) -> Any:
+    """The checkpoint's tokenizer, as transformers' fast tokenizer. Never runs its code."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{directory / 'tokenizer.json'}: {one_line(error)}") from None
+
+
+def stop_ids(directory: Path, tokenizer: Any = None) -> tuple[int, ...]:
+    """The token ids that end an answer, sorted: those of generation_config.json, config.json and,
+    where given, the tokenizer."""
+    found: set[Any] = set()
+    for name in ("generation_config.json", "config.json"):
+        if (directory / name).is_file():
+            eos = _read_json(directory / name).get("eos_token_id")
+            found.update(eos if isinstance(eos, list) else [eos])
+    found.add(getattr(tokenizer, "eos_token_id", None))
+    return tuple(sorted(token for token in found if isinstance(token, int)))
+
+
+def checksum(directory: Path) -> str:
+    """sha256 over configuration, tokenizer and weights: what decides a model's answers.
+
+    Each file's digest is remembered under its path, size and time of change, so that a large
+    checkpoint is read once and not at every run.
+    """
+    whole = hashlib.sha256()
+    files = [directory / name for name in HASHED if (directory / name).is_file()]
+    cache = _DigestCache()
+    for path in sorted(files + list(directory.glob("*.safetensors"))):
+        whole.update(f"{path.name} {cache.digest(path)}\n".encode())
+    cache.save()
+    return whole.hexdigest()
+
+
+class _DigestCache:
+    """File digests by path, size and mtime, in the user's cache folder; losing it is harmless."""
+
+    def __init__(self) -> None:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        self._path = Path(base) / "decodebench" / "checksums.json"
+        self._known: dict[str, str] = {}
+        self._new: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._known = dict(json.loads(self._path.read_text()).items())
+
+    def digest(self, path: Path) -> str:
+        real = path.resolve()
+        stat = real.stat()
+        key = f"{real} {stat.st_size} {stat.st_mtime_ns}"
+        if not isinstance(self._known.get(key), str):
+            with real.open("rb") as file:
+                self._known[key] = self._new[key] = hashlib.file_digest(file, "sha256").hexdigest()
+        return self._known[key]
+
+    def save(self) -> None:
+        if not self._new:
+            return
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            draft = self._path.with_suffix(f".{os.getpid()}")
+            draft.write_text(json.dumps(self._known))
+            draft.replace(self._path)
+
+
+def one_line(error: object) -> str:
+    """An error's first line that says something, cut to 300 characters."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]
+
+
+def _locate(model: Model, weights: bool) -> Path:
+    if model.name in BUNDLED:
+        return BUNDLED[model.name]
+    path = Path(model.name).expanduser()
+    if path.is_dir():
+        return path.resolve()
+    if path.exists():
+        raise UserError(
+            f"model '{model.name}': expected a folder in Hugging Face format, not a file"
+        )
+    if not HUB_ID.fullmatch(model.name):
+        raise UserError(
+            f"model '{model.name}': no such folder, and neither a hub id (owner/name) nor a "
+            f"bundled name; {nearest(model.name, BUNDLED)}"
+        )
+    return _download(model, weights)
+
+
+def _download(model: Model, weights: bool) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    where = f"model '{model.name}'"
+    patterns = HUB_FILES if weights else [p for p in HUB_FILES if p != "*.safetensors"]
+    try:
+        return Path(snapshot_download(model.name, revision=model.revision, allow_patterns=patterns))
+    except GatedRepoError:
+        raise UserError(f"{where}: gated on the hub; log in with 'hf auth login'") from None
+    except RevisionNotFoundError:
+        raise UserError(f"{where}: the hub has no revision '{model.revision}'") from None
+    except RepositoryNotFoundError:
+        raise UserError(f"{where}: no such folder here and no such model on the hub") from None
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise UserError(
+            f"{where}: no such folder here, and the hub cannot be reached ({one_line(error)})"
+        ) from None
+
+
+def _check_files(directory: Path, weights: bool) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        if not (directory / name).is_file():
+            raise UserError(f"model folder {directory}: {name} is missing")
+    if not weights:
+        return
+    index = directory / "model.safetensors.index.json"
+    shards = set(_read_json(index).get("weight_map", {}).values()) if index.is_file() else set()
+    for name in sorted(shards | {path.name for path in directory.glob("*.safetensors")}):
+        _check_safetensors(directory / name)
+        shards.add(name)
+    if shards:
+        return
+    pickles = [*directory.glob("*.bin"), *directory.glob("*.pt"), *directory.glob("*.pth")]
+    only = f" (only {pickles[0].name}: pickled weights are not read)" if pickles else ""
+    raise UserError(f"model folder {directory}: no *.safetensors{only}")
+
+
+def _check_safetensors(path: Path) -> None:
+    """Catch a missing shard, a broken download and a Git LFS pointer before an engine does."""
+    if not path.is_file():
+        raise UserError(f"{path}: missing, though the index names it")
+    with path.open("rb") as file:
+        header = int.from_bytes(file.read(8), "little")
+    if not 2 <= header <= path.stat().st_size - 8:
+        raise UserError(f"{path}: not a safetensors file, or cut short")
+
+
+def _check_architecture(directory: Path) -> None:
+    where = directory / "config.json"
+    config = read_config(directory)
+    named = config.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named else None
+    if architecture not in ARCHITECTURES:
+        raise UserError(
+            f"{where}: architecture {architecture or 'not named'} is not of Llama's family: "
+            + nearest(str(architecture), ARCHITECTURES)
+        )
+    window = config.get("sliding_window")
+    if isinstance(window, int) and window < config.get("max_position_embeddings", 0):
+        raise UserError(f"{where}: sliding_window {window}: only full attention is supported")
+    if config.get("attention_bias") or config.get("mlp_bias"):
+        raise UserError(f"{where}: attention_bias and mlp_bias must be false")
+    if config.get("quantization_config"):
+        raise UserError(f"{where}: quantization_config: quantised weights are not supported")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable as JSON: {one_line(error)}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: expected a JSON object, got {type(data).__name__}")
+    return data
