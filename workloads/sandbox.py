@@ -1,16 +1,17 @@
 """Runs untrusted programs, such as a model's answers to HumanEval, and says which pass.
 
 Each program gets a process of its own: a bare interpreter in a new session, with an empty private
-working directory, an environment of two fixed variables and no open file of ours. What holds it, from
-strong to weak:
+working directory, an environment of two fixed variables and no open file of ours. What holds it,
+from strong to weak:
 
-* a system call filter (seccomp), in force for root too: no process, thread, socket, signal to others,
-  or file opened for writing. So there is nothing that could outlive the program. Without it no program
-  is run at all;
-* resource limits: CPU seconds, 512 MiB of address space, 1 MiB of printed text, open files, no core dump;
-* a wall-clock limit after which the process group is killed, and a death signal for when we die first;
-* Landlock, where the kernel has it: only the standard library can be read;
-* a nonce that is sent when the tests came to their end (see `workloads.sandbox_child` for its limits).
+* a system call filter (seccomp), in force for root too: no process, thread, socket, signal to
+  others, or file opened for writing. So there is nothing that could outlive the program. Without
+  the filter no program is run at all;
+* resource limits: CPU seconds, 512 MiB of address space, 1 MiB of printed text, open files;
+* a wall-clock limit after which the process is killed, and a death signal for when we die first;
+* Landlock, where the kernel has it: only the standard library can be read. Where it has not, a
+  program can read what our user can read, and has no way to pass it on;
+* a nonce that is sent when the tests came to their end (limits: see `workloads.sandbox_child`).
 
 Verdicts are reproducible: hash seed and `random` are seeded.
 """
@@ -38,7 +39,14 @@ from workloads import sandbox_policy
 DEFAULT_TIMEOUT_S = 5.0
 _START_LIMIT_S = 30.0
 _REPORT_LIMIT_BYTES = 1024
-_COMMAND = [sys.executable, "-s", "-P", "-S", "-B", str(Path(__file__).with_name("sandbox_child.py"))]
+_COMMAND = [
+    sys.executable,
+    "-s",
+    "-P",
+    "-S",
+    "-B",
+    str(Path(__file__).with_name("sandbox_child.py")),
+]
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 
 
@@ -105,21 +113,21 @@ def _run(source: str, tests: str, timeout_s: float) -> tuple[SandboxResult, bool
     machine = sandbox_policy.architecture()
     if machine is None:
         raise UserError(
-            "sandbox: model-written programs are only run on 64-bit Linux on x86-64 or arm64, where "
+            "sandbox: model-written programs are only run on 64-bit Linux (x86-64, arm64), where "
             "a system call filter holds them; leave humaneval out on this machine"
         )
     nonce = secrets.token_bytes(32)
-    job = {
+    job: dict[str, object] = {
         "source": source,
         "tests": tests,
         "nonce": nonce,
         "parent": os.getpid(),
         "limits": sandbox_policy.limits(timeout_s),
-        "readable": sandbox_policy.readable_paths(),
         "seccomp_call": machine.seccomp_call,
         "filter": sandbox_policy.filter_program(machine),
     }
     with tempfile.TemporaryDirectory(prefix="decodebench-") as room:
+        job["readable"] = [*sandbox_policy.readable_paths(), room]
         process = subprocess.Popen(
             _COMMAND,
             stdin=subprocess.PIPE,

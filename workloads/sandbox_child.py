@@ -4,12 +4,13 @@
 project. The job arrives on standard input, the verdict leaves on standard output: ``R`` and a digit
 once locked in, then the job's nonce when the tests came to their end, or ``F`` and a reason.
 
-The verdict must not be forged by a program that leaves early, prints, or writes to open files. So the
-nonce is known to the main thread only, and the program runs in a second thread whose first frame is
-the program's own: no chain of frames leads to the nonce. That thread is a C-level `map` over three
-calls, so the step after the program, which wakes the main thread, is in no frame either. An audit
-hook refuses the introspection that could still find them. A program written against this very file
-may yet win, as may one whose objects claim to be equal to everything: the tests run in its process.
+The verdict must not be forged by a program that leaves early, prints, or writes to open files. So
+the nonce is known to the main thread only, and the program runs in a second thread whose first
+frame is the program's own: no chain of frames leads to the nonce. That thread is a C-level `map`
+over three calls, so the step after the program, which wakes the main thread, is in no frame either.
+An audit hook refuses the introspection that could still find them. A program written against this
+very file may yet win, as may one whose objects claim to be equal to everything: the tests run in
+its process.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Iterable
+from stat import S_ISDIR
 from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
@@ -37,8 +39,17 @@ _STACK_BYTES = 16 * 1024 * 1024
 _REASON_BYTES = 300
 
 _REFUSED_EVENTS = frozenset(
-    """gc.get_objects gc.get_referrers gc.get_referents sys._current_frames sys._current_exceptions
-    sys.settrace sys.setprofile sys.monitoring.register_callback sys.addaudithook""".split()
+    {
+        "gc.get_objects",
+        "gc.get_referents",
+        "gc.get_referrers",
+        "sys._current_exceptions",
+        "sys._current_frames",
+        "sys.addaudithook",
+        "sys.monitoring.register_callback",
+        "sys.setprofile",
+        "sys.settrace",
+    }
 )
 _REFUSED_MODULES = frozenset({"ctypes", "_ctypes"})
 
@@ -69,7 +80,7 @@ def _confine_reads(paths: Iterable[str]) -> bool:
         return False
     for path in paths:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rights = _LANDLOCK_READ_TREE if os.path.isdir(path) else _LANDLOCK_READ_FILE
+        rights = _LANDLOCK_READ_TREE if S_ISDIR(os.fstat(handle).st_mode) else _LANDLOCK_READ_FILE
         rule = ctypes.create_string_buffer(struct.pack("<Qi", rights, handle), 12)
         _call(_LANDLOCK_ADD_RULE, rules, _LANDLOCK_RULE_PATH_BENEATH, rule, 0)
         os.close(handle)
@@ -143,7 +154,7 @@ def _lock_in(job: dict[str, Any]) -> bool:
         os._exit(2)
     _prctl(_PR_SET_DUMPABLE, 0)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    confined = _confine_reads([*job["readable"], os.getcwd()])
+    confined = _confine_reads(job["readable"])
     for which, value in job["limits"]:
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -176,14 +187,16 @@ def main() -> None:
         confined = _lock_in(job)
         _thread.stack_size(_STACK_BYTES)
         program = functools.partial(_run, job["source"], job["tests"], report)
-        steps = map(operator.call, (start.acquire, program, end.release))
+        call: Callable[[Callable[[], object]], object] = operator.call
+        calls: list[Callable[[], object]] = [start.acquire, program, end.release]
+        steps = map(call, calls)
         _thread.start_new_thread(list, (steps,))
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
         _confine_calls(job["seccomp_call"], job["filter"])
     except (OSError, RuntimeError) as error:
         write(report, b"X" + str(error).encode())
         leave(2)
-    del steps, program, job
+    del steps, calls, program, job
     for name in ("ctypes", "_ctypes", "ctypes._endian"):
         sys.modules.pop(name, None)
     sys.addaudithook(functools.partial(_audit, main_thread=_thread.get_ident()))

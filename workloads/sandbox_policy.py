@@ -13,6 +13,7 @@ import resource
 import struct
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 MEMORY_BYTES = 512 * 1024 * 1024
 OUTPUT_BYTES = 1024 * 1024
@@ -138,8 +139,8 @@ def _allow_unless(number: int, argument: int, test: int, operand: int) -> bytes:
 def filter_program(machine: Architecture) -> bytes:
     """The seccomp filter as classic BPF (``struct sock_filter``, 8 bytes an instruction).
 
-    Calls from another instruction set (32-bit calls on a 64-bit machine) kill the process; x32 calls
-    carry a high bit and so match nothing on the list.
+    Calls from another instruction set (32-bit calls on a 64-bit machine) kill the process; x32
+    calls carry a high bit and so match nothing on the list.
     """
     parts = [
         _instruction(_LOAD, _OFFSET_ARCHITECTURE),
@@ -176,9 +177,9 @@ def limits(timeout_s: float) -> list[tuple[int, int]]:
 
 
 def readable_paths() -> list[str]:
-    """What the program may read where the kernel has Landlock: the standard library and its parts."""
-    stdlib = os.path.dirname(os.path.realpath(os.__file__))
-    candidates = [stdlib, os.path.join(os.path.realpath(sys.base_prefix), "lib"), "/lib", "/lib64"]
-    candidates += ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"]
-    candidates += ["/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom"]
-    return [path for path in dict.fromkeys(candidates) if os.path.exists(path)]
+    """What may be read where the kernel has Landlock: the standard library and its parts."""
+    candidates = [Path(os.__file__).resolve().parent, Path(sys.base_prefix).resolve() / "lib"]
+    candidates += map(Path, ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"))
+    candidates += map(Path, ("/usr/share/zoneinfo", "/etc/localtime", "/etc/ld.so.cache"))
+    candidates += map(Path, ("/dev/null", "/dev/urandom"))
+    return [str(path) for path in dict.fromkeys(candidates) if path.exists()]

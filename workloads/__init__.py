@@ -1,0 +1,104 @@
+"""The workloads: what their rows hold, where the real ones come from, how answers are scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.core import UserError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadInfo:
+    """One data set, in the field names of its version on the Hugging Face hub."""
+
+    fields: tuple[str, ...]
+    """What every row must have."""
+    id_field: str
+    """What names a row; where a row lacks it, a hash of its fields does."""
+    content: str
+    """The field that the model is to read."""
+    hub: str
+    config: str | None
+    revision: str
+    """Commit of the hub repository; what was written after it is never loaded unasked."""
+    split: str
+    max_new_tokens: int
+    metric: str
+    difficulty: str
+    """The measure behind the option `mix`, in words."""
+
+
+WORKLOADS: dict[str, WorkloadInfo] = {
+    "cnn_dailymail": WorkloadInfo(
+        fields=("article", "highlights"),
+        id_field="id",
+        content="article",
+        hub="abisee/cnn_dailymail",
+        config="3.0.0",
+        revision="96df5e686bee6baa90b8bee7c28b81fa3fa6223d",
+        split="test",
+        max_new_tokens=128,
+        metric="rouge_l_to_label",
+        difficulty="share of the summary's words that the article does not hold",
+    ),
+    "xsum": WorkloadInfo(
+        fields=("document", "summary"),
+        id_field="id",
+        content="document",
+        hub="EdinburghNLP/xsum",
+        config=None,
+        revision="7d4d486c2f8ef850b1a11aead99b894ff3dd7da9",
+        split="test",
+        max_new_tokens=64,
+        metric="rouge_l_to_label",
+        difficulty="share of the summary's words that the article does not hold",
+    ),
+    "humaneval": WorkloadInfo(
+        fields=("task_id", "prompt", "entry_point", "canonical_solution", "test"),
+        id_field="task_id",
+        content="prompt",
+        hub="openai/openai_humaneval",
+        config="openai_humaneval",
+        revision="7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
+        split="test",
+        max_new_tokens=384,
+        metric="pass_at_1",
+        difficulty="words and signs of the canonical solution",
+    ),
+    "gsm8k": WorkloadInfo(
+        fields=("question", "answer"),
+        id_field="id",
+        content="question",
+        hub="openai/gsm8k",
+        config="main",
+        revision="e53f048856ff4f594e959d75785d2c2d37b678ee",
+        split="test",
+        max_new_tokens=256,
+        metric="exact_match",
+        difficulty="computing steps of the worked answer",
+    ),
+}
+
+TRAINING_SOURCES: dict[str, WorkloadInfo] = {
+    "mbpp": WorkloadInfo(
+        fields=("text", "code", "test_list"),
+        id_field="task_id",
+        content="text",
+        hub="google-research-datasets/mbpp",
+        config="full",
+        revision="4bb6404fdc6cacfda99d4ac4205087b89d32030c",
+        split="train",
+        max_new_tokens=384,
+        metric="pass_at_1",
+        difficulty="words and signs of the code",
+    ),
+}
+"""Read like workloads, but for training only: no prompt and no scoring exist for them."""
+
+
+def workload_info(name: str) -> WorkloadInfo:
+    """What is known of a workload or training source; raises `UserError` for another name."""
+    known = WORKLOADS | TRAINING_SOURCES
+    if name not in known:
+        raise UserError(f"workloads: unknown workload '{name}'; {nearest(name, WORKLOADS)}")
+    return known[name]

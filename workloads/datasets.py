@@ -1,0 +1,279 @@
+"""Loads a workload's rows, from the hub, local files or the bundled generators, and draws.
+
+Which rows are drawn depends on the seed and on the rows' ids alone: rows are ranked by a hash of
+both, so the order of files, the machine and library versions do not matter, and a larger draw with
+the same seed contains the smaller one. (Bundled rows come in their generator's seeded order.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from harness.core import UserError, Workload, canonical_json, nearest
+from workloads import WORKLOADS, WorkloadInfo, workload_info
+from workloads.readers import Record, data_files, read_records
+
+_MIN_MIX_POOL = 400
+"""Bundled rows generated, at the least, to find the median difficulty."""
+_SUMMARIES = ("cnn_dailymail", "xsum")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One example: stable unique id, the data set's fields, and its difficulty.
+
+    The difficulty's measure is `WorkloadInfo.difficulty`; only its order means something.
+    """
+
+    id: str
+    data: Mapping[str, str]
+    difficulty: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """The options of a workload in an experiment file."""
+
+    mix: tuple[int, int] | None = None
+    """Parts easy and hard. Easy is a difficulty up to the median of the rows loaded."""
+    split: str | None = None
+    revision: str | None = None
+    """Hub only: another commit, branch or tag than the pinned one."""
+    article_limit: int | None = None
+    """Summaries only: rows whose article has fewer tokens than this."""
+    max_article_tokens: int | None = None
+    """Summaries only: tokens of the article that are kept in the prompt (`prompts.encode_prompt`).
+    With `article_limit: 1024` and 512 here this is the early-exit paper's rule."""
+
+
+def row_options(workload: Workload) -> RowOptions:
+    """Check a workload's name and options.
+
+    Raises:
+        UserError: for an unknown workload or option, a wrong value, or an option out of place.
+    """
+    workload_info(workload.name)
+    known = list(RowOptions.__dataclass_fields__)
+    for key, value in workload.options.items():
+        where = f"workload {workload.name}: option '{key}'"
+        if key not in known:
+            raise UserError(
+                f"workload {workload.name}: unknown option '{key}'; {nearest(key, known)}"
+            )
+        if key in ("article_limit", "max_article_tokens"):
+            if workload.name not in _SUMMARIES:
+                raise UserError(f"{where} is for {' and '.join(_SUMMARIES)} only")
+            if type(value) is not int or value < 1:
+                raise UserError(f"{where}: expected a positive whole number, got {value!r}")
+        elif key != "mix" and not (isinstance(value, str) and value):
+            raise UserError(f"{where}: expected text, got {value!r}")
+        if key == "revision" and workload.source != "hub":
+            raise UserError(f"{where} needs 'source: hub', got source '{workload.source}'")
+    fields = dict(workload.options)
+    if "mix" in fields:
+        fields["mix"] = _parse_mix(fields["mix"], f"workload {workload.name}: option 'mix'")
+    return RowOptions(**fields)
+
+
+def load_rows(
+    workload: Workload,
+    seed: int,
+    count: int,
+    *,
+    count_tokens: Callable[[str], int] | None = None,
+) -> list[Row]:
+    """The rows of `count` requests, drawn without replacement, then from the start again.
+
+    Args:
+        workload: name, source, options and number of distinct rows (None: as many as requests).
+        seed: decides which rows are drawn and their order.
+        count: number of requests.
+        count_tokens: the number of tokens in a text; needed with the option `article_limit`.
+
+    Raises:
+        UserError: for bad options, an unreachable hub, bad files, or fewer rows than asked for.
+        ValueError: without `count_tokens` where it is needed, or for a count below 1.
+    """
+    if count < 1:
+        raise ValueError(f"count: expected at least 1, got {count}")
+    options = row_options(workload)
+    distinct = min(workload.rows or count, count)
+    rows: Iterable[Row] = _ranked_rows(workload, options, seed, distinct)
+    if options.article_limit is not None:
+        if count_tokens is None:
+            raise ValueError("article_limit needs count_tokens")
+        field, limit = workload_info(workload.name).content, options.article_limit
+        rows = (row for row in rows if count_tokens(row.data[field]) < limit)
+    if options.mix is not None:
+        drawn = _mixed(list(rows), options.mix, distinct, workload.name)
+    else:
+        drawn = list(islice(rows, distinct))
+    wanted = 1 if workload.rows is None else distinct
+    if len(drawn) < wanted:
+        raise UserError(
+            f"workload {workload.name}: {wanted} distinct rows asked for, but only {len(drawn)} of "
+            f"source '{workload.source}' fit"
+        )
+    return [drawn[number % len(drawn)] for number in range(count)]
+
+
+def checksum(rows: Sequence[Row]) -> str:
+    """SHA-256, in hex, of the rows' ids and fields in their order: equal rows, equal checksum."""
+    content = canonical_json([[row.id, dict(row.data)] for row in rows])
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _ranked_rows(
+    workload: Workload, options: RowOptions, seed: int, distinct: int
+) -> Iterable[Row]:
+    """Distinct rows of the source in the order of drawing."""
+    info = workload_info(workload.name)
+    split = options.split or info.split
+    if workload.source == "bundled":
+        pool = max(4 * distinct, _MIN_MIX_POOL) if options != RowOptions() else distinct
+        return islice(_bundled_rows(workload.name, info, split, seed), pool)
+    if workload.source == "hub":
+        records = _hub_records(workload.name, info, split, options.revision or info.revision)
+    else:
+        records = _local_records(workload, split, options.split is not None)
+    rows = list(_distinct(_row(workload.name, info, record) for record in records))
+    return sorted(rows, key=lambda row: hashlib.sha256(f"{seed}:{row.id}".encode()).digest())
+
+
+def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
+    """Drop later rows with an id already seen: files of one split may overlap."""
+    seen: set[str] = set()
+    for row in rows:
+        if row.id not in seen:
+            seen.add(row.id)
+            yield row
+
+
+def _bundled_rows(name: str, info: WorkloadInfo, split: str, seed: int) -> Iterator[Row]:
+    from workloads import bundled
+
+    if name not in bundled.GENERATORS:
+        raise UserError(
+            f"workload {name}: no bundled rows; give a file, a folder or 'hub' as source"
+        )
+    if split not in ("train", "test"):
+        raise UserError(f"workload {name}: bundled rows have splits train and test, not '{split}'")
+    records = bundled.iter_rows(name, "train" if split == "train" else "test", seed)
+    return _distinct(_row(name, info, ("bundled", record)) for record in records)
+
+
+def _local_records(workload: Workload, split: str, must_have_split: bool) -> Iterator[Record]:
+    path = Path(workload.source).expanduser()
+    if path.is_dir():
+        files = data_files(path, split, must_have_split=must_have_split)
+    elif path.exists():
+        files = [path]
+    else:
+        close = get_close_matches(workload.source, ["bundled", "hub"], n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else "; expected bundled, hub or a path"
+        raise UserError(
+            f"workload {workload.name}: source '{workload.source}' does not exist{hint}"
+        )
+    for file in files:
+        yield from read_records(file)
+
+
+def _hub_records(name: str, info: WorkloadInfo, split: str, revision: str) -> Iterator[Record]:
+    import datasets
+
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry
+    try:
+        table = datasets.load_dataset(info.hub, info.config, split=split, revision=revision)
+    except Exception as error:  # the library raises whatever its many layers raise
+        first = (str(error).strip() or type(error).__name__).split("\n")[0]
+        raise UserError(
+            f"workload {name}: cannot load {info.hub} (split {split}, revision {revision}) from "
+            f"the hub: {first}; without a network give a local file as source, or 'bundled'"
+        ) from error
+    for number, record in enumerate(table, start=1):
+        yield f"{info.hub}, split {split}, row {number}", record
+
+
+def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
+    where, values = record
+    data = {field: _text(values, field, where) for field in info.fields}
+    named = values.get(info.id_field)
+    if named is None or named == "":
+        content = canonical_json([data[field] for field in info.fields])
+        named = hashlib.sha256(content.encode()).hexdigest()[:16]
+    data.setdefault(info.id_field, str(named))
+    return Row(id=str(named), data=data, difficulty=difficulty(name, data))
+
+
+def _text(values: Mapping[str, Any], field: str, where: str) -> str:
+    """A field's text, or the one line that says what is wrong with it."""
+    value = values.get(field)
+    if value is None and field not in values:
+        close = get_close_matches(field, list(values), n=1)
+        near = f"nearest: '{close[0]}'" if close else f"the row has: {', '.join(map(str, values))}"
+        raise UserError(f"{where}: field '{field}' is missing ({near})")
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        value = "\n".join(value)
+    if not isinstance(value, str) or not value.strip():
+        got = "nothing" if value in (None, "", []) else repr(value)[:40]
+        raise UserError(f"{where}: field '{field}': expected text, got {got}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{where}: field '{field}' holds half a surrogate pair") from None
+    return value
+
+
+def difficulty(name: str, data: Mapping[str, str]) -> float:
+    """How hard a row is, by its workload's measure (`WorkloadInfo.difficulty`)."""
+    if name == "gsm8k":
+        return float(re.sub(r"<<.*?>>", "", data["answer"]).count("="))
+    if name in _SUMMARIES:
+        text, summary = (_words(data[field]) for field in WORKLOADS[name].fields)
+        known = set(text)
+        return sum(word not in known for word in summary) / max(len(summary), 1)
+    code = data["canonical_solution" if name == "humaneval" else "code"]
+    return float(len(re.findall(r"\w+|[^\w\s]", code)))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _parse_mix(value: Any, where: str) -> tuple[int, int]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise UserError(f'{where}: YAML reads 80:20 as a number; write "80:20", in quotes')
+    match = re.fullmatch(r"(\d+):(\d+)", value) if isinstance(value, str) else None
+    if match is None or not any(map(int, match.groups())):
+        raise UserError(f'{where}: expected easy:hard such as "80:20", got {value!r}')
+    return int(match[1]), int(match[2])
+
+
+def _mixed(rows: list[Row], mix: tuple[int, int], count: int, name: str) -> list[Row]:
+    """At most `count` rows in the given ratio, in the order given; fewer when a side runs short."""
+    if not rows:
+        return []
+    threshold = statistics.median(row.difficulty for row in rows)
+    easy = [row for row in rows if row.difficulty <= threshold]
+    hard = [row for row in rows if row.difficulty > threshold]
+    if not hard and mix[1]:
+        raise UserError(
+            f"workload {name}: option 'mix': no row is harder than the median, {threshold:g}"
+        )
+
+    def easy_part(total: int) -> int:
+        return (2 * total * mix[0] + sum(mix)) // (2 * sum(mix))
+
+    while easy_part(count) > len(easy) or count - easy_part(count) > len(hard):
+        count -= 1
+    chosen = {row.id for row in easy[: easy_part(count)] + hard[: count - easy_part(count)]}
+    return [row for row in rows if row.id in chosen]

@@ -1,0 +1,168 @@
+"""Reads records from data files: JSON lines, JSON, CSV and Parquet, the first three also gzipped.
+
+Every problem with a file is a `UserError` that names the file and, where there is one, the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import itertools
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core import UserError
+
+Record = tuple[str, Mapping[str, Any]]
+"""Where a record stands ("FILE, line 3") and its fields."""
+
+SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
+_SPLIT_WORDS = {
+    "train": {"train", "training"},
+    "test": {"test"},
+    "validation": {"validation", "valid", "val", "dev"},
+}
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """Yield the records of one file, in file order.
+
+    Raises:
+        UserError: when the file cannot be read, is of no known kind, is broken or is empty.
+    """
+    kind = _kind(path)
+    if kind is None:
+        raise UserError(f"{path}: unknown kind of file; expected one of: {', '.join(SUFFIXES)}")
+    reader = {".jsonl": _json_lines, ".json": _json, ".csv": _csv, ".parquet": _parquet}[kind]
+    found = False
+    try:
+        for record in reader(path):
+            found = True
+            yield record
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: broken gzip file: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if not found:
+        raise UserError(f"{path}: the file holds no rows")
+
+
+def data_files(folder: Path, split: str, *, must_have_split: bool = False) -> list[Path]:
+    """The data files of a folder (of its subfolders when it has none itself), sorted by path.
+
+    A file belongs to a split when its name holds the split's name as a word, as in
+    ``test-00000-of-00001.parquet``. When no name holds any split's name, all files are taken,
+    unless `must_have_split`.
+
+    Raises:
+        UserError: when the folder holds no data file, or none of the split.
+    """
+    files = _known_files(folder.iterdir()) or _known_files(folder.rglob("*"))
+    if not files:
+        raise UserError(f"{folder}: no data file in this folder; expected {', '.join(SUFFIXES)}")
+    splits = {path: _splits_in(path.name) for path in files}
+    if not any(splits.values()) and not must_have_split:
+        return files
+    wanted = [path for path in files if split in splits[path]]
+    if not wanted:
+        there = sorted(set(itertools.chain.from_iterable(splits.values()))) or ["none"]
+        raise UserError(f"{folder}: no file of split '{split}'; splits there: {', '.join(there)}")
+    return wanted
+
+
+def _known_files(paths: Iterator[Path]) -> list[Path]:
+    return sorted(p for p in paths if _kind(p) and p.is_file() and not p.name.startswith("."))
+
+
+def _splits_in(name: str) -> set[str]:
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    return {split for split, names in _SPLIT_WORDS.items() if words & names}
+
+
+def _kind(path: Path) -> str | None:
+    name = path.name.lower()
+    suffix = next((s for s in SUFFIXES if name.endswith(s)), None)
+    return suffix.removesuffix(".gz") if suffix else None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines from 1, decoded as UTF-8, a byte order mark dropped."""
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path}, line {number}: not UTF-8 text (byte {line[error.start]:#04x} at "
+                    f"position {error.start + 1} of the line)"
+                ) from None
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        position = f"column {error.colno}" if error.lineno == 1 else f"its line {error.lineno}"
+        raise UserError(f"{where}: not valid JSON: {error.msg} ({position})") from None
+    except RecursionError:
+        raise UserError(f"{where}: JSON that is nested too deeply") from None
+
+
+def _object(value: Any, where: str) -> Record:
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: expected a JSON object, got {type(value).__name__}")
+    return where, value
+
+
+def _json_lines(path: Path) -> Iterator[Record]:
+    for number, line in _lines(path):
+        if line.strip():
+            where = f"{path}, line {number}"
+            yield _object(_parsed(line.strip(), where), where)
+
+
+def _json(path: Path) -> Iterator[Record]:
+    """An array of objects, or, as some exports have it under this name, one object a line."""
+    lines = [line for _, line in _lines(path)]
+    first = next((line.lstrip()[0] for line in lines if line.strip()), "")
+    if first != "[":
+        yield from _json_lines(path)
+        return
+    for number, value in enumerate(_parsed("".join(lines), str(path)), start=1):
+        yield _object(value, f"{path}, row {number}")
+
+
+def _csv(path: Path) -> Iterator[Record]:
+    """Comma-separated values under a header line; quoted values may span lines."""
+    csv.field_size_limit(2**31 - 1)
+    rows = csv.DictReader((line for _, line in _lines(path)), strict=True)
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise UserError(f"{path}, line {rows.line_num}: not valid CSV: {error}") from None
+        if row is None:
+            return
+        where = f"{path}, line {rows.line_num}"
+        if None in row:
+            raise UserError(f"{where}: more values than the {len(rows.fieldnames or ())} columns")
+        yield where, row
+
+
+def _parquet(path: Path) -> Iterator[Record]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            numbers = itertools.count(1)
+            for batch in file.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    yield f"{path}, row {next(numbers)}", row
+    except (pyarrow.ArrowException, ValueError) as error:
+        first = str(error).split("\n")[0]
+        raise UserError(f"{path}: broken Parquet file: {first}") from None
