@@ -1,0 +1,188 @@
+"""Unmodified vLLM in this process, driven step by step: the reference system.
+
+`LLMEngine` runs without vLLM's own background process, so that one `poll` is one engine step and
+the harness's stamps are those of the step's end. Prompts and answers are token ids; vLLM neither
+tokenises nor detokenises, and keeps no statistics.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from backends import Option, models
+from backends.vllm_arguments import (
+    CPU_KV_CACHE_GIB,
+    check_engine,
+    effective,
+    engine_arguments,
+    load_engine,
+    set_environment,
+)
+from harness.core import (
+    BackendInfo,
+    Commit,
+    FinishReason,
+    Model,
+    Request,
+    UserError,
+)
+
+ENGINE_STEP: Mapping[str, float] = {"steps": 1}
+FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+DRAIN_STEPS = 8
+
+
+class VllmBackend:
+    """vLLM's `LLMEngine`. Greedy text is vLLM's own; `info.options` holds what took effect."""
+
+    OPTIONS: ClassVar[dict[str, Option]] = {
+        "max_model_len": Option(int, None, "longest prompt and answer; default: the model's"),
+        "max_num_seqs": Option(int, None, "requests in one step; default: vLLM's", minimum=1),
+        "enforce_eager": Option(
+            bool, None, "no torch.compile, no CUDA graphs; default: true on a CPU, else false"
+        ),
+        "prefix_caching": Option(bool, False, "keep the KV of shared prompt beginnings"),
+        "kv_cache_gib": Option(
+            float, None, f"KV cache; default: {CPU_KV_CACHE_GIB} on a CPU, else vLLM's", minimum=0
+        ),
+        "seed": Option(int, 0, "the engine's seed; a request's own is in its sampling"),
+        "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1),
+        "margins": Option(bool, False, "record the top-2 logit margin of each token (costs time)"),
+        "engine": Option(dict, {}, "further arguments of vLLM's EngineArgs, by name"),
+    }
+    needs_model = True
+
+    def __init__(self, engine: Any, options: Mapping[str, Any], eos_ids: Sequence[int]) -> None:
+        import vllm
+        from vllm.inputs.engine import tokens_input
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        self._engine = engine
+        self._eos_ids = set(eos_ids)
+        self._vocabulary = engine.vllm_config.model_config.get_vocab_size()
+        self._max_len = engine.vllm_config.model_config.max_model_len
+        self._prompt = tokens_input
+        self._params = functools.partial(
+            SamplingParams,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            ignore_eos=True,
+            logprobs=2 if options["margins"] else None,
+            skip_clone=True,
+        )
+        self._margins: dict[str, list[float]] | None = {} if options["margins"] else None
+        self._refused: list[Commit] = []
+        self._info = BackendInfo(
+            name="vllm",
+            version=vllm.__version__,
+            provenance="official code",
+            options=options,
+            lossless=True,
+            capabilities=frozenset({"cache-telemetry", "cold-reset", "token-ids"}),
+        )
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's."""
+        check_engine(options.get("engine", {}))
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> VllmBackend:
+        """Load the engine. Raises `UserError` for a value that vLLM refuses."""
+        if model_dir is None:
+            raise UserError("backend 'vllm' needs a model")
+        settings = {name: option.default for name, option in cls.OPTIONS.items()} | dict(options)
+        cls.check(settings)
+        set_environment(settings["threads"])
+        engine = load_engine(engine_arguments(settings, model_dir, model.dtype))
+        return cls(engine, effective(settings, engine), models.stop_ids(model_dir))
+
+    @property
+    def info(self) -> BackendInfo:
+        """Name, version, and the options in force."""
+        return self._info
+
+    def submit(self, request: Request) -> None:
+        """Queue a request; one that cannot be served whole comes back as an error commit."""
+        problem = self._problem(request)
+        if problem is None:
+            sampling = request.sampling
+            stops = () if request.ignore_eos else {*request.stop_ids, *self._eos_ids}
+            params = self._params(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                seed=sampling.seed if sampling.temperature > 0 else None,
+                max_tokens=request.max_new_tokens,
+                stop_token_ids=list(stops),
+            )
+            self._engine.add_request(request.id, self._prompt(list(request.prompt_ids)), params)
+        else:
+            self._refused.append(Commit(request.id, (), "error", error=problem))
+
+    def poll(self) -> list[Commit]:
+        """One engine step. A step that only reads prompts hands out nothing."""
+        commits, self._refused = self._refused, []
+        if self._engine.has_unfinished_requests():
+            commits.extend(self._commit(output) for output in self._engine.step())
+        return commits
+
+    def reset(self) -> None:
+        """Abort what is unfinished and empty the prefix cache."""
+        self._refused.clear()
+        if self._margins is not None:
+            self._margins.clear()
+        self._engine.abort_request(list(self._engine.output_processor.external_req_ids))
+        for _ in range(DRAIN_STEPS):
+            if self._engine.reset_prefix_cache():
+                return
+            self._engine.step()
+        raise RuntimeError("vLLM still holds KV blocks after all requests were aborted")
+
+    def close(self) -> None:
+        """Shut the engine down and free its memory."""
+        self._engine.engine_core.shutdown()
+        del self._engine
+
+    def margins(self) -> dict[str, list[float]]:
+        """By request id: how far the best logit was above the second at each token since `reset`.
+
+        Empty unless the option `margins` is on. vLLM's raw log-probabilities differ from logits by
+        a constant of the position, so their difference is the logits'.
+        """
+        return dict(self._margins or {})
+
+    def _problem(self, request: Request) -> str | None:
+        """Why vLLM could not serve the request as asked; it would cut it short or fall over."""
+        length = len(request.prompt_ids)
+        if length == 0:
+            return "the prompt is empty"
+        if length + request.max_new_tokens > self._max_len:
+            return (
+                f"prompt of {length} tokens and max_new_tokens {request.max_new_tokens} "
+                f"exceed max_model_len {self._max_len}"
+            )
+        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._vocabulary:
+            return f"a prompt token is outside the vocabulary of {self._vocabulary}"
+        return None
+
+    def _commit(self, output: Any) -> Commit:
+        completion = output.outputs[0]
+        tokens = tuple(completion.token_ids)
+        if self._margins is not None:
+            found = self._margins.setdefault(output.request_id, [])
+            found.extend(_margin(position) for position in completion.logprobs)
+        reason = completion.finish_reason
+        if reason is None:
+            return Commit(output.request_id, tokens, None, ENGINE_STEP)
+        telemetry = {**ENGINE_STEP, "cached_tokens": output.num_cached_tokens}
+        finished = FINISH.get(reason, "error")
+        error = f"vLLM ended the request: {reason}" if finished == "error" else None
+        return Commit(output.request_id, tokens, finished, telemetry, error)
+
+
+def _margin(position: Mapping[int, Any]) -> float:
+    best, second = sorted((entry.logprob for entry in position.values()), reverse=True)[:2]
+    return float(best - second)
