@@ -203,7 +203,7 @@ class ScriptedBackend:
         """Tokens in a request's commit number `index`, and its telemetry."""
         accepted = self._script["accepted"]
         if not accepted or index == 0:
-            return self._tokens_per_commit, {"steps": 1}
+            return self._tokens_per_commit, {}
         count = accepted[(index - 1) % len(accepted)]
         return count + 1, {"steps": 1, "drafted": self._script["drafted"], "accepted": count}
 

@@ -3,8 +3,8 @@
 A thread that naps is woken late twice over: timers are rounded up by the thread's slack (50 us),
 and on a busy machine the thread then waits until the running one has used up its slice (3 ms). Both
 can be changed without privileges, for one thread: `prctl(PR_SET_TIMERSLACK)`, and since Linux 6.12
-a slice of its own (`sched_setattr` with `sched_runtime` for a normal thread). Where the kernel knows
-neither, nothing changes: lateness is measured and judged in any case (`client_lag_ns`).
+a slice of its own (`sched_setattr` with `sched_runtime` for a normal thread). Where the kernel
+knows neither, nothing changes: lateness is measured and judged in any case (`client_lag_ns`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _SchedAttr(ctypes.Structure):
 
 @contextlib.contextmanager
 def prompt_wakeups() -> Iterator[None]:
-    """For the calling thread, until the context ends; threads that it starts get the default slice."""
+    """For the calling thread, until the context ends; threads it starts get the default slice."""
     calls = _SYSCALLS.get(platform.machine())
     if platform.system() != "Linux" or calls is None:
         yield

@@ -1,0 +1,166 @@
+"""May the numbers of a trial be believed, and do two sets of answers agree?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.core import BackendInfo, Generation, Trial, Validity
+from harness.machine import Disturbance
+
+SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
+"""Fewest requests for a percentile to have at least one observation beyond it (1 / (1 - p)); with
+fewer it is the maximum under another name. A median of fewer than five is one request's luck."""
+MAX_CLIENT_LAG_NS = 5_000_000
+"""p99 of the harness's own lateness. Beyond this the client, not the system, is being measured."""
+MAX_STOLEN_SHARE = 0.01
+"""Share of all cores' time given to other guests; one percent of steal moves a mean by as much."""
+MAX_OTHERS_SHARE = 0.10
+"""Share of all cores' time used by processes outside the sweep. Daemons stay below; another job
+takes a core of the engine's."""
+MAX_PROBE_RATIO = 1.25
+"""A fixed piece of work before and after the trial: its median differs by under 15% on a machine
+that is busy but steady, and by more when clocks change."""
+CACHE_TELEMETRY = "cached_tokens"
+PREFIX_CACHING = "prefix-caching"
+"""Capability of a backend that was asked to reuse prefixes: then cached tokens are no fault."""
+SERVER = "server"
+"""Capability of a backend whose work is done by processes outside the sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class LosslessVerdict:
+    """Whether answers are equal, lengths included, request by request."""
+
+    equal: int
+    different: tuple[str, ...]
+    """Ids of the requests that both have and whose token ids are not the same."""
+    missing: tuple[str, ...]
+    """Ids that only one side has, or that did not finish without error on both."""
+
+    @property
+    def lossless(self) -> bool:
+        """All requests are there and equal, and there is at least one."""
+        return self.equal > 0 and not self.different and not self.missing
+
+
+def check_trial(
+    trial: Trial,
+    generations: Sequence[Generation],
+    info: BackendInfo,
+    disturbance: Disturbance | None = None,
+) -> Validity:
+    """The verdict on one trial from what the trial itself shows.
+
+    Each reason begins with a slug: "failures", "client-late", "cache-not-cold", "output-clipped",
+    "clocks-throttled", "machine-noisy", "too-few-samples". A trial with too few samples for its
+    high percentiles only is still valid: the reason names the percentiles that say nothing.
+    """
+    reasons = [
+        *_failures(trial, generations),
+        *_client(generations),
+        *_cache(generations, info),
+        *_clipped(trial, generations),
+        *(_machine(disturbance, info) if disturbance is not None else ()),
+    ]
+    enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
+    valid = enough and not reasons
+    return Validity(valid, tuple(reasons + _samples(generations)))
+
+
+def lossless(ours: Sequence[Generation], reference: Sequence[Generation]) -> LosslessVerdict:
+    """Compare token ids and lengths, request by request."""
+    left = {g.request_id: g for g in ours}
+    right = {g.request_id: g for g in reference}
+    both = [key for key in left if key in right and _answered(left[key]) and _answered(right[key])]
+    different = tuple(key for key in both if left[key].token_ids != right[key].token_ids)
+    missing = tuple(sorted((set(left) | set(right)) - set(both)))
+    return LosslessVerdict(len(both) - len(different), different, missing)
+
+
+def nearest_rank(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of the values do not exceed."""
+    return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
+
+
+def _answered(generation: Generation) -> bool:
+    return generation.finished in ("stop", "length")
+
+
+def _failures(trial: Trial, generations: Sequence[Generation]) -> list[str]:
+    failed = [g for g in generations if g.finished == "error"]
+    unfinished = trial.requests - len(generations) + sum(g.finished is None for g in generations)
+    reasons = []
+    if failed:
+        first = f"first: {failed[0].request_id}: {failed[0].error}"
+        reasons.append(f"failures: {len(failed)} of {trial.requests} requests failed ({first})")
+    if unfinished > 0:
+        reasons.append(f"failures: {unfinished} of {trial.requests} requests did not finish")
+    return reasons
+
+
+def _client(generations: Sequence[Generation]) -> list[str]:
+    if not generations:
+        return []
+    lag = nearest_rank([g.client_lag_ns for g in generations], 0.99)
+    if lag <= MAX_CLIENT_LAG_NS:
+        return []
+    return [
+        f"client-late: the harness itself submitted up to {lag / 1e6:.1f} ms late "
+        f"(p99; limit {MAX_CLIENT_LAG_NS / 1e6:g} ms)"
+    ]
+
+
+def _cache(generations: Sequence[Generation], info: BackendInfo) -> list[str]:
+    if PREFIX_CACHING in info.capabilities:
+        return []
+    cached = sum(g.telemetry.get(CACHE_TELEMETRY, 0) for g in generations)
+    if not cached:
+        return []
+    return [f"cache-not-cold: {cached:.0f} prompt tokens came from a cache nobody asked for"]
+
+
+def _clipped(trial: Trial, generations: Sequence[Generation]) -> list[str]:
+    short = [
+        g for g in generations if g.finished == "length" and len(g.token_ids) < trial.max_new_tokens
+    ]
+    if not short:
+        return []
+    return [
+        f"output-clipped: {len(short)} answers ended for length before the {trial.max_new_tokens} "
+        f"tokens asked for (first: {short[0].request_id} with {len(short[0].token_ids)})"
+    ]
+
+
+def _machine(disturbance: Disturbance, info: BackendInfo) -> list[str]:
+    reasons = []
+    if disturbance.throttle_events:
+        reasons.append(f"clocks-throttled: {disturbance.throttle_events} CPU thermal events")
+    if disturbance.gpu_throttled:
+        reasons.append(f"clocks-throttled: GPU: {', '.join(disturbance.gpu_throttled)}")
+    if disturbance.stolen_share > MAX_STOLEN_SHARE:
+        reasons.append(
+            f"machine-noisy: {disturbance.stolen_share:.1%} of CPU time went to other guests "
+            f"of the host (limit {MAX_STOLEN_SHARE:.0%})"
+        )
+    if disturbance.others_share > MAX_OTHERS_SHARE and SERVER not in info.capabilities:
+        reasons.append(
+            f"machine-noisy: other processes used {disturbance.others_share:.0%} of CPU time "
+            f"(limit {MAX_OTHERS_SHARE:.0%})"
+        )
+    if disturbance.probe_ratio > MAX_PROBE_RATIO:
+        reasons.append(
+            f"machine-noisy: the same work took {disturbance.probe_ratio:.2f} times as long "
+            f"at one end of the trial as at the other (limit {MAX_PROBE_RATIO:g})"
+        )
+    return reasons
+
+
+def _samples(generations: Sequence[Generation]) -> list[str]:
+    answered = sum(_answered(g) for g in generations)
+    lacking = {name: needed for name, needed in SAMPLES_NEEDED.items() if answered < needed}
+    if not lacking:
+        return []
+    needs = ", ".join(f"{name} needs {needed}" for name, needed in lacking.items())
+    return [f"too-few-samples: {answered} answers say nothing about {', '.join(lacking)} ({needs})"]

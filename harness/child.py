@@ -1,0 +1,140 @@
+"""The child process of a sweep: holds one loaded engine and runs its trials one after the other.
+
+Between trials it is blocked on its pipe and uses no CPU. It dies with its parent, however that
+ends: the kernel kills it (PR_SET_PDEATHSIG), and a tiny guard process of the same group, forked
+before anything is loaded, sees the end of the lifeline pipe and kills the whole group, so that what
+the engine has started goes too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from harness import checks, machine
+from harness.core import Load, TrialRecord, UserError
+from harness.messages import PHASES, Job, Problem, Ready
+from harness.meters import Meter
+from harness.trial import Progress, TrialTimeout, run_load
+
+if TYPE_CHECKING:
+    from harness.sweep import Session
+
+PR_SET_PDEATHSIG = 1
+MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")
+MEMORY_PHRASES = ("can't allocate memory", "out of memory", "cannot allocate memory")
+
+Tell = Callable[[str | Progress], None]
+
+
+def main(channel_fd: int, lifeline_fd: int, parent_pid: int) -> None:
+    """Entry point. The arguments are file descriptors inherited from the parent, and its id."""
+    _die_with(parent_pid)
+    guard = _fork_guard(lifeline_fd, channel_fd)
+    os.set_inheritable(channel_fd, False)
+    channel = Connection(channel_fd)
+    with contextlib.suppress(EOFError, ConnectionError):
+        serve(channel, Meter(excluded=guard))
+
+
+def serve(channel: Connection, meter: Meter) -> None:
+    """Open the session, then run jobs until None comes or the pipe ends."""
+    try:
+        open_session, trial = channel.recv()
+        session = open_session(trial)
+    except Exception as error:
+        channel.send(_problem(error))
+        return
+    channel.send(Ready(session.info, session.setup_s, meter.footprint()))
+    try:
+        while (job := channel.recv()) is not None:
+            try:
+                channel.send(run_trial(session, job, meter, channel.send))
+            except Exception as error:
+                channel.send(_problem(error))
+    finally:
+        session.close()
+
+
+def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialRecord:
+    """Prepare, warm up, reset, measure, score: one trial. What the engine raises passes through.
+
+    A load that outlives its time limit gives a record with status "timeout" and what was generated.
+    """
+    trial, limit_s = job.trial, job.time_limit_s
+    tell(PHASES[1])
+    warm_up, measured = session.requests(trial)
+    tell(PHASES[2])
+    session.backend.reset()
+    if warm_up:
+        together = trial.load.concurrency or len(warm_up)
+        warm_up_load = Load("closed", concurrency=min(together, len(warm_up)))
+        run_load(session.backend, warm_up, warm_up_load, time_limit_s=limit_s)
+        session.backend.reset()
+    before = machine.machine_state()
+    tell(PHASES[3])
+    meter.start()
+    error = None
+    try:
+        generations = run_load(
+            session.backend, measured, trial.load, time_limit_s=limit_s, on_progress=tell
+        )
+    except TrialTimeout as timeout:
+        generations, error = timeout.generations, str(timeout)
+    reading = meter.read()
+    disturbance = machine.disturbance(before, machine.machine_state())
+    tell(PHASES[4])
+    texts, scores = session.finish(trial, generations)
+    verdict = checks.check_trial(trial, generations, session.info, disturbance)
+    return TrialRecord(
+        key=job.key,
+        trial=trial,
+        environment={**job.environment, "disturbance": disturbance.to_json()},
+        status="ok" if error is None else "timeout",
+        backend=session.info,
+        error=error,
+        validity=verdict,
+        generations=generations,
+        texts=texts,
+        scores=scores,
+        peak_memory_bytes=reading.peak_memory_bytes,
+        energy_j=reading.energy_j,
+        setup_s=session.setup_s,
+    )
+
+
+def _problem(error: Exception) -> Problem:
+    """The error as one line; its traceback goes to the log."""
+    if isinstance(error, UserError):
+        return Problem("failed", str(error), by_user=True)
+    traceback.print_exception(error)
+    name, text = type(error).__name__, " ".join(str(error).split())
+    of_memory = name in MEMORY_ERRORS or any(p in text.lower() for p in MEMORY_PHRASES)
+    return Problem("out_of_memory" if of_memory else "failed", f"{name}: {text}")
+
+
+def _die_with(parent_pid: int) -> None:
+    """Be killed when the parent dies; end now if it already has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        sys.exit(1)
+
+
+def _fork_guard(lifeline_fd: int, channel_fd: int) -> int:
+    """Start the guard and return its process id. Must come before any thread."""
+    pid = os.fork()
+    if pid:
+        os.close(lifeline_fd)
+        return pid
+    os.close(channel_fd)
+    os.read(lifeline_fd, 1)  # nothing is ever written: this returns when the parent's end closes
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(0)
