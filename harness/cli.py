@@ -49,8 +49,6 @@ def run(
         hint = "ray comes with the tetris backend" if executor == "ray" else "expected local"
         raise UserError(f"--executor: '{executor}' is not available; {hint}")
     outcome = running.run_experiment(file, out=out, only=only, fresh=fresh, dry_run=dry_run)
-    if outcome is not None and outcome.interrupted:
-        raise typer.Exit(INTERRUPTED)
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)
 

@@ -7,9 +7,11 @@ folder.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import backends
 import workloads
 from backends import models
+from harness import gpu
 from harness.config import Experiment, Known
 from harness.core import (
     Backend,
@@ -25,6 +28,7 @@ from harness.core import (
     Model,
     Request,
     Trial,
+    UserError,
     Workload,
 )
 from workloads import arrivals, datasets, prompts, scoring
@@ -45,33 +49,57 @@ def known() -> Known:
     )
 
 
-def resolve(experiment: Experiment, environment: Mapping[str, Any]) -> Experiment:
+def resolve(experiment: Experiment) -> Experiment:
     """Pin what the experiment names by content: checksums of model and rows, a concrete dtype.
 
+    Also reads every arrival trace once, so that a bad one is found before an engine is loaded.
     Raises `UserError` for a model or a data file that cannot be used.
     """
-    directory = models.resolve(experiment.model)
+    runs_model = any(backends.load_class(choice.name).needs_model for choice in experiment.backends)
+    directory = models.resolve(experiment.model, weights=runs_model)
+    dtype = experiment.model.dtype
     model = replace(
         experiment.model,
         checksum=models.checksum(directory),
-        dtype=_concrete_dtype(experiment.model.dtype, environment),
+        dtype=preferred_dtype() if dtype == "auto" else dtype,
     )
+    for load in experiment.loads:
+        arrivals.arrival_times(load, experiment.requests, experiment.seed)
     choices = tuple(
-        replace(choice, workload=_pinned(choice.workload, experiment))
+        replace(choice, workload=_pinned(choice.workload, experiment, directory))
         for choice in experiment.workloads
     )
     return replace(experiment, model=model, workloads=choices)
 
 
-def _concrete_dtype(dtype: str, environment: Mapping[str, Any]) -> str:
-    if dtype != "auto":
-        return dtype
-    return "bfloat16" if environment.get("bfloat16") else "float32"
+def preferred_dtype() -> str:
+    """bfloat16 where this machine computes in it, else float32: what ``dtype: auto`` means."""
+    if gpu.devices():
+        return "bfloat16" if gpu.compute_capability() >= (8, 0) else "float32"
+    with contextlib.suppress(OSError):
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+        return "bfloat16" if flags & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
+    return "float32"
 
 
-def _pinned(workload: Workload, experiment: Experiment) -> Workload:
-    rows = datasets.load_rows(workload, experiment.seed, experiment.requests)
-    return replace(workload, checksum=datasets.checksum(rows))
+def _pinned(workload: Workload, experiment: Experiment, directory: Path) -> Workload:
+    needs_tokenizer = datasets.row_options(workload).article_limit is not None
+    tokenizer = models.load_tokenizer(directory) if needs_tokenizer else None
+    rows = _rows(workload, experiment.seed, experiment.requests, tokenizer)
+    return replace(workload, checksum=_checksum(workload, rows))
+
+
+def _rows(workload: Workload, seed: int, count: int, tokenizer: Any) -> list[datasets.Row]:
+    def count_tokens(text: str) -> int:
+        return len(tokenizer.encode(text, add_special_tokens=False))
+
+    return datasets.load_rows(workload, seed, count, count_tokens=count_tokens)
+
+
+def _checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:
+    """Of the prompts, that is of the rows and of how their articles are cut."""
+    cut = workload.options.get("max_article_tokens", "whole")
+    return hashlib.sha256(f"{datasets.checksum(rows)} {cut}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +114,9 @@ class Prompt:
 def load_prompts(trial: Trial, tokenizer: Any) -> list[Prompt]:
     """The prompts of a trial, in request order. Equal for every backend, repeat and load."""
     workload = trial.workload
-    rows = datasets.load_rows(workload, trial.seed, trial.requests)
+    rows = _rows(workload, trial.seed, trial.requests, tokenizer)
+    if _checksum(workload, rows) != workload.checksum:
+        raise UserError(f"workload {workload.name}: its data changed while the experiment ran")
     limit = workload.options.get("max_article_tokens")
     seen: dict[str, int] = {}
     found = []
@@ -98,18 +128,31 @@ def load_prompts(trial: Trial, tokenizer: Any) -> list[Prompt]:
     return found
 
 
-def prompt_rows(trial: Trial, tokenizer: Any) -> list[dict[str, Any]]:
-    """What the store keeps of a workload: prompt, its length in tokens, the reference answer."""
-    name = trial.workload.name
-    return [
-        {
-            "request_id": prompt.request_id,
-            "prompt_text": prompts.instruction(name, prompt.row.data),
-            "prompt_tokens": len(prompt.token_ids),
-            "answer": prompts.answer(name, prompt.row.data),
-        }
-        for prompt in load_prompts(trial, tokenizer)
-    ]
+def model_folder(model: Model) -> Path:
+    """The folder of a model that `resolve` has checked; configuration and tokenizer only."""
+    return models.resolve(model, weights=False)
+
+
+def prompt_rows(
+    trials: Sequence[Trial], directory: Path
+) -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """What the store keeps of each workload, with the workload's checksum.
+
+    A row has the prompt's text, its length in tokens, and the reference answer.
+    """
+    tokenizer = models.load_tokenizer(directory)
+    for trial in {trial.workload.checksum: trial for trial in trials}.values():
+        name = trial.workload.name
+        rows = [
+            {
+                "request_id": prompt.request_id,
+                "prompt_text": prompts.instruction(name, prompt.row.data),
+                "prompt_tokens": len(prompt.token_ids),
+                "answer": prompts.answer(name, prompt.row.data),
+            }
+            for prompt in load_prompts(trial, tokenizer)
+        ]
+        yield rows, trial.workload.checksum or ""
 
 
 @dataclass(slots=True)
@@ -128,7 +171,7 @@ class EngineSession:
         return self.backend.info
 
     def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
-        """(warm-up, measured) requests; the warm-up reads prompts of its own."""
+        """The warm-up's requests, on prompts of their own, and the measured ones."""
         found = self._load(trial)
         times = arrivals.arrival_times(trial.load, len(found), trial.seed)
         measured = [
@@ -155,9 +198,9 @@ class EngineSession:
             if g.finished in ("stop", "length")
         }
         rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
-        answered = [(request_id, rows[request_id], text) for request_id, text in texts.items()]
-        found = scoring.score_all(trial.workload.name, [(row, text) for _, row, text in answered])
-        return texts, {answered[i][0]: score for i, score in enumerate(found)}
+        answered = [rows[request_id] for request_id in texts]
+        scores = scoring.score_all(trial.workload.name, answered, list(texts.values()))
+        return texts, dict(zip(texts, scores, strict=True))
 
     def close(self) -> None:
         """Free the engine."""

@@ -12,44 +12,16 @@ the BLAKE2b digest of its Parquet file. A Parquet file without its JSON is not a
 
 from __future__ import annotations
 
-import hashlib
-import json
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.core import (
-    SCHEMA_VERSION,
-    BackendInfo,
-    TrialRecord,
-    UserError,
-    Validity,
-    to_json,
-    trial_from_json,
-)
-from results import atomic
-
-_IN_PARQUET = ("generations", "texts", "scores")
-_AGAIN = "delete it and run the experiment again"
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """The Parquet file that belongs to a record: its size in bytes and BLAKE2b-128 digest."""
-
-    bytes: int
-    blake2b: str
-    requests: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTrial:
-    """A record as its JSON file has it (no generations, texts or scores) and its payload."""
-
-    record: TrialRecord
-    payload: Payload
+from harness.core import TrialRecord, UserError
+from results import atomic, records
+from results.records import AGAIN, BrokenRecordError, Payload, StoredTrial
 
 
 @dataclass(slots=True)
@@ -80,7 +52,7 @@ class Store:
         """
         try:
             stored = self.read_stored(key)
-        except _BrokenError:
+        except BrokenRecordError:
             return False
         parquet = self._file(key, ".parquet")
         whole = parquet.is_file() and parquet.stat().st_size == stored.payload.bytes
@@ -110,14 +82,13 @@ class Store:
 
         table = columns.to_table(record)
         data = columns.to_parquet(table)
-        payload = Payload(len(data), _digest(data), table.num_rows)
-        text = json.dumps(_record_json(record, payload), ensure_ascii=False, indent=1)
+        payload = Payload(len(data), records.digest(data), table.num_rows)
         parquet, summary = self._file(record.key, ".parquet"), self._file(record.key, ".json")
         self._prepare(self.trials_folder)
         temporary: list[Path] = []
         try:
             temporary.append(atomic.write_temporary(parquet, data))
-            temporary.append(atomic.write_temporary(summary, text.encode()))
+            temporary.append(atomic.write_temporary(summary, records.to_text(record, payload)))
             # An older record must not be left pointing at the new generations.
             summary.unlink(missing_ok=True)
             temporary[0].replace(parquet)
@@ -130,8 +101,6 @@ class Store:
 
     def read(self, key: str) -> TrialRecord:
         """The whole record, generations, texts and scores included."""
-        import dataclasses
-
         from results import columns
 
         stored = self.read_stored(key)
@@ -144,12 +113,17 @@ class Store:
         """The record without generations: reads the JSON file only."""
         path = self._file(key, ".json")
         try:
-            data = json.loads(path.read_bytes())
+            return records.from_text(path, path.read_bytes())
         except FileNotFoundError:
-            raise _BrokenError(f"{path}: no such trial record") from None
-        except ValueError as error:
-            raise _BrokenError(f"{path}: broken trial record ({error}); {_AGAIN}") from None
-        return _stored_from_json(path, data)
+            raise BrokenRecordError(f"{path}: no such trial record") from None
+
+    def payload_state(self, key: str) -> tuple[int, int]:
+        """Size in bytes and time of change in ns of a trial's Parquet file; (0, 0) without one."""
+        try:
+            state = self._file(key, ".parquet").stat()
+        except FileNotFoundError:
+            return (0, 0)
+        return (state.st_size, state.st_mtime_ns)
 
     def read_table(self, key: str, payload: Payload, names: Sequence[str] | None = None) -> Any:
         """The generations as an Arrow table (columns of `results.columns`, or `names` of them),
@@ -163,12 +137,12 @@ class Store:
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            raise _BrokenError(
+            raise BrokenRecordError(
                 f"{path}: missing, though {key}.json is there; delete {key}.json and run the "
                 "experiment again"
             ) from None
-        if len(data) != payload.bytes or _digest(data) != payload.blake2b:
-            raise _BrokenError(
+        if len(data) != payload.bytes or records.digest(data) != payload.blake2b:
+            raise BrokenRecordError(
                 f"{path}: {len(data)} bytes that are not the {payload.bytes} bytes {key}.json "
                 f"names; delete both and run the experiment again"
             )
@@ -176,9 +150,9 @@ class Store:
             table = pq.ParquetFile(pa.BufferReader(data)).read(names, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
-            raise _BrokenError(f"{path}: broken Parquet ({reason}); {_AGAIN}") from None
+            raise BrokenRecordError(f"{path}: broken Parquet ({reason}); {AGAIN}") from None
         if missing := [n for n in names or columns.COLUMNS if n not in table.column_names]:
-            raise _BrokenError(f"{path}: no column '{missing[0]}'; {_AGAIN}")
+            raise BrokenRecordError(f"{path}: no column '{missing[0]}'; {AGAIN}")
         return table
 
     def write_experiment(self, yaml_text: str) -> None:
@@ -214,6 +188,10 @@ class Store:
         table = pa.Table.from_pylist([dict(row) for row in rows])
         atomic.write_atomic(path, columns.to_parquet(table))
 
+    def has_prompts(self, workload_checksum: str) -> bool:
+        """Whether `write_prompts` has been called for this workload."""
+        return self._prompts_file(workload_checksum).is_file()
+
     def read_prompts(self, workload_checksum: str) -> list[dict[str, Any]]:
         """What `write_prompts` stored; empty when nothing was."""
         import pyarrow as pa
@@ -226,7 +204,7 @@ class Store:
             return []
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
-            raise UserError(f"{path}: broken Parquet ({reason}); {_AGAIN}") from None
+            raise UserError(f"{path}: broken Parquet ({reason}); {AGAIN}") from None
         return rows
 
     def _prepare(self, folder: Path) -> None:
@@ -242,51 +220,3 @@ class Store:
 
     def _prompts_file(self, checksum: str) -> Path:
         return self.path / "prompts" / (re.sub(r"[^0-9A-Za-z_-]", "-", checksum) + ".parquet")
-
-
-class _BrokenError(UserError):
-    """A record that is absent or damaged, so that running its trial again is right."""
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _record_json(record: TrialRecord, payload: Payload) -> dict[str, Any]:
-    import dataclasses
-
-    slim = dataclasses.replace(record, generations=(), texts={}, scores={})
-    fields = {name: value for name, value in to_json(slim).items() if name not in _IN_PARQUET}
-    return {
-        "schema_version": record.schema_version,
-        **fields,
-        "parquet": dataclasses.asdict(payload),
-    }
-
-
-def _stored_from_json(path: Path, data: Any) -> StoredTrial:
-    if not isinstance(data, dict) or "schema_version" not in data:
-        raise UserError(f"{path}: not a trial record (no 'schema_version'); move it elsewhere")
-    if (version := data["schema_version"]) != SCHEMA_VERSION:
-        raise UserError(
-            f"{path}: schema version {version}, expected {SCHEMA_VERSION}; read it with the "
-            "decodebench that wrote it, or run into another folder"
-        )
-    try:
-        payload = Payload(**data.pop("parquet"))
-        backend = data.pop("backend")
-        if backend is not None:
-            capabilities = frozenset(backend.pop("capabilities"))
-            backend = BackendInfo(**backend, capabilities=capabilities)
-        validity = data.pop("validity")
-        record = TrialRecord(
-            trial=trial_from_json(data.pop("trial")),
-            backend=backend,
-            validity=Validity(validity["valid"], tuple(validity["reasons"])),
-            **data,
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _BrokenError(f"{path}: a field is missing or strange ({error}); {_AGAIN}") from None
-    if record.key != path.stem:
-        raise _BrokenError(f"{path}: holds the record of trial {record.key!r}; {_AGAIN}")
-    return StoredTrial(record, payload)

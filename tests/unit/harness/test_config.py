@@ -114,7 +114,10 @@ def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
         ({"requests": True}, "f.yaml: requests: expected a whole number of at least 1, got True"),
         ({"repeats": 0}, "f.yaml: repeats: expected a whole number of at least 1, got 0"),
         ({"model": "ABSENT"}, "model: expected a bundled name, a hub id or a local path"),
-        ({"model": {"name": "m", "revison": "a"}}, "f.yaml: model.revison: unknown key; did you mean"),
+        (
+            {"model": {"name": "m", "revison": "a"}},
+            "f.yaml: model.revison: unknown key; did you mean",
+        ),
         ({"name": "ABSENT", "nam": "x"}, "f.yaml: the key 'name' is missing (found 'nam')"),
         ({"slo": {"ttft": 1}}, "f.yaml: slo.ttft: unknown key; did you mean 'ttft_ms'?"),
         ({"slo": [1]}, "f.yaml: slo: expected a mapping of keys, got [1]"),
