@@ -23,7 +23,10 @@ ALLOWED = {
     "results": {"results", "harness.core"},
     "reports": {"reports", "results", "harness.core"},
 }
-CORE_ONLY = {"trial", "sweep", "checks", "child", "scheduling", "environment", "section"}
+CORE_ONLY = {
+    *("trial", "scheduling", "checks", "machine", "meters", "gpu", "environment", "section"),
+    *("sweep", "fleet", "engine_process", "messages", "child"),
+}
 """Modules of harness/ that import nothing of the project but the core and one another."""
 
 
