@@ -5,6 +5,7 @@ Every problem with a file is a `UserError` that names the file and, where there 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import itertools
@@ -39,16 +40,30 @@ def read_records(path: Path) -> Iterator[Record]:
         raise UserError(f"{path}: unknown kind of file; expected one of: {', '.join(SUFFIXES)}")
     reader = {".jsonl": _json_lines, ".json": _json, ".csv": _csv, ".parquet": _parquet}[kind]
     found = False
-    try:
+    with _clear_errors(path):
         for record in reader(path):
             found = True
             yield record
+    if not found:
+        raise UserError(f"{path}: the file holds no rows")
+
+
+def text_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield where each line of a text file stands and the line; raises `UserError` as above."""
+    with _clear_errors(path):
+        for number, line in _lines(path):
+            yield f"{path}, line {number}", line
+
+
+@contextlib.contextmanager
+def _clear_errors(path: Path) -> Iterator[None]:
+    """Turn what reading a file may raise into one line."""
+    try:
+        yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path}: broken gzip file: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    if not found:
-        raise UserError(f"{path}: the file holds no rows")
 
 
 def data_files(folder: Path, split: str, *, must_have_split: bool = False) -> list[Path]:

@@ -1,0 +1,101 @@
+"""When requests arrive, in seconds after the start of the load; the first arrives at 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.core import Load, UserError, nearest
+from workloads.readers import read_records, text_lines
+
+_COLUMN = "timestamp"
+
+
+def arrival_times(load: Load, count: int, seed: int) -> list[float]:
+    """Arrival times of `count` requests, ascending.
+
+    * closed: all 0; the load loop submits when a slot is free.
+    * constant: every 1/rate seconds.
+    * poisson: independent exponential gaps with mean 1/rate.
+    * gamma: independent gamma gaps with mean 1/rate and shape `burstiness`, so that their
+      coefficient of variation is 1/sqrt(burstiness): 1 is Poisson, smaller is burstier. This is the
+      burstiness of `vllm bench serve`, without its final stretching of the gaps to the exact rate.
+    * trace: recorded times, moved so that the first is 0. A file with one time in seconds per line,
+      or CSV or JSON lines with a column ``timestamp`` (each may be gzipped).
+
+    The draws come from numpy's PCG64 generator seeded with `seed`.
+
+    Raises:
+        UserError: for a missing or impossible rate or burstiness, or a bad or too short trace.
+    """
+    if load.kind == "closed":
+        return [0.0] * count
+    if load.kind == "trace":
+        return _trace_times(load, count)
+    rate = _positive(load.rate, "rate", load)
+    if load.kind == "constant":
+        return [number / rate for number in range(count)]
+    shape = _positive(load.burstiness, "burstiness", load) if load.kind == "gamma" else 1.0
+    return _random_times(rate, shape, count, seed)
+
+
+def _random_times(rate: float, shape: float, count: int, seed: int) -> list[float]:
+    import numpy as np
+
+    gaps = np.random.Generator(np.random.PCG64(seed)).standard_gamma(shape, size=max(count - 1, 0))
+    times = np.concatenate(([0.0], np.cumsum(gaps) / (shape * rate)))
+    return [float(time) for time in times[:count]]
+
+
+def _positive(value: float | None, name: str, load: Load) -> float:
+    if value is None:
+        raise UserError(f"load {load.kind}: '{name}' is missing")
+    if not (math.isfinite(value) and value > 0):
+        raise UserError(f"load {load.kind}: '{name}' must be a positive number, got {value!r}")
+    return float(value)
+
+
+def _trace_times(load: Load, count: int) -> list[float]:
+    if not load.trace:
+        raise UserError("load trace: 'trace' is missing; expected the path of a trace file")
+    path = Path(load.trace).expanduser()
+    if not path.is_file():
+        raise UserError(f"load trace: trace file '{load.trace}' does not exist")
+    times: list[float] = []
+    for where, time in _times(path):
+        if times and time < times[-1]:
+            raise UserError(f"{where}: time {time:g} is before the one above it, {times[-1]:g}")
+        times.append(time)
+        if len(times) == count:
+            return [time - times[0] for time in times]
+    raise UserError(
+        f"{path}: the trace holds {len(times)} arrivals, but there are {count} requests"
+    )
+
+
+def _times(path: Path) -> Iterator[tuple[str, float]]:
+    """Where each time of a trace stands, and the time."""
+    name = path.name.lower().removesuffix(".gz")
+    values: Iterable[tuple[str, Any]]
+    if name.endswith((".csv", ".jsonl", ".json", ".parquet")):
+        values = ((where, _column(where, record)) for where, record in read_records(path))
+    else:
+        values = ((where, line) for where, line in text_lines(path) if line.strip())
+    for where, value in values:
+        try:
+            time = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            time = math.nan
+        if not (math.isfinite(time) and time >= 0):
+            shown = value.strip() if isinstance(value, str) else value
+            raise UserError(f"{where}: expected a time in seconds, 0 or more, got {shown!r}")
+        yield where, time
+
+
+def _column(where: str, record: Any) -> Any:
+    if _COLUMN not in record:
+        known = [str(name) for name in record]
+        raise UserError(f"{where}: column '{_COLUMN}' is missing; {nearest(_COLUMN, known)}")
+    return record[_COLUMN]

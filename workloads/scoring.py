@@ -1,0 +1,112 @@
+"""Scores a model's answers: ROUGE-L, exact match on the final number, pass@1.
+
+ROUGE-L is the F1 of the rouge-score library's `rougeL` with stemming: one longest common
+subsequence over the whole text, as MLPerf Inference and the Hugging Face examples report it.
+`rougeLsum` would depend on where a model puts its line breaks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+from harness.core import UserError, nearest
+from workloads import WORKLOADS
+from workloads.completions import complete_program
+from workloads.sandbox import DEFAULT_TIMEOUT_S, run_programs
+
+_NUMBER = re.compile(r"(?<![A-Za-z0-9.])-?(?:\d+(?:\.\d+)?|\.\d+)")
+_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
+_BOXED = re.compile(r"\\boxed\s*\{([^}]*)\}")
+_ANSWER_IS = re.compile(r"(?i)answer\s+is\b[:\s]*([^\n]+)")
+_NEXT_QUESTION = re.compile(r"\n\s*(?:Question|Q|Problem)\s*:")
+
+
+def score(workload: str, row: Mapping[str, str], text: str) -> dict[str, float]:
+    """The task score of one answer, as a mapping from its metric's name to a number from 0 to 1.
+
+    Args:
+        workload: one of `WORKLOADS`.
+        row: the row's fields, in the hub's names.
+        text: the model's answer, decoded without special tokens.
+
+    Raises:
+        UserError: for another workload, or where HumanEval's programs cannot be held.
+    """
+    return score_all(workload, [row], [text])[0]
+
+
+def score_all(
+    workload: str,
+    rows: Sequence[Mapping[str, str]],
+    texts: Sequence[str],
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> list[dict[str, float]]:
+    """`score` for many answers; HumanEval's programs run side by side.
+
+    Args:
+        workload: one of `WORKLOADS`.
+        rows: the rows' fields.
+        texts: the answers, one for each row.
+        timeout_s: wall-clock seconds for each HumanEval program.
+
+    Raises:
+        UserError: as `score`.
+    """
+    if workload not in WORKLOADS:
+        raise UserError(f"scoring: unknown workload '{workload}'; {nearest(workload, WORKLOADS)}")
+    pairs = list(zip(rows, texts, strict=True))
+    if workload == "humaneval":
+        results = run_programs([humaneval_program(*pair) for pair in pairs], timeout_s=timeout_s)
+        return [{"pass_at_1": float(result.passed)} for result in results]
+    if workload == "gsm8k":
+        return [{"exact_match": exact_match(row["answer"], text)} for row, text in pairs]
+    label = WORKLOADS[workload].fields[1]
+    return [{"rouge_l_to_label": rouge_l(row[label], text)} for row, text in pairs]
+
+
+def rouge_l(reference: str, text: str) -> float:
+    """ROUGE-L F1 from 0 to 1 (Lin 2004); 0 when either side has no word."""
+    return float(_rouge_scorer().score(reference, text)["rougeL"].fmeasure)
+
+
+@cache
+def _rouge_scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rougeL"], use_stemmer=True)
+
+
+def exact_match(reference: str, text: str) -> float:
+    """1.0 when the answer's final number equals the reference's, as numbers (42.0 is 42)."""
+    expected, found = final_number(reference), final_number(text)
+    return float(expected is not None and expected == found)
+
+
+def final_number(text: str) -> Decimal | None:
+    r"""The number that an answer to a word problem comes to; None when it names none.
+
+    In this order: the number after the first ``####``; the number in the last ``\boxed{}``; the
+    number after the last "answer is"; the last number of all. What follows an invented next
+    question does not count.
+    """
+    text = _NEXT_QUESTION.split(text.replace("\u2212", "-").replace("$", ""), maxsplit=1)[0]
+    text = _THOUSANDS.sub("", text)
+    after_mark = text.split("####")[1].strip().split("\n")[:1] if "####" in text else []
+    for places in (after_mark, reversed(_BOXED.findall(text)), reversed(_ANSWER_IS.findall(text))):
+        for place in places:
+            found = _NUMBER.search(place.rpartition("=")[2])
+            if found:
+                return Decimal(found[0])
+    numbers = _NUMBER.findall(text)
+    return Decimal(numbers[-1]) if numbers else None
+
+
+def humaneval_program(row: Mapping[str, str], text: str) -> tuple[str, str]:
+    """The program that an answer makes, and the row's tests, for `sandbox.run_program`."""
+    source = complete_program(row["prompt"], row["entry_point"], text)
+    return source, f"{row['test']}\n\ncheck({row['entry_point']})\n"
