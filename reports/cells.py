@@ -1,0 +1,219 @@
+"""What the report shows numbers for: a cell is one variant on one workload under one load."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from harness.core import Slo, Trial, Workload, canonical_json, to_json
+from reports.text import clipped, visible
+from reports.variants import Engine, Variant, variants
+from results import metrics
+
+if TYPE_CHECKING:
+    from results import Run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """One row of the results: its repeats pooled as `results.metrics.cells` does it."""
+
+    variant: Variant
+    workload: str
+    load: str
+    load_kind: str
+    load_value: float | None
+    """Concurrency or rate; None for a trace."""
+    order: int
+    """Place of the load among the loads of the run, for sorting."""
+    metrics: Mapping[str, Any]
+    keys: tuple[str, ...]
+    slo: Slo
+    trials: int
+    failed: int
+    valid_trials: int
+    reasons: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Slug of a reason -> trials that have it, and its text in the first of them."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether every trial of the cell is."""
+        return self.valid_trials == self.trials
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any trial ended well."""
+        return self.failed < self.trials
+
+    @property
+    def has_slo(self) -> bool:
+        return self.slo != Slo()
+
+    def value(self, name: str) -> float | None:
+        """A metric, None where it is undefined. Goodput without an objective is."""
+        if name.startswith("goodput") and not self.has_slo:
+            return None
+        if name == "consistency_ratio" and self.variant.is_reference:
+            name = "noise_floor"
+        value = self.metrics.get(name)
+        return None if value is None else float(value)
+
+    def low(self, name: str) -> float | None:
+        """The lower end of the interval of a metric: see `high`."""
+        return self._end(name, "low", 0)
+
+    def high(self, name: str) -> float | None:
+        """The upper end: of the 95% interval where there is one, else of the range of the repeats."""
+        return self._end(name, "high", 1)
+
+    def _end(self, name: str, suffix: str, place: int) -> float | None:
+        if f"{name}_{suffix}" in self.metrics:
+            end = self.metrics[f"{name}_{suffix}"]
+            return None if end is None else float(end)
+        spread = self.metrics["spread"].get(name)
+        return None if spread is None or self.metrics["repeats"] < 2 else float(spread[place])
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All cells of a run in the order of the experiment, and the variants they compare."""
+
+    cells: tuple[Cell, ...]
+    variants: tuple[Variant, ...]
+    rows: Sequence[Mapping[str, Any]]
+    """One mapping per trial: `results.metrics.summaries`."""
+    why_no_speedup: str
+    """Empty when the reference has finished trials."""
+
+    @property
+    def workloads(self) -> list[str]:
+        return list(dict.fromkeys(cell.workload for cell in self.cells))
+
+    @property
+    def loads(self) -> list[str]:
+        ordered = sorted(self.cells, key=lambda cell: cell.order)
+        return list(dict.fromkeys(cell.load for cell in ordered))
+
+    def by_key(self) -> dict[str, Cell]:
+        """Trial key -> its cell."""
+        return {key: cell for cell in self.cells for key in cell.keys}
+
+    def scopes(self) -> Iterator[tuple[str, str, list[Cell]]]:
+        """Workload, load and cells, for each pair that has cells."""
+        for workload in self.workloads:
+            for load in self.loads:
+                found = [c for c in self.cells if (c.workload, c.load) == (workload, load)]
+                if found:
+                    yield workload, load, found
+
+
+def overview(run: Run) -> Overview:
+    """Gather the cells of a run that has at least one trial."""
+    raw = metrics.cells(run)
+    rows = {row["key"]: row for row in metrics.summaries(run)}
+    trials = {stored.record.key: stored.record.trial for stored in run.stored}
+    found = variants(list(_engines(raw, run)))
+    place = {_identity(v.backend, v.options): v for v in found}
+    labels = _workload_labels([trial.workload for trial in trials.values()])
+    loads = sorted({trial.load for trial in trials.values()}, key=_load_order)
+    cells = [
+        _cell(
+            one,
+            place[_identity(one["backend"], one["options"])],
+            [rows[key] for key in one["keys"]],
+            trials[one["keys"][0]],
+            labels,
+            loads.index(trials[one["keys"][0]].load),
+        )
+        for one in raw
+    ]
+    workloads = list(dict.fromkeys(cell.workload for cell in cells))
+    cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
+    return Overview(tuple(cells), tuple(found), list(rows.values()), _why_no_speedup(run, cells))
+
+
+def _cell(
+    one: Mapping[str, Any],
+    variant: Variant,
+    rows: Sequence[Mapping[str, Any]],
+    trial: Trial,
+    labels: Mapping[str, str],
+    order: int,
+) -> Cell:
+    reasons: dict[str, tuple[int, str]] = {}
+    for row in rows:
+        for slug, text in {reason.partition(":")[0]: reason for reason in row["invalid_reasons"]}.items():
+            count, first = reasons.get(slug, (0, text))
+            reasons[slug] = (count + 1, first)
+    load = trial.load
+    return Cell(
+        variant=variant,
+        workload=labels[_workload_key(trial.workload)],
+        load=visible(clipped(load.label(), 60)),
+        load_kind=load.kind,
+        load_value=float(load.concurrency) if load.kind == "closed" and load.concurrency else load.rate,
+        order=order,
+        metrics=one,
+        keys=tuple(one["keys"]),
+        slo=trial.slo,
+        trials=len(rows),
+        failed=sum(row["status"] != "ok" for row in rows),
+        valid_trials=sum(bool(row["valid"]) for row in rows),
+        reasons=reasons,
+    )
+
+
+def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[Engine]:
+    grouped: dict[str, list[Mapping[str, Any]]] = {}
+    for one in raw:
+        grouped.setdefault(_identity(one["backend"], one["options"]), []).append(one)
+    compared = any(one["is_reference"] for one in raw)
+    named = run.experiment.get("reference")
+    for cells in grouped.values():
+        first = cells[0]
+        known = [one["provenance"] for one in cells if one["provenance"]]
+        is_reference = any(one["is_reference"] for one in cells)
+        if not compared and first["backend"] == named:
+            is_reference, compared = True, True
+        provenance = known[0] if known else "never started"
+        yield Engine(first["backend"], first["options"], provenance, is_reference)
+
+
+def _why_no_speedup(run: Run, cells: Sequence[Cell]) -> str:
+    name = run.experiment.get("reference")
+    if not isinstance(name, str):
+        return "the experiment names no reference"
+    own = [cell for cell in cells if cell.variant.backend == name]
+    if not own:
+        return f"the reference, {visible(name)}, was not run"
+    if not any(cell.is_measured for cell in own):
+        return f"every trial of the reference, {visible(name)}, failed"
+    return ""
+
+
+def _workload_labels(workloads: Sequence[Workload]) -> dict[str, str]:
+    """A label for each workload: its name, and what sets it apart where the name is used twice."""
+    distinct = {_workload_key(workload): workload for workload in workloads}
+    names = Counter(workload.name for workload in distinct.values())
+    labels: dict[str, str] = {}
+    for key, workload in distinct.items():
+        parts = [workload.name]
+        if names[workload.name] > 1:
+            parts += [workload.source, *(f"{k}={v}" for k, v in workload.options.items())]
+        label = visible(clipped(" ".join(parts), 80))
+        labels[key] = label if label not in labels.values() else f"{label} ({len(labels) + 1})"
+    return labels
+
+
+def _workload_key(workload: Workload) -> str:
+    return canonical_json(to_json(workload))
+
+
+def _identity(backend: str, options: Mapping[str, Any]) -> str:
+    return canonical_json([backend, to_json(options)])
+
+
+def _load_order(load: Any) -> tuple[str, float, str]:
+    return load.kind, float(load.concurrency or load.rate or 0.0), load.label()

@@ -1,0 +1,105 @@
+"""One pass over the stored requests: what the plots and the list of answers need of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.core import Slo
+from reports.cells import Cell, Overview
+from reports.requests import Answers
+from results import latency
+from results.arrays import Floats, RequestArrays
+
+if TYPE_CHECKING:
+    from results import Run
+
+SCALES = tuple(float(s) for s in np.geomspace(0.5, 4.0, 25))
+LATENCIES = {"ttft_s": latency.ttft_s, "tpot_s": latency.tpot_s, "e2e_s": latency.e2e_s}
+
+
+@dataclass(slots=True)
+class Mean:
+    """Sum and count of one request's score over the trials that scored it."""
+
+    total: float = 0.0
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Samples:
+    """What one pass over the requests of a run leaves behind."""
+
+    latencies: dict[str, dict[Cell, list[Floats]]] = field(
+        default_factory=lambda: {name: defaultdict(list) for name in LATENCIES}
+    )
+    """Metric -> cell -> the values per request in seconds, one array per repeat."""
+    goodput: dict[Cell, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
+    """Cell -> for each repeat, the goodput at each of `SCALES`."""
+    scores: dict[tuple[int, str, str], dict[str, Mean]] = field(default_factory=dict)
+    """(variant index, workload, score name) -> request id -> its mean score."""
+    answers: dict[str, Answers] = field(default_factory=lambda: defaultdict(Answers))
+    """Workload -> answers."""
+
+
+def collect(run: Run, overview: Overview) -> Samples:
+    """Read every trial once, one comparison group at a time."""
+    samples = Samples()
+    cells = overview.by_key()
+    for group in run.groups():
+        for member in group:
+            if member.requests is not None:
+                _add(samples, cells[member.stored.record.key], member.requests)
+    return samples
+
+
+def _add(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
+    for name, values in LATENCIES.items():
+        found = values(requests)
+        samples.latencies[name][cell].append(found[~np.isnan(found)])
+    if cell.has_slo:
+        samples.goodput[cell].append(scaled_goodput(requests, cell.slo))
+    for name, column in requests.scores.items():
+        means = samples.scores.setdefault((cell.variant.index, cell.workload, name), {})
+        for request_id, value in zip(requests.ids, column.tolist(), strict=True):
+            if not math.isnan(value):
+                mean = means.setdefault(request_id, Mean())
+                mean.total += value
+                mean.count += 1
+    samples.answers[cell.workload].add(cell.variant, requests)
+
+
+def scaled_goodput(requests: RequestArrays, slo: Slo) -> list[float]:
+    """Goodput in requests per second with every bound of the objective multiplied by each of `SCALES`."""
+    return [latency.goodput_req_per_s(requests, _scaled(slo, s)) or 0.0 for s in SCALES]
+
+
+def _scaled(slo: Slo, scale: float) -> Slo:
+    bounds = dataclasses.asdict(slo).items()
+    return Slo(**{name: None if bound is None else bound * scale for name, bound in bounds})
+
+
+def score_interval(means: Mapping[str, Mean]) -> tuple[float, float, float]:
+    """Mean over requests with its 95% interval; scores lie between 0 and 1.
+
+    The interval is Wilson's (1927, J. Am. Stat. Assoc. 22:209) with the mean in the place of the
+    proportion: exact in form for right-or-wrong scores, and wide enough for the others, whose variance
+    is at most that of a right-or-wrong score of the same mean.
+    """
+    values = [mean.total / mean.count for mean in means.values()]
+    n, z = len(values), 1.96
+    mean = sum(values) / n
+    centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
+    return mean, max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
+
+
+def pooled(arrays: Sequence[Floats]) -> Floats:
+    """The repeats of a cell as one array."""
+    return np.concatenate(arrays) if arrays else np.empty(0)

@@ -1,0 +1,69 @@
+"""What each number in the report means, in a sentence or two. docs/metrics.md has the whole story."""
+
+DEFINITIONS: tuple[tuple[str, str], ...] = (
+    (
+        "speedup",
+        "The reference's decode time per output token divided by this backend's, paired on the same "
+        "request in the same repeat; geometric mean over the pairs. The 95% interval comes from a "
+        "hierarchical bootstrap: repeats are drawn first, then requests.",
+    ),
+    (
+        "consistency_ratio (same answers)",
+        "Share of requests whose token ids equal the reference's, lengths included. A prefix does not count.",
+    ),
+    (
+        "noise_floor",
+        "The same share for the reference against another repeat of itself. A backend is not less "
+        "consistent than the reference unless it lies below this.",
+    ),
+    (
+        "first divergence",
+        "The index of the first token that differs from the reference's answer, counted from 0.",
+    ),
+    (
+        "output_tok_per_s (throughput)",
+        "All output tokens divided by the time from the first submit to the last commit.",
+    ),
+    (
+        "ttft_s",
+        "Time to first token: first commit minus the scheduled arrival (open loop) or the submit "
+        "(closed loop). Lateness of the client counts against the system.",
+    ),
+    (
+        "tpot_s",
+        "Time per output token: (last commit - first commit) / (tokens after the first commit). "
+        "Undefined, not 0, for a request whose tokens all came at once.",
+    ),
+    ("e2e_s", "End-to-end latency: last commit minus the scheduled arrival."),
+    (
+        "itl_s",
+        "Inter-token latency: the gap between two commits divided by the tokens of the later one, "
+        "one value per token.",
+    ),
+    (
+        "goodput_req_per_s",
+        "Requests per second that met every bound of the objective (SLO). Errors and unfinished "
+        "requests count as missed.",
+    ),
+    (
+        "rouge_l_to_label, exact_match, pass_at_1 (quality)",
+        "ROUGE-L against the data set's summary; the final number equals the label; the program "
+        "passes its tests in the sandbox. Averages over requests.",
+    ),
+    (
+        "percentiles",
+        "p50, p95 and p99 over the requests of a trial; where a row has several repeats, the number "
+        "is over all of them together or their mean, as the column's title says.",
+    ),
+    (
+        "valid",
+        "A trial is not valid when its percentiles rest on too few samples, the client was late, the "
+        "cache was warm, requests failed, output lengths differ from the reference, clocks were "
+        "throttled or the machine was noisy. Its numbers are struck through.",
+    ),
+    (
+        "provenance",
+        "official code: the authors' own implementation. re-implementation: written for decodebench "
+        "from the paper. simulation: a model of a system, not a measurement of one.",
+    ),
+)

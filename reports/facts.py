@@ -1,0 +1,194 @@
+"""The words around the numbers: what was run, on what, and what to be careful about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from reports.cells import Overview
+from reports.numbers import counted
+from reports.text import clipped, visible
+
+if TYPE_CHECKING:
+    from results import Run
+
+RESULTS_NOTE = (
+    "A row per backend, workload and load; medians over the repeats. Speed-up and throughput carry their "
+    "95% interval and the range of the repeats in brackets. Struck-through numbers are not valid. "
+    "A dash has no value: point at it to see why."
+)
+
+
+def summary(run: Run, seen: Overview) -> str:
+    """One paragraph: model, workloads, loads, repeats, machine."""
+    trials = [stored.record.trial for stored in run.stored]
+    models = dict.fromkeys(f"{t.model.name} ({t.model.dtype})" for t in trials)
+    loads = ", ".join(seen.loads)
+    sizes = sorted({t.requests for t in trials})
+    repeats = len({t.repeat for t in trials})
+    failed = sum(cell.failed for cell in seen.cells)
+    lost = f", {failed} of which failed" if failed else ""
+    times = sorted(s.record.started_at for s in run.stored if s.record.started_at)
+    started = f" Started {times[0][:16].replace('T', ' ')} UTC." if times else ""
+    return visible(
+        f"{counted(len(seen.variants), 'backend variant')} on the model {_listed(models)}, "
+        f"{counted(len(seen.workloads), 'workload')} ({_listed(seen.workloads)}), "
+        f"{counted(len(seen.loads), 'load')} ({loads}), {counted(repeats, 'repeat')} of "
+        f"{_listed([f'{n:,}' for n in sizes])} requests: {counted(len(trials), 'trial')}{lost}. "
+        f"Machine: {machine(run.stored[0].record.environment)}.{started}"
+    )
+
+
+def machine(environment: Mapping[str, Any]) -> str:
+    """One line: processor, cores, memory, GPUs."""
+    cpu = environment.get("cpu") or "unknown processor"
+    parts = [str(cpu)]
+    if cores := environment.get("cores"):
+        parts.append(counted(int(cores), "core"))
+    if memory := environment.get("memory_gib"):
+        parts.append(f"{memory} GiB")
+    gpus = [gpu.get("name", "GPU") for gpu in environment.get("gpus") or []]
+    parts.append(" + ".join(map(str, gpus)) if gpus else "no GPU")
+    return ", ".join(parts)
+
+
+def alerts(run: Run, seen: Overview) -> list[str]:
+    """What a reader must know before comparing: mixed machines or settings, partial runs."""
+    records = [stored.record for stored in run.stored]
+    found = []
+    machines = {str(r.environment.get("fingerprint")) for r in records}
+    if len(machines) > 1:
+        found.append(
+            f"The trials come from {len(machines)} machines or software stacks: rows of different ones "
+            "are listed apart and must not be compared."
+        )
+    settings = {(r.trial.requests, r.trial.seed, r.trial.max_new_tokens, r.trial.model, r.trial.workload.name)
+                for r in records}  # fmt: skip
+    if len(settings) > len({s[-1] for s in settings}):
+        found.append(
+            "The folder holds trials of different settings (requests, seed, answer length or model): "
+            "a backend may have several rows for one workload and load."
+        )
+    if seen.why_no_speedup:
+        found.append(f"There are no speed-ups: {seen.why_no_speedup}.")
+    if expected := _expected(run.experiment):
+        missing = expected - len(records)
+        if missing > 0:
+            found.append(
+                f"The run is not complete: {missing} of {expected} trials have not been run. "
+                "The same command runs them."
+            )
+    return found
+
+
+def _expected(experiment: Mapping[str, Any]) -> int | None:
+    try:
+        axes = [len(experiment[key]) for key in ("backends", "workloads", "loads")]
+        return axes[0] * axes[1] * axes[2] * int(experiment["repeats"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def environment(run: Run) -> list[tuple[str, str]]:
+    """Terms and values of the first trial's environment, flattened, and what differs elsewhere."""
+    records = [stored.record for stored in run.stored]
+    first = dict(_flat(records[0].environment))
+    rows = []
+    for term, value in first.items():
+        others = {dict(_flat(r.environment)).get(term, "–") for r in records[1:]} - {value}
+        more = f" (in other trials: {', '.join(sorted(others)[:3])})" if others else ""
+        if term == "load average":
+            more = f" (before the first of {counted(len(records), 'trial')})"
+        rows.append((term, visible(clipped(value + more, 400))))
+    rows.append(("model", _model(run)))
+    backends = dict.fromkeys(
+        f"{r.backend.name} {r.backend.version}, {r.backend.provenance}" for r in records if r.backend
+    )
+    rows.append(("backends", visible("; ".join(backends) or "none came up")))
+    return rows
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, inner in value.items():
+        term = f"{prefix}{key}".replace("_", " ")
+        if isinstance(inner, Mapping):
+            yield from _flat(inner, f"{prefix}{key} ")
+        elif isinstance(inner, list | tuple):
+            yield term, ", ".join(map(_plain, inner)) or "none"
+        else:
+            yield term, _plain(inner)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{k.replace('_', ' ')} {v}" for k, v in value.items())
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _model(run: Run) -> str:
+    models = dict.fromkeys(stored.record.trial.model for stored in run.stored)
+    words = []
+    for model in models:
+        parts = [f"{model.name}, {model.dtype}"]
+        parts += [f"revision {model.revision}"] if model.revision else []
+        parts += [f"checksum {model.checksum[:16]}"] if model.checksum else []
+        words.append(", ".join(parts))
+    return visible("; ".join(words))
+
+
+def filters(seen: Overview) -> list[dict[str, Any]]:
+    """The page's filter boxes: name of the data attribute, title, choices (value, text)."""
+    found = [
+        ("variant", "Backend", [(v.id, v.label) for v in seen.variants]),
+        ("workload", "Workload", [(w, w) for w in seen.workloads]),
+        ("load", "Load", [(load, load) for load in seen.loads]),
+        ("valid", "Validity", [(v, v) for v in ("valid", "not valid", "failed")]),
+    ]
+    return [{"name": n, "title": t, "choices": choices} for n, t, choices in found]
+
+
+def validity_note(seen: Overview, any_marked: bool) -> str:
+    """The sentence that begins the section on validity."""
+    total = sum(cell.trials for cell in seen.cells)
+    valid = sum(cell.valid_trials for cell in seen.cells)
+    if not any_marked:
+        return f"All {counted(total, 'trial')} are valid: no check found a reason against the numbers."
+    return f"{valid} of {counted(total, 'trial')} are valid. The numbers of the others must not be believed:"
+
+
+def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """How to read the answers, and how to see those left out."""
+    if not blocks:
+        return "No trial has answers."
+    note = (
+        "Equal answers (token ids) are shown once, with all who gave them; the reference's comes first. "
+        "What follows the first difference from it is marked."
+    )
+    if any(block["left_out"] for block in blocks):
+        note += (
+            " Requests with differing answers are preferred, so the ones shown are no random sample. "
+            "All of them: results.load(DIR).requests in Python."
+        )
+    return note
+
+
+def prompts_by_workload(run: Run, seen: Overview) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """Workload label -> request id -> stored prompt row."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    read: set[str] = set()
+    cells = seen.by_key()
+    for stored in run.stored:
+        checksum = stored.record.trial.workload.checksum
+        if checksum is None or checksum in read:
+            continue
+        read.add(checksum)
+        own = found.setdefault(cells[stored.record.key].workload, {})
+        own.update((str(row["request_id"]), row) for row in run.store.read_prompts(checksum))
+    return found
+
+
+def _listed(words: Sequence[str] | Mapping[str, Any]) -> str:
+    items = list(words)
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]

@@ -1,0 +1,95 @@
+"""Output tokens per second: as bars per load, and against the load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from reports.cells import Cell
+from reports.figures.panel import (
+    INK,
+    MARKERS,
+    MUTED,
+    log_axis,
+    plain_numbers,
+    rows_axis,
+    short_number,
+    tag,
+)
+from reports.text import clipped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+METRIC = "output_tok_per_s"
+
+
+def bars(axes: Axes, cells: Sequence[Cell]) -> None:
+    """One bar per cell, grouped by workload, with the interval over the repeats; one load."""
+    labels: list[tuple[float, str, bool]] = []
+    y = -1.0
+    workload = None
+    for cell in cells:
+        if cell.workload != workload:
+            workload = cell.workload
+            y += 1.15 if labels else 1.0
+            labels.append((y, clipped(workload, 22), True))
+        y += 1.0
+        labels.append((y, clipped(cell.variant.label, 26), False))
+        _bar(axes, cell, y)
+    rows_axis(axes, labels)
+    top = max((cell.high(METRIC) or 0.0 for cell in cells), default=0.0)
+    axes.set_xlim(0, top * 1.22 or 1.0)
+    plain_numbers(axes, "x")
+    axes.set_xlabel("output tokens per second")
+
+
+def _bar(axes: Axes, cell: Cell, y: float) -> None:
+    value, low, high = cell.value(METRIC), cell.low(METRIC), cell.high(METRIC)
+    if value is None:
+        text = axes.annotate("no value", (0, y), xytext=(4, 0), textcoords="offset points")
+        text.set(color=MUTED, va="center", fontsize=7.5)
+        tag(text, cell.variant)
+        return
+    bar = axes.barh(y, value, height=0.68, color=cell.variant.colour, linewidth=0)
+    bar.patches[0].set_alpha(0.85 if cell.valid else 0.3)
+    drawn = list(bar.patches)
+    if low is not None and high is not None and high > low:
+        drawn += axes.plot([low, high], [y, y], color=INK, linewidth=1.1, solid_capstyle="butt")
+    note = short_number(value) if cell.valid else f"{short_number(value)}  not valid"
+    text = axes.annotate(note, (max(value, high or value), y), xytext=(4, 0), textcoords="offset points")
+    text.set(color=INK if cell.valid else MUTED, va="center", fontsize=7.5)
+    tag([*drawn, text], cell.variant)
+
+
+def against_load(axes: Axes, cells: Sequence[Cell], x_label: str) -> None:
+    """A line per variant over the load's number (concurrency or rate); one workload, one kind of load."""
+    by_variant: dict[int, list[Cell]] = {}
+    for cell in cells:
+        if cell.value(METRIC) is not None and cell.load_value is not None:
+            by_variant.setdefault(cell.variant.index, []).append(cell)
+    for group in by_variant.values():
+        _line(axes, sorted(group, key=lambda cell: cell.load_value or 0.0))
+    points = sorted({cell.load_value for cell in cells if cell.load_value is not None})
+    if len(points) > 1 and points[0] > 0 and points[-1] / points[0] > 4:
+        log_axis(axes, "x", points)
+    axes.set_xticks(points)
+    plain_numbers(axes, "x")
+    plain_numbers(axes, "y")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel("output tokens/s")
+
+
+def _line(axes: Axes, cells: Sequence[Cell]) -> None:
+    variant = cells[0].variant
+    x = [cell.load_value or 0.0 for cell in cells]
+    y = [cell.value(METRIC) or 0.0 for cell in cells]
+    low = [cell.low(METRIC) or v for cell, v in zip(cells, y, strict=True)]
+    high = [cell.high(METRIC) or v for cell, v in zip(cells, y, strict=True)]
+    band = axes.fill_between(x, low, high, color=variant.colour, alpha=0.18, linewidth=0)
+    lines = axes.plot(
+        x, y, color=variant.colour, linestyle=variant.line, linewidth=1.6,
+        marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
+    )  # fmt: skip
+    tag([band, *lines], variant)

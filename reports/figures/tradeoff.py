@@ -1,0 +1,92 @@
+"""Consistency against speed-up, goodput against the objective, and quality per workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reports.cells import Cell
+from reports.figures.panel import MARKERS, MUTED, plain_numbers, rows_axis, rule, short_number, tag
+from reports.text import clipped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def consistency_against_speedup(axes: Axes, cells: Sequence[Cell]) -> None:
+    """A point per variant and load: right is faster, up is the same answers; one workload."""
+    loads = list(dict.fromkeys(cell.load for cell in cells))
+    for cell in cells:
+        speedup, share = cell.value("speedup"), cell.value("consistency_ratio")
+        if speedup is None or share is None:
+            continue
+        low, high = cell.low("speedup") or speedup, cell.high("speedup") or speedup
+        colour, alpha = cell.variant.colour, 1.0 if cell.valid else 0.35
+        drawn = axes.plot([low, high], [share * 100] * 2, color=colour, linewidth=1.2, alpha=alpha)
+        drawn += axes.plot(
+            speedup, share * 100, MARKERS[loads.index(cell.load) % len(MARKERS)],
+            color=colour, markersize=5.5, alpha=alpha, clip_on=False,
+        )  # fmt: skip
+        tag(drawn, cell.variant)
+    rule(axes, x=1.0)
+    floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
+    if floors:
+        rule(axes, y=min(floors) * 100)
+    _tight_share_axis(axes, cells)
+    axes.margins(x=0.12)
+    plain_numbers(axes, "x")
+    axes.set_xlabel("speed-up over the reference (×)")
+    axes.set_ylabel("same answers (%)")
+
+
+def _tight_share_axis(axes: Axes, cells: Sequence[Cell]) -> None:
+    shares = [s * 100 for cell in cells if (s := cell.value("consistency_ratio")) is not None]
+    lowest = min(shares, default=0.0)
+    bottom = max(0.0, np.floor((lowest - 5) / 10) * 10) if lowest > 20 else 0.0
+    axes.set_ylim(bottom, 100 + (100 - bottom) * 0.05)
+
+
+def goodput_against_scale(
+    axes: Axes, curves: Mapping[Cell, tuple[Sequence[float], Sequence[float]]]
+) -> None:
+    """Requests per second within the objective, every bound multiplied by the scale on the x axis."""
+    from matplotlib.ticker import NullLocator
+
+    scales: list[float] = []
+    for cell, (x, y) in curves.items():
+        scales = list(x)
+        lines = axes.plot(
+            x, y, color=cell.variant.colour, linestyle=cell.variant.line, linewidth=1.6,
+            alpha=1.0 if cell.valid else 0.35,
+        )  # fmt: skip
+        tag(lines, cell.variant)
+    axes.set_xscale("log", base=2)
+    ticks = [s for s in (0.25, 0.5, 1, 2, 4, 8) if scales and scales[0] <= s <= scales[-1]]
+    axes.set_xticks(ticks, [f"{s:g}×" for s in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    rule(axes, x=1.0)
+    plain_numbers(axes, "y")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("scale of the objective")
+    axes.set_ylabel("goodput (requests/s)")
+
+
+def quality(
+    axes: Axes, rows: Sequence[tuple[Cell, float, float, float]], metric_label: str
+) -> None:
+    """Task quality with its 95% interval per variant; rows are (cell, value, low, high) of a workload."""
+    labels: list[tuple[float, str, bool]] = []
+    for y, (cell, value, low, high) in enumerate(rows):
+        labels.append((y, clipped(cell.variant.label, 26), False))
+        colour = cell.variant.colour
+        drawn = list(axes.plot([low, high], [y, y], color=colour, linewidth=1.6, alpha=0.6))
+        drawn += axes.plot(value, y, "o", color=colour, markersize=5.5, clip_on=False)
+        text = axes.annotate(short_number(value), (1.02, y), xycoords=("axes fraction", "data"))
+        text.set(va="center", fontsize=7.5, color=MUTED)
+        tag([*drawn, text], cell.variant)
+    rows_axis(axes, labels)
+    axes.set_xlim(0, 1)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+    axes.set_xlabel(metric_label)

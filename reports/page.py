@@ -1,0 +1,152 @@
+"""Writes DIR/report.html: one file that needs nothing else and loads nothing from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from harness.core import UserError
+from reports import facts, requests
+from reports.cells import Overview, overview
+from reports.collect import Samples, collect
+from reports.definitions import DEFINITIONS
+from reports.figures.panel import drawing
+from reports.numbers import counted
+from reports.sections import Section, sections
+from reports.tables import failures, results_table, validity
+from reports.text import script_json, visible
+from reports.verdict import headline, verdicts
+from results.atomic import write_atomic
+from results import load
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from results import Run
+
+_HERE = Path(__file__).parent
+FILE_NAME = "report.html"
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write the report of the run stored in `run_dir` and return its path, ``run_dir/report.html``.
+
+    The file is replaced in one step; equal results give equal bytes. Raises `UserError` when the
+    folder is no results folder or holds no trial, and `OSError` when it cannot be written to.
+    """
+    run = load(run_dir)
+    if not run.stored:
+        raise UserError(f"{run_dir}: no trials in it; expected a folder that 'run' has filled")
+    target = run_dir / FILE_NAME
+    write_atomic(target, render(run).encode())
+    return target
+
+
+def render(run: Run) -> str:
+    """The whole page as text."""
+    seen = overview(run)
+    samples = collect(run, seen)
+    with drawing():
+        figures = sections(seen, samples)
+    script = (_HERE / "page.js").read_text()
+    blocks, data = _requests(run, seen, samples)
+    context: dict[str, Any] = {
+        **_words(run, seen),
+        **_tables(seen),
+        "variants": seen.variants,
+        "filters": facts.filters(seen),
+        "figures": figures,
+        "contents": _contents(figures),
+        "requests": blocks,
+        "requests_note": facts.requests_note(blocks),
+        "request_data": script_json(data),
+        "environment": facts.environment(run),
+        "definitions": DEFINITIONS,
+        "version": importlib.metadata.version("decodebench"),
+        "css": Markup((_HERE / "page.css").read_text()),  # noqa: S704 - our own file
+        "script": Markup(script),  # noqa: S704 - our own file
+        "script_hash": script_hash(script),
+    }
+    return _template().render(context)
+
+
+def script_hash(script: str) -> str:
+    """The Content-Security-Policy source that lets exactly this inline script run."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return "sha256-" + base64.b64encode(digest).decode()
+
+
+def _template() -> jinja2.Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("page.html.j2")
+
+
+def _words(run: Run, seen: Overview) -> dict[str, Any]:
+    return {
+        "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
+        "summary": facts.summary(run, seen),
+        "alerts": facts.alerts(run, seen),
+        "headline": headline(seen.cells, seen.variants, seen.why_no_speedup),
+        "verdicts": verdicts(seen.cells, seen.variants, seen.why_no_speedup),
+    }
+
+
+def _tables(seen: Overview) -> dict[str, Any]:
+    marked = validity(seen.cells)
+    return {
+        "results": results_table(seen.cells, seen.why_no_speedup),
+        "results_note": facts.RESULTS_NOTE,
+        "validity": marked,
+        "validity_note": facts.validity_note(seen, bool(marked)),
+        "failures": failures(seen),
+    }
+
+
+def _contents(figures: list[Section]) -> list[tuple[str, str]]:
+    own = [("verdict", "Verdict"), ("results", "Results")]
+    own += [(section.id, section.title) for section in figures]
+    own += [("validity", "Validity"), ("failures", "Failed trials"), ("requests", "Answers")]
+    return [*own, ("environment", "Environment"), ("definitions", "Definitions")]
+
+
+def _requests(
+    run: Run, seen: Overview, samples: Samples
+) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
+    """Blocks of requests for the template, and the rest of the requests as data for the script."""
+    blocks, waiting = [], []
+    prompts = facts.prompts_by_workload(run, seen)
+    for place, workload in enumerate(w for w in seen.workloads if w in samples.answers):
+        shown, total, differing = requests.items(
+            samples.answers[workload], prompts.get(workload, {}), seen.variants
+        )
+        element = f"requests-{place}"
+        later = shown[requests.STATIC :]
+        note = f"{counted(total, 'request')}, {differing:,} with differing answers"
+        if total > len(shown):
+            note += f"; {len(shown)} shown, {total - len(shown):,} left out"
+        blocks.append(
+            {
+                "workload": workload,
+                "note": note,
+                "element": element,
+                "shown": shown[: requests.STATIC],
+                "waiting": len(later),
+                "left_out": total - len(shown),
+            }
+        )
+        waiting.append({"element": element, "items": [item.to_json() for item in later]})
+    variants = [{"slot": v.slot, "label": v.label} for v in seen.variants]
+    return blocks, {"variants": variants, "workloads": waiting}

@@ -1,0 +1,250 @@
+"""The table of results: a row per backend, options, workload and load; a cell says what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from reports.cells import Cell, Overview
+from reports.numbers import counted, interval, milliseconds, percent, ratio, significant
+from reports.text import clipped, visible
+from reports.variants import Variant
+
+QUALITY = {
+    "rouge_l_to_label": "ROUGE-L",
+    "exact_match": "exact match",
+    "pass_at_1": "pass@1",
+}
+"""Task scores that may stand in the quality column, with the name shown beside the number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A numeric column: the metric, how a value is shown, and whether its interval is too."""
+
+    title: str
+    metric: str
+    form: Callable[[float], str]
+    unit: str = ""
+    group: str = ""
+    help: str = ""
+    has_interval: bool = False
+
+
+def _latency(group: str, metric: str, help_text: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(p, f"{metric}_{p}", milliseconds, unit="ms", group=group, help=help_text)
+        for p in ("p50", "p95", "p99")
+    )
+
+
+COLUMNS = (
+    Column(
+        "Speed-up", "speedup", ratio, "×", has_interval=True,
+        help="decode speed against the reference, 95% interval",
+    ),
+    Column(
+        "Same answers", "consistency_ratio", percent, "%",
+        help="requests with the reference's token ids; below: the reference with itself",
+    ),
+    Column(
+        "Throughput", "output_tok_per_s", significant, "tokens/s", has_interval=True,
+        help="all output tokens over the time from the first submit to the last commit",
+    ),
+    *_latency("TTFT", "ttft_s", "time to first token"),
+    *_latency("TPOT", "tpot_s", "time per output token"),
+    *_latency("End to end", "e2e_s", "end-to-end latency"),
+    Column("Goodput", "goodput_req_per_s", significant, "requests/s", help="within the objective"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A header cell. `column` is the place in the body that sorting by it reads."""
+
+    title: str
+    unit: str = ""
+    css: str = ""
+    help: str = ""
+    span: int = 1
+    rows: int = 1
+    column: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A body cell: what it shows, what it sorts by, and why it shows nothing."""
+
+    text: str = ""
+    sort: str = ""
+    css: str = "num"
+    small: str = ""
+    undefined: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A body row with what the page's filters look at."""
+
+    variant: Variant
+    workload: str
+    load: str
+    validity: str
+    css: str
+    cells: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Two header lines and the body."""
+
+    groups: tuple[Head, ...]
+    subheads: tuple[Head, ...]
+    rows: tuple[Row, ...] = field(default=())
+
+
+def results_table(cells: Sequence[Cell], why_no_speedup: str) -> Table:
+    """The table of results over `cells`, which come grouped by workload and load."""
+    groups, subheads = _header()
+    rows = []
+    before: tuple[str, str] | None = None
+    for cell in cells:
+        scope = (cell.workload, cell.load)
+        css = "first-of-group" if scope != before else ""
+        before = scope
+        rows.append(_row(cell, css, why_no_speedup))
+    return Table(groups, subheads, tuple(rows))
+
+
+def _header() -> tuple[tuple[Head, ...], tuple[Head, ...]]:
+    groups = [Head(t, rows=2, column=i) for i, t in enumerate(("Backend", "Workload", "Load"))]
+    subheads: list[Head] = []
+    for place, column in enumerate(COLUMNS, start=3):
+        if not column.group:
+            groups.append(Head(column.title, column.unit, "num", column.help, rows=2, column=place))
+            continue
+        first = column.title == "p50"
+        css = "num begin" if first else "num"
+        subheads.append(Head(column.title, css=css, column=place))
+        if first:
+            groups.append(Head(column.group, column.unit, "group begin", column.help, span=3))
+    place = 3 + len(COLUMNS)
+    groups.append(Head("Quality", css="num begin", rows=2, column=place, help="task score"))
+    groups.append(Head("Valid", css="begin", rows=2, column=place + 1))
+    return tuple(groups), tuple(subheads)
+
+
+def _row(cell: Cell, css: str, why_no_speedup: str) -> Row:
+    numbers = tuple(_number(cell, column, why_no_speedup) for column in COLUMNS)
+    names = (
+        Item(cell.workload, cell.workload, css=""),
+        Item(cell.load, str(cell.order), css=""),
+    )
+    if not cell.valid:
+        css = f"{css} invalid".strip()
+    validity = "valid" if cell.valid else "not valid" if cell.is_measured else "failed"
+    items = (*names, *numbers, _quality(cell), _validity(cell, validity))
+    return Row(cell.variant, cell.workload, cell.load, validity, css, items)
+
+
+def _number(cell: Cell, column: Column, why_no_speedup: str) -> Item:
+    css = "num begin" if column.group and column.title == "p50" else "num"
+    value = cell.value(column.metric)
+    if cell.variant.is_reference and column.metric == "speedup":
+        return Item("1", "1", css, small="reference")
+    if value is None:
+        return Item(css=css, undefined=_why_undefined(cell, column, why_no_speedup))
+    small = ""
+    low, high = cell.low(column.metric), cell.high(column.metric)
+    if column.has_interval and low is not None and high is not None:
+        small = interval(low, high, column.form)
+    floor = cell.value("noise_floor")
+    if column.metric == "consistency_ratio" and floor is not None:
+        small = "with itself" if cell.variant.is_reference else f"floor {percent(floor)}"
+    return Item(column.form(value), repr(value), css, small)
+
+
+def _why_undefined(cell: Cell, column: Column, why_no_speedup: str) -> str:
+    if not cell.is_measured:
+        return "every trial of this cell failed"
+    if column.metric in {"speedup", "consistency_ratio"}:
+        if cell.variant.is_reference:
+            return "one repeat only, so the reference cannot be compared with itself"
+        return why_no_speedup or "no request in common with the reference"
+    if column.metric.startswith("tpot"):
+        return "undefined: every request's tokens came in a single commit"
+    if column.metric.startswith("goodput"):
+        return "no objective (slo) was set"
+    return "undefined: no request finished"
+
+
+def _quality(cell: Cell) -> Item:
+    for metric, name in QUALITY.items():
+        value = cell.value(metric)
+        if value is not None:
+            return Item(significant(value), repr(value), "num begin", small=name)
+    return Item(css="num begin", undefined="no task score was stored")
+
+
+def _validity(cell: Cell, validity: str) -> Item:
+    count = counted(cell.trials, "trial")
+    if validity == "valid":
+        return Item("✓ valid", "0", "begin mark good", small=count)
+    lost = f"{cell.trials - cell.valid_trials} of {count}"
+    sort, text = ("2", "✕ failed") if validity == "failed" else ("1", "✕ not valid")
+    return Item(text, sort, "begin mark bad", small=lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """One reason against some trials of a cell."""
+
+    variant: Variant
+    workload: str
+    load: str
+    trials: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A trial that did not end well."""
+
+    variant: Variant
+    workload: str
+    load: str
+    repeat: int
+    status: str
+    error: str
+
+
+def validity(cells: Sequence[Cell]) -> list[Marked]:
+    """Every reason against a cell, failures apart: those have their own table."""
+    return [
+        Marked(
+            cell.variant,
+            cell.workload,
+            cell.load,
+            f"{count} of {cell.trials}",
+            visible(clipped(text, 300)),
+        )
+        for cell in cells
+        for count, text in cell.reasons.values()
+        if cell.is_measured
+    ]
+
+
+def failures(seen: Overview) -> list[Failure]:
+    """Every trial whose status is not "ok", with its error."""
+    cells = seen.by_key()
+    found = []
+    for row in seen.rows:
+        if row["status"] == "ok":
+            continue
+        cell = cells[row["key"]]
+        error = visible(clipped(row["error"] or "no error was recorded", 1000))
+        status = row["status"].replace("_", " ")
+        found.append(
+            Failure(cell.variant, cell.workload, cell.load, row["repeat"], status, error)
+        )
+    return found

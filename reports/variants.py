@@ -1,0 +1,117 @@
+"""What the report compares: a backend with one set of options, and how it looks in every plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from reports.svg import SERIES_COUNT, series_colour
+from reports.text import clipped, visible
+
+_LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2)), (0, (1, 3)))
+_DASHES = ("none", "5 2.5", "1.2 1.8", "6 2 1.2 2", "7 2 1.5 2 1.5 2", "1.2 4")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One backend with its options. `index` is its place in the report; the reference is first."""
+
+    index: int
+    backend: str
+    options: Mapping[str, Any]
+    provenance: str
+    slot: int
+    """Which of the page's series colours; equal for all variants of a backend."""
+    style: int
+    """Tells the variants of one backend apart: line style and marker."""
+    varying: tuple[str, ...] = ()
+    """The options that differ between the variants of this backend."""
+    is_reference: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"v{self.index}"
+
+    @property
+    def colour(self) -> str:
+        return series_colour(self.slot)
+
+    @property
+    def line(self) -> Any:
+        return _LINES[self.style % len(_LINES)]
+
+    @property
+    def dashes(self) -> str:
+        return _DASHES[self.style % len(_DASHES)]
+
+    @property
+    def name(self) -> str:
+        return visible(clipped(self.backend, 60))
+
+    @property
+    def short_options(self) -> str:
+        return _pairs({key: self.options.get(key) for key in self.varying})
+
+    @property
+    def all_options(self) -> str:
+        return _pairs(self.options)
+
+    @property
+    def label(self) -> str:
+        """Name and the options that tell it apart: ``vllm-early-exit threshold=0.9``."""
+        return " ".join(filter(None, (self.name, self.short_options)))
+
+
+def _pairs(options: Mapping[str, Any]) -> str:
+    return visible(clipped(", ".join(f"{k}={_plain(v)}" for k, v in options.items()), 120))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}={_plain(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class Engine(NamedTuple):
+    """A backend with its options, as the run has it."""
+
+    backend: str
+    options: Mapping[str, Any]
+    provenance: str
+    is_reference: bool
+
+
+def variants(engines: Sequence[Engine]) -> list[Variant]:
+    """The variants of a run, the reference first, else in the given order.
+
+    The reference has colour 0, and nothing else has; every other backend gets one colour, by order of
+    appearance, and its variants differ in line style.
+    """
+    names = list(dict.fromkeys(e.backend for e in engines if not e.is_reference))
+    found: list[Variant] = []
+    for engine in sorted(engines, key=lambda e: not e.is_reference):
+        siblings = [v for v in found if v.backend == engine.backend and not v.is_reference]
+        slot = 0 if engine.is_reference else 1 + names.index(engine.backend) % (SERIES_COUNT - 1)
+        found.append(
+            Variant(
+                index=len(found),
+                backend=engine.backend,
+                options=dict(engine.options),
+                provenance=engine.provenance,
+                slot=slot,
+                style=len(siblings),
+                varying=_varying([e.options for e in engines if e.backend == engine.backend]),
+                is_reference=engine.is_reference,
+            )
+        )
+    return found
+
+
+def _varying(options: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    keys = dict.fromkeys(key for one in options for key in one)
+    return tuple(k for k in keys if any(one.get(k) != options[0].get(k) for one in options))

@@ -1,0 +1,268 @@
+"""The answer in words: which backend is faster, whether its answers are the same, may it be believed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from reports.cells import Cell
+from reports.numbers import counted, interval, percent, ratio
+from reports.text import visible
+from reports.variants import Variant
+
+
+class Strip(NamedTuple):
+    """A speed-up on a small logarithmic axis, in percent of its width."""
+
+    one: float
+    low: float
+    width: float
+    value: float
+
+
+class Speed(NamedTuple):
+    """Geometric means over cells: of the speed-up and of each end of its interval."""
+
+    value: float
+    low: float
+    high: float
+    valid: bool
+    """False when no cell was valid, so that the number is over cells that are not."""
+    cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One line of the verdict: three short answers with captions, and a sentence."""
+
+    variant: Variant
+    speed: str
+    interval: str
+    speed_caption: str
+    strip: Strip | None
+    answers: str
+    answers_tone: str
+    answers_caption: str
+    trust: str
+    trust_tone: str
+    trust_caption: str
+    sentence: str
+
+
+def speed(cells: Sequence[Cell]) -> Speed | None:
+    """The speed-up over the valid cells of a variant (over all when none is), None when undefined.
+
+    The interval is the geometric mean of the cells' lower and of their upper ends: as wide as if the cells'
+    errors went together, so it never promises more than the cells do.
+    """
+    used = [cell for cell in cells if cell.value("speedup")]
+    valid = [cell for cell in used if cell.valid]
+    triples = [_ends(cell) for cell in valid or used]
+    if not triples:
+        return None
+    value, low, high = (
+        math.exp(sum(map(math.log, ends)) / len(ends)) for ends in zip(*triples, strict=True)
+    )
+    return Speed(value, low, high, bool(valid), len(triples))
+
+
+def _ends(cell: Cell) -> tuple[float, float, float]:
+    value = cell.value("speedup") or 1.0
+    return value, cell.low("speedup") or value, cell.high("speedup") or value
+
+
+def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
+    """Mean share of same answers over the cells and the mean noise floor, None when undefined."""
+    shares = [s for cell in cells if (s := cell.value("consistency_ratio")) is not None]
+    floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
+    if not shares:
+        return None
+    return sum(shares) / len(shares), sum(floors) / len(floors) if floors else None
+
+
+def verdicts(
+    cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str
+) -> list[Verdict]:
+    """One verdict per variant, the reference first; `why_no_speedup` explains a missing reference."""
+    by_variant = {v.index: [c for c in cells if c.variant.index == v.index] for v in variants}
+    speeds = {index: speed(group) for index, group in by_variant.items()}
+    ends = [s for s in speeds.values() if s is not None]
+    span = (
+        min([1.0, *(s.low for s in ends)]) / 1.05,
+        max([1.0, *(s.high for s in ends)]) * 1.05,
+    )
+    return [
+        _verdict(v, by_variant[v.index], speeds[v.index], span, why_no_speedup) for v in variants
+    ]
+
+
+def _verdict(
+    variant: Variant,
+    cells: Sequence[Cell],
+    found: Speed | None,
+    span: tuple[float, float],
+    why_no_speedup: str,
+) -> Verdict:
+    answers, tone, caption = _answers(variant, cells)
+    trust, trust_tone, trust_caption = _trust(cells)
+    if variant.is_reference:
+        shown, ends, speed_caption, strip = "reference", "", "what the others are compared with", None
+    elif found is None:
+        shown, ends, strip = "–", "", None
+        speed_caption = why_no_speedup or _why_none(cells)
+    else:
+        shown, ends = f"{ratio(found.value)}×", interval(found.low, found.high)
+        strip = _strip(found, span)
+        speed_caption = _spread(cells)
+    return Verdict(
+        variant=variant,
+        speed=shown,
+        interval=ends,
+        speed_caption=speed_caption,
+        strip=strip,
+        answers=answers,
+        answers_tone=tone,
+        answers_caption=caption,
+        trust=trust,
+        trust_tone=trust_tone,
+        trust_caption=trust_caption,
+        sentence=_sentence(variant, cells, found, why_no_speedup),
+    )
+
+
+def _strip(found: Speed, span: tuple[float, float]) -> Strip:
+    width = math.log(span[1] / span[0])
+
+    def place(value: float) -> float:
+        return round(100 * math.log(value / span[0]) / width, 2)
+
+    low, high = place(found.low), place(found.high)
+    return Strip(place(1.0), low, round(high - low, 2), place(found.value))
+
+
+def _spread(cells: Sequence[Cell]) -> str:
+    used = [c for c in cells if c.valid and c.value("speedup")]
+    if len(used) == 1:
+        return f"{used[0].workload}, {used[0].load}"
+    values = [c.value("speedup") or 1.0 for c in used]
+    return f"{ratio(min(values))} to {ratio(max(values))} over {len(used)} cells"
+
+
+def _why_none(cells: Sequence[Cell]) -> str:
+    if not any(cell.is_measured for cell in cells):
+        return "no trial finished"
+    if not any(cell.valid for cell in cells):
+        return "no valid trial"
+    return "no pair of requests with the reference"
+
+
+def _answers(variant: Variant, cells: Sequence[Cell]) -> tuple[str, str, str]:
+    found = consistency(cells)
+    if found is None:
+        return "–", "muted", "nothing to compare with"
+    share, floor = found
+    if variant.is_reference:
+        tone = "good" if share == 1 else "warn"
+        text = "repeatable" if share == 1 else "varies"
+        return text, tone, f"{percent(share)}% same between its own repeats"
+    beside = "" if floor is None else f", the reference with itself {percent(floor)}%"
+    if share == 1:
+        return "same", "good", f"all token ids equal{beside}"
+    if floor is not None and share >= floor:
+        return "same up to noise", "good", f"{percent(share)}% same{beside}"
+    return "differ", "warn", f"{percent(share)}% same{beside}"
+
+
+def _trust(cells: Sequence[Cell]) -> tuple[str, str, str]:
+    trials, failed = sum(c.trials for c in cells), sum(c.failed for c in cells)
+    valid = sum(c.valid_trials for c in cells)
+    lost = f", {failed} failed" if failed else ""
+    caption = f"{valid} of {counted(trials, 'trial')}{lost}"
+    if valid == trials:
+        return "valid", "good", caption
+    return ("partly valid", "warn", caption) if valid else ("not valid", "bad", caption)
+
+
+def first_reason(cells: Sequence[Cell]) -> str:
+    """The most frequent reason against the cells' validity, empty when there is none."""
+    counts: Counter[str] = Counter()
+    texts: dict[str, str] = {}
+    for cell in cells:
+        for slug, (count, text) in cell.reasons.items():
+            counts[slug] += count
+            texts.setdefault(slug, visible(text.partition(":")[2].strip() or text))
+    return texts[max(counts, key=lambda slug: counts[slug])] if counts else ""
+
+
+def _sentence(
+    variant: Variant, cells: Sequence[Cell], found: Speed | None, why_no_speedup: str
+) -> str:
+    reason = first_reason(cells)
+    if not any(cell.is_measured for cell in cells):
+        return "Every trial failed; see Failed trials for the errors."
+    if not any(cell.valid for cell in cells):
+        return f"Not valid because {reason}."
+    parts = [] if variant.is_reference else [_speed_words(found, why_no_speedup), _answer_words(cells)]
+    if reason:
+        count = sum(not cell.valid for cell in cells)
+        parts.append(f"{counted(count, 'cell is', 'cells are')} not valid, most often because {reason}")
+    text = "; ".join(filter(None, parts))
+    return text[:1].upper() + text[1:] + "." if text else ""
+
+
+def _speed_words(found: Speed | None, why_no_speedup: str) -> str:
+    if found is None:
+        return f"no speed-up can be computed: {why_no_speedup}" if why_no_speedup else ""
+    ends = interval(found.low, found.high)
+    if found.low > 1:
+        return f"{ratio(found.value)}× faster than the reference {ends}"
+    if found.high < 1:
+        return f"slower than the reference: {ratio(found.value)}× its speed {ends}"
+    return f"no clear difference in speed: {ratio(found.value)}× {ends}"
+
+
+def _answer_words(cells: Sequence[Cell]) -> str:
+    found = consistency(cells)
+    if found is None:
+        return ""
+    share, floor = found
+    if share == 1:
+        return "same answers"
+    if floor is not None and share >= floor:
+        return "answers differ no more than the reference's own do between repeats"
+    return f"different answers to {percent(1 - share)}% of the requests"
+
+
+def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str) -> str:
+    """The page's first sentence: the winner, or why there is none."""
+    if not any(cell.is_measured for cell in cells):
+        return "Every trial failed, so there is nothing to compare. The errors are listed below."
+    if why_no_speedup:
+        return f"Speed-ups cannot be computed: {why_no_speedup}."
+    rivals = [v for v in variants if not v.is_reference]
+    if not rivals:
+        return "Only the reference was run, so there is nothing to compare it with."
+    groups = {v.index: [c for c in cells if c.variant.index == v.index] for v in rivals}
+    faster = [(s, v) for v in rivals if (s := speed(groups[v.index])) is not None and s.low > 1]
+    name = next((v.label for v in variants if v.is_reference), "the reference")
+    if not faster:
+        return f"No backend was clearly faster than {name}."
+    found, winner = max(faster, key=lambda pair: pair[0].value)
+    text = (
+        f"{winner.label} was the fastest: {ratio(found.value)}× the decode speed of {name} "
+        f"{interval(found.low, found.high)}, with {_answer_words(groups[winner.index])}."
+    )
+    same = [(s, v) for s, v in faster if _keeps_answers(groups[v.index])]
+    if same and not _keeps_answers(groups[winner.index]):
+        best, keeper = max(same, key=lambda pair: pair[0].value)
+        text += f" The fastest with the same answers: {keeper.label}, {ratio(best.value)}×"
+        text += f" {interval(best.low, best.high)}."
+    return text
+
+
+def _keeps_answers(cells: Sequence[Cell]) -> bool:
+    found = consistency(cells)
+    return found is not None and (found[0] == 1 or (found[1] is not None and found[0] >= found[1]))
