@@ -100,3 +100,22 @@ def record(
         started_at=started_at,
         **changes,
     )
+
+
+def a_record(repeat: int = 0, **changes: Any) -> TrialRecord:
+    """A record that has something in every field."""
+    generations = [
+        generation("r0", [10, 20, 35], [1, 2, 1], telemetry={"drafted": 4.0, "accepted": 2.0}),
+        generation("r1", [11], finished="error"),
+        generation("r2", [], finished=None),
+    ]
+    return record(
+        trial(repeat=repeat, options={"gamma": 0.75, "engine": {"block": 16}}),
+        generations,
+        texts={"r0": "fünf – 5\u2028\x00", "r1": ""},
+        scores={"r0": {"exact_match": 1.0}, "r1": {"rouge_l_to_label": 0.25}},
+        validity=Validity(False, ("too-few-samples: 3 requests",)),
+        peak_memory_bytes=123,
+        setup_s=1.5,
+        **changes,
+    )

@@ -17,27 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.core import Generation, TrialRecord, UserError, Validity
+from harness.core import Generation, UserError
 from results.store import Store
-from tests.unit.results.make import generation, record, trial
-
-
-def a_record(repeat: int = 0, **changes: object) -> TrialRecord:
-    generations = [
-        generation("r0", [10, 20, 35], [1, 2, 1], telemetry={"drafted": 4.0, "accepted": 2.0}),
-        generation("r1", [11], finished="error"),
-        generation("r2", [], finished=None),
-    ]
-    return record(
-        trial(repeat=repeat, options={"gamma": 0.75, "engine": {"block": 16}}),
-        generations,
-        texts={"r0": "fünf – 5\u2028\x00", "r1": ""},
-        scores={"r0": {"exact_match": 1.0}, "r1": {"rouge_l_to_label": 0.25}},
-        validity=Validity(False, ("too-few-samples: 3 requests",)),
-        peak_memory_bytes=123,
-        setup_s=1.5,
-        **changes,  # type: ignore[arg-type]
-    )
+from tests.unit.results.make import a_record, generation, record, trial
 
 
 def only_files(folder: Path) -> set[str]:
@@ -276,7 +258,7 @@ WRITER = """
 import itertools, sys
 from pathlib import Path
 from results.store import Store
-from tests.unit.results.test_store import a_record
+from tests.unit.results.make import a_record
 store = Store(Path(sys.argv[1]))
 store.write(a_record(0))
 print("writing", flush=True)
@@ -290,7 +272,7 @@ def test_kill_at_any_moment_leaves_only_whole_records(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     chance = random.Random(1)
     store = Store(tmp_path)
-    for _ in range(10):
+    for _ in range(6):
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path)], cwd=root, stdout=subprocess.PIPE
         )

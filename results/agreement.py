@@ -1,0 +1,117 @@
+"""Do two trials give the same answers? Token ids are compared, lengths included.
+
+Requests are paired by id, and only those that both trials completed can be compared. Comparing is
+symmetric: swapping the two trials gives the same ratio and the same places of divergence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from results.arrays import Flags, Floats, Ints, RequestArrays
+
+MARGIN_PREFIX = "top2_margin@"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """P paired requests of one trial against another's."""
+
+    rows: Ints
+    """(P,) row of each pair in this trial."""
+    other_rows: Ints
+    """(P,) row of each pair in the other trial."""
+    divergence: Ints
+    """(P,) index of the first differing token, -1 where the ids are equal."""
+    length_differs: Flags
+    """(P,)"""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def equal(self) -> Flags:
+        """(P,) whether the ids of a pair are equal."""
+        return np.asarray(self.divergence < 0)
+
+
+def pair(this: RequestArrays, other: RequestArrays) -> tuple[Ints, Ints]:
+    """Rows of the requests that both trials completed and whose ids both know."""
+    place = {request_id: row for row, request_id in enumerate(other.ids)}
+    matched = np.array([place.get(request_id, -1) for request_id in this.ids], np.int64)
+    rows = np.flatnonzero(matched >= 0)
+    others = matched[rows]
+    usable = comparable(this)[rows] & comparable(other)[others]
+    return rows[usable], others[usable]
+
+
+def comparable(requests: RequestArrays) -> Flags:
+    """(R,) completed requests whose token ids are all known (a server may tell counts only)."""
+    known = np.diff(requests.token_start) == requests.tokens()
+    return np.asarray(requests.completed & known)
+
+
+def compare(this: RequestArrays, other: RequestArrays) -> Agreement:
+    """Compare the token ids of two trials, request by request."""
+    rows, others = pair(this, other)
+    length = np.diff(this.token_start)[rows]
+    other_length = np.diff(other.token_start)[others]
+    shared = np.minimum(length, other_length)
+    differs = (
+        this.token_ids[_spans(this.token_start[rows], shared)]
+        != other.token_ids[_spans(other.token_start[others], shared)]
+    )
+    end = np.cumsum(shared)
+    places = np.flatnonzero(differs)
+    pairs, first = np.unique(np.searchsorted(end, places, side="right"), return_index=True)
+    divergence = np.where(length != other_length, shared, -1)
+    divergence[pairs] = places[first] - (end - shared)[pairs]
+    return Agreement(rows, others, divergence, length != other_length)
+
+
+def consistency_ratio(agreement: Agreement) -> float | None:
+    """Share of paired requests whose token ids are equal, lengths included. None without pairs."""
+    return float(np.mean(agreement.equal())) if len(agreement) else None
+
+
+def first_divergence(agreement: Agreement) -> Floats:
+    """Index of the first differing token of each diverging request (0 is the first output token;
+    where one answer is the beginning of the other, the length of the shorter)."""
+    return agreement.divergence[~agreement.equal()].astype(float)
+
+
+def margin_at_divergence(agreement: Agreement, reference: RequestArrays) -> list[float | None]:
+    """The reference's top-2 logit margin where each diverging request first differs.
+
+    A backend that knows the margin before output token i stores it in its telemetry under
+    ``top2_margin@i`` (it may store small margins only). None where it did not.
+    """
+    diverging = np.flatnonzero(~agreement.equal())
+    return [
+        reference.counts(int(agreement.other_rows[p])).get(
+            f"{MARGIN_PREFIX}{agreement.divergence[p]}"
+        )
+        for p in diverging
+    ]
+
+
+def length_mismatch(agreement: Agreement) -> str | None:
+    """The reason that marks a trial whose outputs differ in length from the reference's.
+
+    It holds for lossy and lossless backends alike: tokens per second of different work cannot be
+    compared, whatever the reason for the difference is.
+    """
+    count = int(agreement.length_differs.sum())
+    if not count:
+        return None
+    return (
+        f"length-mismatch: {count} of {len(agreement)} outputs differ in length from the "
+        "reference's, so rates compare unequal work; run with ignore_eos to compare speed alone"
+    )
+
+
+def _spans(starts: Ints, lengths: Ints) -> Ints:
+    """Indices ``starts[i] .. starts[i] + lengths[i]`` for every i, one after another."""
+    offset = starts - (np.cumsum(lengths) - lengths)
+    return np.asarray(np.repeat(offset, lengths) + np.arange(int(lengths.sum())))

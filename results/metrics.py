@@ -1,0 +1,135 @@
+"""The metrics of a run: one row per trial, and one per cell with its repeats pooled.
+
+Definitions stand with the functions: `results.latency` (times, rates, goodput), `results.work`
+(exits, drafts, passes), `results.agreement` (consistency), `results.quality` (scores),
+`results.stats` (speed-up), and in docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from results.pairing import Group, Member, Versus, make_group, noise_floor, versus
+from results.stats import Interval, speedup_interval
+from results.summary import identity, metrics, reasons
+
+if TYPE_CHECKING:
+    from results.run import Run
+
+
+def summaries(run: Run) -> list[dict[str, Any]]:
+    """One mapping per stored trial, as `show --json` prints it: what was run, its status and
+    validity, and every metric by name; None where undefined, always the same keys.
+
+    `speedup` is of the trial's own repeat; `speedup_low`, `speedup_high` and `noise_floor` are of
+    its cell, all repeats pooled. The same holds for `speedup_native`.
+    """
+    return run.evaluated["trials"]
+
+
+def cells(run: Run) -> list[dict[str, Any]]:
+    """One mapping per cell (backend, options, model, workload, load) with its repeats pooled.
+
+    Metrics are medians over the repeats that ended well, and `spread` has their [least, greatest];
+    `speedup` is the geometric mean over all pairs of all repeats, with its interval. `repeats`
+    counts them, `statuses` counts all trials by status, `keys` names them. A cell is valid when
+    each of its trials is.
+    """
+    return run.evaluated["cells"]
+
+
+def evaluate(
+    members: Sequence[Member], experiment: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows and cells of the trials of one group (see `results.pairing`)."""
+    group = make_group(members, experiment)
+    floor = noise_floor(group.reference)
+    rows, pooled = [], []
+    for same in _by_variant(members):
+        pairs = [versus(m, group.reference) for m in same]
+        natives = [versus(m, group.native) for m in same]
+        own = [_row(*parts, group) for parts in zip(same, pairs, natives, strict=True)]
+        intervals = {
+            "speedup": _interval(same, pairs),
+            "speedup_native": _interval(same, natives),
+        }
+        for row in own:
+            row["noise_floor"] = floor
+            for name, interval in intervals.items():
+                row[f"{name}_low"] = interval.low if interval else None
+                row[f"{name}_high"] = interval.high if interval else None
+        rows += own
+        pooled.append(_cell(same, own, intervals, group))
+    return rows, pooled
+
+
+def _row(
+    member: Member, against: Versus | None, native: Versus | None, group: Group
+) -> dict[str, Any]:
+    record = member.stored.record
+    found = reasons(member, against)
+    return {
+        "key": record.key,
+        **identity(member, group),
+        "repeat": record.trial.repeat,
+        "status": record.status,
+        "error": record.error,
+        "valid": not found,
+        "invalid_reasons": found,
+        "started_at": record.started_at,
+        **metrics(member, against, native),
+    }
+
+
+def _cell(
+    same: Sequence[Member],
+    rows: Sequence[Mapping[str, Any]],
+    intervals: Mapping[str, Interval | None],
+    group: Group,
+) -> dict[str, Any]:
+    ended = [row for row in rows if row["status"] == "ok"]
+    statuses = [row["status"] for row in rows]
+    cell: dict[str, Any] = {
+        **identity(same[0], group),
+        "keys": [row["key"] for row in rows],
+        "repeats": len(ended),
+        "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
+        "valid": all(row["valid"] for row in rows),
+        "invalid_reasons": list(dict.fromkeys(r for row in rows for r in row["invalid_reasons"])),
+    }
+    spread = {}
+    names = list(rows[0])
+    for name in names[names.index("started_at") + 1 :]:
+        values = [row[name] for row in ended if isinstance(row[name], int | float)]
+        cell[name] = statistics.median(values) if values else None
+        spread[name] = [min(values), max(values)] if values else None
+    for name, interval in intervals.items():
+        cell[name] = interval.value if interval else None
+    return {**cell, "spread": spread}
+
+
+def _interval(same: Sequence[Member], pairs: Sequence[Versus | None]) -> Interval | None:
+    """Pool the repeats of one cell. Against itself a backend's speed-up is 1, without bounds."""
+    both = list(zip(same, pairs, strict=True))
+    if any(pair is not None and pair.other is member for member, pair in both):
+        return Interval(1.0, None, None)
+    logs = []
+    for member, pair in both:
+        if pair is not None and pair.log_ratios is not None and member.requests is not None:
+            ids = [member.requests.ids[row] for row in pair.agreement.rows]
+            logs.append(dict(zip(ids, pair.log_ratios.tolist(), strict=True)))
+    if not logs:
+        return None
+    names = sorted(set().union(*logs))
+    return speedup_interval(np.array([[repeat.get(n, np.nan) for n in names] for repeat in logs]))
+
+
+def _by_variant(members: Sequence[Member]) -> Iterator[list[Member]]:
+    found: dict[str, list[Member]] = {}
+    for member in members:
+        found.setdefault(member.variant, []).append(member)
+    yield from found.values()

@@ -1,0 +1,162 @@
+"""Which trials may be compared with which.
+
+A *group* is the set of trials that differ in backend, options and repeat only: same model,
+workload, load, requests, seed and machine. Within a group every trial is set against the
+experiment's `reference` backend (its first options variant), and against `autoregressive`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.core import Trial, canonical_json, to_json
+from results.agreement import Agreement, compare
+from results.arrays import Floats, RequestArrays
+from results.records import StoredTrial
+from results.stats import log_ratios
+
+NATIVE = "autoregressive"
+_DIFFER = ("backend", "options", "repeat")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One stored trial with its requests; None when the trial did not end well."""
+
+    stored: StoredTrial
+    requests: RequestArrays | None
+
+    @property
+    def trial(self) -> Trial:
+        """The cell that was run."""
+        return self.stored.record.trial
+
+    @property
+    def variant(self) -> str:
+        """Backend and options, as text that is equal for equal ones."""
+        return variant(self.trial.backend, self.trial.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """One trial against another of its group."""
+
+    other: Member
+    agreement: Agreement
+    log_ratios: Floats | None
+    """(P,) log speed-up per pair; None across repeats, which are never paired for speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Trials that may be compared, and the repeats of the two that they are compared with."""
+
+    members: Sequence[Member]
+    reference: Mapping[int, Member]
+    """Repeat -> trial of the reference; empty without one."""
+    native: Mapping[int, Member]
+
+
+def variant(backend: str, options: Mapping[str, Any]) -> str:
+    """Text that is equal for equal backend and options."""
+    return canonical_json([backend, to_json(options)])
+
+
+def group_key(stored: StoredTrial) -> str:
+    """Equal for trials that may be compared with each other."""
+    trial = to_json(stored.record.trial)
+    machine = stored.record.environment.get("fingerprint")
+    return canonical_json([machine, {k: v for k, v in trial.items() if k not in _DIFFER}])
+
+
+def make_group(members: Sequence[Member], experiment: Mapping[str, Any]) -> Group:
+    """Find the group's reference and native trials (the latest one where a repeat is doubled)."""
+    reference = experiment.get("reference")
+    return Group(
+        members,
+        _repeats(members, reference, experiment) if isinstance(reference, str) else {},
+        _repeats(members, NATIVE, experiment),
+    )
+
+
+def versus(member: Member, others: Mapping[int, Member]) -> Versus | None:
+    """Set a trial against the same repeat of another backend. Where that repeat is missing the
+    first one there is serves for the answers, but not for speed."""
+    if member.requests is None or not others:
+        return None
+    repeat = member.trial.repeat
+    other = others[repeat if repeat in others else min(others)]
+    if other.requests is None:
+        return None
+    agreement = compare(member.requests, other.requests)
+    if other.trial.repeat != repeat:
+        return Versus(other, agreement, None)
+    logs = log_ratios(member.requests, other.requests, agreement.rows, agreement.other_rows)
+    return Versus(other, agreement, logs)
+
+
+def noise_floor(repeats: Mapping[int, Member]) -> float | None:
+    """Consistency of a backend with itself: the share of equal answers over all pairs of repeats
+    and all requests. None with fewer than two repeats."""
+    equal = count = 0
+    members = [repeats[r] for r in sorted(repeats)]
+    for i, left in enumerate(members):
+        for right in members[i + 1 :]:
+            if left.requests is not None and right.requests is not None:
+                agreement = compare(left.requests, right.requests)
+                equal += int(agreement.equal().sum())
+                count += len(agreement)
+    return equal / count if count else None
+
+
+def ordering(experiment: Mapping[str, Any]) -> Callable[[Trial], tuple[Any, ...]]:
+    """A sort key: workloads and backends as the experiment lists them, then load and repeat."""
+    workloads = _places(c["workload"]["name"] for c in _choices(experiment, "workloads"))
+    names = _places(choice["name"] for choice in _choices(experiment, "backends"))
+    variants = _places(
+        variant(choice["name"], choice.get("options", {}))
+        for choice in _choices(experiment, "backends")
+    )
+
+    def key(trial: Trial) -> tuple[Any, ...]:
+        own = variant(trial.backend, trial.options)
+        load = trial.load
+        return (
+            workloads.get(trial.workload.name, len(workloads)),
+            trial.workload.name,
+            (load.kind, load.concurrency or 0, load.rate or 0.0, load.label()),
+            names.get(trial.backend, len(names)),
+            trial.backend,
+            variants.get(own, len(variants)),
+            own,
+            trial.repeat,
+        )
+
+    return key
+
+
+def _repeats(
+    members: Sequence[Member], backend: str, experiment: Mapping[str, Any]
+) -> dict[int, Member]:
+    found = [m for m in members if m.trial.backend == backend and m.requests is not None]
+    if not found:
+        return {}
+    order = ordering(experiment)
+    first = min(found, key=lambda member: order(member.trial)).variant
+    chosen = [member for member in found if member.variant == first]
+    chosen.sort(key=lambda member: member.stored.record.started_at)
+    return {member.trial.repeat: member for member in chosen}
+
+
+def _choices(experiment: Mapping[str, Any], key: str) -> list[Any]:
+    listed = experiment.get(key)
+    return [c for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
+
+
+def _places(names: Iterable[str]) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for name in names:
+        places.setdefault(name, len(places))
+    return places

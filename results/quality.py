@@ -1,0 +1,56 @@
+"""Task quality of one trial, and how near its answers are to the full model's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from results.agreement import Agreement
+from results.arrays import Flags, Floats, RequestArrays
+from results.rouge import rouge_l
+
+SCORES = ("rouge_l_to_label", "pass_at_1", "exact_match")
+"""Scores that the workload stored with the trial; the last two are 1 when right, else 0."""
+RIGHT = ("pass_at_1", "exact_match")
+
+
+def mean_score(requests: RequestArrays, name: str) -> float | None:
+    """Mean over the requests that have this score (failed requests have none)."""
+    values = requests.scores.get(name)
+    return _mean(values) if values is not None else None
+
+
+def rouge_l_to_full(this: RequestArrays, reference: RequestArrays, agreement: Agreement) -> Floats:
+    """(P,) ROUGE-L F1 of each answer against the reference's for the same request, NaN where a
+    text is missing. Identical answers score 1 without being compared word by word."""
+    both = _has_text(this)[agreement.rows] & _has_text(reference)[agreement.other_rows]
+    values = np.where(both, 1.0, np.nan)
+    places = np.flatnonzero(both & ~agreement.equal())
+    found = this.texts.take(agreement.rows[places]).to_pylist()
+    expected = reference.texts.take(agreement.other_rows[places]).to_pylist()
+    values[places] = [rouge_l(e, f) for e, f in zip(expected, found, strict=True)]
+    return values
+
+
+def is_right(requests: RequestArrays, agreement: Agreement | None) -> Flags | None:
+    """(R,) requests whose answer scores 1 (pass@1, exact match) or equals the reference's.
+
+    None when nothing says what is right: no such score and no reference.
+    """
+    scored = [requests.scores[name] for name in RIGHT if name in requests.scores]
+    if not scored and agreement is None:
+        return None
+    right = np.zeros(len(requests), bool)
+    for values in scored:
+        right |= values >= 1.0
+    if agreement is not None:
+        right[agreement.rows[agreement.equal()]] = True
+    return right
+
+
+def _has_text(requests: RequestArrays) -> Flags:
+    return np.asarray(requests.texts.is_valid().to_numpy(), bool)
+
+
+def _mean(values: Floats) -> float | None:
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else None

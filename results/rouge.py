@@ -1,0 +1,45 @@
+"""ROUGE-L of many pairs of texts, equal to the rouge-score library's and much faster.
+
+The library fills a quadratic table in Python. Here the longest common subsequence comes from the
+bit-parallel recurrence of Hyyrö (2004, "Bit-parallel LCS-length computation revisited"): one
+integer of as many bits as the first text has tokens, one addition per token of the second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+
+def tokens(text: str) -> list[str]:
+    """rouge-score's default tokens: lower-case runs of ASCII letters and digits, not stemmed."""
+    return _SEPARATORS.sub(" ", text.lower()).split()
+
+
+def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:
+    """Length of the longest common subsequence."""
+    places: dict[str, int] = {}
+    for index, token in enumerate(left):
+        places[token] = places.get(token, 0) | 1 << index
+    full = (1 << len(left)) - 1
+    state = full
+    for token in right:
+        matched = state & places.get(token, 0)
+        if matched:
+            state = ((state + matched) | (state - matched)) & full
+    return len(left) - state.bit_count()
+
+
+def rouge_l(reference: str, text: str) -> float:
+    """ROUGE-L F1, between 0 and 1. Identical texts score 1, empty ones included (the library
+    gives 0 when there is no token to compare)."""
+    if reference == text:
+        return 1.0
+    expected, found = tokens(reference), tokens(text)
+    common = lcs_length(expected, found)
+    if not common:
+        return 0.0
+    precision, recall = common / len(found), common / len(expected)
+    return 2 * precision * recall / (precision + recall)

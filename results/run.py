@@ -1,0 +1,122 @@
+"""A stored run: its trials, their metrics, and the same as tidy pandas frames.
+
+Everything is computed when first asked for and kept; pandas is imported only for the frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.core import canonical_json
+from results import cache
+from results.pairing import Group, Member, group_key, make_group, ordering
+from results.records import StoredTrial
+from results.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def load(directory: Path | str) -> Run:
+    """Open the folder that `decodebench run` wrote.
+
+    Raises `UserError` when it is missing, is no results folder, or holds a broken record.
+    """
+    return Run(Path(directory))
+
+
+class Run:
+    """The trials of one folder. `experiment` is the resolved experiment as a mapping."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = Store(path)
+        self.experiment: dict[str, Any] = self.store.read_experiment()
+        order = ordering(self.experiment)
+        keys = self.store.keys()
+        stored = [self.store.read_stored(key) for key in keys]
+        self.stored: list[StoredTrial] = sorted(stored, key=lambda s: order(s.record.trial))
+
+    @cached_property
+    def evaluated(self) -> dict[str, list[dict[str, Any]]]:
+        """{"trials": ..., "cells": ...} of `results.metrics`. Kept in DIR/cache."""
+        from results.metrics import evaluate
+
+        name = cache.digest(self._content())
+        found = cache.load(self.store.cache_folder, "metrics", name)
+        if found is None:
+            parts = [evaluate(members, self.experiment) for members in self.groups()]
+            found = {
+                "trials": [row for rows, _ in parts for row in rows],
+                "cells": [cell for _, cells in parts for cell in cells],
+            }
+            cache.save(self.store.cache_folder, "metrics", name, found)
+        return dict(found)
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row per trial: what was run, status, validity and every metric. `options` holds
+        mappings and `invalid_reasons` lists."""
+        from results import frame
+
+        return frame.trial_frame(self.evaluated["trials"])
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """One row per request of every trial that ended well (see `frame.REQUEST_COLUMNS`)."""
+        from results import frame
+
+        return frame.request_frames(self.members())
+
+    @cached_property
+    def commits(self) -> pd.DataFrame:
+        """One row per commit of every trial that ended well (see `frame.COMMIT_COLUMNS`)."""
+        from results import frame
+
+        return frame.commit_frames(self.members())
+
+    @cached_property
+    def prompts(self) -> pd.DataFrame:
+        """One row per request of each workload: workload, request_id, prompt_text, prompt_tokens,
+        answer. Without rows when none were stored."""
+        from results import frame
+
+        workloads = (stored.record.trial.workload for stored in self.stored)
+        names = {w.checksum: w.name for w in workloads if w.checksum is not None}
+        return frame.prompt_frame((n, self.store.read_prompts(c)) for c, n in names.items())
+
+    def groups(self) -> Iterator[list[Member]]:
+        """The trials that may be compared with each other, with their requests, group by group."""
+        grouped: dict[str, list[StoredTrial]] = {}
+        for stored in self.stored:
+            grouped.setdefault(group_key(stored), []).append(stored)
+        with ThreadPoolExecutor() as pool:
+            for members in grouped.values():
+                yield list(pool.map(self._member, members))
+
+    def members(self) -> Iterator[tuple[Member, Group]]:
+        """Every trial that ended well, with the group that it belongs to."""
+        for members in self.groups():
+            group = make_group(members, self.experiment)
+            for member in members:
+                if member.requests is not None:
+                    yield member, group
+
+    def _member(self, stored: StoredTrial) -> Member:
+        from results import arrays
+
+        if stored.record.status != "ok":
+            return Member(stored, None)
+        table = self.store.read_table(stored.record.key, stored.payload)
+        return Member(stored, arrays.from_table(table))
+
+    def _content(self) -> Iterator[str]:
+        """All that `evaluated` depends on."""
+        yield canonical_json(self.experiment)
+        for stored in self.stored:
+            yield stored.digest
+            yield str(self.store.payload_state(stored.record.key))
