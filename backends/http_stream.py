@@ -1,0 +1,172 @@
+"""Reads a streamed OpenAI-style answer: server-sent events, then the tokens that each one brings.
+
+Nothing here waits or times; `backends.http` feeds it bytes as they arrive.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from harness.core import FinishReason
+
+Counting = Literal["ids", "usage", "tokenizer"]
+"""Where token counts come from: ids in each chunk (exact), the running usage in each chunk (exact
+counts, no ids), or our own tokenizer over each chunk's text (the stop token is not seen)."""
+UNKNOWN_ID = -1
+"""Stands for a token that the server counted without saying which it was."""
+LONGEST_EVENT = 16 * 2**20
+SHOWN = 120
+FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "stop",
+    "function_call": "stop",
+}
+
+
+class StreamError(Exception):
+    """The stream broke the protocol or reported an error; the message is one line."""
+
+
+class EventReader:
+    """Cuts a byte stream into the data of its events (HTML Living Standard, section 9.2)."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of every event that `chunk` completes. Comments and other fields are dropped."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LONGEST_EVENT:
+            raise StreamError(f"an event of more than {LONGEST_EVENT} bytes")
+        events = []
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+            elif not line and self._data:
+                events.append(b"\n".join(self._data))
+                self._data.clear()
+        return events
+
+    def finish(self) -> list[bytes]:
+        """At the end of the stream: a last event that no empty line closed."""
+        return self.feed(b"\n\n") if self._rest or self._data else []
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one request's stream has brought so far."""
+
+    counting: Counting
+    max_new_tokens: int
+    encode: Callable[[str], Sequence[int]] | None = None
+    """Text to token ids, for counting "tokenizer"."""
+    tokens: int = 0
+    finished: FinishReason | None = None
+    done: bool = False
+    """Nothing more is to come."""
+    texts: list[str] = field(default_factory=list)
+    server_tokens: int | None = None
+    cached_tokens: int | None = None
+
+    def read(self, event: bytes) -> tuple[int, ...]:
+        """The new tokens of one event. Raises `StreamError` for anything but a proper chunk."""
+        if event.strip() == b"[DONE]":
+            self.done = True
+            return ()
+        chunk = parse_chunk(event)
+        self._read_usage(chunk.get("usage"))
+        if not chunk["choices"]:
+            self.done = self.finished is not None and "usage" in chunk
+            return ()
+        choice = chunk["choices"][0]
+        text = chunk_text(choice)
+        tokens = self._tokens(choice, text)
+        if tokens and self.finished is not None:
+            raise StreamError("tokens behind the finish_reason")
+        self.texts.append(text)
+        self.tokens += len(tokens)
+        if self.tokens > self.max_new_tokens:
+            raise StreamError(f"{self.tokens} tokens, {self.max_new_tokens} asked for")
+        self._read_finish(choice.get("finish_reason"))
+        return tokens
+
+    def telemetry(self) -> dict[str, float]:
+        """The server's own counts, where it gave them."""
+        counts = {"server_tokens": self.server_tokens, "cached_tokens": self.cached_tokens}
+        return {name: count for name, count in counts.items() if count is not None}
+
+    def _tokens(self, choice: dict[str, Any], text: str) -> tuple[int, ...]:
+        if self.counting == "ids":
+            ids = choice.get("token_ids")
+            if ids is None and text:
+                raise StreamError("a chunk with text but without token_ids")
+            return tuple(ids or ())
+        if self.counting == "usage":
+            new = (self.server_tokens or 0) - self.tokens
+            if new < 0:
+                raise StreamError("the usage counts backwards")
+            return (UNKNOWN_ID,) * new
+        if self.encode is None:
+            raise ValueError("counting 'tokenizer' needs a tokenizer")
+        return tuple(self.encode(text))[: self.max_new_tokens - self.tokens] if text else ()
+
+    def _read_usage(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            return
+        if isinstance(usage.get("completion_tokens"), int):
+            self.server_tokens = usage["completion_tokens"]
+        details = usage.get("prompt_tokens_details")
+        if isinstance(details, dict) and isinstance(details.get("cached_tokens"), int):
+            self.cached_tokens = details["cached_tokens"]
+
+    def _read_finish(self, reason: Any) -> None:
+        if reason is None:
+            return
+        if reason not in FINISH:
+            raise StreamError(f"finish_reason {shorten(reason)}")
+        self.finished = FINISH[reason]
+
+
+def parse_chunk(event: bytes) -> dict[str, Any]:
+    """One event's JSON, its `choices` a list of objects. Raises `StreamError` otherwise."""
+    try:
+        chunk = json.loads(event)
+    except ValueError:
+        raise StreamError(f"malformed chunk: {shorten(event)}") from None
+    if not isinstance(chunk, dict):
+        raise StreamError(f"malformed chunk: {shorten(event)}")
+    if chunk.get("error"):
+        raise StreamError(f"the server reports: {error_message(chunk)}")
+    choices = chunk.get("choices")
+    if not isinstance(choices, list) or any(not isinstance(c, dict) for c in choices):
+        raise StreamError(f"a chunk without choices: {shorten(event)}")
+    return chunk
+
+
+def chunk_text(choice: dict[str, Any]) -> str:
+    """The text of a completion's or a chat's chunk, reasoning included."""
+    delta = choice.get("delta")
+    source = delta if isinstance(delta, dict) else choice
+    parts = (source.get(key) for key in ("reasoning_content", "reasoning", "content", "text"))
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def error_message(body: Any) -> str:
+    """What an OpenAI-style error body says, in one line."""
+    error = body.get("error", body) if isinstance(body, dict) else body
+    message = error.get("message", error) if isinstance(error, dict) else error
+    return shorten(message)
+
+
+def shorten(value: Any) -> str:
+    """`value` as one line of at most `SHOWN` characters, unprintable characters escaped."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    line = " ".join(text.split())
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    return line if len(line) <= SHOWN else line[: SHOWN - 3] + "..."
