@@ -1,0 +1,73 @@
+"""The demo model's tokenizer: byte-level BPE with single digits, trained on the bundled rows."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from workloads.bundled import GENERATORS, iter_rows
+from workloads.prompts import answer, instruction
+
+VOCABULARY = 1280
+SPECIALS = ("<|pad|>", "<|begin|>", "<|user|>", "<|assistant|>", "<|end|>")
+PAD, BEGIN, USER, ASSISTANT, END = range(len(SPECIALS))
+MAX_LENGTH = 4096
+CHAT_TEMPLATE = (
+    "{{- '<|begin|>' -}}"
+    "{%- for message in messages -%}"
+    "{{- '<|assistant|>' if message['role'] == 'assistant' else '<|user|>' -}}"
+    "{{- message['content'] -}}{{- '<|end|>' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+)
+
+
+def corpus(rows_per_workload: int, seed: int) -> Iterator[str]:
+    """Yield the instructions and the answers of train rows."""
+    for workload in GENERATORS:
+        for row in islice(iter_rows(workload, "train", seed), rows_per_workload):
+            yield instruction(workload, row)
+            yield answer(workload, row)
+
+
+def train_tokenizer(out: Path, rows_per_workload: int = 3000, seed: int = 0) -> None:
+    """Train the tokenizer and write `tokenizer.json` and `tokenizer_config.json` into `out`.
+
+    Every byte is a token, so any text comes back unchanged.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(
+        Regex(r" ?\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\n+ *|\s+(?!\S)|\s+"), behavior="isolated"
+    )
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(corpus(rows_per_workload, seed), trainer)
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(out / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": SPECIALS[BEGIN],
+        "eos_token": SPECIALS[END],
+        "pad_token": SPECIALS[PAD],
+        "chat_template": CHAT_TEMPLATE,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": MAX_LENGTH,
+    }
+    (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Return the transformers tokenizer of a checkpoint folder."""
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast.from_pretrained(str(folder))

@@ -1,0 +1,67 @@
+"""News-like rows: articles with highlights (CNN/DailyMail's fields), or with one sentence (XSum's)."""
+
+from workloads.bundled.draw import Draw
+from workloads.bundled.events import Event, company, facts
+from workloads.bundled.events_business import BUSINESS
+from workloads.bundled.events_public import PUBLIC
+from workloads.bundled.words import MONTHS, person, place
+
+EVENTS: tuple[Event, ...] = PUBLIC + BUSINESS
+_ASIDES = (
+    "{who}, who lives nearby, said it was the talk of the town.",
+    "Nothing like it has happened since {year}.",
+    "In {month}, {n} people had signed a letter about it.",
+    "The news was first reported by a paper in {where}.",
+    "Reporter {who} was there with {n} others.",
+    "{firm} had no comment.",
+    "Traffic was slow for {n} minutes.",
+    "More will be known in {month}.",
+    "A visitor from {where}, {who}, took {n} pictures.",
+    "It was {n} degrees outside and the sun was shining.",
+    "The town of {where} had a similar case in {year}.",
+    "{who} of {firm} said that this was a surprise.",
+)
+
+
+def _aside(draw: Draw, template: str) -> str:
+    """Return a sentence whose names and numbers belong to no summary."""
+    return template.format(
+        who=person(draw),
+        where=place(draw),
+        firm=company(draw),
+        month=draw.choose(MONTHS),
+        year=draw.integer(1901, 2019),
+        n=draw.integer(2, 60),
+    )
+
+
+def _article(draw: Draw, event: Event, known: dict[str, str], asides: int) -> str:
+    """Return the lead, then the details with asides between them, in random order."""
+    told = [draw.choose(variants).format(**known) for variants in event.details]
+    told += [_aside(draw, template) for template in draw.pick(_ASIDES, asides)]
+    return " ".join([draw.choose(event.lead).format(**known), *draw.pick(told, len(told))])
+
+
+def _event(draw: Draw) -> tuple[str, Event, dict[str, str], str]:
+    """Draw an event: its key (kind and facts), templates, facts and article."""
+    number = draw.integer(0, len(EVENTS) - 1)
+    event = EVENTS[number]
+    known = facts(draw, event)
+    asides = draw.choose((0, 0, 1, 1, 1, 2, 2, 3, 4, 8))
+    key = "/".join([str(number), *(f"{name}={known[name]}" for name in sorted(known))])
+    return key, event, known, _article(draw, event, known, asides)
+
+
+def highlighted(draw: Draw) -> tuple[str, dict[str, str]]:
+    """Return the key and the row of an article with two or three highlights, one per line."""
+    key, event, known, article = _event(draw)
+    lines = [line.format(**known) for line in event.highlights]
+    row = {"article": article, "highlights": "\n".join(lines), "id": draw.hexadecimal(40)}
+    return key, row
+
+
+def summarized(draw: Draw) -> tuple[str, dict[str, str]]:
+    """Return the key and the row of an article with a summary of one sentence."""
+    key, event, known, article = _event(draw)
+    row = {"document": article, "summary": event.summary.format(**known)}
+    return key, row | {"id": str(draw.integer(10_000_000, 41_999_999))}
