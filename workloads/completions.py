@@ -107,14 +107,28 @@ def _body(text: str, indent: str) -> str:
     if not lines:
         return text
     lines[0] = lines[0].expandtabs(4) if "\t" not in indent else lines[0]
-    have = len(lines[0]) - len(lines[0].lstrip())
-    following = next((line for line in lines[1:] if line.strip()), None)
-    next_have = len(following) - len(following.lstrip()) if following is not None else None
-    deep = len(indent) + bool(_OPENS.search(lines[0]))
-    if have < len(indent) and (next_have is None or next_have >= deep):
+    have = _indent_of(lines[0])
+    next_have = next((_indent_of(line) for line in lines[1:] if line.strip()), len(indent) + 1)
+    if have < len(indent) and next_have >= len(indent) + bool(_OPENS.search(lines[0])):
         lines[0] = indent + lines[0].lstrip()
     elif have < len(indent):
-        rest = itertools.takewhile(lambda line: not _NOT_BODY.match(line), lines[1:])
-        lines = [indent + line[have:] if line.strip() else "" for line in (lines[0], *rest)]
+        lines = _dedented_body([line[min(have, _indent_of(line)) :] for line in lines])
+        lines = [indent + line if line.strip() else "" for line in lines]
     end = next((i for i, begins in enumerate(_begins_statement(lines)) if begins), len(lines))
     return "\n".join(lines[:end]) + "\n"
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _dedented_body(lines: list[str]) -> list[str]:
+    """The part of a body without its indent that belongs to it: up to a return, or what ends it."""
+    kept: list[str] = []
+    returned = False
+    for line, begins in zip(lines, _begins_statement(lines), strict=True):
+        if begins and kept and (returned or _NOT_BODY.match(line)):
+            break
+        returned = returned or (begins and re.match(r"return\b", line) is not None)
+        kept.append(line)
+    return kept

@@ -138,11 +138,12 @@ def _run(
     except BaseException as error:
         reason = b"F"
         try:
+            reason += type(error).__name__.encode()
             text = str(error).strip().split("\n")[0]
-            reason += f"{type(error).__name__}: {text}".encode(errors="replace")[:_REASON_BYTES]
+            reason += f": {text}".encode(errors="replace") if text else b""
         finally:
             try:
-                write(report, reason)
+                write(report, reason[:_REASON_BYTES])
             finally:
                 leave(1)
 
