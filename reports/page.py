@@ -117,8 +117,8 @@ def _tables(seen: Overview) -> dict[str, Any]:
 
 def _contents(figures: list[Section]) -> list[tuple[str, str]]:
     own = [("verdict", "Verdict"), ("results", "Results")]
-    own += [(section.id, section.title) for section in figures]
-    own += [("validity", "Validity"), ("failures", "Failed trials"), ("requests", "Answers")]
+    own += [(section.id, section.short) for section in figures]
+    own += [("validity", "Validity"), ("failures", "Failures"), ("requests", "Answers")]
     return [*own, ("environment", "Environment"), ("definitions", "Definitions")]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from reports.cells import Cell, Overview
 from reports.collect import SCALES, Samples, pooled, score_interval
 from reports.figures import latency, throughput, tradeoff
-from reports.figures.panel import Panel, draw
+from reports.figures.panel import LABELS_IN, Panel, draw, rows_height
 from reports.tables import QUALITY
 
 _CURVES_LIMIT = 60
@@ -35,6 +35,8 @@ class Section:
 
     id: str
     title: str
+    short: str
+    """For the table of contents."""
     note: str
     groups: list[PanelGroup]
     legend: bool = True
@@ -65,9 +67,9 @@ def _by_load(overview: Overview) -> Iterator[tuple[str, list[Cell]]]:
             yield load, found
 
 
-def _rows_height(cells: Sequence[Cell]) -> float:
-    workloads = len({cell.workload for cell in cells})
-    return 0.45 + 0.185 * (len(cells) + 1.15 * workloads)
+def _rows_panel(cells: Sequence[Cell]) -> dict[str, float]:
+    headings = len({cell.workload for cell in cells})
+    return {"height_in": rows_height(len(cells), headings), "left_in": LABELS_IN}
 
 
 def _throughput(overview: Overview) -> Section:
@@ -78,11 +80,11 @@ def _throughput(overview: Overview) -> Section:
             partial(throughput.bars, cells=cells),
             prefix=f"tp{place}-",
             title=title,
-            height_in=_rows_height(cells),
+            **_rows_panel(cells),
         )
         panels.append(Panel(svg, load, load=load))
     note = "Median over the repeats; the thin line is the range of the repeats. Longer is better."
-    return Section("throughput", "Throughput", note, [PanelGroup(panels)] if panels else [], False)
+    return Section("throughput", "Throughput", "Throughput", note, [PanelGroup(panels)] if panels else [], False)
 
 
 def _percentiles(overview: Overview) -> Section:
@@ -94,7 +96,7 @@ def _percentiles(overview: Overview) -> Section:
                     partial(latency.percentiles, cells=cells, metric=metric),
                     prefix=f"pc{place}-{metric}-",
                     title=f"{name}, median, p95 and p99 by workload and backend, {load}",
-                    height_in=_rows_height(cells),
+                    **_rows_panel(cells),
                 ),
                 name,
                 load=load,
@@ -103,7 +105,7 @@ def _percentiles(overview: Overview) -> Section:
         ]
         groups.append(PanelGroup(panels, load, load, fold=True, open=place == 0))
     note = "● median, ○ p95, ❘ p99 over the requests, median over the repeats. Left is better."
-    return Section("latency", "Latency percentiles", note, groups, legend=False)
+    return Section("latency", "Latency percentiles", "Latency", note, groups, legend=False)
 
 
 def _distributions(overview: Overview, samples: Samples) -> Section:
@@ -118,7 +120,7 @@ def _distributions(overview: Overview, samples: Samples) -> Section:
     note = "Share of requests at or under each latency, all repeats together. Up and left is better."
     if len(groups) < len(list(_by_load(overview))):
         note += " Only the first loads are drawn; the table has the percentiles of all."
-    return Section("distributions", "Latency distributions", note, groups)
+    return Section("distributions", "Latency distributions", "Distributions", note, groups)
 
 
 def _curves(overview: Overview, samples: Samples, load: str, prefix: str) -> Iterator[Panel]:
@@ -156,7 +158,7 @@ def _against_load(overview: Overview) -> Section:
         else "Nothing to draw: the run has one concurrency and one rate."
     )
     groups = [PanelGroup(panels)] if panels else []
-    return Section("load", "Throughput against load", note, groups)
+    return Section("load", "Throughput against load", "Load", note, groups)
 
 
 def _tradeoff(overview: Overview) -> Section:
@@ -180,7 +182,7 @@ def _tradeoff(overview: Overview) -> Section:
         if panels
         else "Nothing to draw: no backend could be compared with the reference."
     )
-    return Section("tradeoff", "Consistency against speed-up", note, [PanelGroup(panels)][: len(panels)])
+    return Section("tradeoff", "Consistency against speed-up", "Trade-off", note, [PanelGroup(panels)][: len(panels)])
 
 
 def _goodput(overview: Overview, samples: Samples) -> Section:
@@ -210,7 +212,7 @@ def _goodput(overview: Overview, samples: Samples) -> Section:
             f"Requests per second that meet the objective ({words}) when all its bounds are multiplied "
             "by the scale; dashed: the objective as given. Median over the repeats."
         )
-    return Section("goodput", "Goodput against the objective", note, groups)
+    return Section("goodput", "Goodput against the objective", "Goodput", note, groups)
 
 
 def _quality(overview: Overview, samples: Samples) -> Section:
@@ -230,7 +232,9 @@ def _quality(overview: Overview, samples: Samples) -> Section:
                 partial(tradeoff.quality, rows=rows, metric_label=name),
                 prefix=f"ql{place}-{metric}-",
                 title=title,
-                height_in=0.6 + 0.185 * len(rows),
+                height_in=rows_height(len(rows), 0),
+                left_in=LABELS_IN,
+                right_in=0.42,
             )
             panels.append(Panel(svg, f"{workload}: {name}", workload))
     note = (
@@ -238,4 +242,4 @@ def _quality(overview: Overview, samples: Samples) -> Section:
         if panels
         else "No task scores were stored."
     )
-    return Section("quality", "Quality", note, [PanelGroup(panels)][: len(panels)], legend=False)
+    return Section("quality", "Quality", "Quality", note, [PanelGroup(panels)][: len(panels)], legend=False)

@@ -28,12 +28,12 @@ RC = {
     "svg.hashsalt": "decodebench",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8.5,
+    "font.size": 8,
     "text.color": INK,
     "text.parse_math": False,
     "axes.edgecolor": GRID,
     "axes.labelcolor": MUTED,
-    "axes.labelsize": 8.5,
+    "axes.labelsize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -48,6 +48,8 @@ RC = {
     "ytick.major.width": 0.6,
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
 }
 
 _VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--rule", SURFACE: "--surface"}
@@ -66,8 +68,8 @@ def series_colour(index: int) -> str:
 def inline_svg(figure: Figure, prefix: str, title: str) -> Markup:
     """The figure as an `<svg>` element for an HTML page; equal figures give equal text.
 
-    `prefix` must be unique in the page. A group id ``series=NAME`` (matplotlib's `set_gid`) becomes the
-    attribute ``data-variant="NAME"``, which the page's filters use. Must run inside
+    `prefix` must be unique in the page. A group id ``series=NAME=NOTE`` (matplotlib's `set_gid`)
+    becomes the attribute ``data-variant="NAME"``, which the page's filters use, and a tooltip. Must run inside
     ``matplotlib.rc_context(RC)``.
     """
     buffer = io.StringIO()
@@ -75,7 +77,7 @@ def inline_svg(figure: Figure, prefix: str, title: str) -> Markup:
     figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
     root = ElementTree.fromstring(buffer.getvalue())
     _drop(root, {f"{_SVG}metadata", f"{_SVG}style"})
-    for element in root.iter():
+    for element in list(root.iter()):
         _rewrite(element, prefix)
     _label(root, prefix, title)
     text = ElementTree.tostring(root, encoding="unicode")
@@ -93,7 +95,7 @@ def _drop(parent: ElementTree.Element, tags: set[str]) -> None:
 def _rewrite(element: ElementTree.Element, prefix: str) -> None:
     element.tag = element.tag.removeprefix(_SVG)
     element.tail = None
-    if element.tag not in {"text", "tspan"}:
+    if element.tag not in {"text", "tspan", "title"}:
         element.text = None
     attributes = element.attrib
     _rename_id(element, prefix)
@@ -115,7 +117,12 @@ def _rewrite(element: ElementTree.Element, prefix: str) -> None:
 def _rename_id(element: ElementTree.Element, prefix: str) -> None:
     name = element.attrib.pop("id", "")
     if name.startswith("series="):
-        element.attrib["data-variant"] = name.removeprefix("series=")
+        _, variant, note = name.split("=", 2)
+        element.attrib["data-variant"] = variant
+        if note:
+            title = ElementTree.Element("title")
+            title.text = note
+            element.insert(0, title)
     elif element.tag in {"path", "clipPath"} and name:
         element.attrib["id"] = prefix + name
 
@@ -135,7 +142,7 @@ def _variable(match: re.Match[str]) -> str:
 def _label(root: ElementTree.Element, prefix: str, title: str) -> None:
     width, height = (float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height"))
     root.attrib.update({"role": "img", "aria-labelledby": f"{prefix}title"})
-    root.attrib["style"] = f"max-width: {width * 4 / 3:.0f}px; aspect-ratio: {width:g} / {height:g}"
+    root.attrib["style"] = f"max-width: {width * 1.45:.0f}px; aspect-ratio: {width:g} / {height:g}"
     heading = ElementTree.Element("title", {"id": f"{prefix}title"})
     heading.text = title
     root.insert(0, heading)

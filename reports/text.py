@@ -58,6 +58,14 @@ def clipped(text: str, limit: int) -> str:
     return f"{text[:limit]}… [{len(text) - limit:,} more characters]"
 
 
+def shortened(text: str, limit: int) -> str:
+    """The text, or its beginning and end with an ellipsis, `limit` characters in all."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    return f"{text[: limit - tail - 1].rstrip()}…{text[-tail:].lstrip()}"
+
+
 def common_prefix(first: str, second: str) -> int:
     """Length of the common start of two texts, never inside a letter with its combining marks."""
     length = min(len(first), len(second))

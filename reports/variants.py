@@ -62,6 +62,12 @@ class Variant:
         """Name and the options that tell it apart: ``vllm-early-exit threshold=0.9``."""
         return " ".join(filter(None, (self.name, self.short_options)))
 
+    @property
+    def short_label(self) -> str:
+        """For the rows of a plot: the values of the options only, ``vllm-early-exit 0.9``."""
+        values = [_plain(self.options.get(key)) for key in self.varying]
+        return visible(" ".join([self.name, *values]))
+
 
 def _pairs(options: Mapping[str, Any]) -> str:
     return visible(clipped(", ".join(f"{k}={_plain(v)}" for k, v in options.items()), 120))

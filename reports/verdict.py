@@ -230,9 +230,9 @@ def _answer_words(cells: Sequence[Cell]) -> str:
         return ""
     share, floor = found
     if share == 1:
-        return "same answers"
+        return "the same answers"
     if floor is not None and share >= floor:
-        return "answers differ no more than the reference's own do between repeats"
+        return "answers that differ no more than the reference's own from repeat to repeat"
     return f"different answers to {percent(1 - share)}% of the requests"
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reports.cells import Cell
-from reports.figures.panel import log_axis, rows_axis, tag
+from reports.figures.panel import Rows, short_number, tag, value_axis
 from reports.svg import SURFACE
-from reports.text import clipped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,24 +25,19 @@ _CURVE = np.unique(np.concatenate([np.linspace(0, 0.9, 61), 1 - np.geomspace(0.1
 
 def percentiles(axes: Axes, cells: Sequence[Cell], metric: str) -> None:
     """Median (dot), p95 (ring) and p99 (bar) of one latency per cell, grouped by workload; one load."""
-    labels: list[tuple[float, str, bool]] = []
-    y = -1.0
-    workload = None
+    rows = Rows(axes)
     seen: list[float] = []
     for cell in cells:
-        if cell.workload != workload:
-            workload = cell.workload
-            y += 1.15 if labels else 1.0
-            labels.append((y, clipped(workload, 22), True))
-        y += 1.0
-        labels.append((y, clipped(cell.variant.label, 26), False))
+        y = rows.place(cell)
         values = [cell.value(f"{metric}_{p}") for p in PERCENTILES]
         known = [v * 1000 for v in values if v is not None]
         if len(known) == len(PERCENTILES):
             _range(axes, cell, known, y)
             seen += known
-    rows_axis(axes, labels)
-    log_axis(axes, "x", seen)
+    rows.finish()
+    value_axis(axes, "x", seen)
+    if axes.get_xscale() == "linear":
+        axes.set_xlim(left=0)
     axes.set_xlabel("milliseconds")
 
 
@@ -57,7 +51,8 @@ def _range(axes: Axes, cell: Cell, known: Sequence[float], y: float) -> None:
         p95, y, "o", markerfacecolor=SURFACE, markeredgecolor=colour, markersize=4.6, alpha=alpha
     )
     drawn += axes.plot(p50, y, "o", color=colour, markersize=5.2, alpha=alpha)
-    tag(drawn, cell.variant)
+    note = ", ".join(f"{n} {short_number(v)}" for n, v in zip(PERCENTILES, known, strict=True))
+    tag(drawn, cell, f"{cell.workload}, {note} ms")
 
 
 def distribution(axes: Axes, curves: Mapping[Cell, np.ndarray]) -> None:
@@ -76,9 +71,9 @@ def distribution(axes: Axes, curves: Mapping[Cell, np.ndarray]) -> None:
             at, _CURVE * 100, where="post", color=cell.variant.colour, linestyle=cell.variant.line,
             linewidth=1.5, alpha=1.0 if cell.valid else 0.35,
         )  # fmt: skip
-        tag(lines, cell.variant)
-    log_axis(axes, "x", seen)
+        tag(lines, cell, f"{len(values):,} requests, median {short_number(float(np.median(values)) * 1000)} ms")
+    value_axis(axes, "x", seen)
     axes.set_ylim(0, 102)
-    axes.set_yticks([0, 25, 50, 75, 95], ["0", "25", "50", "75", "95"])
+    axes.set_yticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100"])
     axes.set_xlabel("milliseconds")
     axes.set_ylabel("% of requests")

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
-from reports.svg import GRID, INK, MUTED, RC, inline_svg
+from reports.svg import INK, MUTED, RC, inline_svg
+from reports.text import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from reports.variants import Variant
+    from reports.cells import Cell
 
-WIDTH_IN = 3.6
+WIDTH_IN = 3.5
+LABELS_IN = 1.28
+"""Width of the row labels of a panel with a row per variant."""
+LABEL_LENGTH = 22
+ROW_IN = 0.18
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
@@ -39,22 +44,40 @@ def drawing() -> Iterator[None]:
 
 
 def draw(
-    paint: Callable[[Axes], None], *, prefix: str, title: str, height_in: float = 2.2
+    paint: Callable[[Axes], None],
+    *,
+    prefix: str,
+    title: str,
+    height_in: float = 2.1,
+    left_in: float = 0.52,
+    right_in: float = 0.1,
 ) -> Markup:
-    """One axes of the common width, painted by `paint`, as inline SVG. Needs `drawing()` around it."""
+    """One axes of the common width, painted by `paint`, as inline SVG. Needs `drawing()` around it.
+
+    Margins are fixed, so that axes line up from panel to panel (and because fitting them to the labels
+    costs matplotlib more than all the rest).
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02)
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(WIDTH_IN, height_in))
+    bottom, top = 0.42 / height_in, 1 - 0.06 / height_in
+    axes = figure.add_axes(
+        (left_in / WIDTH_IN, bottom, 1 - (left_in + right_in) / WIDTH_IN, top - bottom)
+    )
     paint(axes)
     return inline_svg(figure, prefix, title)
 
 
-def tag(artists: Any, variant: Variant) -> None:
-    """Mark what was drawn as belonging to a variant, for the page's backend filter."""
+def rows_height(rows: int, headings: int) -> float:
+    """Height in inches of a panel with so many rows and headings."""
+    return 0.5 + ROW_IN * (rows + 1.2 * headings)
+
+
+def tag(artists: Any, cell: Cell, note: str = "") -> None:
+    """Mark what was drawn as a variant's, for the page's backend filter, with a note shown on pointing."""
+    text = f"{cell.variant.label}: {note}" if note else ""
     for artist in artists if isinstance(artists, list | tuple) else [artists]:
-        artist.set_gid(f"series={variant.id}")
+        artist.set_gid(f"series={cell.variant.id}={text}")
 
 
 def plain_numbers(axes: Axes, which: str) -> None:
@@ -66,18 +89,19 @@ def plain_numbers(axes: Axes, which: str) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def log_axis(axes: Axes, which: str, values: Sequence[float]) -> None:
-    """A logarithmic axis with ticks at 1, 2, 5 when the values span less than two decades."""
-    from matplotlib.ticker import LogLocator
+def value_axis(axes: Axes, which: str, values: Sequence[float], log_from: float = 8.0) -> None:
+    """Logarithmic where the greatest value is `log_from` times the least, linear else; few ticks."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
-    axis = getattr(axes, f"{which}axis")
     positive = [v for v in values if v > 0]
-    if not positive:
-        return
-    getattr(axes, f"set_{which}scale")("log")
-    decades = math.log10(max(positive) / min(positive))
-    steps = (1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0) if decades < 3 else (1.0,)
-    axis.set_major_locator(LogLocator(base=10, subs=steps))
+    axis = getattr(axes, f"{which}axis")
+    if positive and max(positive) / min(positive) >= log_from:
+        getattr(axes, f"set_{which}scale")("log")
+        decades = math.log10(max(positive) / min(positive))
+        steps = (1.0, 2.0, 5.0) if decades < 1.6 else (1.0, 3.0) if decades < 2.6 else (1.0,)
+        axis.set_major_locator(LogLocator(base=10, subs=steps))
+    else:
+        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     plain_numbers(axes, which)
 
 
@@ -91,18 +115,37 @@ def short_number(value: float) -> str:
     return f"{value:.4g}" if size >= 1000 else f"{value:.3g}"
 
 
-def rows_axis(axes: Axes, labels: Sequence[tuple[float, str, bool]]) -> None:
-    """Label rows from top to bottom on the y axis; a heading row is set in the ink colour, bold."""
-    axes.set_yticks([y for y, _, _ in labels], [text for _, text, _ in labels])
-    for tick, (_, _, is_heading) in zip(axes.get_yticklabels(), labels, strict=True):
-        if is_heading:
-            tick.set_color(INK)
-            tick.set_fontweight("bold")
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
-    bottom = max((y for y, _, _ in labels), default=0.0)
-    axes.set_ylim(bottom + 0.7, -0.7)
+class Rows:
+    """Rows from top to bottom with labels at the left edge: a heading per workload, a row per cell."""
+
+    def __init__(self, axes: Axes) -> None:
+        self.axes = axes
+        self.y = -1.0
+        self._heading: str | None = None
+
+    def place(self, cell: Cell, *, headed: bool = True) -> float:
+        """The y of the next row, after a heading where the workload changes."""
+        if headed and cell.workload != self._heading:
+            self._heading = cell.workload
+            self.y += 1.2
+            self._label(shortened(cell.workload, 40), INK, "bold")
+        self.y += 1.0
+        self._label(shortened(cell.variant.short_label, LABEL_LENGTH), MUTED, "normal")
+        return self.y
+
+    def finish(self) -> None:
+        """Set the y axis to the rows placed."""
+        self.axes.set_yticks([])
+        self.axes.grid(visible=False, axis="y")
+        self.axes.spines["left"].set_visible(False)
+        self.axes.set_ylim(self.y + 0.6, -0.6)
+
+    def _label(self, text: str, colour: str, weight: str) -> None:
+        left = -LABELS_IN / (WIDTH_IN * self.axes.get_position().width)
+        self.axes.text(
+            left, self.y, text, color=colour, weight=weight, fontsize=8, va="center",
+            transform=self.axes.get_yaxis_transform(),
+        )  # fmt: skip
 
 
 def rule(axes: Axes, *, x: float | None = None, y: float | None = None) -> None:
@@ -111,20 +154,3 @@ def rule(axes: Axes, *, x: float | None = None, y: float | None = None) -> None:
         axes.axvline(x, color=MUTED, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
     if y is not None:
         axes.axhline(y, color=MUTED, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
-
-
-__all__ = [
-    "GRID",
-    "INK",
-    "MARKERS",
-    "MUTED",
-    "Panel",
-    "draw",
-    "drawing",
-    "log_axis",
-    "plain_numbers",
-    "rows_axis",
-    "rule",
-    "short_number",
-    "tag",
-]

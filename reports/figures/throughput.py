@@ -6,17 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reports.cells import Cell
-from reports.figures.panel import (
-    INK,
-    MARKERS,
-    MUTED,
-    log_axis,
-    plain_numbers,
-    rows_axis,
-    short_number,
-    tag,
-)
-from reports.text import clipped
+from reports.figures.panel import MARKERS, Rows, short_number, tag, value_axis
+from reports.svg import INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,22 +16,14 @@ METRIC = "output_tok_per_s"
 
 
 def bars(axes: Axes, cells: Sequence[Cell]) -> None:
-    """One bar per cell, grouped by workload, with the interval over the repeats; one load."""
-    labels: list[tuple[float, str, bool]] = []
-    y = -1.0
-    workload = None
+    """One bar per cell, grouped by workload, with the range of the repeats; one load."""
+    rows = Rows(axes)
     for cell in cells:
-        if cell.workload != workload:
-            workload = cell.workload
-            y += 1.15 if labels else 1.0
-            labels.append((y, clipped(workload, 22), True))
-        y += 1.0
-        labels.append((y, clipped(cell.variant.label, 26), False))
-        _bar(axes, cell, y)
-    rows_axis(axes, labels)
-    top = max((cell.high(METRIC) or 0.0 for cell in cells), default=0.0)
-    axes.set_xlim(0, top * 1.22 or 1.0)
-    plain_numbers(axes, "x")
+        _bar(axes, cell, rows.place(cell))
+    rows.finish()
+    top = max((cell.high(METRIC) or cell.value(METRIC) or 0.0 for cell in cells), default=0.0)
+    axes.set_xlim(0, top * 1.25 or 1.0)
+    value_axis(axes, "x", [])
     axes.set_xlabel("output tokens per second")
 
 
@@ -49,7 +32,7 @@ def _bar(axes: Axes, cell: Cell, y: float) -> None:
     if value is None:
         text = axes.annotate("no value", (0, y), xytext=(4, 0), textcoords="offset points")
         text.set(color=MUTED, va="center", fontsize=7.5)
-        tag(text, cell.variant)
+        tag(text, cell)
         return
     bar = axes.barh(y, value, height=0.68, color=cell.variant.colour, linewidth=0)
     bar.patches[0].set_alpha(0.85 if cell.valid else 0.3)
@@ -59,7 +42,7 @@ def _bar(axes: Axes, cell: Cell, y: float) -> None:
     note = short_number(value) if cell.valid else f"{short_number(value)}  not valid"
     text = axes.annotate(note, (max(value, high or value), y), xytext=(4, 0), textcoords="offset points")
     text.set(color=INK if cell.valid else MUTED, va="center", fontsize=7.5)
-    tag([*drawn, text], cell.variant)
+    tag([*drawn, text], cell, f"{cell.workload}, {note} tokens/s")
 
 
 def against_load(axes: Axes, cells: Sequence[Cell], x_label: str) -> None:
@@ -71,11 +54,9 @@ def against_load(axes: Axes, cells: Sequence[Cell], x_label: str) -> None:
     for group in by_variant.values():
         _line(axes, sorted(group, key=lambda cell: cell.load_value or 0.0))
     points = sorted({cell.load_value for cell in cells if cell.load_value is not None})
-    if len(points) > 1 and points[0] > 0 and points[-1] / points[0] > 4:
-        log_axis(axes, "x", points)
+    value_axis(axes, "x", points, log_from=4.0)
     axes.set_xticks(points)
-    plain_numbers(axes, "x")
-    plain_numbers(axes, "y")
+    value_axis(axes, "y", [])
     axes.set_ylim(bottom=0)
     axes.set_xlabel(x_label)
     axes.set_ylabel("output tokens/s")
@@ -92,4 +73,4 @@ def _line(axes: Axes, cells: Sequence[Cell]) -> None:
         x, y, color=variant.colour, linestyle=variant.line, linewidth=1.6,
         marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
     )  # fmt: skip
-    tag([band, *lines], variant)
+    tag([band, *lines], cells[0], " to ".join(short_number(v) for v in (min(y), max(y))) + " tokens/s")

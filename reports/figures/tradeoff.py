@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reports.cells import Cell
-from reports.figures.panel import MARKERS, MUTED, plain_numbers, rows_axis, rule, short_number, tag
-from reports.text import clipped
+from reports.figures.panel import MARKERS, Rows, rule, tag, value_axis
+from reports.numbers import significant
+from reports.svg import INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 def consistency_against_speedup(axes: Axes, cells: Sequence[Cell]) -> None:
     """A point per variant and load: right is faster, up is the same answers; one workload."""
-    loads = list(dict.fromkeys(cell.load for cell in cells))
     for cell in cells:
         speedup, share = cell.value("speedup"), cell.value("consistency_ratio")
         if speedup is None or share is None:
@@ -26,17 +26,17 @@ def consistency_against_speedup(axes: Axes, cells: Sequence[Cell]) -> None:
         colour, alpha = cell.variant.colour, 1.0 if cell.valid else 0.35
         drawn = axes.plot([low, high], [share * 100] * 2, color=colour, linewidth=1.2, alpha=alpha)
         drawn += axes.plot(
-            speedup, share * 100, MARKERS[loads.index(cell.load) % len(MARKERS)],
+            speedup, share * 100, MARKERS[cell.variant.style % len(MARKERS)],
             color=colour, markersize=5.5, alpha=alpha, clip_on=False,
         )  # fmt: skip
-        tag(drawn, cell.variant)
+        tag(drawn, cell, f"{cell.load}, {speedup:.2f}×, {share:.1%} same")
     rule(axes, x=1.0)
     floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
     if floors:
         rule(axes, y=min(floors) * 100)
     _tight_share_axis(axes, cells)
     axes.margins(x=0.12)
-    plain_numbers(axes, "x")
+    value_axis(axes, "x", [])
     axes.set_xlabel("speed-up over the reference (×)")
     axes.set_ylabel("same answers (%)")
 
@@ -61,13 +61,13 @@ def goodput_against_scale(
             x, y, color=cell.variant.colour, linestyle=cell.variant.line, linewidth=1.6,
             alpha=1.0 if cell.valid else 0.35,
         )  # fmt: skip
-        tag(lines, cell.variant)
+        tag(lines, cell)
     axes.set_xscale("log", base=2)
     ticks = [s for s in (0.25, 0.5, 1, 2, 4, 8) if scales and scales[0] <= s <= scales[-1]]
     axes.set_xticks(ticks, [f"{s:g}×" for s in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     rule(axes, x=1.0)
-    plain_numbers(axes, "y")
+    value_axis(axes, "y", [])
     axes.set_ylim(bottom=0)
     axes.set_xlabel("scale of the objective")
     axes.set_ylabel("goodput (requests/s)")
@@ -77,16 +77,17 @@ def quality(
     axes: Axes, rows: Sequence[tuple[Cell, float, float, float]], metric_label: str
 ) -> None:
     """Task quality with its 95% interval per variant; rows are (cell, value, low, high) of a workload."""
-    labels: list[tuple[float, str, bool]] = []
-    for y, (cell, value, low, high) in enumerate(rows):
-        labels.append((y, clipped(cell.variant.label, 26), False))
+    placed = Rows(axes)
+    for cell, value, low, high in rows:
+        y = placed.place(cell, headed=False)
         colour = cell.variant.colour
         drawn = list(axes.plot([low, high], [y, y], color=colour, linewidth=1.6, alpha=0.6))
         drawn += axes.plot(value, y, "o", color=colour, markersize=5.5, clip_on=False)
-        text = axes.annotate(short_number(value), (1.02, y), xycoords=("axes fraction", "data"))
-        text.set(va="center", fontsize=7.5, color=MUTED)
-        tag([*drawn, text], cell.variant)
-    rows_axis(axes, labels)
+        note = significant(value)
+        text = axes.annotate(note, (1.04, y), xycoords=("axes fraction", "data"))
+        text.set(va="center", fontsize=8, color=INK)
+        tag([*drawn, text], cell, f"{note} [{significant(low)}, {significant(high)}]")
+    placed.finish()
     axes.set_xlim(0, 1)
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes.set_xlabel(metric_label)
