@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,50 +89,80 @@ def print_plan(trials: Sequence[Trial]) -> None:
     print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")
 
 
-COLUMNS: Sequence[tuple[str, str, float]] = (
-    ("tok/s", "output_tok_per_s", 1),
-    ("TTFT p50 ms", "ttft_s_p50", 1e3),
-    ("TTFT p99", "ttft_s_p99", 1e3),
-    ("TPOT p50 ms", "tpot_s_p50", 1e3),
-    ("TPOT p99", "tpot_s_p99", 1e3),
-    ("e2e p50 ms", "e2e_s_p50", 1e3),
-    ("goodput req/s", "goodput_req_per_s", 1),
-)
-"""Heading, metric and factor of the plain number columns of the result table."""
 QUALITY = ("exact_match", "pass_at_1", "rouge_l_to_label")
+HEADINGS = {
+    "speed-up": 17,
+    "same": 5,
+    "tok/s": 7,
+    "TTFT ms": 13,
+    "TPOT ms": 13,
+    "e2e ms": 13,
+    "goodput": 7,
+    "quality": 7,
+}
+"""Number columns of the result table and their least widths, so that tables line up."""
+WIDTH = 160
 
 
 def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
-    """The result table, one row per cell with its repeats pooled."""
-    table = _table()
-    for heading in ("backend", "workload", "load"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("speed-up", "same", *(heading for heading, _, _ in COLUMNS), "quality"):
-        table.add_column(heading, justify="right")
-    table.add_column("valid")
+    """The result tables: one for each workload and load, a row per cell, repeats pooled."""
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for cell in cells:
-        table.add_row(*_cell_row(cell))
-    _print(table)
-    reasons = dict.fromkeys(reason for cell in cells for reason in cell["invalid_reasons"])
-    for reason in reasons:
-        print(f"not valid: {reason}")
+        groups.setdefault((cell["model"], cell["workload"], cell["load"]), []).append(cell)
+    names = _variant_names(cells)
+    for (model, workload, load), members in groups.items():
+        table = _table()
+        table.title, table.title_justify = f"{workload}, {load}, {model}", "left"
+        table.add_column("backend", min_width=max(map(len, names.values())), no_wrap=True)
+        for heading, width in HEADINGS.items():
+            table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+        table.add_column("valid", overflow="fold")
+        for cell in members:
+            table.add_row(*_cell_row(cell, names[_variant(cell)]))
+        _print(table)
+    print("ms: p50 / p99; same: share of answers equal to the reference's; goodput: requests/s")
+    slugs = Counter(slug for cell in cells for slug in _slugs(cell))
+    for slug, count in slugs.items():
+        print(f"{slug}: {count} of {len(cells)} rows; the report has the reasons in full")
 
 
-def _cell_row(cell: Mapping[str, Any]) -> list[str]:
-    options = ", ".join(f"{key}={value}" for key, value in cell["options"].items())
-    backend = f"{cell['backend']} ({options})" if options else cell["backend"]
+def _variant(cell: Mapping[str, Any]) -> str:
+    return json.dumps([cell["backend"], cell["options"]], sort_keys=True)
+
+
+def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Backend, the options in which its variants differ, and what it is unless official code."""
+    variants = {_variant(cell): cell for cell in cells}
+    names = {}
+    for variant, cell in variants.items():
+        others = [c["options"] for c in variants.values() if c["backend"] == cell["backend"]]
+        keys = sorted(set().union(*others))
+        varying = [k for k in keys if any(o.get(k) != cell["options"].get(k) for o in others)]
+        options = " ".join(f"{key}={cell['options'].get(key, 'default')}" for key in varying)
+        kind = (
+            "" if cell["provenance"] == "official code" else f"({cell['provenance'] or 'failed'})"
+        )
+        names[variant] = " ".join(filter(None, [cell["backend"], options, kind]))
+    return names
+
+
+def _cell_row(cell: Mapping[str, Any], name: str) -> list[str]:
     quality = next((cell[name] for name in QUALITY if cell[name] is not None), None)
-    numbers = [_number(cell[metric], factor) for _, metric, factor in COLUMNS]
     return [
-        f"{backend}\n{cell['provenance'] or NONE}",
-        cell["workload"],
-        cell["load"],
+        name,
         _speedup(cell),
-        _number(cell["consistency_ratio"], 1),
-        *numbers,
-        _number(quality, 1),
+        _number(cell["consistency_ratio"]),
+        _number(cell["output_tok_per_s"]),
+        *(_milliseconds(cell, metric) for metric in ("ttft_s", "tpot_s", "e2e_s")),
+        _number(cell["goodput_req_per_s"]),
+        _number(quality),
         _validity(cell),
     ]
+
+
+def _milliseconds(cell: Mapping[str, Any], name: str) -> str:
+    middle, tail = cell[f"{name}_p50"], cell[f"{name}_p99"]
+    return NONE if middle is None else f"{_number(middle * 1e3)} / {_number(tail * 1e3)}"
 
 
 def _speedup(cell: Mapping[str, Any]) -> str:
@@ -148,15 +179,17 @@ def _validity(cell: Mapping[str, Any]) -> str:
     failed = {name: count for name, count in cell["statuses"].items() if name != "ok"}
     if failed:
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in failed.items())
-    slugs = dict.fromkeys(reason.split(":")[0] for reason in cell["invalid_reasons"])
-    return "yes" if cell["valid"] else ", ".join(slugs)
+    return "yes" if cell["valid"] else ", ".join(_slugs(cell))
 
 
-def _number(value: float | None, factor: float) -> str:
+def _slugs(cell: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(reason.split(":")[0] for reason in cell["invalid_reasons"]))
+
+
+def _number(value: float | None) -> str:
     if value is None:
         return NONE
-    scaled = value * factor
-    return f"{scaled:,.0f}" if abs(scaled) >= 1000 else f"{scaled:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def print_bias(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -208,5 +241,6 @@ def _print(table: Table) -> None:
     from rich.console import Console
 
     console = Console(markup=False, highlight=False)
-    # a pipe has no width to fold to
-    console.print(table, width=None if console.is_terminal else 240)
+    # a pipe has no width, and on a narrow terminal wrapped lines beat truncated numbers
+    console.width = max(console.width, WIDTH)
+    console.print(table)
