@@ -1,0 +1,49 @@
+"""Server-sent events: the cuts of the network must not matter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends import http_stream
+from backends.http_stream import EventReader, StreamError, shorten
+
+DATA = st.lists(st.binary(min_size=1).filter(lambda data: not set(data) & set(b"\r\n")))
+
+
+@given(DATA, st.lists(st.integers(1, 40)), st.sampled_from([b"\n", b"\r\n"]))
+def test_any_cut_gives_the_same_events(data: list[bytes], cuts: list[int], newline: bytes) -> None:
+    stream = b"".join(
+        b": note" + newline + b"data: " + item + newline + b"id: 3" + newline + newline
+        for item in data
+    )
+    reader = EventReader()
+    found: list[bytes] = []
+    for size in cuts:
+        found += reader.feed(stream[:size])
+        stream = stream[size:]
+    found += reader.feed(stream) + reader.finish()
+    assert found == data
+
+
+def test_data_lines_of_one_event_are_joined() -> None:
+    assert EventReader().feed(b"data: a\ndata:b\ndata:  c\n\n") == [b"a\nb\n c"]
+
+
+def test_a_last_event_without_its_empty_line_is_read() -> None:
+    reader = EventReader()
+    assert reader.feed(b"data: [DONE]") == []
+    assert reader.finish() == [b"[DONE]"]
+    assert reader.finish() == []
+
+
+def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_stream, "LONGEST_EVENT", 100)
+    with pytest.raises(StreamError, match="more than 100 bytes"):
+        EventReader().feed(b"x" * 101)
+
+
+def test_messages_are_one_printable_line() -> None:
+    assert shorten("a\n b\t\x1b[31m") == "a b \\x1b[31m"
+    assert len(shorten("x" * 1000)) == http_stream.SHOWN
