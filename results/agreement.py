@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from results.arrays import Flags, Floats, Ints, RequestArrays
 
@@ -38,17 +39,20 @@ class Agreement:
 
 def pair(this: RequestArrays, other: RequestArrays) -> tuple[Ints, Ints]:
     """Rows of the requests that both trials completed and whose ids both know."""
-    place = {request_id: row for row, request_id in enumerate(other.ids)}
-    matched = np.array([place.get(request_id, -1) for request_id in this.ids], np.int64)
-    rows = np.flatnonzero(matched >= 0)
-    others = matched[rows]
+    if this.ids == other.ids:
+        rows = others = np.arange(len(this))
+    else:
+        place = {request_id: row for row, request_id in enumerate(other.ids)}
+        matched = np.array([place.get(request_id, -1) for request_id in this.ids], np.int64)
+        rows = np.flatnonzero(matched >= 0)
+        others = matched[rows]
     usable = comparable(this)[rows] & comparable(other)[others]
     return rows[usable], others[usable]
 
 
 def comparable(requests: RequestArrays) -> Flags:
     """(R,) completed requests whose token ids are all known (a server may tell counts only)."""
-    known = np.diff(requests.token_start) == requests.tokens()
+    known = np.diff(requests.token_start) == requests.tokens
     return np.asarray(requests.completed & known)
 
 
@@ -58,10 +62,7 @@ def compare(this: RequestArrays, other: RequestArrays) -> Agreement:
     length = np.diff(this.token_start)[rows]
     other_length = np.diff(other.token_start)[others]
     shared = np.minimum(length, other_length)
-    differs = (
-        this.token_ids[_spans(this.token_start[rows], shared)]
-        != other.token_ids[_spans(other.token_start[others], shared)]
-    )
+    differs = _tokens(this, rows, shared) != _tokens(other, others, shared)
     end = np.cumsum(shared)
     places = np.flatnonzero(differs)
     pairs, first = np.unique(np.searchsorted(end, places, side="right"), return_index=True)
@@ -81,19 +82,16 @@ def first_divergence(agreement: Agreement) -> Floats:
     return agreement.divergence[~agreement.equal()].astype(float)
 
 
-def margin_at_divergence(agreement: Agreement, reference: RequestArrays) -> list[float | None]:
-    """The reference's top-2 logit margin where each diverging request first differs.
+def margin_at_divergence(
+    agreement: Agreement, reference: RequestArrays, place: int
+) -> float | None:
+    """The reference's top-2 logit margin where pair number `place` first differs.
 
     A backend that knows the margin before output token i stores it in its telemetry under
     ``top2_margin@i`` (it may store small margins only). None where it did not.
     """
-    diverging = np.flatnonzero(~agreement.equal())
-    return [
-        reference.counts(int(agreement.other_rows[p])).get(
-            f"{MARGIN_PREFIX}{agreement.divergence[p]}"
-        )
-        for p in diverging
-    ]
+    told = reference.telemetry_of(int(agreement.other_rows[place]))
+    return told.get(f"{MARGIN_PREFIX}{agreement.divergence[place]}")
 
 
 def length_mismatch(agreement: Agreement) -> str | None:
@@ -111,7 +109,10 @@ def length_mismatch(agreement: Agreement) -> str | None:
     )
 
 
-def _spans(starts: Ints, lengths: Ints) -> Ints:
-    """Indices ``starts[i] .. starts[i] + lengths[i]`` for every i, one after another."""
-    offset = starts - (np.cumsum(lengths) - lengths)
-    return np.asarray(np.repeat(offset, lengths) + np.arange(int(lengths.sum())))
+def _tokens(requests: RequestArrays, rows: Ints, lengths: Ints) -> NDArray[np.int32]:
+    """The first ``lengths[i]`` token ids of each ``rows[i]``, one after another."""
+    if int(lengths.sum()) == len(requests.token_ids) and len(rows) == len(requests):
+        return requests.token_ids
+    offset = requests.token_start[rows] - (np.cumsum(lengths) - lengths)
+    places = np.repeat(offset, lengths) + np.arange(int(lengths.sum()))
+    return np.asarray(requests.token_ids[places], np.int32)

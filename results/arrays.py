@@ -32,6 +32,12 @@ class RequestArrays:
     client_lag_ns: Ints
     finished: NDArray[np.object_]
     """(R,) "stop", "length", "error" or None."""
+    completed: Flags
+    """(R,) ended by "stop" or "length"; only these are ever samples."""
+    sampled: Flags
+    """(R,) requests that count as latency samples: completed, with at least one token."""
+    tokens: Ints
+    """(R,) output tokens of each request, counted over its commits."""
     commit_start: Ints
     """(R + 1,)"""
     commit_ns: Ints
@@ -40,12 +46,14 @@ class RequestArrays:
     """(C,) at least 1"""
     token_start: Ints
     """(R + 1,)"""
-    token_ids: Ints
+    token_ids: NDArray[np.int32]
     """(T,)"""
     scores: dict[str, Floats]
     """Task score name -> (R,), NaN where there is none."""
     errors: Any
     """Arrow column of R strings."""
+    counts: dict[str, Floats]
+    """Telemetry count -> (R,), NaN where a request has none (margins are not among them)."""
     texts: Any
     """Arrow column of R strings."""
     telemetry: Any
@@ -55,34 +63,20 @@ class RequestArrays:
         return len(self.ids)
 
     @property
-    def completed(self) -> Flags:
-        """(R,) ended by "stop" or "length"; only these are ever samples."""
-        return np.asarray((self.finished == "stop") | (self.finished == "length"), bool)
-
-    @property
     def failed(self) -> Flags:
         """(R,) ended by "error"."""
         return np.asarray(self.finished == "error", bool)
 
-    def tokens(self) -> Ints:
-        """(R,) output tokens of each request, counted over its commits."""
-        total = np.concatenate(([0], np.cumsum(self.commit_tokens)))
-        return np.diff(total[self.commit_start])
-
-    def sampled(self) -> Flags:
-        """(R,) requests that count as latency samples: completed, with at least one token."""
-        return self.completed & (np.diff(self.commit_start) > 0)
-
     def first_commit(self) -> Ints:
         """(K,) index of the first commit of each of the K sampled requests."""
-        return self.commit_start[:-1][self.sampled()]
+        return self.commit_start[:-1][self.sampled]
 
     def last_commit(self) -> Ints:
         """(K,) index of the last commit of each of the K sampled requests."""
-        return self.commit_start[1:][self.sampled()] - 1
+        return self.commit_start[1:][self.sampled] - 1
 
-    def counts(self, row: int) -> dict[str, float]:
-        """The telemetry of one request."""
+    def telemetry_of(self, row: int) -> dict[str, float]:
+        """All that a backend told about one request."""
         found: dict[str, float] = json.loads(self.telemetry[row].as_py() or "{}")
         return found
 
@@ -97,23 +91,25 @@ def from_table(table: Any) -> RequestArrays:
         kept = commit_tokens > 0
         commit_start = np.concatenate(([0], np.cumsum(kept)))[commit_start]
         commit_ns, commit_tokens = commit_ns[kept], commit_tokens[kept]
-    token_start, token_ids = _ragged(table, "token_ids")
+    token_start, token_ids = _ragged(table, "token_ids", np.int32)
+    finished = np.asarray(table.column("finished").to_pylist(), object)
+    completed = np.asarray((finished == "stop") | (finished == "length"), bool)
     return RequestArrays(
         ids=table.column("request_id").to_pylist(),
         scheduled_ns=table.column("scheduled_ns").to_numpy(),
         submitted_ns=table.column("submitted_ns").to_numpy(),
         client_lag_ns=table.column("client_lag_ns").to_numpy(),
-        finished=np.asarray(table.column("finished").to_pylist(), object),
+        finished=finished,
+        completed=completed,
+        sampled=completed & (np.diff(commit_start) > 0),
+        tokens=np.diff(np.concatenate(([0], np.cumsum(commit_tokens)))[commit_start]),
         commit_start=commit_start,
         commit_ns=commit_ns,
         commit_tokens=commit_tokens,
         token_start=token_start,
         token_ids=token_ids,
-        scores={
-            name.removeprefix(columns.SCORE_PREFIX): table.column(name).to_numpy().astype(float)
-            for name in table.column_names
-            if name.startswith(columns.SCORE_PREFIX)
-        },
+        scores=_columns(table, columns.SCORE_PREFIX),
+        counts=_columns(table, columns.COUNT_PREFIX),
         errors=table.column("error"),
         texts=table.column("text"),
         telemetry=table.column("telemetry"),
@@ -125,8 +121,16 @@ def from_record(record: TrialRecord) -> RequestArrays:
     return from_table(columns.to_table(record))
 
 
-def _ragged(table: Any, name: str) -> tuple[Ints, Ints]:
+def _ragged(table: Any, name: str, dtype: type = np.int64) -> tuple[Ints, Any]:
     column = table.column(name).combine_chunks()
     start = column.offsets.to_numpy().astype(np.int64)
     values = column.values.to_numpy()
-    return start - start[0], values[start[0] : start[-1]].astype(np.int64, copy=False)
+    return start - start[0], values[start[0] : start[-1]].astype(dtype, copy=False)
+
+
+def _columns(table: Any, prefix: str) -> dict[str, Floats]:
+    return {
+        name.removeprefix(prefix): table.column(name).to_numpy().astype(float)
+        for name in table.column_names
+        if name.startswith(prefix)
+    }

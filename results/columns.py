@@ -12,6 +12,7 @@
 | `telemetry` | string or null | JSON object of counts |
 | `text` | string or null | decoded answer |
 | `score.NAME` | float64 or null | one column per task score |
+| `count.NAME` | float64 or null | one column per telemetry count whose name has no `@` |
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import pyarrow.parquet as pq
 from harness.core import Generation, TrialRecord
 
 SCORE_PREFIX = "score."
+COUNT_PREFIX = "count."
 COLUMNS = {
     "request_id": pa.string(),
     "scheduled_ns": pa.int64(),
@@ -67,10 +69,10 @@ def to_table(record: TrialRecord) -> pa.Table:
         "text": [_unicode(record.texts.get(i)) for i in ids],
     }
     arrays = {name: pa.array(data[name], kind) for name, kind in COLUMNS.items()}
-    for name in sorted({name for scores in record.scores.values() for name in scores}):
-        values = [record.scores.get(i, {}).get(name) for i in ids]
-        arrays[SCORE_PREFIX + name] = pa.array(values, pa.float64())
-    return pa.table(arrays)
+    scores = [record.scores.get(i, {}) for i in ids]
+    # counts stand in the JSON text too; as columns they add up without a parse per request
+    counts = [{k: v for k, v in g.telemetry.items() if "@" not in k} for g in generations]
+    return pa.table(arrays | _numbers(SCORE_PREFIX, scores) | _numbers(COUNT_PREFIX, counts))
 
 
 def to_parquet(table: pa.Table) -> bytes:
@@ -126,6 +128,11 @@ def _lists(lists: Sequence[Sequence[int]], dtype: Any) -> pa.ListArray:
     np.cumsum([len(x) for x in lists], out=offsets[1:])
     values = np.fromiter(itertools.chain.from_iterable(lists), dtype, int(offsets[-1]))
     return pa.ListArray.from_arrays(offsets, values)
+
+
+def _numbers(prefix: str, rows: Sequence[Mapping[str, float]]) -> dict[str, pa.Array]:
+    names = sorted({name for row in rows for name in row})
+    return {prefix + n: pa.array([row.get(n) for row in rows], pa.float64()) for n in names}
 
 
 def _telemetry_text(telemetry: Mapping[str, float]) -> str | None:

@@ -118,7 +118,7 @@ def _request_frame(member: Member, group: Group) -> pd.DataFrame:
         "request_id": requests.ids,
         "finished": pd.array(requests.finished, dtype="string"),
         "error": pd.array(requests.errors.to_pylist(), dtype="string"),
-        "n_tokens": requests.tokens(),
+        "n_tokens": requests.tokens,
         "scheduled_s": (requests.scheduled_ns - _origin_ns(requests)) / latency.NS,
         "submit_lag_s": latency.submit_lag_s(requests),
         "client_lag_s": latency.client_lag_s(requests),
@@ -126,7 +126,7 @@ def _request_frame(member: Member, group: Group) -> pd.DataFrame:
         "text": pd.array(requests.texts.to_pylist(), dtype="string"),
         "telemetry": pd.array(requests.telemetry.to_pylist(), dtype="string"),
     }
-    sampled = np.flatnonzero(requests.sampled())
+    sampled = np.flatnonzero(requests.sampled)
     for name in _LATENCIES:
         columns[name] = _scatter(requests, sampled, getattr(latency, name)(requests))
     for name in quality.SCORES:
@@ -142,7 +142,9 @@ def _comparison(member: Member, group: Group) -> dict[str, Floats]:
         return {name: np.full(len(requests), np.nan) for name in _COMPARED}
     pairs, reference = found.agreement, found.other.requests
     margins = np.full(len(pairs), np.nan)
-    margins[~pairs.equal()] = agreement.margin_at_divergence(pairs, reference)
+    for place in np.flatnonzero(~pairs.equal()):
+        margin = agreement.margin_at_divergence(pairs, reference, int(place))
+        margins[place] = np.nan if margin is None else margin
     logs = found.log_ratios if found.log_ratios is not None else np.full(len(pairs), np.nan)
     values = (
         pairs.equal().astype(float),

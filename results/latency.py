@@ -20,13 +20,13 @@ def ttft_s(requests: RequestArrays) -> Floats:
     """Time to first token: first commit - scheduled. In a closed loop a request is scheduled when
     it is submitted. Seconds, (K,)."""
     first = requests.commit_ns[requests.first_commit()]
-    return (first - requests.scheduled_ns[requests.sampled()]) / NS
+    return (first - requests.scheduled_ns[requests.sampled]) / NS
 
 
 def e2e_s(requests: RequestArrays) -> Floats:
     """End to end: last commit - scheduled. Seconds, (K,)."""
     last = requests.commit_ns[requests.last_commit()]
-    return (last - requests.scheduled_ns[requests.sampled()]) / NS
+    return (last - requests.scheduled_ns[requests.sampled]) / NS
 
 
 def decode_s(requests: RequestArrays) -> Floats:
@@ -38,7 +38,7 @@ def decode_s(requests: RequestArrays) -> Floats:
 def later_tokens(requests: RequestArrays) -> Floats:
     """n - tokens of the first commit: what was decoded after the first commit. (K,)"""
     first = requests.commit_tokens[requests.first_commit()]
-    return (requests.tokens()[requests.sampled()] - first).astype(float)
+    return (requests.tokens[requests.sampled] - first).astype(float)
 
 
 def tpot_s(requests: RequestArrays) -> Floats:
@@ -60,7 +60,7 @@ def itl_s(requests: RequestArrays) -> Floats:
     repeated for each of those tokens, so that a request's values add up to `decode_s`.
     Seconds, one value per token after each sampled request's first commit."""
     gaps = np.diff(requests.commit_ns, prepend=0)
-    later = np.repeat(requests.sampled(), np.diff(requests.commit_start))
+    later = np.repeat(requests.sampled, np.diff(requests.commit_start))
     later[requests.first_commit()] = False
     tokens = requests.commit_tokens[later]
     return np.repeat(gaps[later] / NS / tokens, tokens)
@@ -69,7 +69,7 @@ def itl_s(requests: RequestArrays) -> Floats:
 def inner_token_latency_s(requests: RequestArrays) -> float | None:
     """Sum over sequences of (finish - first token) / sum of their tokens (the early-exit paper,
     section 5.2: all tokens are counted, the first included). None without tokens. Seconds."""
-    tokens = int(requests.tokens()[requests.sampled()].sum())
+    tokens = int(requests.tokens[requests.sampled].sum())
     return float(decode_s(requests).sum()) / tokens if tokens else None
 
 
@@ -83,7 +83,7 @@ def window_s(requests: RequestArrays) -> float | None:
 
 def output_tokens(requests: RequestArrays) -> int:
     """Output tokens of the completed requests; a failed request delivers nothing."""
-    return int(requests.tokens()[requests.completed].sum())
+    return int(requests.tokens[requests.completed].sum())
 
 
 def output_tok_per_s(requests: RequestArrays) -> float | None:
@@ -114,7 +114,7 @@ def meets_slo(requests: RequestArrays, slo: Slo) -> Flags:
     A request must be completed and have a token. A bound that is None always holds, and so does
     the `tpot_ms` bound of a request whose tokens came in one commit.
     """
-    good = requests.sampled()
+    good = requests.sampled.copy()
     met = np.ones(int(good.sum()), bool)
     if slo.ttft_ms is not None:
         met &= ttft_s(requests) * 1e3 <= slo.ttft_ms
@@ -136,7 +136,7 @@ def goodput_req_per_s(requests: RequestArrays, slo: Slo) -> float | None:
 def goodput_tok_per_s(requests: RequestArrays, slo: Slo) -> float | None:
     """Output tokens of the requests that meet the objective / (last commit - first submit)."""
     seconds = window_s(requests)
-    return int(requests.tokens()[meets_slo(requests, slo)].sum()) / seconds if seconds else None
+    return int(requests.tokens[meets_slo(requests, slo)].sum()) / seconds if seconds else None
 
 
 def _nan(like: Floats) -> Floats:

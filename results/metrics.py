@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from results.arrays import Floats
 from results.pairing import Group, Member, Versus, make_group, noise_floor, versus
 from results.stats import Interval, speedup_interval
 from results.summary import identity, metrics, reasons
@@ -117,15 +118,22 @@ def _interval(same: Sequence[Member], pairs: Sequence[Versus | None]) -> Interva
     both = list(zip(same, pairs, strict=True))
     if any(pair is not None and pair.other is member for member, pair in both):
         return Interval(1.0, None, None)
-    logs = []
+    ids: list[list[str]] = []
+    logs: list[Floats] = []
     for member, pair in both:
         if pair is not None and pair.log_ratios is not None and member.requests is not None:
-            ids = [member.requests.ids[row] for row in pair.agreement.rows]
-            logs.append(dict(zip(ids, pair.log_ratios.tolist(), strict=True)))
-    if not logs:
-        return None
-    names = sorted(set().union(*logs))
-    return speedup_interval(np.array([[repeat.get(n, np.nan) for n in names] for repeat in logs]))
+            ids.append([member.requests.ids[row] for row in pair.agreement.rows])
+            logs.append(pair.log_ratios)
+    return speedup_interval(_matrix(ids, logs)) if logs else None
+
+
+def _matrix(ids: Sequence[Sequence[str]], values: Sequence[Floats]) -> Floats:
+    """(repeats, requests) of values by request id, NaN where a repeat lacks the request."""
+    place = {name: i for i, name in enumerate(dict.fromkeys(n for row in ids for n in row))}
+    matrix = np.full((len(ids), len(place)), np.nan)
+    for row, names, found in zip(matrix, ids, values, strict=True):
+        row[[place[name] for name in names]] = found
+    return matrix
 
 
 def _by_variant(members: Sequence[Member]) -> Iterator[list[Member]]:

@@ -7,19 +7,24 @@ integer of as many bits as the first text has tokens, one addition per token of 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
-_SEPARATORS = re.compile(r"[^a-z0-9]+")
+_TOKEN = re.compile(r"[a-z0-9]+")
 
 
+@functools.lru_cache(maxsize=16_384)
 def tokens(text: str) -> list[str]:
     """rouge-score's default tokens: lower-case runs of ASCII letters and digits, not stemmed."""
-    return _SEPARATORS.sub(" ", text.lower()).split()
+    return _TOKEN.findall(text.lower())
 
 
 def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:
-    """Length of the longest common subsequence."""
+    """Length of the longest common subsequence. Answers that differ mostly begin alike, and a
+    common beginning is always part of one."""
+    shared = _common_prefix(left, right)
+    left, right = left[shared:], right[shared:]
     places: dict[str, int] = {}
     for index, token in enumerate(left):
         places[token] = places.get(token, 0) | 1 << index
@@ -29,9 +34,17 @@ def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:
         matched = state & places.get(token, 0)
         if matched:
             state = ((state + matched) | (state - matched)) & full
-    return len(left) - state.bit_count()
+    return shared + len(left) - state.bit_count()
 
 
+def _common_prefix(left: Sequence[str], right: Sequence[str]) -> int:
+    for index, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one != other:
+            return index
+    return min(len(left), len(right))
+
+
+@functools.lru_cache(maxsize=65_536)
 def rouge_l(reference: str, text: str) -> float:
     """ROUGE-L F1, between 0 and 1. Identical texts score 1, empty ones included (the library
     gives 0 when there is no token to compare)."""

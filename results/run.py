@@ -5,6 +5,7 @@ Everything is computed when first asked for and kept; pandas is imported only fo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -19,6 +20,8 @@ from results.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_READERS = 2
 
 
 def load(directory: Path | str) -> Run:
@@ -94,9 +97,15 @@ class Run:
         grouped: dict[str, list[StoredTrial]] = {}
         for stored in self.stored:
             grouped.setdefault(group_key(stored), []).append(stored)
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(_READERS) as pool:
+            # the next group is read while the caller works on this one
+            reading: deque[Iterator[Member]] = deque()
             for members in grouped.values():
-                yield list(pool.map(self._member, members))
+                reading.append(pool.map(self._member, members))
+                if len(reading) > 1:
+                    yield list(reading.popleft())
+            while reading:
+                yield list(reading.popleft())
 
     def members(self) -> Iterator[tuple[Member, Group]]:
         """Every trial that ended well, with the group that it belongs to."""

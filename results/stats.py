@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from results.arrays import Floats, Ints, RequestArrays
 from results.latency import tpot_s
 
+Draws = NDArray[np.float32]
 RESAMPLES = 2000
 SEED = 20260101
 
@@ -73,29 +74,42 @@ def speedup_interval(
     repeats, requests = logs.shape
     if (~np.isnan(logs).all(axis=0)).sum() < 2:
         return Interval(value, None, None)
-    request_draws = _draws(requests, requests, resamples, seed)
-    repeat_draws = _draws(repeats, max(1, repeats - 1), resamples, seed + 1)
-    present = (~np.isnan(logs)).astype(np.float32)
-    filled = np.nan_to_num(logs).astype(np.float32)
-    total = ((request_draws @ filled.T) * repeat_draws).sum(axis=1, dtype=float)
-    count = ((request_draws @ present.T) * repeat_draws).sum(axis=1, dtype=float)
+    draws = (
+        _draws(repeats, max(1, repeats - 1), resamples, seed + 1),
+        _draws(requests, requests, resamples, seed),
+    )
+    total = _drawn_sums(np.nan_to_num(logs), *draws)
+    if np.isnan(logs).any():
+        count = _drawn_sums((~np.isnan(logs)).astype(float), *draws)
+    else:
+        count = draws[0].sum(axis=1, dtype=float) * requests
     means = total[count > 0] / count[count > 0]
     tail = (1 - level) / 2
     low, high = np.exp(np.quantile(means, [tail, 1 - tail]))
     return Interval(value, float(low), float(high))
 
 
+def _drawn_sums(values: Floats, repeats: Draws, requests: Draws) -> Floats:
+    """(resamples,) sum over each replicate's drawn repeats and requests of `values`.
+
+    einsum instead of a matrix product: BLAS would start threads, which costs more than the sum on
+    a busy machine and makes the last digits depend on how many there are.
+    """
+    sums = np.einsum("bn,rn->br", requests, values.astype(np.float32))
+    return np.asarray((sums * repeats).sum(axis=1, dtype=float))
+
+
 @functools.lru_cache(maxsize=8)
-def _draws(count: int, size: int, resamples: int, seed: int) -> NDArray[np.float32]:
+def _draws(count: int, size: int, resamples: int, seed: int) -> Draws:
     """(resamples, count) how often each of `count` items is among `size` drawn with replacement."""
     generator = np.random.default_rng([seed, count, size])
-    picks = generator.integers(0, count, (resamples, size))
-    picks += np.arange(resamples)[:, None] * count
-    drawn = np.bincount(picks.ravel(), minlength=resamples * count)
-    return drawn.reshape(resamples, count).astype(np.float32)
+    draws = np.empty((resamples, count), np.float32)
+    for row, picks in zip(draws, generator.integers(0, count, (resamples, size)), strict=True):
+        row[:] = np.bincount(picks, minlength=count)
+    return draws
 
 
 def _tpot_rows(requests: RequestArrays) -> Floats:
     values = np.full(len(requests), np.nan)
-    values[requests.sampled()] = tpot_s(requests)
+    values[requests.sampled] = tpot_s(requests)
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ DISTRIBUTIONS: Mapping[str, Callable[[RequestArrays], Floats]] = {
     "client_lag_s": latency.client_lag_s,
 }
 """Metrics with one value per request (per token for `itl_s`): NAME_p50, _p95, _p99 and _mean."""
-PERCENTILES = {"p50": 50, "p95": 95, "p99": 99}
+PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0}
 
 
 def metrics(member: Member, against: Versus | None, native: Versus | None) -> dict[str, Any]:
@@ -55,15 +56,21 @@ def metrics(member: Member, against: Versus | None, native: Versus | None) -> di
 def describe(values: Floats | None, name: str) -> dict[str, float | None]:
     """NAME_p50, NAME_p95, NAME_p99 (numpy's linear interpolation) and NAME_mean of the defined
     values; None when there are none."""
-    defined = values[~np.isnan(values)] if values is not None else np.empty(0)
-    names = [f"{name}_{suffix}" for suffix in PERCENTILES]
-    if not len(defined):
-        return dict.fromkeys([*names, f"{name}_mean"])
-    places = np.percentile(defined, list(PERCENTILES.values()))
-    return {
-        **dict(zip(names, map(float, places), strict=True)),
-        f"{name}_mean": float(defined.mean()),
+    defined = np.sort(values[~np.isnan(values)]) if values is not None else np.empty(0)
+    found: dict[str, float | None] = {
+        f"{name}_{suffix}": percentile(defined, share) for suffix, share in PERCENTILES.items()
     }
+    return {**found, f"{name}_mean": float(defined.mean()) if len(defined) else None}
+
+
+def percentile(ascending: Floats, share: float) -> float | None:
+    """`numpy.percentile` with its default, linear method, for values that are sorted already."""
+    if not len(ascending):
+        return None
+    place = share / 100 * (len(ascending) - 1)
+    below = math.floor(place)
+    low, high = float(ascending[below]), float(ascending[min(below + 1, len(ascending) - 1)])
+    return low + (high - low) * (place - below)
 
 
 def reasons(member: Member, against: Versus | None) -> list[str]:
@@ -192,12 +199,11 @@ def _earliest(
         return dict.fromkeys(
             ("first_divergence", "first_divergence_request", "first_divergence_margin")
         )
-    earliest = int(np.argmin(pairs.divergence[places]))
-    row = int(pairs.rows[places[earliest]])
+    place = int(places[np.argmin(pairs.divergence[places])])
     return {
-        "first_divergence": int(pairs.divergence[places[earliest]]),
-        "first_divergence_request": requests.ids[row],
-        "first_divergence_margin": agreement.margin_at_divergence(pairs, reference)[earliest],
+        "first_divergence": int(pairs.divergence[place]),
+        "first_divergence_request": requests.ids[int(pairs.rows[place])],
+        "first_divergence_margin": agreement.margin_at_divergence(pairs, reference, place),
     }
 
 
