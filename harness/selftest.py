@@ -1,0 +1,116 @@
+"""The harness against known truth: how far is each metric from what really happened?
+
+The `scripted` backend emits tokens on a schedule that is known in advance (`harness.truth`); the
+same load is measured and evaluated as any trial is, and the difference is the harness's own.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from backends.scripted import ScriptedBackend
+from harness.core import Load, Model, Request, Slo, Trial, TrialRecord, Workload
+from harness.trial import run_load
+from harness.truth import (
+    SCENARIOS,
+    TOKENS,
+    Scenario,
+    dividing_slo,
+    expected,
+    true_metrics,
+    true_work,
+)
+from results import arrays, latency, summary, work
+
+LATENCY_LIMIT_S = 0.001
+RATE_LIMIT = 0.005
+"""Relative: 0.5%."""
+FEWEST_PASSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BiasRow:
+    """One metric of one scenario: the median over the passes."""
+
+    scenario: str
+    metric: str
+    kind: Literal["latency", "rate"]
+    truth: float
+    measured: float
+
+    @property
+    def bias(self) -> float:
+        """Seconds too many for a latency, share too many for a rate."""
+        difference = self.measured - self.truth
+        return difference if self.kind == "latency" else difference / self.truth
+
+    @property
+    def ok(self) -> bool:
+        """Whether the bias is within `LATENCY_LIMIT_S` or `RATE_LIMIT`."""
+        return abs(self.bias) < (LATENCY_LIMIT_S if self.kind == "latency" else RATE_LIMIT)
+
+
+def run_selftest(seconds: float = 20.0) -> list[BiasRow]:
+    """Measure every scenario, over and over until about `seconds` have passed, at least 3 times.
+
+    The median over the passes is what the harness adds; what another process on the machine adds to
+    one pass is not the harness's bias.
+    """
+    begin = time.monotonic()
+    found: dict[tuple[str, str], list[BiasRow]] = {}
+    passes = 0
+    while passes < FEWEST_PASSES or (time.monotonic() - begin) * (passes + 1) / passes < seconds:
+        for scenario in SCENARIOS:
+            for row in measure(scenario):
+                found.setdefault((row.scenario, row.metric), []).append(row)
+        passes += 1
+    return [_median(rows) for rows in found.values()]
+
+
+def measure(scenario: Scenario) -> list[BiasRow]:
+    """Run one scenario once."""
+    truth = expected(scenario)
+    slo = dividing_slo(truth)
+    true_values = true_metrics(truth, slo)
+    measured = measured_metrics(scenario, slo)
+    rows = []
+    for metric, value in true_values.items():
+        kind: Literal["latency", "rate"] = "rate" if "per_s" in metric else "latency"
+        rows.append(BiasRow(scenario.name, metric, kind, value, measured[metric]))
+    for metric, value in true_work(scenario).items():
+        rows.append(BiasRow(scenario.name, metric, "rate", value, measured[metric]))
+    return rows
+
+
+def measured_metrics(scenario: Scenario, slo: Slo) -> dict[str, Any]:
+    """The same metrics by way of the load loop and `results`."""
+    kind: Literal["constant", "closed"] = "constant" if scenario.arrivals_s else "closed"
+    load = Load(kind, concurrency=scenario.concurrency or None)
+    arrivals = scenario.arrivals_s or (0.0,) * scenario.requests
+    requests = [
+        Request(f"r{number}", (1, 2, 3), TOKENS, arrival_s=arrival)
+        for number, arrival in enumerate(arrivals)
+    ]
+    generations = run_load(ScriptedBackend(scenario.options()), requests, load)
+    trial = Trial(
+        "scripted", {}, Model("none"), Workload("selftest"), load, len(requests), TOKENS, slo=slo
+    )
+    record = TrialRecord("selftest", trial, {}, "ok", generations=generations)
+    columns = arrays.from_record(record)
+    found: dict[str, Any] = {}
+    for name, values in summary.DISTRIBUTIONS.items():
+        found |= summary.describe(values(columns), name)
+    return found | {
+        "inner_token_latency_s": latency.inner_token_latency_s(columns),
+        "output_tok_per_s": latency.output_tok_per_s(columns),
+        "request_per_s": latency.request_per_s(columns),
+        "goodput_req_per_s": latency.goodput_req_per_s(columns, slo),
+        "goodput_tok_per_s": latency.goodput_tok_per_s(columns, slo),
+        **work.rates(work.totals(columns)),
+    }
+
+
+def _median(rows: list[BiasRow]) -> BiasRow:
+    return sorted(rows, key=lambda row: row.bias)[(len(rows) - 1) // 2]
