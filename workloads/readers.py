@@ -152,19 +152,21 @@ def _json(path: Path) -> Iterator[Record]:
 
 
 def _csv(path: Path) -> Iterator[Record]:
-    """Comma-separated values under a header line; quoted values may span lines."""
+    """Comma-separated values under a header line; a row is named by the line it begins on."""
     csv.field_size_limit(2**31 - 1)
     rows = csv.DictReader((line for _, line in _lines(path)), strict=True)
+    where = f"{path}, line 1"
     while True:
         try:
+            columns = rows.fieldnames or ()
+            where = f"{path}, line {rows.reader.line_num + 1}"
             row = next(rows, None)
         except csv.Error as error:
-            raise UserError(f"{path}, line {rows.line_num}: not valid CSV: {error}") from None
+            raise UserError(f"{where}: not valid CSV: {error}") from None
         if row is None:
             return
-        where = f"{path}, line {rows.line_num}"
         if None in row:
-            raise UserError(f"{where}: more values than the {len(rows.fieldnames or ())} columns")
+            raise UserError(f"{where}: more values than the {len(columns)} columns")
         yield where, row
 
 
