@@ -154,7 +154,7 @@ def run_sweep(
     interrupted = True
     try:
         for index, (key, trial) in enumerate(todo.items()):
-            job = Job(key, trial, environment, time_limit_s)
+            job = Job(key, trial, {**environment, "fingerprint": fingerprint}, time_limit_s)
             upcoming = list(todo.values())[index + 1 :]
             teller = _Teller(events, index, len(todo), trial)
             teller.tell("started")

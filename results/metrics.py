@@ -16,7 +16,7 @@ import numpy as np
 from results.arrays import Floats
 from results.pairing import Group, Member, Versus, make_group, noise_floor, versus
 from results.stats import Interval, speedup_interval
-from results.summary import identity, metrics, reasons
+from results.summary import identity, metrics, validity
 
 if TYPE_CHECKING:
     from results.run import Run
@@ -72,15 +72,15 @@ def _row(
     member: Member, against: Versus | None, native: Versus | None, group: Group
 ) -> dict[str, Any]:
     record = member.stored.record
-    found = reasons(member, against)
+    verdict = validity(member, against)
     return {
         "key": record.key,
         **identity(member, group),
         "repeat": record.trial.repeat,
         "status": record.status,
         "error": record.error,
-        "valid": not found,
-        "invalid_reasons": found,
+        "valid": verdict.valid,
+        "invalid_reasons": list(verdict.reasons),
         "started_at": record.started_at,
         **metrics(member, against, native),
     }

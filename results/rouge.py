@@ -10,14 +10,29 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 _TOKEN = re.compile(r"[a-z0-9]+")
 
 
 @functools.lru_cache(maxsize=16_384)
-def tokens(text: str) -> list[str]:
-    """rouge-score's default tokens: lower-case runs of ASCII letters and digits, not stemmed."""
-    return _TOKEN.findall(text.lower())
+def tokens(text: str) -> tuple[str, ...]:
+    """rouge-score's tokens with stemming: lower-case runs of ASCII letters and digits, reduced to
+    their Porter stem when longer than three. The same as `rouge_l_to_label` uses."""
+    words = _TOKEN.findall(text.lower())
+    return tuple(_stem(word) if len(word) > 3 else word for word in words)
+
+
+@functools.lru_cache(maxsize=65_536)
+def _stem(word: str) -> str:
+    return str(_library().tokenize(word)[0])
+
+
+@functools.cache
+def _library() -> Any:
+    from rouge_score.tokenizers import DefaultTokenizer
+
+    return DefaultTokenizer(use_stemmer=True)
 
 
 def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:

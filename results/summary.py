@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core import Slo
+from harness.core import Slo, Validity
 from results import agreement, latency, quality, work
 from results.agreement import Agreement
 from results.arrays import Flags, Floats, RequestArrays
@@ -73,18 +73,18 @@ def percentile(ascending: Floats, share: float) -> float | None:
     return low + (high - low) * (place - below)
 
 
-def reasons(member: Member, against: Versus | None) -> list[str]:
-    """Why the numbers of a trial must not be believed: the record's own reasons, how it ended,
-    and answers of other lengths than the reference's."""
+def validity(member: Member, against: Versus | None) -> Validity:
+    """May a trial's numbers be believed? The record's own verdict (which may give reasons that
+    concern single percentiles and still be valid), that it ended well, and that its answers are as
+    long as the reference's."""
     record = member.stored.record
-    found = list(record.validity.reasons)
-    if not record.validity.valid and not found:
-        found.append("invalid: the record gives no reason")
+    found: list[str] = []
     if record.status != "ok":
         found.append(f"failures: the trial ended as '{record.status}'")
     if against is not None and (mismatch := agreement.length_mismatch(against.agreement)):
         found.append(mismatch)
-    return found
+    valid = record.validity.valid and not found
+    return Validity(valid, (*record.validity.reasons, *found))
 
 
 def identity(member: Member, group: Group) -> dict[str, Any]:
