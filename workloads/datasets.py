@@ -139,7 +139,8 @@ def _ranked_rows(
     info = workload_info(workload.name)
     split = options.split or info.split
     if workload.source == "bundled":
-        pool = max(4 * distinct, _MIN_MIX_POOL) if options != RowOptions() else distinct
+        selects = options.mix is not None or options.article_limit is not None
+        pool = max(4 * distinct, _MIN_MIX_POOL) if selects else distinct
         return islice(_bundled_rows(workload.name, info, split, seed), pool)
     if workload.source == "hub":
         records = _hub_records(workload.name, info, split, options.revision or info.revision)

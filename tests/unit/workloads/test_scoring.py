@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import gzip
+import json
+import textwrap
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from harness.core import UserError
+from workloads.completions import complete_program
+from workloads.scoring import exact_match, final_number, rouge_l, score, score_all
+
+Rows = list[dict[str, str]]
+
+NUMBERS = {
+    "#### 42": "42",
+    "6 * 7 = <<6*7=42>>42\n#### 42": "42",
+    "#### 1,042": "1042",
+    "#### $1,234,567.50": "1234567.50",
+    "#### -5": "-5",
+    "#### \u22125": "-5",
+    "#### 42.0": "42",
+    "####\n42": "42",
+    "#### 42\n\nQuestion: What is 5 + 5?\n#### 10": "42",
+    "#### 40 + 2 = 42 eggs": "42",
+    "#### none, so 7 remain": "7",
+    "The answer is 42.": "42",
+    "The answer is: $42": "42",
+    "The final answer is 40 + 2 = 42 apples in 3 days.": "42",
+    "So the answer is\n\n42": "42",
+    r"Thus \boxed{42}, from 3 boxes.": "42",
+    r"$\boxed{\$1{,}042}$": "1042",
+    r"\boxed{42 \text{ apples}}": "42",
+    r"First \boxed{1}, then \boxed{2}": "2",
+    "**42**": "42",
+    "_42_": "42",
+    "She pays 3 x 14 = 42": "42",
+    "45-3=42": "42",
+    "10-3": "3",
+    "It fell to -3": "-3",
+    "about .5": "0.5",
+    "42%": "42",
+    "H2O": None,
+    "no idea": None,
+    "": None,
+    "####": None,
+}
+
+
+@pytest.mark.parametrize(("text", "number"), NUMBERS.items())
+def test_final_number(text: str, number: str | None) -> None:
+    assert final_number(text) == (None if number is None else Decimal(number))
+
+
+def test_exact_match_compares_numbers_not_text() -> None:
+    assert exact_match("#### 1,000", "It is 1000.00 dollars") == 1.0
+    assert exact_match("#### 1,000", "It is 100") == 0.0
+    assert exact_match("#### 0", "The answer is 0") == 1.0
+    assert exact_match("#### 0", "") == 0.0
+
+
+def test_rouge_l_is_the_f1_of_the_longest_common_subsequence() -> None:
+    """Three of four words against three of five: P = 3/5, R = 3/4, F1 = 2/3."""
+    assert rouge_l("the cat sat down", "the cat then sat there") == pytest.approx(2 / 3)
+    assert rouge_l("The cats sat.", "the cat SAT") == 1.0
+    assert rouge_l("a b\nc d", "c d\na b") == pytest.approx(0.5)
+    assert rouge_l("a b", "") == 0.0
+    assert rouge_l("a b", "...") == 0.0
+
+
+def test_unknown_workload_is_one_line() -> None:
+    with pytest.raises(UserError, match="unknown workload 'gsm9k'; did you mean 'gsm8k'"):
+        score("gsm9k", {}, "")
+
+
+def test_scores_carry_the_metrics_name() -> None:
+    assert score("gsm8k", {"answer": "#### 4"}, "4") == {"exact_match": 1.0}
+    assert score("xsum", {"summary": "a b"}, "a b") == {"rouge_l_to_label": 1.0}
+    assert score("cnn_dailymail", {"highlights": "a b"}, "c") == {"rouge_l_to_label": 0.0}
+
+
+PROMPT = '''import math
+from typing import List
+
+NOTE = """
+Not code:
+def area(r): pass
+"""
+
+
+def square(x):
+    return x * x
+
+
+def area(r: float) -> float:
+    """ Area of a circle.
+    >>> area(0)
+    0.0
+    """
+'''
+ROW = {
+    "task_id": "T/0",
+    "prompt": PROMPT,
+    "entry_point": "area",
+    "canonical_solution": "    return math.pi * square(r)\n",
+    "test": "def check(f):\n    assert f(0) == 0\n    assert 3 < f(1) < 4\n",
+}
+WHOLE = "def area(r: float) -> float:\n    return math.pi * square(r)\n"
+RIGHT = {
+    "body": "    return math.pi * square(r)\n",
+    "body after a line break": "\n    return math.pi * square(r)",
+    "body, first indent lost": "x = square(r)\n    return math.pi * x",
+    "body, first indent lost before a block": "if r:\n        r = math.pi * r * r\n    return r",
+    "body, partial indent": " return math.pi * square(r)",
+    "body, all indent lost": "x = square(r)\nif x:\n    x *= math.pi\nreturn x",
+    "body, then prose": "return math.pi * square(r)\n\nThis is the area of a circle.",
+    "body, then a cut function": "    return math.pi * square(r)\n\ndef helper(x):\n    retu",
+    "body, then a print": "    return math.pi * square(r)\nprint(area(",
+    "body, then a guard": "    return math.pi * square(r)\n\nif __name__ == '__main__':\n    exit(",
+    "body with a string over lines": '    s = """\nleft\n"""\n    return math.pi * r * r\nprint(',
+    "body with brackets over lines": "    x = (\n        r\n)\n    return math.pi * square(x)\n",
+    "whole function": WHOLE,
+    "whole function, then a cut one": WHOLE + "\n\ndef helper(x):\n    retu",
+    "whole function after its import": "import math\n\n" + WHOLE,
+    "whole function after a helper": "def double(x):\n    return 2 * x\n\n" + WHOLE,
+    "whole prompt again": PROMPT + ROW["canonical_solution"],
+    "chat": f"Sure! Here it is:\n\n```python\n{WHOLE}\nprint(area(1))\n```\n\nIt uses `math`.",
+    "chat with a false example": f"```python\n{WHOLE}\nassert area(1) == 3\n```",
+    "chat with a guard": f"```py\n{WHOLE}\nif __name__ == '__main__':\n    1 / 0\n```",
+    "chat, helper after": (
+        "```python\ndef area(r):\n    return half(2 * math.pi * square(r))\n\n\n"
+        "def half(x):\n    return x / 2\n```"
+    ),
+    "chat, two blocks": f"Try:\n```\npip install it\n```\nthen\n```python\n{WHOLE}```",
+    "chat, fence never closed": f"```python\n{WHOLE}\n\ndef other(",
+    "chat, body in a block": "The body is\n```python\n    return math.pi * square(r)\n```",
+    "chat, bare body in a block": "```python\nx = square(r)\nreturn math.pi * x\n```",
+    "chat, indented fence": f"1. Code:\n  ```python\n{WHOLE}  ```\n",
+    "decorated": "import functools\n\n@functools.cache\n" + WHOLE,
+    "async is not awaited but this is fine": "area = lambda r: math.pi * square(r)\ndef area(r):\n"
+    "    return math.pi * square(r)\n",
+    "carriage returns": WHOLE.replace("\n", "\r\n"),
+}
+WRONG = {
+    "nothing": "",
+    "blank": "  \n\n",
+    "wrong": "    return r\n",
+    "refusal": "I am sorry, I cannot do that.",
+    "only the docstring's stub": "    pass\n",
+    "another name": "def surface(r):\n    return math.pi * square(r)\n",
+    "syntax error": "    return math.pi * (square(r)\n",
+    "leaves": "    import os; os._exit(0)\n",
+    "fence alone": "```python\n```",
+}
+
+
+def test_right_answers_pass_in_whatever_form() -> None:
+    scores = score_all("humaneval", [ROW] * len(RIGHT), list(RIGHT.values()))
+    assert {name for name, s in zip(RIGHT, scores, strict=True) if not s["pass_at_1"]} == set()
+
+
+def test_wrong_answers_fail_in_whatever_form() -> None:
+    scores = score_all("humaneval", [ROW] * len(WRONG), list(WRONG.values()))
+    assert {name for name, s in zip(WRONG, scores, strict=True) if s["pass_at_1"]} == set()
+
+
+def test_body_takes_the_prompts_indent() -> None:
+    prompt = 'def f(x):\n  """Two spaces."""\n'
+    assert complete_program(prompt, "f", "return x") == prompt + "  return x\n"
+    assert complete_program(prompt, "f", "def f(x): return x").startswith(prompt + "\n  pass\n")
+
+
+@pytest.fixture(scope="session")
+def humaneval(shared_data: Path) -> Rows:
+    with gzip.open(shared_data / "humaneval" / "HumanEval.jsonl.gz", "rt") as file:
+        return [json.loads(line) for line in file]
+
+
+FORMS: dict[str, tuple[Callable[[dict[str, str]], str], int]] = {
+    "canonical": (lambda row: row["canonical_solution"], 164),
+    "first indent lost": (lambda row: row["canonical_solution"].strip(), 164),
+    "all indent lost": (lambda row: textwrap.dedent(row["canonical_solution"]), 162),
+    "chat": (
+        lambda row: (
+            f"Here you are:\n```python\n{row['prompt']}{row['canonical_solution']}\n"
+            f"print({row['entry_point']}())\n```\nHope this helps!"
+        ),
+        164,
+    ),
+    "runs on": (lambda row: row["canonical_solution"] + "\n\ndef main(:\n    pri", 164),
+    "stub": (lambda row: "    pass\n", 0),
+}
+
+
+@pytest.mark.parametrize(("form", "passing"), FORMS.values(), ids=FORMS.keys())
+def test_canonical_solutions_pass(
+    humaneval: Rows, form: Callable[[dict[str, str]], str], passing: int
+) -> None:
+    """Two of the 164 cannot be told from a function of their own once all their indent is lost."""
+    scores = score_all("humaneval", humaneval, [form(row) for row in humaneval])
+    assert sum(s["pass_at_1"] for s in scores) == passing
+
+
+def _lines(path: Path) -> Rows:
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_gsm8k_answers_match_themselves(shared_data: Path, name: str) -> None:
+    rows = _lines(shared_data / "gsm8k" / f"{name}.jsonl")
+    scores = score_all("gsm8k", rows, [row["answer"] for row in rows])
+    assert sum(s["exact_match"] for s in scores) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("workload", "name", "field"),
+    [("cnn_dailymail", "test_random200", "highlights"), ("xsum", "test_first500", "summary")],
+)
+def test_summaries_match_themselves(
+    shared_data: Path, workload: str, name: str, field: str
+) -> None:
+    rows = _lines(shared_data / workload / f"{name}.jsonl")
+    own = score_all(workload, rows, [row[field] for row in rows])
+    assert all(s["rouge_l_to_label"] == pytest.approx(1.0) for s in own)
+    others = score_all(workload, rows, [row[field] for row in rows[1:] + rows[:1]])
+    assert sum(s["rouge_l_to_label"] for s in others) / len(rows) < 0.3
