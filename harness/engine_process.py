@@ -138,9 +138,11 @@ class EngineProcess:
         if code is None:
             return Problem("failed", f"closed its pipe during '{phase}' and lives on{tail}")
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
-            return Problem("out_of_memory", f"killed by the kernel for memory during '{phase}'")
+            error = f"killed by the kernel for memory during '{phase}'"
+            return Problem("out_of_memory", error, killed=True)
         if code < 0:
-            return Problem("failed", f"killed by {_signal_name(-code)} during '{phase}'{tail}")
+            error = f"killed by {_signal_name(-code)} during '{phase}'{tail}"
+            return Problem("failed", error, killed=code == -signal.SIGKILL)
         return Problem("failed", f"exited with code {code} during '{phase}'{tail}")
 
     def _log_tail(self) -> str:

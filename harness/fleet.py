@@ -76,7 +76,8 @@ class Fleet:
     ) -> EngineProcess | Problem:
         """The living engine for a job, or a new one; the problem when it does not start.
 
-        An engine that does not start beside others gets a second chance alone on the machine.
+        An engine that does not start beside others, or is killed while it starts, gets a second
+        chance, alone on the machine.
         """
         key = job.trial.engine_key()
         if key in self._alive:
@@ -88,7 +89,7 @@ class Fleet:
         self._make_room(key, needed)
         had_company = bool(self._alive)
         answer = self._start(job.trial, listener)
-        if isinstance(answer, Problem) and had_company and not answer.by_user:
+        if isinstance(answer, Problem) and not answer.by_user and (had_company or answer.killed):
             self.close()
             answer = self._start(job.trial, listener)
         if isinstance(answer, Ready):

@@ -46,6 +46,8 @@ class Problem:
     """One line."""
     by_user: bool = False
     """The input is bad: trying again is of no use."""
+    killed: bool = False
+    """Somebody, or the kernel, sent SIGKILL: it need not happen again."""
 
     def record(self, job: Job, ready: Ready | None) -> TrialRecord:
         """The job's record when nothing but the problem is known."""

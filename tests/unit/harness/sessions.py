@@ -134,6 +134,9 @@ def open_session(trial: Trial) -> TestSession:
     if start == "once" and not (marker := Path(trial.options["test"]["marker"])).exists():
         marker.touch()
         raise ValueError("transient")
+    if start == "killed-once" and not (marker := Path(trial.options["test"]["marker"])).exists():
+        marker.touch()
+        meet("kill")
     if start == "hang":
         time.sleep(3600)
     return TestSession(trial)

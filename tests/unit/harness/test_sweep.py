@@ -193,6 +193,12 @@ def test_an_engine_that_does_not_start_is_tried_twice(tmp_path: Path) -> None:
     assert result.statuses == {"failed": 5, "ok": 1}
 
 
+def test_an_engine_killed_while_it_loads_gets_a_second_chance(tmp_path: Path) -> None:
+    test = {"start": "killed-once", "marker": str(tmp_path / "marker")}
+    _, records = sweep([make_trial(seed=s, test=test) for s in range(3)])
+    assert [r.status for r in records] == ["ok"] * 3
+
+
 def test_an_engine_that_starts_at_the_second_try_runs_the_rest(tmp_path: Path) -> None:
     test = {"start": "once", "marker": str(tmp_path / "marker")}
     _, records = sweep([make_trial(seed=s, test=test) for s in range(3)])
