@@ -101,16 +101,10 @@ def _confine_calls(number: int, program: bytes) -> None:
 def _audit(
     event: str,
     arguments: tuple[Any, ...],
-    *,
-    main_thread: int,
-    current_thread: Callable[[], int] = _thread.get_ident,
-    leave: Callable[[int], Any] = os._exit,
     events: frozenset[str] = _REFUSED_EVENTS,
     modules: frozenset[str] = _REFUSED_MODULES,
 ) -> None:
     """Refuse what could find the nonce. All it needs is bound beforehand, out of reach."""
-    if current_thread() == main_thread:
-        leave(3)
     if event in events or event.startswith("ctypes."):
         raise PermissionError(f"{event} is not allowed here")
     if event == "import" and arguments[0] in modules:
@@ -200,7 +194,7 @@ def main() -> None:
     del steps, calls, program, job
     for name in ("ctypes", "_ctypes", "ctypes._endian"):
         sys.modules.pop(name, None)
-    sys.addaudithook(functools.partial(_audit, main_thread=_thread.get_ident()))
+    sys.addaudithook(_audit)
     write(report, b"R1" if confined else b"R0")
     start.release()
     end.acquire()

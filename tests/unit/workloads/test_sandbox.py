@@ -89,18 +89,31 @@ while frame.f_back:
     frame = frame.f_back
 if not any(isinstance(v, bytes) and len(v) == 32 for v in frame.f_locals.values()):
     raise LookupError""",
-    "a collector callback in the main thread": """
+    "a thief in the garbage collector": """
 import gc, os, sys
+def steal(phase, info):
+    frame = sys._getframe()
+    while frame:
+        for value in list(frame.f_locals.values()):
+            if isinstance(value, bytes) and len(value) == 32:
+                for handle in range(3, 32):
+                    try:
+                        os.write(handle, value)
+                    except OSError:
+                        pass
+                os._exit(0)
+        frame = frame.f_back
 gc.set_threshold(1)
-gc.callbacks.append(lambda *a: sys._getframe())
-def f(): return 0""",
+gc.callbacks.append(steal)
+def f():
+    while True: x = [[]]""",
 }
 
 
 @pytest.mark.parametrize("program", FORGERIES.values(), ids=FORGERIES.keys())
 def test_verdict_is_not_forged(program: str) -> None:
     tests = "def check(f):\n    assert f() == 1\ncheck(f)"
-    assert not run_program(program, tests, timeout_s=5).passed
+    assert not run_program(program, tests, timeout_s=2).passed
 
 
 CRASHES = {
