@@ -144,7 +144,9 @@ def _cell(
 ) -> Cell:
     reasons: dict[str, tuple[int, str]] = {}
     for row in rows:
-        for slug, text in {reason.partition(":")[0]: reason for reason in row["invalid_reasons"]}.items():
+        for slug, text in {
+            reason.partition(":")[0]: reason for reason in row["invalid_reasons"]
+        }.items():
             count, first = reasons.get(slug, (0, text))
             reasons[slug] = (count + 1, first)
     load = trial.load
@@ -153,7 +155,9 @@ def _cell(
         workload=labels[_workload_key(trial.workload)],
         load=visible(clipped(load.label(), 60)),
         load_kind=load.kind,
-        load_value=float(load.concurrency) if load.kind == "closed" and load.concurrency else load.rate,
+        load_value=float(load.concurrency)
+        if load.kind == "closed" and load.concurrency
+        else load.rate,
         order=order,
         metrics=one,
         keys=tuple(one["keys"]),

@@ -102,7 +102,9 @@ def environment(run: Run) -> list[tuple[str, str]]:
         rows.append((term, visible(clipped(value + more, 400))))
     rows.append(("model", _model(run)))
     backends = dict.fromkeys(
-        f"{r.backend.name} {r.backend.version}, {r.backend.provenance}" for r in records if r.backend
+        f"{r.backend.name} {r.backend.version}, {r.backend.provenance}"
+        for r in records
+        if r.backend
     )
     rows.append(("backends", visible("; ".join(backends) or "none came up")))
     return rows
@@ -154,7 +156,9 @@ def validity_note(seen: Overview, any_marked: bool) -> str:
     total = sum(cell.trials for cell in seen.cells)
     valid = sum(cell.valid_trials for cell in seen.cells)
     if not any_marked:
-        return f"All {counted(total, 'trial')} are valid: no check found a reason against the numbers."
+        return (
+            f"All {counted(total, 'trial')} are valid: no check found a reason against the numbers."
+        )
     return f"{valid} of {counted(total, 'trial')} are valid. The numbers of the others must not be believed:"
 
 

@@ -120,6 +120,7 @@ function offerMore(list, items, variants) {
 }
 
 document.querySelectorAll("table.sortable").forEach(makeSortable);
+document.querySelector("#results .note").append(" Press a column's title to sort by it.");
 const filters = document.getElementById("filters");
 if (filters) {
   filters.hidden = false;

@@ -21,7 +21,7 @@ from reports.numbers import counted
 from reports.sections import Section, sections
 from reports.tables import failures, results_table, validity
 from reports.text import script_json, visible
-from reports.verdict import headline, verdicts
+from reports.verdict import headline, trust_line, verdicts
 from results.atomic import write_atomic
 from results import load
 
@@ -100,6 +100,7 @@ def _words(run: Run, seen: Overview) -> dict[str, Any]:
         "summary": facts.summary(run, seen),
         "alerts": facts.alerts(run, seen),
         "headline": headline(seen.cells, seen.variants, seen.why_no_speedup),
+        "trust": trust_line(seen.cells),
         "verdicts": verdicts(seen.cells, seen.variants, seen.why_no_speedup),
     }
 

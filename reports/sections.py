@@ -11,7 +11,14 @@ import numpy as np
 from reports.cells import Cell, Overview
 from reports.collect import SCALES, Samples, pooled, score_interval
 from reports.figures import latency, throughput, tradeoff
-from reports.figures.panel import LABELS_IN, Panel, draw, rows_height
+from reports.figures.panel import (
+    LABELS_IN,
+    NARROW_IN,
+    WIDTH_IN,
+    Panel,
+    draw,
+    rows_height,
+)
 from reports.tables import QUALITY
 
 _CURVES_LIMIT = 60
@@ -39,7 +46,6 @@ class Section:
     """For the table of contents."""
     note: str
     groups: list[PanelGroup]
-    legend: bool = True
 
 
 def sections(overview: Overview, samples: Samples) -> list[Section]:
@@ -67,6 +73,10 @@ def _by_load(overview: Overview) -> Iterator[tuple[str, list[Cell]]]:
             yield load, found
 
 
+def _width(overview: Overview) -> float:
+    return NARROW_IN if len(overview.workloads) == 4 else WIDTH_IN
+
+
 def _rows_panel(cells: Sequence[Cell]) -> dict[str, float]:
     headings = len({cell.workload for cell in cells})
     return {"height_in": rows_height(len(cells), headings), "left_in": LABELS_IN}
@@ -84,7 +94,9 @@ def _throughput(overview: Overview) -> Section:
         )
         panels.append(Panel(svg, load, load=load))
     note = "Median over the repeats; the thin line is the range of the repeats. Longer is better."
-    return Section("throughput", "Throughput", "Throughput", note, [PanelGroup(panels)] if panels else [], False)
+    return Section(
+        "throughput", "Throughput", "Throughput", note, [PanelGroup(panels)][: len(panels)]
+    )
 
 
 def _percentiles(overview: Overview) -> Section:
@@ -105,7 +117,7 @@ def _percentiles(overview: Overview) -> Section:
         ]
         groups.append(PanelGroup(panels, load, load, fold=True, open=place == 0))
     note = "● median, ○ p95, ❘ p99 over the requests, median over the repeats. Left is better."
-    return Section("latency", "Latency percentiles", "Latency", note, groups, legend=False)
+    return Section("latency", "Latency percentiles", "Latency", note, groups)
 
 
 def _distributions(overview: Overview, samples: Samples) -> Section:
@@ -117,7 +129,9 @@ def _distributions(overview: Overview, samples: Samples) -> Section:
             continue
         drawn += len(panels)
         groups.append(PanelGroup(panels, load, load, fold=True, open=not groups))
-    note = "Share of requests at or under each latency, all repeats together. Up and left is better."
+    note = (
+        "Share of requests at or under each latency, all repeats together. Up and left is better."
+    )
     if len(groups) < len(list(_by_load(overview))):
         note += " Only the first loads are drawn; the table has the percentiles of all."
     return Section("distributions", "Latency distributions", "Distributions", note, groups)
@@ -150,7 +164,7 @@ def _against_load(overview: Overview) -> Section:
                 continue
             title = f"Output tokens per second against {x_label}: {workload}"
             paint = partial(throughput.against_load, cells=cells, x_label=x_label)
-            svg = draw(paint, prefix=f"ld{place}-{kind}-", title=title)
+            svg = draw(paint, prefix=f"ld{place}-{kind}-", title=title, width_in=_width(overview))
             panels.append(Panel(svg, f"{workload}, {kind} load", workload))
     note = (
         "Median over the repeats; the band is their range."
@@ -175,14 +189,26 @@ def _tradeoff(overview: Overview) -> Section:
             continue
         title = f"Share of same answers against speed-up: {workload}"
         paint = partial(tradeoff.consistency_against_speedup, cells=cells)
-        panels.append(Panel(draw(paint, prefix=f"tr{place}-", title=title), workload, workload))
+        panels.append(
+            Panel(
+                draw(paint, prefix=f"tr{place}-", title=title, width_in=_width(overview)),
+                workload,
+                workload,
+            )
+        )
     note = (
         "One point per backend and load; the line is the 95% interval of the speed-up. Dashed: the "
         "reference's speed, and how often it agrees with itself. Right and up is better."
         if panels
         else "Nothing to draw: no backend could be compared with the reference."
     )
-    return Section("tradeoff", "Consistency against speed-up", "Trade-off", note, [PanelGroup(panels)][: len(panels)])
+    return Section(
+        "tradeoff",
+        "Consistency against speed-up",
+        "Trade-off",
+        note,
+        [PanelGroup(panels)][: len(panels)],
+    )
 
 
 def _goodput(overview: Overview, samples: Samples) -> Section:
@@ -199,7 +225,7 @@ def _goodput(overview: Overview, samples: Samples) -> Section:
                 continue
             title = f"Goodput against the scale of the objective: {workload}, {load}"
             paint = partial(tradeoff.goodput_against_scale, curves=curves)
-            svg = draw(paint, prefix=f"gp{place}-{number}-", title=title)
+            svg = draw(paint, prefix=f"gp{place}-{number}-", title=title, width_in=_width(overview))
             panels.append(Panel(svg, workload, workload, load))
         if panels:
             groups.append(PanelGroup(panels, load, load, fold=True, open=not groups))
@@ -218,7 +244,9 @@ def _goodput(overview: Overview, samples: Samples) -> Section:
 def _quality(overview: Overview, samples: Samples) -> Section:
     panels = []
     for place, workload in enumerate(overview.workloads):
-        first = {c.variant.index: c for c in reversed(_measured(overview)) if c.workload == workload}
+        first = {
+            c.variant.index: c for c in reversed(_measured(overview)) if c.workload == workload
+        }
         for metric, name in QUALITY.items():
             rows = [
                 (cell, *score_interval(means))
@@ -232,6 +260,7 @@ def _quality(overview: Overview, samples: Samples) -> Section:
                 partial(tradeoff.quality, rows=rows, metric_label=name),
                 prefix=f"ql{place}-{metric}-",
                 title=title,
+                width_in=_width(overview),
                 height_in=rows_height(len(rows), 0),
                 left_in=LABELS_IN,
                 right_in=0.42,
@@ -242,4 +271,4 @@ def _quality(overview: Overview, samples: Samples) -> Section:
         if panels
         else "No task scores were stored."
     )
-    return Section("quality", "Quality", "Quality", note, [PanelGroup(panels)][: len(panels)], legend=False)
+    return Section("quality", "Quality", "Quality", note, [PanelGroup(panels)][: len(panels)])

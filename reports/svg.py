@@ -140,7 +140,9 @@ def _variable(match: re.Match[str]) -> str:
 
 
 def _label(root: ElementTree.Element, prefix: str, title: str) -> None:
-    width, height = (float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height"))
+    width, height = (
+        float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height")
+    )
     root.attrib.update({"role": "img", "aria-labelledby": f"{prefix}title"})
     root.attrib["style"] = f"max-width: {width * 1.45:.0f}px; aspect-ratio: {width:g} / {height:g}"
     heading = ElementTree.Element("title", {"id": f"{prefix}title"})

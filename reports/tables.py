@@ -57,6 +57,8 @@ COLUMNS = (
     Column("Goodput", "goodput_req_per_s", significant, "requests/s", help="within the objective"),
 )  # fmt: skip
 
+_FIRST = ("Backend", "Workload", "Load", "Valid")
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -117,9 +119,9 @@ def results_table(cells: Sequence[Cell], why_no_speedup: str) -> Table:
 
 
 def _header() -> tuple[tuple[Head, ...], tuple[Head, ...]]:
-    groups = [Head(t, rows=2, column=i) for i, t in enumerate(("Backend", "Workload", "Load"))]
+    groups = [Head(t, rows=2, column=i) for i, t in enumerate(_FIRST)]
     subheads: list[Head] = []
-    for place, column in enumerate(COLUMNS, start=3):
+    for place, column in enumerate(COLUMNS, start=len(_FIRST)):
         if not column.group:
             groups.append(Head(column.title, column.unit, "num", column.help, rows=2, column=place))
             continue
@@ -128,9 +130,8 @@ def _header() -> tuple[tuple[Head, ...], tuple[Head, ...]]:
         subheads.append(Head(column.title, css=css, column=place))
         if first:
             groups.append(Head(column.group, column.unit, "group begin", column.help, span=3))
-    place = 3 + len(COLUMNS)
+    place = len(_FIRST) + len(COLUMNS)
     groups.append(Head("Quality", css="num begin", rows=2, column=place, help="task score"))
-    groups.append(Head("Valid", css="begin", rows=2, column=place + 1))
     return tuple(groups), tuple(subheads)
 
 
@@ -143,7 +144,7 @@ def _row(cell: Cell, css: str, why_no_speedup: str) -> Row:
     if not cell.valid:
         css = f"{css} invalid".strip()
     validity = "valid" if cell.valid else "not valid" if cell.is_measured else "failed"
-    items = (*names, *numbers, _quality(cell), _validity(cell, validity))
+    items = (*names, _validity(cell, validity), *numbers, _quality(cell))
     return Row(cell.variant, cell.workload, cell.load, validity, css, items)
 
 
@@ -189,10 +190,10 @@ def _quality(cell: Cell) -> Item:
 def _validity(cell: Cell, validity: str) -> Item:
     count = counted(cell.trials, "trial")
     if validity == "valid":
-        return Item("✓ valid", "0", "begin mark good", small=count)
+        return Item("✓ valid", "0", "mark good", small=count)
     lost = f"{cell.trials - cell.valid_trials} of {count}"
     sort, text = ("2", "✕ failed") if validity == "failed" else ("1", "✕ not valid")
-    return Item(text, sort, "begin mark bad", small=lost)
+    return Item(text, sort, "mark bad", small=lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +209,12 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A trial that did not end well."""
+    """Trials of one cell that ended badly in the same way."""
 
     variant: Variant
     workload: str
     load: str
-    repeat: int
+    repeats: str
     status: str
     error: str
 
@@ -235,16 +236,15 @@ def validity(cells: Sequence[Cell]) -> list[Marked]:
 
 
 def failures(seen: Overview) -> list[Failure]:
-    """Every trial whose status is not "ok", with its error."""
+    """Every trial whose status is not "ok", with its error; equal ones of a cell in one row."""
     cells = seen.by_key()
-    found = []
+    repeats: dict[tuple[Cell, str, str], list[str]] = {}
     for row in seen.rows:
-        if row["status"] == "ok":
-            continue
-        cell = cells[row["key"]]
-        error = visible(clipped(row["error"] or "no error was recorded", 1000))
-        status = row["status"].replace("_", " ")
-        found.append(
-            Failure(cell.variant, cell.workload, cell.load, row["repeat"], status, error)
-        )
-    return found
+        if row["status"] != "ok":
+            error = visible(clipped(row["error"] or "no error was recorded", 1000))
+            same = (cells[row["key"]], row["status"].replace("_", " "), error)
+            repeats.setdefault(same, []).append(str(row["repeat"]))
+    return [
+        Failure(cell.variant, cell.workload, cell.load, ", ".join(numbers), status, error)
+        for (cell, status, error), numbers in repeats.items()
+    ]

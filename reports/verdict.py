@@ -40,6 +40,7 @@ class Verdict:
 
     variant: Variant
     speed: str
+    speed_tone: str
     interval: str
     speed_caption: str
     strip: Strip | None
@@ -109,17 +110,23 @@ def _verdict(
     answers, tone, caption = _answers(variant, cells)
     trust, trust_tone, trust_caption = _trust(cells)
     if variant.is_reference:
-        shown, ends, speed_caption, strip = "reference", "", "what the others are compared with", None
+        shown, ends, speed_caption, strip = (
+            "reference",
+            "",
+            "what the others are compared with",
+            None,
+        )
     elif found is None:
         shown, ends, strip = "–", "", None
         speed_caption = why_no_speedup or _why_none(cells)
     else:
         shown, ends = f"{ratio(found.value)}×", interval(found.low, found.high)
         strip = _strip(found, span)
-        speed_caption = _spread(cells)
+        speed_caption = _spread(cells, found)
     return Verdict(
         variant=variant,
         speed=shown,
+        speed_tone="struck" if found is not None and not found.valid else "",
         interval=ends,
         speed_caption=speed_caption,
         strip=strip,
@@ -143,12 +150,14 @@ def _strip(found: Speed, span: tuple[float, float]) -> Strip:
     return Strip(place(1.0), low, round(high - low, 2), place(found.value))
 
 
-def _spread(cells: Sequence[Cell]) -> str:
-    used = [c for c in cells if c.valid and c.value("speedup")]
+def _spread(cells: Sequence[Cell], found: Speed) -> str:
+    used = [c for c in cells if c.value("speedup") and c.valid == found.valid]
     if len(used) == 1:
-        return f"{used[0].workload}, {used[0].load}"
-    values = [c.value("speedup") or 1.0 for c in used]
-    return f"{ratio(min(values))} to {ratio(max(values))} over {len(used)} cells"
+        text = f"{used[0].workload}, {used[0].load}"
+    else:
+        values = [c.value("speedup") or 1.0 for c in used]
+        text = f"{ratio(min(values))} to {ratio(max(values))} over {len(used)} cells"
+    return text if found.valid else f"{text}, none valid"
 
 
 def _why_none(cells: Sequence[Cell]) -> str:
@@ -204,11 +213,15 @@ def _sentence(
     if not any(cell.is_measured for cell in cells):
         return "Every trial failed; see Failed trials for the errors."
     if not any(cell.valid for cell in cells):
-        return f"Not valid because {reason}."
-    parts = [] if variant.is_reference else [_speed_words(found, why_no_speedup), _answer_words(cells)]
+        return f"Not valid, because {reason}."
+    parts = (
+        [] if variant.is_reference else [_speed_words(found, why_no_speedup), _answer_words(cells)]
+    )
     if reason:
         count = sum(not cell.valid for cell in cells)
-        parts.append(f"{counted(count, 'cell is', 'cells are')} not valid, most often because {reason}")
+        parts.append(
+            f"{counted(count, 'cell is', 'cells are')} not valid, most often because {reason}"
+        )
     text = "; ".join(filter(None, parts))
     return text[:1].upper() + text[1:] + "." if text else ""
 
@@ -217,9 +230,9 @@ def _speed_words(found: Speed | None, why_no_speedup: str) -> str:
     if found is None:
         return f"no speed-up can be computed: {why_no_speedup}" if why_no_speedup else ""
     ends = interval(found.low, found.high)
-    if found.low > 1:
+    if round(found.low, 2) > 1:
         return f"{ratio(found.value)}× faster than the reference {ends}"
-    if found.high < 1:
+    if round(found.high, 2) < 1:
         return f"slower than the reference: {ratio(found.value)}× its speed {ends}"
     return f"no clear difference in speed: {ratio(found.value)}× {ends}"
 
@@ -246,21 +259,36 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
     if not rivals:
         return "Only the reference was run, so there is nothing to compare it with."
     groups = {v.index: [c for c in cells if c.variant.index == v.index] for v in rivals}
-    faster = [(s, v) for v in rivals if (s := speed(groups[v.index])) is not None and s.low > 1]
+    faster = [(s, v) for v in rivals if (s := speed(groups[v.index])) is not None and s.valid and round(s.low, 2) > 1]
     name = next((v.label for v in variants if v.is_reference), "the reference")
     if not faster:
-        return f"No backend was clearly faster than {name}."
+        lost = [v.label for v in rivals if (s := speed(groups[v.index])) and not s.valid]
+        doubt = f" The trials of {', '.join(lost)} are not valid." if lost else ""
+        return f"No backend was clearly faster than {name}.{doubt}"
     found, winner = max(faster, key=lambda pair: pair[0].value)
     text = (
-        f"{winner.label} was the fastest: {ratio(found.value)}× the decode speed of {name} "
+        f"{winner.label} ({winner.provenance}) was the fastest: {ratio(found.value)}× the decode speed of {name} "
         f"{interval(found.low, found.high)}, with {_answer_words(groups[winner.index])}."
     )
     same = [(s, v) for s, v in faster if _keeps_answers(groups[v.index])]
     if same and not _keeps_answers(groups[winner.index]):
         best, keeper = max(same, key=lambda pair: pair[0].value)
-        text += f" The fastest with the same answers: {keeper.label}, {ratio(best.value)}×"
+        text += f" The fastest with the same answers: {keeper.label} ({keeper.provenance}), "
+        text += f"{ratio(best.value)}×"
         text += f" {interval(best.low, best.high)}."
     return text
+
+
+def trust_line(cells: Sequence[Cell]) -> str:
+    """May the numbers be believed: one sentence over all trials."""
+    total, valid = sum(cell.trials for cell in cells), sum(cell.valid_trials for cell in cells)
+    failed = sum(cell.failed for cell in cells)
+    if valid == total:
+        return f"All {counted(total, 'trial')} are valid."
+    doubtful = total - valid - failed
+    lost = [f"{failed} failed"] * bool(failed)
+    lost += [f"{doubtful} must not be believed (struck through below)"] * bool(doubtful)
+    return f"{valid} of {counted(total, 'trial')} are valid; {', '.join(lost)}."
 
 
 def _keeps_answers(cells: Sequence[Cell]) -> bool:

@@ -111,9 +111,7 @@ def _experiment(
         "name": "demo",
         "model": to_json(Model("demo", dtype="float32")),
         "backends": [{"name": e.name, "options": dict(e.options)} for e in engines],
-        "workloads": [
-            {"workload": to_json(Workload(w)), "max_new_tokens": 64} for w in workloads
-        ],
+        "workloads": [{"workload": to_json(Workload(w)), "max_new_tokens": 64} for w in workloads],
         "loads": [to_json(load) for load in loads],
         "reference": "vllm",
         "requests": requests,
@@ -156,7 +154,9 @@ def _record(
         trial=trial,
         environment=ENVIRONMENT,
         status="ok",
-        backend=BackendInfo(engine.name, "0.32.0", engine.provenance, engine.options, lossless=True),
+        backend=BackendInfo(
+            engine.name, "0.32.0", engine.provenance, engine.options, lossless=True
+        ),
         validity=Validity(not engine.reasons, engine.reasons),
         setup_s=2.5,
         peak_memory_bytes=700 * 2**20,

@@ -20,7 +20,9 @@ LATENCIES = {
     "e2e_s": "End-to-end latency",
 }
 PERCENTILES = ("p50", "p95", "p99")
-_CURVE = np.unique(np.concatenate([np.linspace(0, 0.9, 61), 1 - np.geomspace(0.1, 0.001, 30), [1.0]]))
+_CURVE = np.unique(
+    np.concatenate([np.linspace(0, 0.9, 61), 1 - np.geomspace(0.1, 0.001, 30), [1.0]])
+)
 
 
 def percentiles(axes: Axes, cells: Sequence[Cell], metric: str) -> None:
@@ -71,7 +73,11 @@ def distribution(axes: Axes, curves: Mapping[Cell, np.ndarray]) -> None:
             at, _CURVE * 100, where="post", color=cell.variant.colour, linestyle=cell.variant.line,
             linewidth=1.5, alpha=1.0 if cell.valid else 0.35,
         )  # fmt: skip
-        tag(lines, cell, f"{len(values):,} requests, median {short_number(float(np.median(values)) * 1000)} ms")
+        tag(
+            lines,
+            cell,
+            f"{len(values):,} requests, median {short_number(float(np.median(values)) * 1000)} ms",
+        )
     value_axis(axes, "x", seen)
     axes.set_ylim(0, 102)
     axes.set_yticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100"])

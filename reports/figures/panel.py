@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from reports.cells import Cell
 
 WIDTH_IN = 3.5
+NARROW_IN = 2.8
+"""For four panels beside each other; drawn narrower, so that their text keeps its size."""
 LABELS_IN = 1.28
 """Width of the row labels of a panel with a row per variant."""
 LABEL_LENGTH = 22
@@ -48,21 +50,22 @@ def draw(
     *,
     prefix: str,
     title: str,
+    width_in: float = WIDTH_IN,
     height_in: float = 2.1,
     left_in: float = 0.52,
     right_in: float = 0.1,
 ) -> Markup:
-    """One axes of the common width, painted by `paint`, as inline SVG. Needs `drawing()` around it.
+    """One axes, painted by `paint`, as inline SVG. Needs `drawing()` around it.
 
     Margins are fixed, so that axes line up from panel to panel (and because fitting them to the labels
     costs matplotlib more than all the rest).
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH_IN, height_in))
+    figure = Figure(figsize=(width_in, height_in))
     bottom, top = 0.42 / height_in, 1 - 0.06 / height_in
     axes = figure.add_axes(
-        (left_in / WIDTH_IN, bottom, 1 - (left_in + right_in) / WIDTH_IN, top - bottom)
+        (left_in / width_in, bottom, 1 - (left_in + right_in) / width_in, top - bottom)
     )
     paint(axes)
     return inline_svg(figure, prefix, title)
@@ -141,7 +144,7 @@ class Rows:
         self.axes.set_ylim(self.y + 0.6, -0.6)
 
     def _label(self, text: str, colour: str, weight: str) -> None:
-        left = -LABELS_IN / (WIDTH_IN * self.axes.get_position().width)
+        left = -LABELS_IN / (self.axes.figure.get_figwidth() * self.axes.get_position().width)
         self.axes.text(
             left, self.y, text, color=colour, weight=weight, fontsize=8, va="center",
             transform=self.axes.get_yaxis_transform(),

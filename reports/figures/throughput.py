@@ -40,7 +40,9 @@ def _bar(axes: Axes, cell: Cell, y: float) -> None:
     if low is not None and high is not None and high > low:
         drawn += axes.plot([low, high], [y, y], color=INK, linewidth=1.1, solid_capstyle="butt")
     note = short_number(value) if cell.valid else f"{short_number(value)}  not valid"
-    text = axes.annotate(note, (max(value, high or value), y), xytext=(4, 0), textcoords="offset points")
+    text = axes.annotate(
+        note, (max(value, high or value), y), xytext=(4, 0), textcoords="offset points"
+    )
     text.set(color=INK if cell.valid else MUTED, va="center", fontsize=7.5)
     tag([*drawn, text], cell, f"{cell.workload}, {note} tokens/s")
 
@@ -73,4 +75,8 @@ def _line(axes: Axes, cells: Sequence[Cell]) -> None:
         x, y, color=variant.colour, linestyle=variant.line, linewidth=1.6,
         marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
     )  # fmt: skip
-    tag([band, *lines], cells[0], " to ".join(short_number(v) for v in (min(y), max(y))) + " tokens/s")
+    tag(
+        [band, *lines],
+        cells[0],
+        " to ".join(short_number(v) for v in (min(y), max(y))) + " tokens/s",
+    )

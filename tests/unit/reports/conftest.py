@@ -1,0 +1,29 @@
+"""Stored runs the report's tests share; written once, read only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.report_runs import Engine, write_run
+
+SMALL = {"workloads": ["cnn_dailymail", "gsm8k"], "repeats": 2, "requests": 12}
+
+
+@pytest.fixture(scope="session")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every backend finished, all valid."""
+    return write_run(tmp_path_factory.mktemp("run"), **SMALL)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def troubled_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One backend failed, one is not valid."""
+    engines = (
+        Engine("vllm", 0.010, provenance="official code"),
+        Engine("noisy", 0.005, reasons=("machine-noisy: others used 30% of the machine",)),
+        Engine("broken", 0.008, status="failed"),
+        Engine("tetris", 0.0102, provenance="simulation"),
+    )
+    return write_run(tmp_path_factory.mktemp("troubled"), engines=engines, **SMALL)  # type: ignore[arg-type]

@@ -1,0 +1,47 @@
+"""One colour per backend, one line style per set of options, the reference first."""
+
+from __future__ import annotations
+
+from reports.variants import Engine, variants
+
+
+def test_the_reference_is_first_and_alone_in_colour_zero() -> None:
+    found = variants(
+        [
+            Engine("adadecode", {"gamma": 0.6}, "re-implementation", False),
+            Engine("vllm", {}, "official code", True),
+            Engine("adadecode", {"gamma": 0.9}, "re-implementation", False),
+            Engine("tetris", {}, "simulation", False),
+        ]
+    )
+    assert [(v.backend, v.slot, v.style) for v in found] == [
+        ("vllm", 0, 0),
+        ("adadecode", 1, 0),
+        ("adadecode", 1, 1),
+        ("tetris", 2, 0),
+    ]
+    assert [v.is_reference for v in found] == [True, False, False, False]
+
+
+def test_labels_hold_only_the_options_that_differ() -> None:
+    found = variants(
+        [
+            Engine("ee", {"threshold": 0.8, "measure": "softmax"}, "re-implementation", False),
+            Engine("ee", {"threshold": 0.95, "measure": "softmax"}, "re-implementation", False),
+        ]
+    )
+    assert [v.label for v in found] == ["ee threshold=0.8", "ee threshold=0.95"]
+    assert [v.short_label for v in found] == ["ee 0.8", "ee 0.95"]
+    assert found[0].all_options == "threshold=0.8, measure=softmax"
+
+
+def test_more_backends_than_colours_go_round_without_taking_the_reference_colour() -> None:
+    engines = [Engine(f"b{i}", {}, "simulation", False) for i in range(9)]
+    slots = [v.slot for v in variants([Engine("ref", {}, "official code", True), *engines])]
+    assert slots == [0, 1, 2, 3, 4, 5, 6, 7, 1, 2]
+
+
+def test_option_values_are_shown_safely() -> None:
+    (only,) = variants([Engine("x\u202e", {"k": {"a": [1.5, True]}}, "simulation", False)])
+    assert only.name == "x⟨U+202E⟩"
+    assert only.all_options == "k={a=[1.5, yes]}"
