@@ -111,7 +111,8 @@ def length_mismatch(agreement: Agreement) -> str | None:
 
 def _tokens(requests: RequestArrays, rows: Ints, lengths: Ints) -> NDArray[np.int32]:
     """The first ``lengths[i]`` token ids of each ``rows[i]``, one after another."""
-    if int(lengths.sum()) == len(requests.token_ids) and len(rows) == len(requests):
+    whole = int(lengths.sum()) == len(requests.token_ids)
+    if whole and np.array_equal(rows, np.arange(len(requests))):
         return requests.token_ids
     offset = requests.token_start[rows] - (np.cumsum(lengths) - lengths)
     places = np.repeat(offset, lengths) + np.arange(int(lengths.sum()))

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from results import work
+from results.arrays import from_record
+from tests.unit.results.make import generation, record, trial
+
+
+def rates(*telemetry: dict[str, float]) -> dict[str, float | None]:
+    generations = [
+        generation(f"r{i}", [1, 2, 3], [1, 3, 2], telemetry=t) for i, t in enumerate(telemetry)
+    ]
+    lost = generation("lost", [1], finished="error", telemetry=dict.fromkeys(telemetry[0], 1000.0))
+    found = from_record(record(trial(), [*generations, lost]))
+    return work.rates(work.totals(found))
+
+
+def test_rates_are_quotients_of_sums_over_completed_requests() -> None:
+    found = rates(
+        {"drafted": 8.0, "accepted": 3.0, "steps": 2.0},
+        {"drafted": 4.0, "accepted": 3.0, "steps": 3.0},
+    )
+    assert found["acceptance_rate"] == 0.5
+    assert found["rejection_rate"] == 0.5
+    assert found["tokens_per_step"] == 10 / 5
+    assert found["early_exit_rate"] is None
+    assert found["early_prediction_rate"] is None
+    assert found["full_passes_per_token"] is None
+
+
+def test_step_tokens_win_over_the_count_of_later_tokens() -> None:
+    assert rates({"steps": 2.0, "step_tokens": 7.0})["tokens_per_step"] == 3.5
+
+
+def test_early_exit_and_full_passes() -> None:
+    found = rates({"layers_run": 30.0, "layers_skipped": 10.0, "layers_total": 40.0})
+    assert found["early_exit_rate"] == 0.25
+    assert found["full_passes_per_token"] == 0.75
+
+
+def test_early_predictions_share_the_steps_with_full_passes() -> None:
+    found = rates({"early_predictions": 5.0, "steps": 1.0, "drafted": 5.0, "accepted": 4.0})
+    assert found["early_prediction_rate"] == pytest.approx(5 / 6)
+    assert found["rejection_rate"] == pytest.approx(1 / 5)
+
+
+def test_zero_drafts_are_undefined_not_zero() -> None:
+    found = rates({"drafted": 0.0, "accepted": 0.0, "steps": 5.0})
+    assert found["acceptance_rate"] is None
+    assert found["rejection_rate"] is None
+    assert found["tokens_per_step"] == 1.0
+
+
+def test_no_telemetry_gives_every_name_with_none() -> None:
+    found = from_record(record(trial(), [generation("a", [1, 2])]))
+    assert set(work.rates(work.totals(found)).values()) == {None}
+
+
+def test_margins_are_not_counts() -> None:
+    told = {"steps": 1.0, "top2_margin@3": 0.1}
+    found = from_record(record(trial(), [generation("a", [1, 2], telemetry=told)]))
+    assert work.totals(found) == {"steps": 1.0, "step_tokens": 1.0}
