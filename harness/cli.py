@@ -15,6 +15,7 @@ import typer
 
 from harness.core import UserError, nearest
 
+GATE_FAILED = 1
 BAD_INPUT = 2
 SOME_FAILED = 4
 INTERRUPTED = 130
@@ -102,10 +103,18 @@ def selftest(
     seconds: Annotated[float, typer.Option(min=1.0, help="Roughly how long to measure.")] = 20.0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a backend whose timing is known in advance; print the harness's own bias."""
+    """Measure a backend whose timing is known; print the harness's own bias. Exit 1: too large."""
     from harness.selftest import run_selftest
 
-    raise NotImplementedError(run_selftest, seconds, as_json)
+    found = run_selftest(seconds)
+    if as_json:
+        _print_json_lines([row.to_json() for row in found])
+    else:
+        from harness.display import print_bias
+
+        print_bias([row.to_json() for row in found])
+    if not all(row.ok for row in found):
+        raise typer.Exit(GATE_FAILED)
 
 
 @app.command()

@@ -193,10 +193,18 @@ def _number(value: float | None) -> str:
 
 
 def print_bias(rows: Iterable[Mapping[str, Any]]) -> None:
-    """The selftest's table: truth, measured, bias, and whether that is within the bound."""
-    table = _table("load", "metric", "truth", "measured", "bias", "bound", "within")
+    """The selftest's table: truth, measured and bias, in ms for latencies and % for rates."""
+    table = _table("scenario", "metric")
+    for heading in ("truth", "measured", "bias", "bound"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
     for row in rows:
-        table.add_row(*(str(row[key]) for key in ("load", "metric", "truth", "measured")))
+        factor, unit = (1e3, " ms") if row["kind"] == "latency" else (1e2, " %")
+        shown = factor if row["kind"] == "latency" else 1.0
+        values = [f"{row[key] * shown:.4g}" for key in ("truth", "measured")]
+        bounds = [f"{row[key] * factor:.3f}{unit}" for key in ("bias", "bound")]
+        mark = "" if row["within"] else "too large"
+        table.add_row(row["scenario"], row["metric"], *values, *bounds, mark)
     _print(table)
 
 

@@ -7,7 +7,7 @@ same load is measured and evaluated as any trial is, and the difference is the h
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from backends.scripted import ScriptedBackend
@@ -48,8 +48,18 @@ class BiasRow:
 
     @property
     def ok(self) -> bool:
-        """Whether the bias is within `LATENCY_LIMIT_S` or `RATE_LIMIT`."""
-        return abs(self.bias) < (LATENCY_LIMIT_S if self.kind == "latency" else RATE_LIMIT)
+        """Whether the bias is within its bound."""
+        return abs(self.bias) < self.bound
+
+    @property
+    def bound(self) -> float:
+        """`LATENCY_LIMIT_S` or `RATE_LIMIT`."""
+        return LATENCY_LIMIT_S if self.kind == "latency" else RATE_LIMIT
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``selftest --json``: the fields, the bias, its bound and whether it is within."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**own, "bias": self.bias, "bound": self.bound, "within": self.ok}
 
 
 def run_selftest(seconds: float = 20.0) -> list[BiasRow]:

@@ -197,7 +197,8 @@ def test_doctor_says_what_runs_here(tmp_path: Path) -> None:
 
 
 def test_selftest_prints_truth_measured_and_bias(tmp_path: Path) -> None:
-    done = decodebench("selftest", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = decodebench("selftest", "--seconds", 1, "--json", cwd=tmp_path)
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {"metric", "truth", "measured", "bias"} <= set(found[0])
+    assert {"scenario", "metric", "truth", "measured", "bias", "bound"} <= set(found[0])
+    # on a busy machine a bias may be too large, and then the exit code says so
+    assert done.returncode == (0 if all(row["within"] for row in found) else 1), done.stderr
