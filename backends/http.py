@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 PATHS = {"completions": "completions", "chat": "chat/completions"}
 PROBE_TIMEOUT_S = 60.0
+PROBE_IDS = (1, 1)
+PROBE_TEXT = "Hello"
+PROBE_TOKENS = 2
 LINGER_S = 1.0
 """How long the usage and [DONE] may take after the finish_reason."""
 RESET_TIMEOUT_S = 10.0
@@ -179,10 +182,11 @@ class HttpBackend:
         return connect(self._settings["base_url"], os.environ[variable] if variable else None)
 
     async def _probe(self) -> Dialect:
-        from backends.http_probe import PROBE_TOKENS, probe
+        from backends.http_probe import probe
 
-        def body(form: str, ids: Sequence[int]) -> dict[str, Any]:
-            return self._body(form, Request("probe", tuple(ids), PROBE_TOKENS))
+        def body(form: str, extras: Mapping[str, Any]) -> dict[str, Any]:
+            ids = PROBE_IDS if form == "ids" else tuple(self._encode(PROBE_TEXT))
+            return self._body(form, Request("probe", ids, PROBE_TOKENS), extras)
 
         settings = self._settings
         path = PATHS[settings["api"]]
@@ -222,7 +226,7 @@ class HttpBackend:
 
         dialect = self._dialect
         url = f"{self._server.base_url}/{PATHS[self._settings['api']]}"
-        body = {**self._body(dialect.prompt, request), "model": dialect.model, **dialect.extras}
+        body = {**self._body(dialect.prompt, request, dialect.extras), "model": dialect.model}
         if dialect.counting == "ids" and request.stop_ids and not request.ignore_eos:
             body["stop_token_ids"] = list(request.stop_ids)
         async with self._server.session.post(url, json=body) as response:
@@ -256,8 +260,8 @@ class HttpBackend:
             commit = Commit(request_id, (), "error", error=line)
         self._arrived.append(commit)
 
-    def _body(self, form: str, request: Request) -> dict[str, Any]:
-        """What this request asks for, whichever server it goes to."""
+    def _body(self, form: str, request: Request, extras: Mapping[str, Any]) -> dict[str, Any]:
+        """What a request asks for, but for the model and stops; the user's `extra_body` wins."""
         sampling = request.sampling
         body: dict[str, Any] = {
             "max_tokens": request.max_new_tokens,
@@ -276,7 +280,7 @@ class HttpBackend:
         else:
             text = self._tokenizer.decode(request.prompt_ids, skip_special_tokens=True)
             body["messages"] = [{"role": "user", "content": text}]
-        body.update(self._settings["extra_body"])
+        body |= {**extras, **self._settings["extra_body"]}
         return {name: value for name, value in body.items() if value is not None}
 
     def _encode(self, text: str) -> list[int]:

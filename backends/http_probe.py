@@ -24,8 +24,6 @@ from harness.core import UserError, nearest
 CONNECT_TIMEOUT_S = 10.0
 KEEP_ALIVE_S = 3.0
 """Shorter than uvicorn's 5 s, or a request would now and then meet a connection just closed."""
-PROBE_IDS = (1, 1)
-PROBE_TOKENS = 2
 REFUSED = (400, 422)
 USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
 RUNNING_USAGE: Mapping[str, Any] = {
@@ -85,12 +83,12 @@ async def probe(
     server: Server,
     name: str | None,
     path: str,
-    body: Callable[[str, Sequence[int]], dict[str, Any]],
+    body: Callable[[str, Mapping[str, Any]], dict[str, Any]],
     has_tokenizer: bool,
 ) -> Dialect:
     """Ask the server for its models, and for two tokens in ever plainer terms until it agrees.
 
-    `body(prompt form, prompt ids)` makes a request's body without `model` and extras. Raises
+    `body(prompt form, extras)` makes a request's body, but for `model`. Raises
     `UserError` naming the server when it cannot be used.
     """
     model = await _model(server, name)
@@ -100,7 +98,7 @@ async def probe(
     refusal = "nothing was tried"
     for form in forms if has_tokenizer else forms[:1]:
         for extras in EXTRAS:
-            content = {**body(form, PROBE_IDS), "model": model, **extras}
+            content = {**body(form, extras), "model": model}
             events, refusal = await _try(server, path, content)
             if events is None:
                 continue

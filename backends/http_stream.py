@@ -18,7 +18,7 @@ counts, no ids), or our own tokenizer over each chunk's text (the stop token is 
 UNKNOWN_ID = -1
 """Stands for a token that the server counted without saying which it was."""
 LONGEST_EVENT = 16 * 2**20
-SHOWN = 120
+SHOWN = 200
 FINISH: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -131,6 +131,13 @@ class Answer:
         if reason not in FINISH:
             raise StreamError(f"finish_reason {shorten(reason)}")
         self.finished = FINISH[reason]
+        # The tokenizer's count may be one off; the server's own says that it cut the answer short.
+        if (
+            reason == "length"
+            and self.counting != "tokenizer"
+            and self.tokens < self.max_new_tokens
+        ):
+            raise StreamError(f"the server's limit came before {self.max_new_tokens} tokens")
 
 
 def parse_chunk(event: bytes) -> dict[str, Any]:

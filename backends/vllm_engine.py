@@ -108,6 +108,8 @@ class VllmBackend:
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
         problem = self._problem(request)
+        if self._margins is not None:
+            self._margins[request.id] = []
         if problem is None:
             sampling = request.sampling
             stops = () if request.ignore_eos else {*request.stop_ids, *self._eos_ids}
@@ -152,7 +154,7 @@ class VllmBackend:
         Empty unless the option `margins` is on. vLLM's raw log-probabilities differ from logits by
         a constant of the position, so their difference is the logits'.
         """
-        return dict(self._margins or {})
+        return {request_id: list(found) for request_id, found in (self._margins or {}).items()}
 
     def _problem(self, request: Request) -> str | None:
         """Why vLLM could not serve the request as asked; it would cut it short or fall over."""
@@ -172,8 +174,9 @@ class VllmBackend:
         completion = output.outputs[0]
         tokens = tuple(completion.token_ids)
         if self._margins is not None:
-            found = self._margins.setdefault(output.request_id, [])
-            found.extend(_margin(position) for position in completion.logprobs)
+            self._margins[output.request_id].extend(
+                _margin(position) for position in completion.logprobs
+            )
         reason = completion.finish_reason
         if reason is None:
             return Commit(output.request_id, tokens, None, ENGINE_STEP)

@@ -52,7 +52,7 @@ def start() -> Iterator[Start]:
         item.close()
 
 
-def request(name: str = "a", limit: int = 8, **more: Any) -> Request:
+def request(name: str = "a", limit: int = 3, **more: Any) -> Request:
     return Request(name, (5, 6, 7), limit, **more)
 
 
@@ -154,7 +154,7 @@ def test_running_usage_counts_tokens_without_ids(start: Start) -> None:
     _, backend = start(with_usage, with_usage)
     assert backend.info.options["token_counting"] == "usage"
     assert "server-text" in backend.info.capabilities
-    commits = answer(backend)
+    commits = answer(backend, request(limit=8))
     assert [len(commit.token_ids) for commit in commits] == [2, 1, 1, 0]
     assert commits[-1].finished == "stop"
     assert backend.texts() == {"a": "one two three"}
@@ -242,7 +242,13 @@ def goes_on(reply: Reply) -> None:
 
 def talks_too_much(reply: Reply) -> None:
     reply.tokens([1, 2])
-    reply.tokens([1] * 7)
+    reply.tokens([1] * 7, "stop")
+    reply.end()
+
+
+def cut_short(reply: Reply) -> None:
+    """What vLLM does when prompt and answer do not fit its context."""
+    reply.tokens([1, 2], "length")
     reply.end()
 
 
@@ -266,7 +272,8 @@ BROKEN = [
     (done_early, "without a finish_reason"),
     (reports_error, "the server reports: engine died"),
     (goes_on, "tokens behind the finish_reason"),
-    (talks_too_much, "9 tokens, 8 asked for"),
+    (talks_too_much, "9 tokens, 3 asked for"),
+    (cut_short, "limit came before 3 tokens"),
     (filtered, "finish_reason content_filter"),
     (raw(b'data: {"choices": [{"text": "x"\n\n'), "malformed chunk"),
     (raw(b"data: 17\n\n"), "malformed chunk: 17"),

@@ -1,0 +1,123 @@
+"""A real vLLM on the CPU (or GPU) with a tiny random model: what its backend promises."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny_llama import write_tiny_llama
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
+]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    model = write_tiny_llama(tmp_path_factory.mktemp("tiny"))
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "tests/e2e/vllm_child.py"), str(model)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def tokens(answers: list[Any]) -> list[list[int]]:
+    return [answer[0] for answer in answers]
+
+
+def test_greedy_answers_equal_transformers(seen: dict[str, Any]) -> None:
+    generations = seen["greedy"]
+    assert [g["token_ids"] for g in generations] == [ids for ids, _ in seen["reference"]]
+    assert {g["finished"] for g in generations} == {"length"}
+    assert len({tuple(g["token_ids"]) for g in generations}) == len(generations)
+
+
+def test_margins_are_the_distances_of_the_two_best_logits(seen: dict[str, Any]) -> None:
+    for generation, (_, margins) in zip(seen["greedy"], seen["reference"], strict=True):
+        assert seen["margins"][generation["request_id"]] == pytest.approx(margins, abs=1e-3)
+
+
+def test_one_token_per_engine_step_from_a_cold_cache(seen: dict[str, Any]) -> None:
+    for generation in seen["greedy"]:
+        assert generation["telemetry"] == {"steps": 12, "cached_tokens": 0}
+        assert generation["commit_tokens"] == [1] * 12
+    assert tokens(seen["repeated"]) == [g["token_ids"] for g in seen["greedy"]]
+    assert all(telemetry["cached_tokens"] == 0 for *_, telemetry in seen["repeated"])
+
+
+def test_stop_ids_end_an_answer_and_ignore_eos_does_not(seen: dict[str, Any]) -> None:
+    whole = seen["greedy"][1]["token_ids"]
+    (stopped, reason, *_), (ignored, length, *_) = seen["stops"]
+    assert stopped == whole[: whole.index(whole[2]) + 1]
+    assert (reason, length) == ("stop", "length")
+    assert ignored == whole
+
+
+def test_sampling_follows_its_seed(seen: dict[str, Any]) -> None:
+    first, again, other = tokens(seen["sampled"])
+    assert first == again
+    assert first != other
+
+
+def test_what_cannot_be_served_whole_is_an_error_and_harms_nobody(seen: dict[str, Any]) -> None:
+    empty, long, fits, unknown = seen["impossible"]
+    assert empty[:3] == [[], "error", "the prompt is empty"]
+    assert long[0] == []
+    assert "prompt of 505 tokens and max_new_tokens 8 exceed max_model_len 512" in long[2]
+    assert unknown[:3] == [[], "error", "a prompt token is outside the vocabulary of 1024"]
+    assert len(fits[0]) == 8
+    assert fits[1] == "length"
+
+
+def test_reset_drops_unfinished_requests(seen: dict[str, Any]) -> None:
+    left_over, answers = seen["after_reset"]
+    assert left_over == 0
+    assert tokens(answers) == [g["token_ids"] for g in seen["greedy"]]
+
+
+def test_prefix_cache_is_seen_and_dropped_by_reset(seen: dict[str, Any]) -> None:
+    (cold,), (warm,), (reset,) = seen["cached"]
+    assert cold[3]["cached_tokens"] == 0
+    assert warm[3]["cached_tokens"] > 0
+    assert reset[3]["cached_tokens"] == 0
+    assert cold[0] == warm[0] == reset[0]
+
+
+def test_refused_values_are_one_line(seen: dict[str, Any]) -> None:
+    for message, expected in zip(
+        seen["refused"],
+        ["block_size: ", "max_model_len (5000)", "cache_dtype: ", "KV cache"],
+        strict=True,
+    ):
+        assert message.startswith("backend 'vllm': vLLM refused its options: ")
+        assert expected in message
+        assert "\n" not in message
+
+
+def test_info_holds_what_took_effect(seen: dict[str, Any]) -> None:
+    info = seen["info"]
+    assert (info["name"], info["provenance"], info["lossless"]) == ("vllm", "official code", True)
+    options = info["options"]
+    assert (options["dtype"], options["max_model_len"]) == ("float32", 512)
+    assert options["kv_cache_tokens"] >= 512
+    assert isinstance(options["enforce_eager"], bool)
+
+
+def test_nothing_outside_this_machine_is_contacted(seen: dict[str, Any]) -> None:
+    assert seen["network"] == []
