@@ -1,4 +1,4 @@
-"""Training batches: prompt and answer ids of bundled train rows, and copying exercises."""
+"""Training batches: prompt and answer ids of bundled train rows."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.training.tokenizer import BEGIN, END, PAD, SPECIALS
+from backends.training.tokenizer import END, PAD
 from workloads.bundled import iter_rows
 from workloads.prompts import encode_answer, encode_prompt
 
@@ -89,20 +89,3 @@ def row_pool(
     generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
     order = torch.randperm(len(batches), generator=generator).tolist()
     return [batches[i] for i in order]
-
-
-def copy_examples(vocabulary: int, rows: int, seed: int, step: int) -> list[Example]:
-    """Return exercises of random tokens to be repeated, which teach a model to copy.
-
-    Induction heads form on such text within a few hundred steps, long before the rows' own
-    names would bring them about.
-    """
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
-    length = 12 + step % 5 * 9
-    tokens = torch.randint(len(SPECIALS), vocabulary, (rows, length), generator=generator)
-    made = []
-    for row in tokens.tolist():
-        start = (row[0] * 7 + row[1]) % (length - 8)
-        prompt = [BEGIN, *row, row[start], row[start + 1]]
-        made.append(Example(prompt, [*row[start + 2 :], END]))
-    return made

@@ -77,7 +77,7 @@ def export(model: Llama, tokenizer_folder: Path, out: Path) -> None:
     weights = {name: p.detach().cpu().to(torch.bfloat16) for name, p in model.named_parameters()}
     draft = out / "model.safetensors.tmp"
     save_file(weights, draft, metadata={"format": "pt"})
-    os.replace(draft, out / "model.safetensors")
+    draft.replace(out / "model.safetensors")
 
 
 def load(folder: Path) -> Llama:
@@ -99,7 +99,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(draft, path)
+    draft.replace(path)
 
 
 def load_state(path: Path) -> dict[str, Any] | None:
@@ -113,4 +113,4 @@ def load_state(path: Path) -> dict[str, Any] | None:
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     draft = path.with_suffix(".json.tmp")
     draft.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(draft, path)
+    draft.replace(path)

@@ -188,6 +188,6 @@ class Llama(nn.Module):
         return states
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return float32 logits of hidden states (..., width) through final norm and shared head."""
+        """Return float32 logits of (..., width) hidden states: final norm, then shared head."""
         weight = self.model.embed_tokens.weight.to(hidden.dtype)
         return functional.linear(self.model.norm(hidden), weight).float()

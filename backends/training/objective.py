@@ -1,7 +1,6 @@
 """The layer-weighted loss that makes middle layers predict, and its gradient over row shards."""
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import torch
@@ -51,33 +50,51 @@ def shard_loss(
     return loss, Losses(sums.detach(), targets.numel())
 
 
-def gradients(
+def distillation_loss(
+    model: Llama, teacher: Llama, batch: Batch, dtype: torch.dtype
+) -> tuple[Tensor, Losses]:
+    """Return the summed cross-entropy with the teacher's distribution at answer positions.
+
+    It differs from forward KL by the teacher's entropy, which no parameter of the model moves.
+    """
+    with torch.no_grad():
+        taught = teacher.logits(teacher.hidden_states(batch.ids, dtype)[-1][batch.answers])
+    logits = model.logits(model.hidden_states(batch.ids, dtype)[-1][batch.answers])
+    loss = functional.cross_entropy(logits, taught.softmax(dim=-1), reduction="sum")
+    return loss, Losses(loss.detach()[None], len(logits))
+
+
+def shard_gradients(
     model: Llama,
-    shards: Sequence[list[Example]],
-    pool: Executor,
+    examples: list[Example],
     prompt_weight: float,
     dtype: torch.dtype,
-) -> Losses:
-    """Set the parameters' gradients to the mean over the shards' answer tokens.
+    teacher: Llama | None = None,
+) -> tuple[tuple[Tensor, ...], Losses]:
+    """Return the gradients of a shard's summed loss, in the parameters' order, and its losses.
 
-    Shards run in the pool's threads, each on one core, which on a busy machine is much faster
-    than splitting every operator over the cores. They are summed in order, so the
-    result does not depend on the number of threads.
+    With a teacher the loss is `distillation_loss`, else `shard_loss`.
     """
     parameters = list(model.parameters())
     device = parameters[0].device
-
-    def work(rows: list[Example]) -> tuple[tuple[Tensor, ...], Losses]:
-        made = collate(rows)
-        batch = Batch(made.ids.to(device), made.targets.to(device), made.answers.to(device))
+    made = collate(examples)
+    batch = Batch(made.ids.to(device), made.targets.to(device), made.answers.to(device))
+    if teacher is None:
         loss, losses = shard_loss(model, batch, prompt_weight, dtype)
-        return torch.autograd.grad(loss, parameters), losses
+    else:
+        loss, losses = distillation_loss(model, teacher, batch, dtype)
+    return torch.autograd.grad(loss, parameters), losses
 
-    done = list(pool.map(work, shards))
-    answers = sum(losses.answers for _, losses in done)
-    for index, parameter in enumerate(parameters):
-        total = done[0][0][index].clone()
-        for shard, _ in done[1:]:
-            total += shard[index]
-        parameter.grad = total / answers
-    return Losses(torch.stack([losses.layers for _, losses in done]).sum(dim=0), answers)
+
+def set_gradients(model: Llama, shards: Sequence[tuple[Sequence[Tensor], Losses]]) -> Losses:
+    """Set the parameters' gradients to the mean over the answer tokens of all shards.
+
+    Shards are summed in their order, so the result does not depend on who computed them.
+    """
+    answers = sum(losses.answers for _, losses in shards)
+    for index, parameter in enumerate(model.parameters()):
+        total = shards[0][0][index].clone()
+        for tensors, _ in shards[1:]:
+            total += tensors[index]
+        parameter.grad = total.div_(answers)
+    return Losses(torch.stack([losses.layers for _, losses in shards]).sum(dim=0), answers)

@@ -9,7 +9,7 @@ from torch.optim import AdamW, Muon, Optimizer
 
 
 def build(model: nn.Module, muon_lr: float, adam_lr: float, groups: int = 2) -> list[Optimizer]:
-    """Return the optimizers: the matrices are spread over `groups` Muons that can step in parallel."""
+    """Return the optimizers; the matrices are spread over Muons that can step side by side."""
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
     made: list[Optimizer] = [
