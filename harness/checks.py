@@ -23,8 +23,8 @@ MAX_PROBE_RATIO = 1.25
 """A fixed piece of work before and after the trial: its median differs by under 15% on a machine
 that is busy but steady, and by more when clocks change."""
 CACHE_TELEMETRY = "cached_tokens"
-PREFIX_CACHING = "prefix-caching"
-"""Capability of a backend that was asked to reuse prefixes: then cached tokens are no fault."""
+PREFIX_CACHING = "prefix_caching"
+"""Option of backends that reuse prompt prefixes when asked: then cached tokens are no fault."""
 SERVER = "server"
 """Capability of a backend whose work is done by processes outside the sweep."""
 
@@ -60,7 +60,7 @@ def check_trial(
     reasons = [
         *_failures(trial, generations),
         *_client(generations),
-        *_cache(generations, info),
+        *_cache(trial, generations),
         *_clipped(trial, generations),
         *(_machine(disturbance, info) if disturbance is not None else ()),
     ]
@@ -112,8 +112,8 @@ def _client(generations: Sequence[Generation]) -> list[str]:
     ]
 
 
-def _cache(generations: Sequence[Generation], info: BackendInfo) -> list[str]:
-    if PREFIX_CACHING in info.capabilities:
+def _cache(trial: Trial, generations: Sequence[Generation]) -> list[str]:
+    if trial.options.get(PREFIX_CACHING):
         return []
     cached = sum(g.telemetry.get(CACHE_TELEMETRY, 0) for g in generations)
     if not cached:
