@@ -37,7 +37,7 @@ from harness.core import UserError
 from workloads import sandbox_policy
 
 DEFAULT_TIMEOUT_S = 5.0
-_START_LIMIT_S = 30.0
+_START_LIMIT_S = 60.0
 _REPORT_LIMIT_BYTES = 1024
 _COMMAND = [
     sys.executable,
@@ -190,7 +190,8 @@ def _verdict(
     report: bytes, nonce: bytes, in_time: bool, code: int, timeout_s: float
 ) -> tuple[SandboxResult, bool]:
     if report[:1] != b"R":
-        said = _printable(report[1:]) or f"the interpreter ended with code {code}"
+        ended = f"ended with code {code}" if in_time else f"was not up after {_START_LIMIT_S:g} s"
+        said = _printable(report[1:]) or f"the interpreter {ended}"
         raise UserError(f"sandbox: could not lock a program in on this machine: {said}")
     confines_reads, body = report[1:2] == b"1", report[2:]
     if secrets.compare_digest(body, nonce):
