@@ -128,8 +128,9 @@ def _clipped(trial: Trial, generations: Sequence[Generation]) -> list[str]:
     if not short:
         return []
     return [
-        f"output-clipped: {len(short)} answers ended for length before the {trial.max_new_tokens} "
-        f"tokens asked for (first: {short[0].request_id} with {len(short[0].token_ids)})"
+        f"output-clipped: {len(short)} of {len(generations)} answers ended for length before the "
+        f"{trial.max_new_tokens} tokens asked for "
+        f"(first: {short[0].request_id} with {len(short[0].token_ids)})"
     ]
 
 

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from harness.checks import check_trial, lossless, nearest_rank
+from harness.core import BackendInfo, FinishReason, Generation
+from harness.machine import Disturbance, MachineState, disturbance, machine_state
+from tests.unit.harness.sessions import make_trial
+
+MS = 1_000_000
+QUIET = Disturbance(0.0, 0.02, 1.03, 0, ())
+INFO = BackendInfo("scripted", "1", "simulation", {}, True)
+
+
+def generation(
+    number: int,
+    tokens: tuple[int, ...] = (1, 2, 3, 4),
+    finished: FinishReason | None = "length",
+    **more: Any,
+) -> Generation:
+    return Generation(f"r{number}", 0, 0, token_ids=list(tokens), finished=finished, **more)
+
+
+def check(
+    generations: list[Generation],
+    disturbance: Disturbance | None = QUIET,
+    info: BackendInfo = INFO,
+    requests: int | None = None,
+    **options: Any,
+) -> tuple[bool, list[str]]:
+    trial = make_trial(requests=requests or len(generations), **options)
+    verdict = check_trial(trial, generations, info, disturbance)
+    return verdict.valid, list(verdict.reasons)
+
+
+def good(count: int) -> list[Generation]:
+    return [generation(i) for i in range(count)]
+
+
+def test_a_clean_trial_of_a_hundred_requests_is_valid_without_a_word() -> None:
+    assert check(good(100)) == (True, [])
+    assert check(good(100), disturbance=None) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("count", "valid", "reason"),
+    [
+        (99, True, "too-few-samples: 99 answers say nothing about p99 (p99 needs 100)"),
+        (
+            20,
+            True,
+            "too-few-samples: 20 answers say nothing about p99 (p99 needs 100)",
+        ),
+        (
+            19,
+            True,
+            "too-few-samples: 19 answers say nothing about p95, p99 (p95 needs 20, p99 needs 100)",
+        ),
+        (
+            4,
+            False,
+            "too-few-samples: 4 answers say nothing about p50, p95, p99 "
+            "(p50 needs 5, p95 needs 20, p99 needs 100)",
+        ),
+    ],
+)
+def test_small_trials_say_which_percentiles_mean_nothing(
+    count: int, valid: bool, reason: str
+) -> None:
+    assert check(good(count)) == (valid, [reason])
+
+
+def test_failures_and_unfinished_requests_invalidate() -> None:
+    broken = generation(0, (1,), "error", error="connection closed")
+    valid, reasons = check([broken, *good(100)[1:]])
+    assert not valid
+    assert reasons[0] == "failures: 1 of 100 requests failed (first: r0: connection closed)"
+    assert check([generation(0, (1,), None), *good(101)[1:]]) == (
+        False,
+        ["failures: 1 of 101 requests did not finish"],
+    )
+    # what was never submitted did not finish either
+    assert check(good(100), requests=130)[1] == ["failures: 30 of 130 requests did not finish"]
+
+
+def test_a_late_client_invalidates_at_the_99th_percentile() -> None:
+    late = [generation(i, client_lag_ns=(6 * MS if i < 2 else 0)) for i in range(150)]
+    valid, reasons = check(late)
+    assert not valid
+    assert reasons == [
+        "client-late: the harness itself submitted up to 6.0 ms late (p99; limit 5 ms)"
+    ]
+    once = [generation(i, client_lag_ns=(900 * MS if i < 1 else 5 * MS)) for i in range(150)]
+    assert check(once) == (True, [])
+
+
+def test_cached_prompt_tokens_invalidate_unless_asked_for() -> None:
+    warm = [generation(i, telemetry={"cached_tokens": 16}) for i in range(100)]
+    valid, reasons = check(warm)
+    assert not valid
+    assert reasons == ["cache-not-cold: 1600 prompt tokens came from a cache nobody asked for"]
+    assert check(warm, prefix_caching=True) == (True, [])
+    assert not check(warm, prefix_caching=False)[0]
+    cold = [generation(i, telemetry={"cached_tokens": 0}) for i in range(100)]
+    assert check(cold) == (True, [])
+
+
+def test_answers_cut_short_by_the_engine_invalidate() -> None:
+    clipped = [generation(i, (1, 2) if i == 3 else (1, 2, 3, 4)) for i in range(100)]
+    valid, reasons = check(clipped)
+    assert not valid
+    assert reasons == [
+        "output-clipped: 1 of 100 answers ended for length before the 4 tokens asked for "
+        "(first: r3 with 2)"
+    ]
+    stopped = [generation(i, (1, 2), "stop") for i in range(100)]
+    assert check(stopped) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "slug", "part"),
+    [
+        ({"stolen_share": 0.03}, "machine-noisy", "3.0% of CPU time went to other guests"),
+        ({"others_share": 0.4}, "machine-noisy", "other processes used 40% of CPU time"),
+        ({"probe_ratio": 1.6}, "machine-noisy", "1.60 times as long"),
+        ({"throttle_events": 4}, "clocks-throttled", "4 CPU thermal events"),
+        ({"gpu_throttled": ("hardware slowdown",)}, "clocks-throttled", "GPU: hardware slowdown"),
+    ],
+)
+def test_a_disturbed_machine_invalidates(change: dict[str, Any], slug: str, part: str) -> None:
+    valid, [reason] = check(good(100), dataclasses.replace(QUIET, **change))
+    assert not valid
+    assert reason.startswith(f"{slug}: ")
+    assert part in reason
+    assert "\n" not in reason
+
+
+def test_a_servers_own_work_is_not_noise() -> None:
+    server = dataclasses.replace(INFO, capabilities=frozenset({"server"}))
+    busy = dataclasses.replace(QUIET, others_share=0.9)
+    assert check(good(100), busy, server) == (True, [])
+    stolen = dataclasses.replace(QUIET, stolen_share=0.9)
+    assert not check(good(100), stolen, server)[0]
+
+
+def test_lossless_compares_ids_and_lengths() -> None:
+    ours = [generation(i) for i in range(4)]
+    assert lossless(ours, [generation(i) for i in range(4)]).lossless
+    prefix = lossless(ours, [generation(i, (1, 2, 3)) for i in range(4)])
+    assert not prefix.lossless
+    assert prefix.different == ("r0", "r1", "r2", "r3")
+    one = lossless(ours, [*ours[:3], generation(3, (1, 2, 3, 5))])
+    assert (one.equal, one.different, one.lossless) == (3, ("r3",), False)
+
+
+def test_lossless_needs_every_request_on_both_sides_and_whole() -> None:
+    ours = [generation(i) for i in range(3)]
+    short = lossless(ours, ours[:2])
+    assert (short.equal, short.missing, short.lossless) == (2, ("r2",), False)
+    failed = [*ours[:2], generation(2, finished="error")]
+    assert lossless(failed, failed).missing == ("r2",)
+    assert not lossless([], []).lossless
+
+
+def test_nearest_rank() -> None:
+    assert nearest_rank([5.0, 1.0, 3.0], 0.5) == 3.0
+    assert nearest_rank([1.0], 0.99) == 1.0
+    hundred = [float(n) for n in range(1, 101)]
+    assert nearest_rank(hundred, 0.99) == 99.0
+    assert nearest_rank(hundred, 1.0) == 100.0
+    assert nearest_rank(hundred, 0.0) == 1.0
+
+
+def test_disturbance_is_what_lies_between_two_states() -> None:
+    before = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5)
+    after = MachineState(120.0, 55.0, 2.0, 42.0, 0.001, 7, ("hardware slowdown",))
+    found = disturbance(before, after)
+    assert found.stolen_share == pytest.approx(1 / 20)
+    assert found.others_share == pytest.approx((15 - 12) / 20)
+    assert found.probe_ratio == pytest.approx(2.0)
+    assert found.throttle_events == 2
+    assert found.to_json()["gpu_throttled"] == ["hardware slowdown"]
+
+
+def test_two_real_states_of_this_machine_fit_together() -> None:
+    before = machine_state()
+    sum(range(3_000_000))
+    after = machine_state()
+    found = disturbance(before, after)
+    assert after.total_s > before.total_s
+    assert after.own_s > before.own_s
+    assert 0 <= found.stolen_share <= 1
+    assert 0 <= found.others_share <= 1
+    assert 1 <= found.probe_ratio < 1000

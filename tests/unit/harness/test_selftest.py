@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from harness import selftest
+from harness.selftest import BiasRow, measure, run_selftest
+from harness.truth import SCENARIOS, TOKENS, Scenario, dividing_slo, expected, true_metrics
+from tests.unit.harness.virtual_time import VirtualTime, install
+
+EXPECTED_METRICS = {
+    *(f"{n}_{s}" for n in ("ttft_s", "tpot_s", "itl_s", "e2e_s") for s in ("p50", "p99", "mean")),
+    "inner_token_latency_s",
+    "output_tok_per_s",
+    "decode_tok_per_s_mean",
+    "goodput_req_per_s",
+    "goodput_tok_per_s",
+}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+    return install(monkeypatch)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_on_a_machine_without_noise_the_harness_measures_the_truth(
+    clock: VirtualTime, scenario: Scenario
+) -> None:
+    rows = measure(scenario)
+    assert {row.metric for row in rows} >= EXPECTED_METRICS
+    assert [row for row in rows if not row.ok] == []
+
+
+def test_the_scenarios_have_open_and_closed_loops_stalls_bursts_queues_and_misses() -> None:
+    assert any(s.concurrency for s in SCENARIOS)
+    assert any(s.arrivals_s and s.stalls_s for s in SCENARIOS)
+    assert any(s.concurrency and s.stalls_s for s in SCENARIOS)
+    assert any(s.capacity and s.arrivals_s for s in SCENARIOS)
+    assert any(s.accepted for s in SCENARIOS)
+    assert any(s.tokens_per_commit > 1 for s in SCENARIOS)
+
+
+def test_the_truth_of_a_closed_loop_by_hand() -> None:
+    """Two places, answers of 0.1 + 23 x 0.01 = 0.33 s, a stall of 1 s from 0.2 s on."""
+    scenario = Scenario("x", 3, 0.1, (0.01,), concurrency=2, stalls_s=((0.2051, 1.0),))
+    truth = expected(scenario)
+    assert [t.scheduled_s for t in truth] == pytest.approx([0.0, 0.0, 1.33])
+    assert truth[0].commits_s[0] == pytest.approx(0.1)
+    assert truth[0].commits_s[10:12] == pytest.approx([0.2, 1.21])
+    assert truth[2].commits_s[-1] == pytest.approx(1.66)
+
+
+def test_the_truth_of_a_queue_by_hand() -> None:
+    scenario = Scenario("x", 3, 0.1, (0.0,), arrivals_s=(0.0, 0.05, 0.3), capacity=1)
+    first, second, third = (t.commits_s[0] - t.scheduled_s for t in expected(scenario))
+    assert (first, second, third) == pytest.approx((0.1, 0.15, 0.1))
+
+
+def test_true_metrics_by_hand() -> None:
+    scenario = Scenario("x", 2, 0.1, (0.01,), concurrency=1)
+    slo = dividing_slo(expected(scenario))
+    found = true_metrics(expected(scenario), slo)
+    assert found["ttft_s_p50"] == pytest.approx(0.1)
+    assert found["tpot_s_p50"] == pytest.approx(0.01)
+    assert found["output_tok_per_s"] == pytest.approx(2 * TOKENS / 0.66)
+    assert found["inner_token_latency_s"] == pytest.approx(0.23 / TOKENS)
+    assert found["decode_tok_per_s_mean"] == pytest.approx(100.0)
+
+
+def test_goodput_is_put_to_the_test_where_requests_queue() -> None:
+    """Somewhere the objective must divide the requests, or a broken goodput would go unnoticed."""
+    shares = []
+    for scenario in SCENARIOS:
+        truth = expected(scenario)
+        found = true_metrics(truth, dividing_slo(truth))
+        shares.append(found["goodput_req_per_s"] / found["request_per_s"])
+    assert any(0.05 < share < 0.95 for share in shares)
+
+
+def test_a_harness_that_stamps_late_is_found_out(
+    clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Naps of 5 ms instead of 0.1 ms: every first token is stamped milliseconds late."""
+    monkeypatch.setattr("harness.trial.IDLE_NS", 5_000_000)
+    rows = {row.metric: row for row in measure(SCENARIOS[3])}
+    assert not rows["ttft_s_mean"].ok
+    assert rows["ttft_s_mean"].bias > 0.001
+
+
+def test_bias_is_absolute_for_latencies_and_relative_for_rates() -> None:
+    latency = BiasRow("s", "ttft_s_p50", "latency", 0.020, 0.0205)
+    assert latency.bias == pytest.approx(0.0005)
+    assert latency.ok
+    assert not BiasRow("s", "ttft_s_p50", "latency", 0.020, 0.0215).ok
+    rate = BiasRow("s", "output_tok_per_s", "rate", 200.0, 199.5)
+    assert rate.bias == pytest.approx(-0.0025)
+    assert rate.ok
+    assert not BiasRow("s", "output_tok_per_s", "rate", 200.0, 202.0).ok
+
+
+def test_the_median_over_the_passes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([0.3, 0.1, 0.2])
+    monkeypatch.setattr(selftest, "SCENARIOS", SCENARIOS[:1])
+    monkeypatch.setattr(
+        selftest, "measure", lambda s: [BiasRow(s.name, "x", "latency", 0.0, next(values))]
+    )
+    [row] = run_selftest(seconds=0.0)
+    assert row.measured == 0.2
