@@ -218,6 +218,10 @@ def _processes_in(folder: Path) -> list[int]:
     return found
 
 
+def _is_locked_in(process: int) -> bool:
+    return "\nSeccomp:\t2\n" in Path(f"/proc/{process}/status").read_text()
+
+
 DAEMON = """
 import os
 try:
@@ -242,7 +246,7 @@ def test_program_dies_with_us(tmp_path: Path) -> None:
     code = f"from workloads.sandbox import run_program; run_program({DAEMON!r}, timeout_s=120)"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) as parent:
-        assert _wait_until(lambda: len(_processes_in(tmp_path)) == 1)
+        assert _wait_until(lambda: any(map(_is_locked_in, _processes_in(tmp_path))))
         parent.send_signal(signal.SIGKILL)
     assert _wait_until(lambda: _processes_in(tmp_path) == [])
 
