@@ -73,7 +73,9 @@ class VllmBackend:
             logprobs=2 if options["margins"] else None,
             skip_clone=True,
         )
-        self._margins: dict[str, list[float]] | None = {} if options["margins"] else None
+        self._with_margins = options["margins"]
+        self._tokens: dict[str, int] = {}
+        """Tokens so far by request id, kept for the margins' positions only."""
         self._refused: list[Commit] = []
         self._info = BackendInfo(
             name="vllm",
@@ -108,8 +110,6 @@ class VllmBackend:
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
         problem = self._problem(request)
-        if self._margins is not None:
-            self._margins[request.id] = []
         if problem is None:
             sampling = request.sampling
             stops = () if request.ignore_eos else {*request.stop_ids, *self._eos_ids}
@@ -134,8 +134,7 @@ class VllmBackend:
     def reset(self) -> None:
         """Abort what is unfinished and empty the prefix cache."""
         self._refused.clear()
-        if self._margins is not None:
-            self._margins.clear()
+        self._tokens.clear()
         self._engine.abort_request(list(self._engine.output_processor.external_req_ids))
         for _ in range(DRAIN_STEPS):
             if self._engine.reset_prefix_cache():
@@ -147,14 +146,6 @@ class VllmBackend:
         """Shut the engine down and free its memory."""
         self._engine.engine_core.shutdown()
         del self._engine
-
-    def margins(self) -> dict[str, list[float]]:
-        """By request id: how far the best logit was above the second at each token since `reset`.
-
-        Empty unless the option `margins` is on. vLLM's raw log-probabilities differ from logits by
-        a constant of the position, so their difference is the logits'.
-        """
-        return {request_id: list(found) for request_id, found in (self._margins or {}).items()}
 
     def _problem(self, request: Request) -> str | None:
         """Why vLLM could not serve the request as asked; it would cut it short or fall over."""
@@ -171,19 +162,28 @@ class VllmBackend:
         return None
 
     def _commit(self, output: Any) -> Commit:
-        completion = output.outputs[0]
+        request_id, completion = output.request_id, output.outputs[0]
         tokens = tuple(completion.token_ids)
-        if self._margins is not None:
-            self._margins[output.request_id].extend(
-                _margin(position) for position in completion.logprobs
-            )
+        telemetry = ENGINE_STEP
+        if self._with_margins:
+            telemetry = {**ENGINE_STEP, **self._margins(request_id, completion.logprobs)}
         reason = completion.finish_reason
         if reason is None:
-            return Commit(output.request_id, tokens, None, ENGINE_STEP)
-        telemetry = {**ENGINE_STEP, "cached_tokens": output.num_cached_tokens}
+            return Commit(request_id, tokens, None, telemetry)
+        self._tokens.pop(request_id, None)
         finished = FINISH.get(reason, "error")
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
-        return Commit(output.request_id, tokens, finished, telemetry, error)
+        telemetry = {**telemetry, "cached_tokens": output.num_cached_tokens}
+        return Commit(request_id, tokens, finished, telemetry, error)
+
+    def _margins(self, request_id: str, positions: Sequence[Mapping[int, Any]]) -> dict[str, float]:
+        """How far the best logit was above the second at each of these tokens: `top2_margin@I`.
+
+        vLLM's raw log-probabilities differ from logits by a constant of the position.
+        """
+        start = self._tokens.get(request_id, 0)
+        self._tokens[request_id] = start + len(positions)
+        return {f"top2_margin@{start + n}": _margin(found) for n, found in enumerate(positions)}
 
 
 def _margin(position: Mapping[int, Any]) -> float:

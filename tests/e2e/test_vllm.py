@@ -49,8 +49,10 @@ def test_greedy_answers_equal_transformers(seen: dict[str, Any]) -> None:
 
 
 def test_margins_are_the_distances_of_the_two_best_logits(seen: dict[str, Any]) -> None:
-    for generation, (_, margins) in zip(seen["greedy"], seen["reference"], strict=True):
-        assert seen["margins"][generation["request_id"]] == pytest.approx(margins, abs=1e-3)
+    for answer, (ids, margins) in zip(seen["margins"], seen["reference"], strict=True):
+        assert answer[0] == ids
+        told = [answer[3][f"top2_margin@{position}"] for position in range(len(ids))]
+        assert told == pytest.approx(margins, abs=1e-3)
 
 
 def test_one_token_per_engine_step_from_a_cold_cache(seen: dict[str, Any]) -> None:

@@ -33,9 +33,11 @@ def main() -> None:
     directory = Path(sys.argv[1])
     found: dict[str, Any] = {"refused": [refusal(directory, options) for options in BAD]}
     backend = open_backend("vllm", directory, MODEL, {**SMALL, "margins": True})
+    found["margins"] = answers(backend, GREEDY)
+    backend.close()
+    backend = open_backend("vllm", directory, MODEL, SMALL)
     found["info"] = to_json(backend.info)
     found["greedy"] = [to_json(g) for g in run_load(backend, GREEDY, Load("closed", concurrency=6))]
-    found["margins"] = backend.margins()  # type: ignore[attr-defined]
     found["repeated"] = answers(backend, GREEDY)
     found["stops"] = stops(backend, found["greedy"][1]["token_ids"])
     found["sampled"] = sampled(backend)

@@ -1,0 +1,127 @@
+"""What the `vllm` backend and the load loop cost beside vLLM's own `LLM.generate`.
+
+    python benchmarks/vllm_overhead.py [--model demo] [--requests 32] [--tokens 64] [--repeats 9]
+
+One engine, driven both ways on the same requests: all are submitted at once, greedy, a fixed number
+of tokens. The two take turns (A B, B A, ...) after one warm-up each; a repeat's ratio is the
+backend's tokens/s over `LLM.generate`'s, next to it in time. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from backends import models
+from backends.vllm_arguments import effective, engine_arguments, set_environment
+from backends.vllm_engine import VllmBackend
+from harness.core import Load, Model, Request
+from harness.trial import run_load
+
+Answers = list[list[int]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", default="demo")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--requests", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--margins", action="store_true", help="measure the option of that name")
+    chosen = parser.parse_args()
+    llm, backend = load(chosen)
+    result: dict[str, Any] = {"load_average": os.getloadavg()[0], "options": backend.info.options}
+    for count in chosen.requests:
+        requests = make_requests(count, chosen.prompt_tokens, chosen.tokens)
+        result[f"requests={count}"] = compare(
+            partial(generate, llm, requests),
+            partial(drive, backend, requests),
+            chosen.repeats,
+            count * chosen.tokens,
+        )
+    print(json.dumps(result))
+
+
+def load(chosen: argparse.Namespace) -> tuple[Any, VllmBackend]:
+    """vLLM's `LLM`, and our backend around the very same engine."""
+    directory = models.resolve(Model(chosen.model))
+    settings = {name: option.default for name, option in VllmBackend.OPTIONS.items()}
+    settings |= {"threads": chosen.threads, "margins": chosen.margins}
+    set_environment(chosen.threads)
+    from vllm import LLM
+
+    llm = LLM(**engine_arguments(settings, directory, chosen.dtype))
+    options = effective(settings, llm.llm_engine)
+    return llm, VllmBackend(llm.llm_engine, options, models.stop_ids(directory))
+
+
+def make_requests(count: int, prompt_tokens: int, tokens: int) -> list[Request]:
+    """Random prompts: what they say does not matter for the time that they take."""
+    draw = random.Random(count)
+    return [
+        Request(
+            f"r{number}",
+            tuple(draw.randrange(5, 1000) for _ in range(prompt_tokens)),
+            tokens,
+            ignore_eos=True,
+        )
+        for number in range(count)
+    ]
+
+
+def generate(llm: Any, requests: Sequence[Request]) -> Answers:
+    """vLLM's own offline loop."""
+    from vllm import SamplingParams
+
+    prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=requests[0].max_new_tokens,
+        ignore_eos=True,
+        detokenize=False,
+    )
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def drive(backend: VllmBackend, requests: Sequence[Request]) -> Answers:
+    """The harness's load loop over the backend."""
+    found = run_load(backend, requests, Load("closed", concurrency=len(requests)))
+    return [generation.token_ids for generation in found]
+
+
+def compare(
+    theirs: Callable[[], Answers], ours: Callable[[], Answers], repeats: int, tokens: int
+) -> dict[str, Any]:
+    """Tokens/s of both and the ratios ours / theirs, taken in turns. Equal answers are required."""
+    if theirs() != ours():
+        raise RuntimeError("the two loops gave different answers")
+    seconds: dict[str, list[float]] = {"theirs": [], "ours": []}
+    for repeat in range(repeats):
+        turn = [("theirs", theirs), ("ours", ours)]
+        for name, run in turn if repeat % 2 == 0 else reversed(turn):
+            started = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - started)
+    ratios = sorted(a / b for a, b in zip(seconds["theirs"], seconds["ours"], strict=True))
+    return {
+        "generate_tok_per_s": round(tokens / statistics.median(seconds["theirs"]), 1),
+        "backend_tok_per_s": round(tokens / statistics.median(seconds["ours"]), 1),
+        "ratio_median": round(statistics.median(ratios), 4),
+        "ratio_quartiles": [round(q, 4) for q in statistics.quantiles(ratios, n=4)[::2]],
+        "ratio_of_fastest": round(min(seconds["theirs"]) / min(seconds["ours"]), 4),
+    }
+
+
+if __name__ == "__main__":
+    main()
