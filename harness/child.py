@@ -114,7 +114,10 @@ def _problem(error: Exception) -> Problem:
     """The error as one line; its traceback goes to the log."""
     if isinstance(error, UserError):
         return Problem("failed", str(error), by_user=True)
-    traceback.print_exception(error)
+    if isinstance(error, TrialTimeout):
+        return Problem("timeout", f"warm-up: {error}")
+    with contextlib.suppress(OSError):  # a full disk must not hide the error itself
+        traceback.print_exception(error)
     name, text = type(error).__name__, " ".join(str(error).split())
     of_memory = name in MEMORY_ERRORS or any(p in text.lower() for p in MEMORY_PHRASES)
     return Problem("out_of_memory" if of_memory else "failed", f"{name}: {text}")

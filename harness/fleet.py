@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from harness import gpu
-from harness.core import Trial, TrialRecord
+from harness.core import Trial, TrialRecord, UserError
 from harness.engine_process import EngineProcess, Listener
 from harness.messages import Job, Problem, Ready
 from harness.meters import Footprint, available_memory
@@ -102,15 +102,21 @@ class Fleet:
 
     def _start(self, trial: Trial, listener: Listener) -> Ready | Problem:
         key = trial.engine_key()
-        log = None
-        if self._log_dir is not None:
-            self._log_dir.mkdir(parents=True, exist_ok=True)
-            log = self._log_dir / f"{trial.backend}-{key[:8]}.log"
-        self._alive[key] = EngineProcess(log)
+        try:
+            self._alive[key] = EngineProcess(self._log(trial.backend, key))
+        except OSError as error:
+            where = error.filename or "starting an engine's process"
+            raise UserError(f"{where}: {error.strerror or error}; the sweep cannot go on") from None
         answer = self._alive[key].start(self._open_session, trial, self._setup_limit_s, listener)
         if isinstance(answer, Problem):
             self._retire(key, at_once=True)
         return answer
+
+    def _log(self, backend: str, key: str) -> Path | None:
+        if self._log_dir is None:
+            return None
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        return self._log_dir / f"{backend}-{key[:8]}.log"
 
     def _retire(self, key: str, at_once: bool = False) -> None:
         engine = self._alive.pop(key)

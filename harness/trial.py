@@ -32,7 +32,7 @@ ALARM_GRACE_S = 1.0
 
 @dataclass(slots=True)
 class Progress:
-    """How far a load has come. The loop reuses the object: copy it to keep it."""
+    """How far a load has come."""
 
     done: int
     """Requests finished, failed ones included."""

@@ -107,7 +107,8 @@ class TestSession:
             raise UserError("rows.jsonl line 3: no field 'question'")
         doom: dict[str, str] = self.plan.get("doom", {})
         self.backend.doom = doom.get(str(trial.seed))
-        self.backend.handed = -4 * 2
+        # the warm-up is two requests of four commits
+        self.backend.handed = 0 if trial.seed in self.plan.get("early", ()) else -4 * 2
         warm_up = [Request(f"w{i}", (1,), 4) for i in range(2)]
         return warm_up, [
             Request(f"r{i}", (1, 2), trial.max_new_tokens) for i in range(trial.requests)

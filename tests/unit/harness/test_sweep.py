@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -171,6 +173,30 @@ def test_a_call_that_no_signal_reaches_is_killed(monkeypatch: pytest.MonkeyPatch
     assert records[1].error == "'load' was not over within 0.5 s"
 
 
+def test_a_warm_up_that_hangs_is_a_timeout_too() -> None:
+    test = {"doom": {"1": "hang"}, "early": [1]}
+    _, records = sweep([make_trial(seed=s, test=test) for s in range(3)], time_limit_s=0.5)
+    assert [r.status for r in records] == ["ok", "timeout", "ok"]
+    assert records[1].error == "warm-up: the load was not over within its time limit of 0.5 s"
+
+
+def test_logs_that_cannot_be_written_stop_the_sweep_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    with pytest.raises(UserError, match="logs: File exists; the sweep cannot go on"):
+        sweep([make_trial()], log_dir=tmp_path / "logs")
+
+
+def test_what_a_child_prints_goes_to_its_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sweep([make_trial(seed=1, test={"doom": {"1": "raise"}})], log_dir=tmp_path / "logs")
+    [log] = (tmp_path / "logs").iterdir()
+    assert log.name.startswith("scripted-")
+    assert "RuntimeError: broken engine" in log.read_text()
+    assert "Traceback" in log.read_text()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_kill_while_the_kernel_counts_an_oom_kill_is_out_of_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -293,6 +319,32 @@ def test_a_full_disk_stops_the_sweep_with_one_line(tmp_path: Path) -> None:
     assert "\n" not in text
     assert len(store.records) == 2
     assert all(gone(int(pid)) for pid, _ in opened(tmp_path / "opened"))
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or sys.platform != "linux", reason="mounting a small disk needs root"
+)
+def test_a_really_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
+    """A disk of 64 KiB takes a few records; with room, the same sweep ends complete."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(["mount", *options], capture_output=True, check=False).returncode:
+        pytest.skip("this container may not mount")
+    try:
+        trials = [make_trial(seed=s, requests=20) for s in range(12)]
+        settings: dict[str, Any] = {"environment": {}, "fingerprint": "machine"}
+        with pytest.raises(UserError, match="No space left on device"):
+            run_sweep(trials, Store(disk), open_session, **settings)
+        stored = Store(disk).keys()
+        assert 0 < len(stored) < 12
+        assert all(Store(disk).read(key).status == "ok" for key in stored)
+        subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+        result = run_sweep(trials, Store(disk), open_session, **settings)
+        assert (result.stored, result.statuses) == (len(stored), {"ok": 12 - len(stored)})
+        assert {p.suffix for p in (disk / "trials").iterdir()} == {".json", ".parquet"}
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_the_real_store_takes_the_records(tmp_path: Path) -> None:
