@@ -96,9 +96,9 @@ def from_table(table: Any) -> RequestArrays:
     completed = np.asarray((finished == "stop") | (finished == "length"), bool)
     return RequestArrays(
         ids=table.column("request_id").to_pylist(),
-        scheduled_ns=table.column("scheduled_ns").to_numpy(),
-        submitted_ns=table.column("submitted_ns").to_numpy(),
-        client_lag_ns=table.column("client_lag_ns").to_numpy(),
+        scheduled_ns=_numpy(table.column("scheduled_ns").combine_chunks()),
+        submitted_ns=_numpy(table.column("submitted_ns").combine_chunks()),
+        client_lag_ns=_numpy(table.column("client_lag_ns").combine_chunks()),
         finished=finished,
         completed=completed,
         sampled=completed & (np.diff(commit_start) > 0),
@@ -123,14 +123,26 @@ def from_record(record: TrialRecord) -> RequestArrays:
 
 def _ragged(table: Any, name: str, dtype: type = np.int64) -> tuple[Ints, Any]:
     column = table.column(name).combine_chunks()
-    start = column.offsets.to_numpy().astype(np.int64)
-    values = column.values.to_numpy()
+    start = _numpy(column.offsets).astype(np.int64)
+    values = _numpy(column.values)
     return start - start[0], values[start[0] : start[-1]].astype(dtype, copy=False)
 
 
 def _columns(table: Any, prefix: str) -> dict[str, Floats]:
     return {
-        name.removeprefix(prefix): table.column(name).to_numpy().astype(float)
+        name.removeprefix(prefix): _floats(table.column(name).combine_chunks())
         for name in table.column_names
         if name.startswith(prefix)
     }
+
+
+def _floats(array: Any) -> Floats:
+    """Null becomes NaN."""
+    if array.null_count:
+        return np.array(array.to_pylist(), float)
+    return np.asarray(_numpy(array))
+
+
+def _numpy(array: Any) -> Any:
+    # Arrow's own to_numpy imports pandas, which costs more than all of this
+    return np.from_dlpack(array)

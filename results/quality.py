@@ -25,9 +25,11 @@ def rouge_l_to_full(this: RequestArrays, reference: RequestArrays, agreement: Ag
     both = _has_text(this)[agreement.rows] & _has_text(reference)[agreement.other_rows]
     values = np.where(both, 1.0, np.nan)
     places = np.flatnonzero(both & ~agreement.equal())
-    found = this.texts.take(agreement.rows[places]).to_pylist()
-    expected = reference.texts.take(agreement.other_rows[places]).to_pylist()
-    values[places] = [rouge_l(e, f) for e, f in zip(expected, found, strict=True)]
+    if len(places):
+        found, expected = this.texts.to_pylist(), reference.texts.to_pylist()
+        values[places] = [
+            rouge_l(expected[agreement.other_rows[p]], found[agreement.rows[p]]) for p in places
+        ]
     return values
 
 
@@ -48,7 +50,7 @@ def is_right(requests: RequestArrays, agreement: Agreement | None) -> Flags | No
 
 
 def _has_text(requests: RequestArrays) -> Flags:
-    return np.asarray(requests.texts.is_valid().to_numpy(), bool)
+    return np.asarray(requests.texts.is_valid().to_pylist(), bool)
 
 
 def _mean(values: Floats) -> float | None:
