@@ -180,27 +180,34 @@ def humaneval(shared_data: Path) -> Rows:
 
 
 FORMS: dict[str, tuple[Callable[[dict[str, str]], str], int]] = {
-    "canonical": (lambda row: row["canonical_solution"], 164),
-    "first indent lost": (lambda row: row["canonical_solution"].strip(), 164),
-    "all indent lost": (lambda row: textwrap.dedent(row["canonical_solution"]), 162),
+    "first indent lost": (lambda row: row["canonical_solution"].strip(), 41),
+    "all indent lost": (lambda row: textwrap.dedent(row["canonical_solution"]), 41),
     "chat": (
         lambda row: (
             f"Here you are:\n```python\n{row['prompt']}{row['canonical_solution']}\n"
             f"print({row['entry_point']}())\n```\nHope this helps!"
         ),
-        164,
+        41,
     ),
-    "runs on": (lambda row: row["canonical_solution"] + "\n\ndef main(:\n    pri", 164),
+    "runs on": (lambda row: row["canonical_solution"] + "\n\ndef main(:\n    pri", 41),
     "stub": (lambda row: "    pass\n", 0),
 }
 
 
+def test_canonical_solutions_pass(humaneval: Rows) -> None:
+    solutions = [row["canonical_solution"] for row in humaneval]
+    scores = score_all("humaneval", humaneval, solutions)
+    assert [s["pass_at_1"] for s in scores] == [1.0] * 164
+
+
 @pytest.mark.parametrize(("form", "passing"), FORMS.values(), ids=FORMS.keys())
-def test_canonical_solutions_pass(
+def test_canonical_solutions_pass_in_other_forms(
     humaneval: Rows, form: Callable[[dict[str, str]], str], passing: int
 ) -> None:
-    """Two of the 164 cannot be told from a function of their own once all their indent is lost."""
-    scores = score_all("humaneval", humaneval, [form(row) for row in humaneval])
+    """A quarter of the rows, for time. Without their indent, two of the others cannot be told from
+    code that is no function body."""
+    rows = humaneval[1::4]
+    scores = score_all("humaneval", rows, [form(row) for row in rows])
     assert sum(s["pass_at_1"] for s in scores) == passing
 
 
