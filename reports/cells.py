@@ -49,6 +49,7 @@ class Cell:
 
     @property
     def has_slo(self) -> bool:
+        """Whether the objective bounds anything."""
         return self.slo != Slo()
 
     def value(self, name: str) -> float | None:
@@ -65,7 +66,7 @@ class Cell:
         return self._end(name, "low", 0)
 
     def high(self, name: str) -> float | None:
-        """The upper end: of the 95% interval where there is one, else of the range of the repeats."""
+        """The upper end of the 95% interval, or of the range of the repeats where there is none."""
         return self._end(name, "high", 1)
 
     def _end(self, name: str, suffix: str, place: int) -> float | None:
@@ -89,10 +90,12 @@ class Overview:
 
     @property
     def workloads(self) -> list[str]:
+        """Labels in the order of the experiment."""
         return list(dict.fromkeys(cell.workload for cell in self.cells))
 
     @property
     def loads(self) -> list[str]:
+        """Labels by kind, then by concurrency or rate."""
         ordered = sorted(self.cells, key=lambda cell: cell.order)
         return list(dict.fromkeys(cell.load for cell in ordered))
 

@@ -76,7 +76,8 @@ def _add(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
 
 
 def scaled_goodput(requests: RequestArrays, slo: Slo) -> list[float]:
-    """Goodput in requests per second with every bound of the objective multiplied by each of `SCALES`."""
+    """Goodput in requests per second with every bound of the objective multiplied by each of
+    `SCALES`."""
     return [latency.goodput_req_per_s(requests, _scaled(slo, s)) or 0.0 for s in SCALES]
 
 
@@ -89,8 +90,8 @@ def score_interval(means: Mapping[str, Mean]) -> tuple[float, float, float]:
     """Mean over requests with its 95% interval; scores lie between 0 and 1.
 
     The interval is Wilson's (1927, J. Am. Stat. Assoc. 22:209) with the mean in the place of the
-    proportion: exact in form for right-or-wrong scores, and wide enough for the others, whose variance
-    is at most that of a right-or-wrong score of the same mean.
+    proportion: exact in form for right-or-wrong scores, and wide enough for the others, whose
+    variance is at most that of a right-or-wrong score of the same mean.
     """
     values = [mean.total / mean.count for mean in means.values()]
     n, z = len(values), 1.96

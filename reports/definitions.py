@@ -1,15 +1,16 @@
-"""What each number in the report means, in a sentence or two. docs/metrics.md has the whole story."""
+"""What each number in the report means, in a sentence or two; docs/metrics.md says the rest."""
 
 DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
         "speedup",
-        "The reference's decode time per output token divided by this backend's, paired on the same "
-        "request in the same repeat; geometric mean over the pairs. The 95% interval comes from a "
-        "hierarchical bootstrap: repeats are drawn first, then requests.",
+        "The reference's decode time per output token divided by this backend's, paired on the "
+        "same request in the same repeat; geometric mean over the pairs. The 95% interval comes "
+        "from a hierarchical bootstrap: repeats are drawn first, then requests.",
     ),
     (
         "consistency_ratio (same answers)",
-        "Share of requests whose token ids equal the reference's, lengths included. A prefix does not count.",
+        "Share of requests whose token ids equal the reference's, lengths included. A prefix does "
+        "not count.",
     ),
     (
         "noise_floor",
@@ -52,18 +53,18 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "percentiles",
-        "p50, p95 and p99 over the requests of a trial; where a row has several repeats, the number "
-        "is over all of them together or their mean, as the column's title says.",
+        "p50, p95 and p99 over the requests of a trial; where a row has several repeats, the "
+        "number is over all of them together or their mean, as the column's title says.",
     ),
     (
         "valid",
-        "A trial is not valid when its percentiles rest on too few samples, the client was late, the "
-        "cache was warm, requests failed, output lengths differ from the reference, clocks were "
-        "throttled or the machine was noisy. Its numbers are struck through.",
+        "A trial is not valid when its percentiles rest on too few samples, the client was late, "
+        "the cache was warm, requests failed, output lengths differ from the reference, clocks "
+        "were throttled or the machine was noisy. Its numbers are struck through.",
     ),
     (
         "provenance",
-        "official code: the authors' own implementation. re-implementation: written for decodebench "
-        "from the paper. simulation: a model of a system, not a measurement of one.",
+        "official code: the authors' own implementation. re-implementation: written for "
+        "decodebench from the paper. simulation: a model of a system, not a measurement of one.",
     ),
 )

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from results import Run
 
 RESULTS_NOTE = (
-    "A row per backend, workload and load; medians over the repeats. Speed-up and throughput carry their "
-    "95% interval and the range of the repeats in brackets. Struck-through numbers are not valid. "
-    "A dash has no value: point at it to see why."
+    "A row per backend, workload and load; medians over the repeats. Speed-up and throughput "
+    "carry their 95% interval and the range of the repeats in brackets. Struck-through numbers "
+    "are not valid. A dash has no value: point at it to see why."
 )
 
 
@@ -59,15 +59,18 @@ def alerts(run: Run, seen: Overview) -> list[str]:
     machines = {str(r.environment.get("fingerprint")) for r in records}
     if len(machines) > 1:
         found.append(
-            f"The trials come from {len(machines)} machines or software stacks: rows of different ones "
-            "are listed apart and must not be compared."
+            f"The trials come from {len(machines)} machines or software stacks: rows of different "
+            "ones are listed apart and must not be compared."
         )
-    settings = {(r.trial.requests, r.trial.seed, r.trial.max_new_tokens, r.trial.model, r.trial.workload.name)
-                for r in records}  # fmt: skip
-    if len(settings) > len({s[-1] for s in settings}):
+    trials = [r.trial for r in records]
+    settings = {
+        (t.workload.name, t.requests, t.seed, t.max_new_tokens, t.model, t.ignore_eos)
+        for t in trials
+    }
+    if len(settings) > len({name for name, *_ in settings}):
         found.append(
-            "The folder holds trials of different settings (requests, seed, answer length or model): "
-            "a backend may have several rows for one workload and load."
+            "The folder holds trials of different settings (requests, seed, answer length or "
+            "model): a backend may have several rows for one workload and load."
         )
     if seen.why_no_speedup:
         found.append(f"There are no speed-ups: {seen.why_no_speedup}.")
@@ -159,7 +162,7 @@ def validity_note(seen: Overview, any_marked: bool) -> str:
         return (
             f"All {counted(total, 'trial')} are valid: no check found a reason against the numbers."
         )
-    return f"{valid} of {counted(total, 'trial')} are valid. The numbers of the others must not be believed:"
+    return f"{valid} of {counted(total, 'trial')} are valid. What was found against the others:"
 
 
 def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:
@@ -167,13 +170,13 @@ def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:
     if not blocks:
         return "No trial has answers."
     note = (
-        "Equal answers (token ids) are shown once, with all who gave them; the reference's comes first. "
-        "What follows the first difference from it is marked."
+        "Equal answers (token ids) are shown once, with all who gave them; the reference's comes "
+        "first. What follows the first difference from it is marked."
     )
     if any(block["left_out"] for block in blocks):
         note += (
-            " Requests with differing answers are preferred, so the ones shown are no random sample. "
-            "All of them: results.load(DIR).requests in Python."
+            " Requests with differing answers are preferred, so the ones shown are no random "
+            "sample. All of them: results.load(DIR).requests in Python."
         )
     return note
 

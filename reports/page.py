@@ -17,13 +17,14 @@ from reports.cells import Overview, overview
 from reports.collect import Samples, collect
 from reports.definitions import DEFINITIONS
 from reports.figures.panel import drawing
+from reports.headline import headline, trust_line
 from reports.numbers import counted
 from reports.sections import Section, sections
 from reports.tables import failures, results_table, validity
 from reports.text import script_json, visible
-from reports.verdict import headline, trust_line, verdicts
-from results.atomic import write_atomic
+from reports.verdict import verdicts
 from results import load
+from results.atomic import write_atomic
 
 if TYPE_CHECKING:
     import jinja2
@@ -69,8 +70,8 @@ def render(run: Run) -> str:
         "environment": facts.environment(run),
         "definitions": DEFINITIONS,
         "version": importlib.metadata.version("decodebench"),
-        "css": Markup((_HERE / "page.css").read_text()),  # noqa: S704 - our own file
-        "script": Markup(script),  # noqa: S704 - our own file
+        "css": Markup((_HERE / "page.css").read_text()),
+        "script": Markup(script),
         "script_hash": script_hash(script),
     }
     return _template().render(context)

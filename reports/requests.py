@@ -60,7 +60,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer as shown. `same` is what it shares with the reference's, `rest` is None when all."""
+    """An answer as shown: `same` is shared with the reference's, `rest` None when all is."""
 
     by: tuple[tuple[int, str], ...]
     facts: str
@@ -70,6 +70,7 @@ class Answer:
 
     @property
     def text(self) -> str:
+        """The whole answer as shown."""
         return self.same + (self.rest or "")
 
     @property
@@ -78,6 +79,7 @@ class Answer:
         return None if self.rest is None else len(self.same.encode("utf-16-le")) // 2
 
     def to_json(self) -> dict[str, Any]:
+        """What the page's script needs to show it."""
         return {
             "by": self.by,
             "facts": self.facts,
@@ -100,6 +102,7 @@ class Item:
     answers: tuple[Answer, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """What the page's script needs to show it."""
         fields = ("id", "verdict", "differs", "prompt_title", "prompt", "gold")
         values = {name: getattr(self, name) for name in fields}
         return {**values, "answers": [answer.to_json() for answer in self.answers]}
@@ -110,8 +113,9 @@ def items(
 ) -> tuple[list[Item], int, int]:
     """The requests of one workload to show, how many there are and how many have differing answers.
 
-    `prompts` has the stored prompt rows by request id. At most `SHOWN` items come back, in the order of
-    the requests: those with differing answers fill up to half of them, then the first of all.
+    `prompts` has the stored prompt rows by request id. At most `SHOWN` items come back, in the
+    order of the requests: those with differing answers fill up to half of them, then the first of
+    all.
     """
     given = answers.given
     differing = [i for i, found in given.items() if _differs(found, variants)]
@@ -131,7 +135,8 @@ def _differs(answers: Mapping[bytes, Given], variants: Sequence[Variant]) -> boo
 
 
 def _base(answers: Sequence[Given], variants: Sequence[Variant]) -> Given:
-    """The answer that the others are compared with: the reference's most frequent one, else the first."""
+    """The answer that the others are compared with: the reference's most frequent one, else the
+    first."""
     reference = [v.index for v in variants if v.is_reference]
     if not reference:
         return answers[0]

@@ -1,4 +1,4 @@
-"""The figures of the page, section by section: which panels there are, and what is said about them."""
+"""The figures of the page, section by section: which panels there are, and what they show."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def _tradeoff(overview: Overview) -> Section:
 
 
 def _goodput(overview: Overview, samples: Samples) -> Section:
-    groups = []
+    groups: list[PanelGroup] = []
     for place, (load, _) in enumerate(_by_load(overview)):
         panels = []
         for number, (workload, own, cells) in enumerate(overview.scopes()):
@@ -235,8 +235,8 @@ def _goodput(overview: Overview, samples: Samples) -> Section:
         bounds = {"TTFT": slo.ttft_ms, "TPOT": slo.tpot_ms, "end to end": slo.e2e_ms}
         words = ", ".join(f"{name} ≤ {b:g} ms" for name, b in bounds.items() if b is not None)
         note = (
-            f"Requests per second that meet the objective ({words}) when all its bounds are multiplied "
-            "by the scale; dashed: the objective as given. Median over the repeats."
+            f"Requests per second that meet the objective ({words}) when all its bounds are "
+            "multiplied by the scale; dashed: the objective as given. Median over the repeats."
         )
     return Section("goodput", "Goodput against the objective", "Goodput", note, groups)
 

@@ -1,4 +1,5 @@
-"""The table of results: a row per backend, options, workload and load; a cell says what it is worth."""
+"""The table of results: a row per backend, options, workload and load; a cell says what it is
+worth."""
 
 from __future__ import annotations
 

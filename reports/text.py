@@ -1,7 +1,7 @@
 """Untrusted text made safe to read: model output may hold anything.
 
-Escaping is Jinja's business (autoescape) and, inside scripts, `script_json`'s. This module makes what
-cannot be seen visible, so that two answers that differ also look different.
+Escaping is Jinja's business (autoescape) and, inside scripts, `script_json`'s. This module makes
+what cannot be seen visible, so that two answers that differ also look different.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LONGEST_MARK_RUN = 4
 def visible(text: str) -> str:
     """The text with control, direction-changing and zero-width characters shown, not obeyed.
 
-    C0 controls become their Unicode picture (NUL is ``␀``); the others become ``⟨U+202E⟩``. Newline, tab
-    and the joiner inside emoji stay. Of more than four combining marks in a row the rest is dropped, so that
-    piled-up marks cannot cover the lines around them.
+    C0 controls become their Unicode picture (NUL is ``␀``); the others become ``⟨U+202E⟩``.
+    Newline, tab and the joiner inside emoji stay. Of more than four combining marks in a row the
+    rest is dropped, so that piled-up marks cannot cover the lines around them.
     """
     return _without_mark_piles(_INVISIBLE.sub(_picture, text))
 
@@ -87,4 +87,4 @@ def script_json(data: Any) -> Markup:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # noqa: S704 - the five characters that could end the element are gone
+    return Markup(text)

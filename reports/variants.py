@@ -31,30 +31,37 @@ class Variant:
 
     @property
     def id(self) -> str:
+        """What the page's filters know it by."""
         return f"v{self.index}"
 
     @property
     def colour(self) -> str:
+        """For matplotlib: becomes the page's series colour."""
         return series_colour(self.slot)
 
     @property
     def line(self) -> Any:
+        """Line style for matplotlib."""
         return _LINES[self.style % len(_LINES)]
 
     @property
     def dashes(self) -> str:
+        """The same line style for the SVG of the legend."""
         return _DASHES[self.style % len(_DASHES)]
 
     @property
     def name(self) -> str:
+        """The backend's name, safe to show."""
         return visible(clipped(self.backend, 60))
 
     @property
     def short_options(self) -> str:
+        """Only the options that tell it from its siblings: ``threshold=0.9``."""
         return _pairs({key: self.options.get(key) for key in self.varying})
 
     @property
     def all_options(self) -> str:
+        """Every option: ``measure=softmax, threshold=0.9``."""
         return _pairs(self.options)
 
     @property
@@ -95,8 +102,8 @@ class Engine(NamedTuple):
 def variants(engines: Sequence[Engine]) -> list[Variant]:
     """The variants of a run, the reference first, else in the given order.
 
-    The reference has colour 0, and nothing else has; every other backend gets one colour, by order of
-    appearance, and its variants differ in line style.
+    The reference has colour 0, and nothing else has; every other backend gets one colour, by order
+    of appearance, and its variants differ in line style.
     """
     names = list(dict.fromkeys(e.backend for e in engines if not e.is_reference))
     found: list[Variant] = []

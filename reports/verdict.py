@@ -1,4 +1,5 @@
-"""The answer in words: which backend is faster, whether its answers are the same, may it be believed."""
+"""The answer in words: which backend is faster, whether its answers are the same, may it be
+believed."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ class Verdict:
 def speed(cells: Sequence[Cell]) -> Speed | None:
     """The speed-up over the valid cells of a variant (over all when none is), None when undefined.
 
-    The interval is the geometric mean of the cells' lower and of their upper ends: as wide as if the cells'
-    errors went together, so it never promises more than the cells do.
+    The interval is the geometric mean of the cells' lower and of their upper ends: as wide as if
+    the cells' errors went together, so it never promises more than the cells do.
     """
     used = [cell for cell in cells if cell.value("speedup")]
     valid = [cell for cell in used if cell.valid]
@@ -87,7 +88,7 @@ def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
 def verdicts(
     cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str
 ) -> list[Verdict]:
-    """One verdict per variant, the reference first; `why_no_speedup` explains a missing reference."""
+    """One verdict per variant; `why_no_speedup` explains a missing reference."""
     by_variant = {v.index: [c for c in cells if c.variant.index == v.index] for v in variants}
     speeds = {index: speed(group) for index, group in by_variant.items()}
     ends = [s for s in speeds.values() if s is not None]
@@ -215,7 +216,7 @@ def _sentence(
     if not any(cell.valid for cell in cells):
         return f"Not valid, because {reason}."
     parts = (
-        [] if variant.is_reference else [_speed_words(found, why_no_speedup), _answer_words(cells)]
+        [] if variant.is_reference else [_speed_words(found, why_no_speedup), answer_words(cells)]
     )
     if reason:
         count = sum(not cell.valid for cell in cells)
@@ -237,7 +238,8 @@ def _speed_words(found: Speed | None, why_no_speedup: str) -> str:
     return f"no clear difference in speed: {ratio(found.value)}× {ends}"
 
 
-def _answer_words(cells: Sequence[Cell]) -> str:
+def answer_words(cells: Sequence[Cell]) -> str:
+    """Whether the answers are the reference's, as a noun phrase; empty when unknown."""
     found = consistency(cells)
     if found is None:
         return ""
@@ -247,50 +249,3 @@ def _answer_words(cells: Sequence[Cell]) -> str:
     if floor is not None and share >= floor:
         return "answers that differ no more than the reference's own from repeat to repeat"
     return f"different answers to {percent(1 - share)}% of the requests"
-
-
-def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str) -> str:
-    """The page's first sentence: the winner, or why there is none."""
-    if not any(cell.is_measured for cell in cells):
-        return "Every trial failed, so there is nothing to compare. The errors are listed below."
-    if why_no_speedup:
-        return f"Speed-ups cannot be computed: {why_no_speedup}."
-    rivals = [v for v in variants if not v.is_reference]
-    if not rivals:
-        return "Only the reference was run, so there is nothing to compare it with."
-    groups = {v.index: [c for c in cells if c.variant.index == v.index] for v in rivals}
-    faster = [(s, v) for v in rivals if (s := speed(groups[v.index])) is not None and s.valid and round(s.low, 2) > 1]
-    name = next((v.label for v in variants if v.is_reference), "the reference")
-    if not faster:
-        lost = [v.label for v in rivals if (s := speed(groups[v.index])) and not s.valid]
-        doubt = f" The trials of {', '.join(lost)} are not valid." if lost else ""
-        return f"No backend was clearly faster than {name}.{doubt}"
-    found, winner = max(faster, key=lambda pair: pair[0].value)
-    text = (
-        f"{winner.label} ({winner.provenance}) was the fastest: {ratio(found.value)}× the decode speed of {name} "
-        f"{interval(found.low, found.high)}, with {_answer_words(groups[winner.index])}."
-    )
-    same = [(s, v) for s, v in faster if _keeps_answers(groups[v.index])]
-    if same and not _keeps_answers(groups[winner.index]):
-        best, keeper = max(same, key=lambda pair: pair[0].value)
-        text += f" The fastest with the same answers: {keeper.label} ({keeper.provenance}), "
-        text += f"{ratio(best.value)}×"
-        text += f" {interval(best.low, best.high)}."
-    return text
-
-
-def trust_line(cells: Sequence[Cell]) -> str:
-    """May the numbers be believed: one sentence over all trials."""
-    total, valid = sum(cell.trials for cell in cells), sum(cell.valid_trials for cell in cells)
-    failed = sum(cell.failed for cell in cells)
-    if valid == total:
-        return f"All {counted(total, 'trial')} are valid."
-    doubtful = total - valid - failed
-    lost = [f"{failed} failed"] * bool(failed)
-    lost += [f"{doubtful} must not be believed (struck through below)"] * bool(doubtful)
-    return f"{valid} of {counted(total, 'trial')} are valid; {', '.join(lost)}."
-
-
-def _keeps_answers(cells: Sequence[Cell]) -> bool:
-    found = consistency(cells)
-    return found is not None and (found[0] == 1 or (found[1] is not None and found[0] >= found[1]))

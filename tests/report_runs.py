@@ -1,4 +1,4 @@
-"""Synthetic results folders for the report's tests: written through the real store, answers known."""
+"""Synthetic results folders for the report's tests, written through the real store."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from harness.core import (
 )
 from results.store import Store
 
-_WORDS = (
-    "the council of Harrow voted on Tuesday to repair the old bridge after engineers found cracks in "
-    "two of its seven arches and the mayor said that work would begin in March if the county pays half"
-).split()
+_TEXT = """
+the council of Harrow voted on Tuesday to repair the old bridge after engineers found cracks in two
+of its seven arches and the mayor said that work would begin in March if the county pays half
+"""
+_WORDS = _TEXT.split()
 SCORES = {
     "cnn_dailymail": "rouge_l_to_label",
     "xsum": "rouge_l_to_label",
@@ -72,6 +73,7 @@ ENGINES = (
     Engine("vllm-early-exit", 0.0081, {"threshold": 0.9, "measure": "softmax"}, changes=0.08),
     Engine("adadecode", 0.0135, {"gamma": 0.75}, tokens_per_step=2),
 )
+SLO = Slo(ttft_ms=60, tpot_ms=11)
 LOADS = (
     Load("closed", concurrency=1),
     Load("closed", concurrency=8),
@@ -87,7 +89,7 @@ def write_run(
     loads: Sequence[Load] = LOADS,
     repeats: int = 3,
     requests: int = 24,
-    slo: Slo = Slo(ttft_ms=60, tpot_ms=11),
+    slo: Slo = SLO,
     texts: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a run and return its folder. `texts` replaces answers (and prompts) by request id."""

@@ -1,4 +1,4 @@
-"""Time to first token, time per output token and end-to-end latency: percentiles and distributions."""
+"""The latencies of requests: percentiles, and distributions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _CURVE = np.unique(
 
 
 def percentiles(axes: Axes, cells: Sequence[Cell], metric: str) -> None:
-    """Median (dot), p95 (ring) and p99 (bar) of one latency per cell, grouped by workload; one load."""
+    """Median (dot), p95 (ring) and p99 (bar) of one latency per cell, grouped by workload; one
+    load."""
     rows = Rows(axes)
     seen: list[float] = []
     for cell in cells:
@@ -60,8 +61,8 @@ def _range(axes: Axes, cell: Cell, known: Sequence[float], y: float) -> None:
 def distribution(axes: Axes, curves: Mapping[Cell, np.ndarray]) -> None:
     """The share of requests at or under each latency, a step per variant; one workload, one load.
 
-    `curves` holds the values per request in seconds. Each curve is drawn through fixed quantiles, denser
-    in the slow tail, so that its size does not grow with the number of requests.
+    `curves` holds the values per request in seconds. Each curve is drawn through fixed quantiles,
+    denser in the slow tail, so that its size does not grow with the number of requests.
     """
     seen: list[float] = []
     for cell, values in curves.items():

@@ -1,4 +1,4 @@
-"""The frame every plot shares: a small panel that reads well alone, beside others and on a phone."""
+"""The frame every plot shares: a small panel that reads well alone and on a phone."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def draw(
 ) -> Markup:
     """One axes, painted by `paint`, as inline SVG. Needs `drawing()` around it.
 
-    Margins are fixed, so that axes line up from panel to panel (and because fitting them to the labels
-    costs matplotlib more than all the rest).
+    Margins are fixed, so that axes line up from panel to panel (and because fitting them to the
+    labels costs matplotlib more than all the rest).
     """
     from matplotlib.figure import Figure
 
@@ -77,7 +77,8 @@ def rows_height(rows: int, headings: int) -> float:
 
 
 def tag(artists: Any, cell: Cell, note: str = "") -> None:
-    """Mark what was drawn as a variant's, for the page's backend filter, with a note shown on pointing."""
+    """Mark what was drawn as a variant's, for the page's backend filter, with a note shown on
+    pointing."""
     text = f"{cell.variant.label}: {note}" if note else ""
     for artist in artists if isinstance(artists, list | tuple) else [artists]:
         artist.set_gid(f"series={cell.variant.id}={text}")
@@ -93,8 +94,8 @@ def plain_numbers(axes: Axes, which: str) -> None:
 
 
 def value_axis(axes: Axes, which: str, values: Sequence[float], log_from: float = 8.0) -> None:
-    """Logarithmic where the greatest value is `log_from` times the least, linear else; few ticks."""
-    from matplotlib.ticker import LogLocator, MaxNLocator
+    """Logarithmic where the greatest value is `log_from` times the least; few ticks."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     positive = [v for v in values if v > 0]
     axis = getattr(axes, f"{which}axis")
@@ -103,6 +104,7 @@ def value_axis(axes: Axes, which: str, values: Sequence[float], log_from: float 
         decades = math.log10(max(positive) / min(positive))
         steps = (1.0, 2.0, 5.0) if decades < 1.6 else (1.0, 3.0) if decades < 2.6 else (1.0,)
         axis.set_major_locator(LogLocator(base=10, subs=steps))
+        axis.set_minor_locator(NullLocator())
     else:
         axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     plain_numbers(axes, which)
@@ -119,7 +121,7 @@ def short_number(value: float) -> str:
 
 
 class Rows:
-    """Rows from top to bottom with labels at the left edge: a heading per workload, a row per cell."""
+    """Rows with labels at the left edge: a heading per workload, a row per cell."""
 
     def __init__(self, axes: Axes) -> None:
         self.axes = axes

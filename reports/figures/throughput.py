@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reports.cells import Cell
 from reports.figures.panel import MARKERS, Rows, short_number, tag, value_axis
@@ -36,7 +36,7 @@ def _bar(axes: Axes, cell: Cell, y: float) -> None:
         return
     bar = axes.barh(y, value, height=0.68, color=cell.variant.colour, linewidth=0)
     bar.patches[0].set_alpha(0.85 if cell.valid else 0.3)
-    drawn = list(bar.patches)
+    drawn: list[Any] = list(bar.patches)
     if low is not None and high is not None and high > low:
         drawn += axes.plot([low, high], [y, y], color=INK, linewidth=1.1, solid_capstyle="butt")
     note = short_number(value) if cell.valid else f"{short_number(value)}  not valid"
@@ -48,7 +48,8 @@ def _bar(axes: Axes, cell: Cell, y: float) -> None:
 
 
 def against_load(axes: Axes, cells: Sequence[Cell], x_label: str) -> None:
-    """A line per variant over the load's number (concurrency or rate); one workload, one kind of load."""
+    """A line per variant over the load's number (concurrency or rate); one workload, one kind of
+    load."""
     by_variant: dict[int, list[Cell]] = {}
     for cell in cells:
         if cell.value(METRIC) is not None and cell.load_value is not None:

@@ -51,7 +51,7 @@ def _tight_share_axis(axes: Axes, cells: Sequence[Cell]) -> None:
 def goodput_against_scale(
     axes: Axes, curves: Mapping[Cell, tuple[Sequence[float], Sequence[float]]]
 ) -> None:
-    """Requests per second within the objective, every bound multiplied by the scale on the x axis."""
+    """Requests per second within the objective, its bounds multiplied by what is on the x axis."""
     from matplotlib.ticker import NullLocator
 
     scales: list[float] = []
@@ -76,7 +76,8 @@ def goodput_against_scale(
 def quality(
     axes: Axes, rows: Sequence[tuple[Cell, float, float, float]], metric_label: str
 ) -> None:
-    """Task quality with its 95% interval per variant; rows are (cell, value, low, high) of a workload."""
+    """Task quality with its 95% interval per variant; rows are (cell, value, low, high) of a
+    workload."""
     placed = Rows(axes)
     for cell, value, low, high in rows:
         y = placed.place(cell, headed=False)

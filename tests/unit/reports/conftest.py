@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.report_runs import Engine, write_run
+from reports.page import write_report
+from tests.report_runs import LOADS, Engine, write_run
 
-SMALL = {"workloads": ["cnn_dailymail", "gsm8k"], "repeats": 2, "requests": 12}
+SMALL: dict[str, Any] = {
+    "workloads": ["cnn_dailymail", "gsm8k"],
+    "repeats": 2,
+    "requests": 12,
+    "loads": LOADS[:2],
+}
 
 
 @pytest.fixture(scope="session")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every backend finished, all valid."""
-    return write_run(tmp_path_factory.mktemp("run"), **SMALL)  # type: ignore[arg-type]
+    return write_run(tmp_path_factory.mktemp("run"), **SMALL)
 
 
 @pytest.fixture(scope="session")
@@ -26,4 +33,16 @@ def troubled_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Engine("broken", 0.008, status="failed"),
         Engine("tetris", 0.0102, provenance="simulation"),
     )
-    return write_run(tmp_path_factory.mktemp("troubled"), engines=engines, **SMALL)  # type: ignore[arg-type]
+    return write_run(tmp_path_factory.mktemp("troubled"), engines=engines, **SMALL)
+
+
+@pytest.fixture(scope="session")
+def run_text(run_dir: Path) -> str:
+    """The page of `run_dir`."""
+    return write_report(run_dir).read_text()
+
+
+@pytest.fixture(scope="session")
+def troubled_text(troubled_dir: Path) -> str:
+    """The page of `troubled_dir`."""
+    return write_report(troubled_dir).read_text()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from harness.core import Generation, Model, Trial, TrialRecord, Workload, Load
+from harness.core import Generation, Load, Model, Trial, TrialRecord, Workload
 from reports.requests import SHOWN, Answers, Item, items
 from reports.variants import Engine, Variant, variants
 from results.arrays import from_record
@@ -14,7 +15,7 @@ REFERENCE, OTHER = variants(
 )
 
 
-def _trial(given: dict[str, tuple[list[int], str | None]], finished: Any = "stop") -> Any:
+def _trial(given: Mapping[str, tuple[list[int], str | None]], finished: Any = "stop") -> Any:
     trial = Trial("x", {}, Model("m"), Workload("w"), Load("closed", concurrency=1), 1, 8)
     generations = [
         Generation(i, 0, 0, 0, [1] * len(ids), [1] * len(ids), ids, finished, "lost <it>")

@@ -33,7 +33,7 @@ def test_text_is_escaped_and_never_read_as_mathematics() -> None:
     svg = _draw("p-")
     assert "&lt;script&gt;$x^2$&lt;/script&gt;" in svg
     assert "<script" not in svg
-    assert "<title id=\"p-title\">A &amp; &lt;B&gt;</title>" in svg
+    assert '<title id="p-title">A &amp; &lt;B&gt;</title>' in svg
 
 
 def test_series_carry_the_filter_attribute_and_a_tooltip() -> None:
