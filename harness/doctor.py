@@ -109,10 +109,13 @@ def _vision() -> Finding:
 def _sandbox() -> Finding:
     from workloads import sandbox
 
-    result = sandbox.run_program("assert sum(range(4)) == 6")
-    if result.passed:
-        return Finding("sandbox", "ok", "HumanEval programs run contained")
-    return Finding("sandbox", "missing", f"HumanEval cannot be scored: {result.reason}")
+    found = sandbox.support()
+    if found.problem is not None:
+        return Finding("sandbox", "missing", f"HumanEval cannot be scored: {found.problem}")
+    if not found.confines_reads:
+        detail = "no Landlock: HumanEval programs can read files, but not pass them on"
+        return Finding("sandbox", "warning", detail)
+    return Finding("sandbox", "ok", "HumanEval programs run contained")
 
 
 def _memory_peak() -> Finding:
