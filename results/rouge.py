@@ -12,15 +12,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-_TOKEN = re.compile(r"[a-z0-9]+")
+_WORD = re.compile(r"[a-z0-9]+")
 
 
-@functools.lru_cache(maxsize=16_384)
-def tokens(text: str) -> tuple[str, ...]:
-    """rouge-score's tokens with stemming: lower-case runs of ASCII letters and digits, reduced to
-    their Porter stem when longer than three. The same as `rouge_l_to_label` uses."""
-    words = _TOKEN.findall(text.lower())
-    return tuple(_stem(word) if len(word) > 3 else word for word in words)
+def words(text: str) -> list[str]:
+    """rouge-score's words: lower-case runs of ASCII letters and digits."""
+    return _WORD.findall(text.lower())
+
+
+def stems(words: Sequence[str]) -> list[str]:
+    """Words longer than three reduced to their Porter stem, as in `rouge_l_to_label`."""
+    return [_stem(word) if len(word) > 3 else word for word in words]
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -36,10 +38,7 @@ def _library() -> Any:
 
 
 def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:
-    """Length of the longest common subsequence. Answers that differ mostly begin alike, and a
-    common beginning is always part of one."""
-    shared = _common_prefix(left, right)
-    left, right = left[shared:], right[shared:]
+    """Length of the longest common subsequence."""
     places: dict[str, int] = {}
     for index, token in enumerate(left):
         places[token] = places.get(token, 0) | 1 << index
@@ -49,14 +48,7 @@ def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:
         matched = state & places.get(token, 0)
         if matched:
             state = ((state + matched) | (state - matched)) & full
-    return shared + len(left) - state.bit_count()
-
-
-def _common_prefix(left: Sequence[str], right: Sequence[str]) -> int:
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return index
-    return min(len(left), len(right))
+    return len(left) - state.bit_count()
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -65,9 +57,22 @@ def rouge_l(reference: str, text: str) -> float:
     gives 0 when there is no token to compare)."""
     if reference == text:
         return 1.0
-    expected, found = tokens(reference), tokens(text)
-    common = lcs_length(expected, found)
+    expected, found = words(reference), words(text)
+    # A common beginning is part of some longest subsequence, and answers mostly begin alike.
+    alike = _common_beginning(expected, found)
+    common = alike + lcs_length(stems(expected[alike:]), stems(found[alike:]))
     if not common:
         return 0.0
     precision, recall = common / len(found), common / len(expected)
     return 2 * precision * recall / (precision + recall)
+
+
+def _common_beginning(left: Sequence[str], right: Sequence[str]) -> int:
+    equal, differ = 0, min(len(left), len(right)) + 1
+    while differ - equal > 1:
+        middle = (equal + differ) // 2
+        if left[equal:middle] == right[equal:middle]:
+            equal = middle
+        else:
+            differ = middle
+    return equal
