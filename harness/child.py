@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from harness import checks, machine
-from harness.core import Load, TrialRecord, UserError
+from harness.core import Backend, Load, Request, TrialRecord, UserError
 from harness.messages import PHASES, Job, Problem, Ready
 from harness.meters import Meter
 from harness.trial import Progress, TrialTimeout, run_load
@@ -72,12 +72,7 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
     tell(PHASES[1])
     warm_up, measured = session.requests(trial)
     tell(PHASES[2])
-    session.backend.reset()
-    if warm_up:
-        together = trial.load.concurrency or len(warm_up)
-        warm_up_load = Load("closed", concurrency=min(together, len(warm_up)))
-        run_load(session.backend, warm_up, warm_up_load, time_limit_s=limit_s)
-        session.backend.reset()
+    _warm_up(session.backend, warm_up, trial.load, limit_s)
     before = machine.machine_state()
     tell(PHASES[3])
     meter.start()
@@ -108,6 +103,16 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
         energy_j=reading.energy_j,
         setup_s=session.setup_s,
     )
+
+
+def _warm_up(backend: Backend, requests: list[Request], load: Load, limit_s: float | None) -> None:
+    """Run the engine at the trial's concurrency, then leave it with nothing in its caches."""
+    backend.reset()
+    if requests:
+        together = min(load.concurrency or len(requests), len(requests))
+        closed = Load("closed", concurrency=together)
+        run_load(backend, requests, closed, time_limit_s=limit_s)
+        backend.reset()
 
 
 def _problem(error: Exception) -> Problem:

@@ -151,20 +151,19 @@ def run_sweep(
     todo = {key: trial for key, trial in keyed.items() if not store.has(key)}
     result = SweepResult(stored=len(keyed) - len(todo))
     fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir)
-    interrupted = True
     try:
         for index, (key, trial) in enumerate(todo.items()):
             job = Job(key, trial, {**environment, "fingerprint": fingerprint}, time_limit_s)
-            upcoming = list(todo.values())[index + 1 :]
             teller = _Teller(events, index, len(todo), trial)
             teller.tell("started")
-            record = fleet.run(job, upcoming, teller.message)
+            record = fleet.run(job, list(todo.values())[index + 1 :], teller.message)
             _write(store, record)
             result.statuses[record.status] += 1
             teller.tell("finished", record=record)
-        interrupted = False
-    finally:
-        fleet.close(at_once=interrupted)
+    except BaseException:
+        fleet.close(at_once=True)
+        raise
+    fleet.close()
     return result
 
 
