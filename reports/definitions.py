@@ -4,8 +4,9 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
         "speedup",
         "The reference's decode time per output token divided by this backend's, paired on the "
-        "same request in the same repeat; geometric mean over the pairs. The 95% interval comes "
-        "from a hierarchical bootstrap: repeats are drawn first, then requests.",
+        "same request in the same repeat; geometric mean over the pairs. The 95% interval is a "
+        "bootstrap that draws repeats and requests. Over several rows: the geometric means of "
+        "their values and of both ends of their intervals.",
     ),
     (
         "consistency_ratio (same answers)",
@@ -53,8 +54,7 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "percentiles",
-        "p50, p95 and p99 over the requests of a trial; where a row has several repeats, the "
-        "number is over all of them together or their mean, as the column's title says.",
+        "p50, p95 and p99 over the requests of a trial. Of several repeats the median is shown.",
     ),
     (
         "valid",

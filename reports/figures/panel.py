@@ -146,7 +146,8 @@ class Rows:
         self.axes.set_ylim(self.y + 0.6, -0.6)
 
     def _label(self, text: str, colour: str, weight: str) -> None:
-        left = -LABELS_IN / (self.axes.figure.get_figwidth() * self.axes.get_position().width)
+        width_in = self.axes.bbox.width / self.axes.figure.dpi
+        left = -LABELS_IN / width_in
         self.axes.text(
             left, self.y, text, color=colour, weight=weight, fontsize=8, va="center",
             transform=self.axes.get_yaxis_transform(),
