@@ -115,7 +115,7 @@ def environment(run: Run) -> list[tuple[str, str]]:
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, inner in value.items():
-        term = f"{prefix}{key}".replace("_", " ")
+        term = f"{prefix}{key}".replace("_", " ").replace(" gib", " (GiB)")
         if isinstance(inner, Mapping):
             yield from _flat(inner, f"{prefix}{key} ")
         elif isinstance(inner, list | tuple):
