@@ -101,7 +101,7 @@ class HttpBackend:
     def info(self) -> BackendInfo:
         """What is served where, and how its tokens are counted."""
         dialect = self._dialect
-        capabilities = {"token-ids" if dialect.counting == "ids" else "server-text"}
+        capabilities = {"server", "token-ids" if dialect.counting == "ids" else "server-text"}
         if dialect.reports_cache:
             capabilities.add("cache-telemetry")
         if dialect.resets_cache:

@@ -30,7 +30,6 @@ from harness.core import (
     UserError,
 )
 
-ENGINE_STEP: Mapping[str, float] = {"steps": 1}
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 DRAIN_STEPS = 8
 
@@ -74,8 +73,10 @@ class VllmBackend:
             skip_clone=True,
         )
         self._with_margins = options["margins"]
+        self._layers = engine.vllm_config.model_config.hf_text_config.num_hidden_layers
+        self._one_token = self._work(1)
         self._tokens: dict[str, int] = {}
-        """Tokens so far by request id, kept for the margins' positions only."""
+        """Tokens so far, by request id."""
         self._refused: list[Commit] = []
         self._info = BackendInfo(
             name="vllm",
@@ -164,26 +165,33 @@ class VllmBackend:
     def _commit(self, output: Any) -> Commit:
         request_id, completion = output.request_id, output.outputs[0]
         tokens = tuple(completion.token_ids)
-        telemetry = ENGINE_STEP
+        before = self._tokens.get(request_id, 0)
+        self._tokens[request_id] = before + len(tokens)
+        telemetry: Mapping[str, float] = {}
+        if before:
+            telemetry = self._one_token if len(tokens) == 1 else self._work(len(tokens))
         if self._with_margins:
-            telemetry = {**ENGINE_STEP, **self._margins(request_id, completion.logprobs)}
+            telemetry = {**telemetry, **_margins(before, completion.logprobs)}
         reason = completion.finish_reason
         if reason is None:
             return Commit(request_id, tokens, None, telemetry)
-        self._tokens.pop(request_id, None)
+        del self._tokens[request_id]
         finished = FINISH.get(reason, "error")
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
         telemetry = {**telemetry, "cached_tokens": output.num_cached_tokens}
         return Commit(request_id, tokens, finished, telemetry, error)
 
-    def _margins(self, request_id: str, positions: Sequence[Mapping[int, Any]]) -> dict[str, float]:
-        """How far the best logit was above the second at each of these tokens: `top2_margin@I`.
+    def _work(self, tokens: int) -> Mapping[str, float]:
+        """The counts of one pass that brought so many tokens; the prompt's own is not counted."""
+        return {"steps": 1, "layers_run": self._layers, "layers_total": self._layers * tokens}
 
-        vLLM's raw log-probabilities differ from logits by a constant of the position.
-        """
-        start = self._tokens.get(request_id, 0)
-        self._tokens[request_id] = start + len(positions)
-        return {f"top2_margin@{start + n}": _margin(found) for n, found in enumerate(positions)}
+
+def _margins(start: int, positions: Sequence[Mapping[int, Any]]) -> dict[str, float]:
+    """How far the best logit was above the second at the tokens from `start`: `top2_margin@I`.
+
+    vLLM's raw log-probabilities differ from logits by a constant of the position.
+    """
+    return {f"top2_margin@{start + n}": _margin(found) for n, found in enumerate(positions)}
 
 
 def _margin(position: Mapping[int, Any]) -> float:

@@ -29,7 +29,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert run.returncode == 0, run.stderr[-3000:]
@@ -55,9 +55,10 @@ def test_margins_are_the_distances_of_the_two_best_logits(seen: dict[str, Any]) 
         assert told == pytest.approx(margins, abs=1e-3)
 
 
-def test_one_token_per_engine_step_from_a_cold_cache(seen: dict[str, Any]) -> None:
+def test_one_token_per_pass_after_the_prompts_from_a_cold_cache(seen: dict[str, Any]) -> None:
     for generation in seen["greedy"]:
-        assert generation["telemetry"] == {"steps": 12, "cached_tokens": 0}
+        work = {"steps": 11, "layers_run": 88, "layers_total": 88}
+        assert generation["telemetry"] == {**work, "cached_tokens": 0}
         assert generation["commit_tokens"] == [1] * 12
     assert tokens(seen["repeated"]) == [g["token_ids"] for g in seen["greedy"]]
     assert all(telemetry["cached_tokens"] == 0 for *_, telemetry in seen["repeated"])
