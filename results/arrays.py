@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core import TrialRecord
-from results import columns
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+SCORE_PREFIX = "score."
+COUNT_PREFIX = "count."
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,8 @@ def from_table(table: Any) -> RequestArrays:
         commit_tokens=commit_tokens,
         token_start=token_start,
         token_ids=token_ids,
-        scores=_columns(table, columns.SCORE_PREFIX),
-        counts=_columns(table, columns.COUNT_PREFIX),
+        scores=_columns(table, SCORE_PREFIX),
+        counts=_columns(table, COUNT_PREFIX),
         errors=table.column("error"),
         texts=table.column("text"),
         telemetry=table.column("telemetry"),
@@ -118,6 +119,8 @@ def from_table(table: Any) -> RequestArrays:
 
 def from_record(record: TrialRecord) -> RequestArrays:
     """The same columns straight from a record in memory (the self-test uses it)."""
+    from results import columns
+
     return from_table(columns.to_table(record))
 
 

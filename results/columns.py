@@ -27,9 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.core import Generation, TrialRecord
+from results.arrays import COUNT_PREFIX, SCORE_PREFIX
 
-SCORE_PREFIX = "score."
-COUNT_PREFIX = "count."
 COLUMNS = {
     "request_id": pa.string(),
     "scheduled_ns": pa.int64(),
