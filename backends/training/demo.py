@@ -25,7 +25,7 @@ def train_demo(
 
     Args:
         out: the checkpoint folder; the training state (`training.pt`) lies there too.
-        recipe: what to train; a run can only be continued with the same recipe, save its steps.
+        recipe: what to train; a run goes on only with the same recipe, save its steps and decay.
         minutes: stop after this time with the state saved; None trains to the end.
         threads: cores to use on a CPU; they change the speed, not the weights.
         progress: called every 25 steps.

@@ -21,6 +21,8 @@ from harness.core import UserError
 
 STATE = "training.pt"
 """The state's file in the checkpoint folder; not part of the checkpoint."""
+SCHEDULE = ("steps", "decay")
+"""What may change when a run goes on: steps at the constant rate do not depend on it."""
 REPORT_EVERY = 25
 DTYPE = torch.bfloat16
 
@@ -138,7 +140,7 @@ class Run:
             return
         saved, wanted = dict(state["recipe"]), asdict(self.recipe)
         for key in wanted:
-            if key != "steps" and saved.get(key) != wanted[key]:
+            if key not in SCHEDULE and saved.get(key) != wanted[key]:
                 raise UserError(
                     f"{self.out / STATE}: {key} was {saved.get(key)!r} in the run begun there, "
                     f"expected {wanted[key]!r}; choose another folder or that value"

@@ -39,58 +39,97 @@ class Story:
 
 def _direct(s: Story) -> None:
     s.value = s.draw.integer(4, 80)
-    s.tell("{a} has {n} {i}.", "{a} starts the day with {n} {i}.", "There are {n} {i} in the "
-           "basket of {a}.", "{a} owns {n} {i}.", n=s.value)  # fmt: skip
+    s.tell(
+        "{a} has {n} {i}.",
+        "{a} starts the day with {n} {i}.",
+        "There are {n} {i} in the basket of {a}.",
+        "{a} owns {n} {i}.",
+        n=s.value,
+    )
 
 
 def _groups(s: Story) -> None:
     k, m = s.draw.integer(2, 9), s.draw.integer(2, 12)
-    s.tell("{a} buys {k} packs with {m} {i} in each pack.", "{a} has {k} bags of {m} {i} each.",
-           "{a} fills {k} shelves with {m} {i} each.", k=k, m=m)  # fmt: skip
+    s.tell(
+        "{a} buys {k} packs with {m} {i} in each pack.",
+        "{a} has {k} bags of {m} {i} each.",
+        "{a} fills {k} shelves with {m} {i} each.",
+        k=k,
+        m=m,
+    )
     s.value = s.compute(k, "*", m, "{a} has {x} {i}.")
 
 
 def _rate(s: Story) -> None:
     k, m = s.draw.integer(2, 9), s.draw.integer(2, 12)
     unit = s.draw.choose(("hour", "day", "week"))
-    s.tell("{a} makes {m} {i} every {u} for {k} {u}s.", "For {k} {u}s, {a} collects {m} {i} per "
-           "{u}.", k=k, m=m, u=unit)  # fmt: skip
+    s.tell(
+        "{a} makes {m} {i} every {u} for {k} {u}s.",
+        "For {k} {u}s, {a} collects {m} {i} per {u}.",
+        k=k,
+        m=m,
+        u=unit,
+    )
     s.value = s.compute(m, "*", k, "{a} gets {x} {i}.")
 
 
 def _more_than(s: Story) -> None:
     n, k = s.draw.integer(4, 70), s.draw.integer(2, 40)
-    s.tell("{b} has {n} {i} and {a} has {k} more than {b}.", "{b} has {n} {i}. {a} has {k} more "
-           "{i} than {b}.", n=n, k=k)  # fmt: skip
+    s.tell(
+        "{b} has {n} {i} and {a} has {k} more than {b}.",
+        "{b} has {n} {i}. {a} has {k} more {i} than {b}.",
+        n=n,
+        k=k,
+    )
     s.value = s.compute(n, "+", k, "{a} has {x} {i}.")
 
 
 def _fewer_than(s: Story) -> None:
     n = s.draw.integer(20, 90)
     k = s.draw.integer(2, n - 8)
-    s.tell("{b} has {n} {i} and {a} has {k} fewer than {b}.", "{b} has {n} {i}. {a} has {k} fewer "
-           "{i} than {b}.", n=n, k=k)  # fmt: skip
+    s.tell(
+        "{b} has {n} {i} and {a} has {k} fewer than {b}.",
+        "{b} has {n} {i}. {a} has {k} fewer {i} than {b}.",
+        n=n,
+        k=k,
+    )
     s.value = s.compute(n, "-", k, "{a} has {x} {i}.")
 
 
 def _times_as_many(s: Story) -> None:
     n, k = s.draw.integer(3, 12), s.draw.integer(2, 9)
-    s.tell("{b} has {n} {i}, and {a} has {k} times as many.", "{a} has {k} times as many {i} as "
-           "{b}, who has {n}.", n=n, k=k)  # fmt: skip
+    s.tell(
+        "{b} has {n} {i}, and {a} has {k} times as many.",
+        "{a} has {k} times as many {i} as {b}, who has {n}.",
+        n=n,
+        k=k,
+    )
     s.value = s.compute(n, "*", k, "{a} has {x} {i}.")
 
 
 def _gain(s: Story) -> None:
     n = s.draw.integer(2, 60)
-    s.tell("{a} finds {n} more {i}.", "Then {a} buys {n} {i}.", "{b} gives {a} {n} {i}.",
-           "{a} wins another {n}.", "A box with {n} more {i} arrives for {a}.", n=n)  # fmt: skip
+    s.tell(
+        "{a} finds {n} more {i}.",
+        "Then {a} buys {n} {i}.",
+        "{b} gives {a} {n} {i}.",
+        "{a} wins another {n}.",
+        "A box with {n} more {i} arrives for {a}.",
+        n=n,
+    )
     s.value = s.compute(s.value, "+", n, "Then {a} has {x} {i}.")
 
 
 def _loss(s: Story) -> None:
     n = s.draw.integer(1, min(60, s.value - 1))
-    s.tell("{a} loses {n} of them.", "Then {a} sells {n} {i}.", "{a} gives {n} {i} to {b}.",
-           "{n} of the {i} break.", "{b} takes {n} of the {i} from {a}.", n=n)  # fmt: skip
+    s.tell(
+        "{a} loses {n} of them.",
+        "Then {a} sells {n} {i}.",
+        "{a} gives {n} {i} to {b}.",
+        "{n} of the {i} break.",
+        "{b} takes {n} of the {i} from {a}.",
+        n=n,
+    )
     s.value = s.compute(s.value, "-", n, "Then {a} has {x} {i}.")
 
 
@@ -122,9 +161,13 @@ def _packs_out(s: Story) -> None:
 
 def _depends(s: Story) -> None:
     limit, more, fewer = s.draw.integer(5, 90), s.draw.integer(2, 40), s.draw.integer(1, 4)
-    s.tell("If {a} has more than {t} {i}, {a} gives away {f}; if not, {a} buys {m}.",
-           "With more than {t} {i}, {a} sells {f}, and otherwise {a} finds {m}.",
-           t=limit, f=fewer, m=more)  # fmt: skip
+    s.tell(
+        "If {a} has more than {t} {i}, {a} gives away {f}; if not, {a} buys {m}.",
+        "With more than {t} {i}, {a} sells {f}, and otherwise {a} finds {m}.",
+        t=limit,
+        f=fewer,
+        m=more,
+    )
     if s.value > limit:
         s.value = s.compute(s.value, "-", fewer, f"More than {limit}, so {{a}} has {{x}} {{i}}.")
     else:
@@ -132,14 +175,22 @@ def _depends(s: Story) -> None:
 
 
 def _ask_left(s: Story) -> None:
-    s.question = s.draw.choose(("How many {i} does {a} have now?", "How many {i} does {a} have?",
-                                "What number of {i} does {a} have in the end?"))  # fmt: skip
+    s.question = s.draw.choose(
+        (
+            "How many {i} does {a} have now?",
+            "How many {i} does {a} have?",
+            "What number of {i} does {a} have in the end?",
+        )
+    )
 
 
 def _ask_money(s: Story) -> None:
     price = s.draw.integer(2, max(2, min(9, MAX_VALUE // s.value)))
-    s.tell("{a} sells each of the {i} for {p} dollars.", "The {i} are sold at {p} dollars each.",
-           p=price)  # fmt: skip
+    s.tell(
+        "{a} sells each of the {i} for {p} dollars.",
+        "The {i} are sold at {p} dollars each.",
+        p=price,
+    )
     s.question = "How many dollars does {a} get?"
     s.value = s.compute(s.value, "*", price, "The price is {x} dollars.")
 
@@ -169,8 +220,14 @@ def _ask_missing(s: Story) -> None:
 Move = Callable[[Story], None]
 OPENINGS: tuple[Move, ...] = (_direct, _groups, _rate, _more_than, _fewer_than, _times_as_many)
 ENDINGS: tuple[Move, ...] = (
-    _ask_left, _ask_left, _ask_left, _ask_money, _ask_each, _ask_together, _ask_missing,
-)  # fmt: skip
+    _ask_left,
+    _ask_left,
+    _ask_left,
+    _ask_money,
+    _ask_each,
+    _ask_together,
+    _ask_missing,
+)
 
 
 def _moves(value: int) -> list[Move]:
@@ -196,8 +253,14 @@ def _endings(value: int) -> list[Move]:
 def _distract(s: Story) -> None:
     """Tell something with a number that the answer does not need."""
     other = s.draw.choose([item for item in ITEMS if item != s.items])
-    s.tell("{b} also has {n} {o}.", "There are {n} {o} on the table.", "{a} is {n} years old.",
-           "It takes {n} minutes to count the {o}.", n=s.draw.integer(2, 60), o=other)  # fmt: skip
+    s.tell(
+        "{b} also has {n} {o}.",
+        "There are {n} {o} on the table.",
+        "{a} is {n} years old.",
+        "It takes {n} minutes to count the {o}.",
+        n=s.draw.integer(2, 60),
+        o=other,
+    )
 
 
 def problem(draw: Draw) -> tuple[str, dict[str, str]]:
@@ -212,9 +275,11 @@ def problem(draw: Draw) -> tuple[str, dict[str, str]]:
         plan.append(move)
         if draw.chance(0.15):
             _distract(story)
-    ending = draw.choose(_endings(story.value)) if len(plan) > 1 else draw.choose(
-        [end for end in _endings(story.value) if end is not _ask_left]
-    )  # fmt: skip
+    ending = (
+        draw.choose(_endings(story.value))
+        if len(plan) > 1
+        else draw.choose([end for end in _endings(story.value) if end is not _ask_left])
+    )
     ending(story)
     plan.append(ending)
     question = story.question.format(a=name, b=friend, i=story.items)

@@ -15,7 +15,7 @@ class Draw:
     """
 
     def __init__(self, seed: str) -> None:
-        self._random = random.Random(seed).random  # noqa: S311
+        self._random = random.Random(seed).random
 
     def integer(self, low: int, high: int) -> int:
         """Return a whole number from low to high, both included."""

@@ -9,10 +9,14 @@ PROFIT = Event(
         "The results of {company}, which makes {goods}, came out on {day}.",
     ),
     details=(
-        ("Its profit was {x} million dollars, after {y} million the year before.",
-         "A year ago it earned {y} million dollars, and now {x} million."),
-        ("Chief executive {official} plans a new factory in {town}.",
-         "A factory in {town} will be built, said chief executive {official}."),
+        (
+            "Its profit was {x} million dollars, after {y} million the year before.",
+            "A year ago it earned {y} million dollars, and now {x} million.",
+        ),
+        (
+            "Chief executive {official} plans a new factory in {town}.",
+            "A factory in {town} will be built, said chief executive {official}.",
+        ),
         ("It will create {n} jobs.", "That means {n} new jobs."),
     ),
     highlights=(
@@ -20,8 +24,10 @@ PROFIT = Event(
         "Chief executive {official} plans factory in {town}.",
         "{n} jobs will be created.",
     ),
-    summary="{company}, whose profit {trend} to {x} million dollars, will create {n} jobs in {town}.",
-)  # fmt: skip
+    summary=(
+        "{company}, whose profit {trend} to {x} million dollars, will create {n} jobs in {town}."
+    ),
+)
 
 MERGER = Event(
     choices={"goods": ("boats", "milk", "paint", "glass", "clothes", "tea", "games", "furniture")},
@@ -31,10 +37,14 @@ MERGER = Event(
     ),
     details=(
         ("The price is {n} million dollars.", "It pays {n} million dollars."),
-        ("{official} will lead the new firm, which makes {goods}.",
-         "The new firm makes {goods} and will be led by {official}."),
-        ("An office in {town} with {k} workers will close.",
-         "{k} people work in an office in {town}, which is to close."),
+        (
+            "{official} will lead the new firm, which makes {goods}.",
+            "The new firm makes {goods} and will be led by {official}.",
+        ),
+        (
+            "An office in {town} with {k} workers will close.",
+            "{k} people work in an office in {town}, which is to close.",
+        ),
     ),
     highlights=(
         "{company} buys {rival} for {n} million dollars.",
@@ -42,7 +52,7 @@ MERGER = Event(
         "Office in {town} with {k} workers closes.",
     ),
     summary="{company} is to buy {rival} for {n} million dollars and close an office in {town}.",
-)  # fmt: skip
+)
 
 MATCH = Event(
     choices={
@@ -55,7 +65,10 @@ MATCH = Event(
     ),
     details=(
         ("{town} scored {x} and {other_town} {y}.", "{other_town} got {y} points, {town} {x}."),
-        ("{person} was the best player with {k} points.", "With {k} points {person} was the best player."),
+        (
+            "{person} was the best player with {k} points.",
+            "With {k} points {person} was the best player.",
+        ),
         ("The match was seen by {n} thousand people.", "{n} thousand fans came."),
     ),
     highlights=(
@@ -64,7 +77,7 @@ MATCH = Event(
         "{n} thousand fans saw match.",
     ),
     summary="{winner_town} beat {loser_town} in the {game} {cup} with {k} points from {person}.",
-)  # fmt: skip
+)
 
 DISCOVERY = Event(
     choices={
@@ -76,31 +89,46 @@ DISCOVERY = Event(
         "Near {town}, an old {find} was found in {place}.",
     ),
     details=(
-        ("It is {n} hundred years old, said professor {official}.",
-         "Professor {official} thinks that it is {n} hundred years old."),
+        (
+            "It is {n} hundred years old, said professor {official}.",
+            "Professor {official} thinks that it is {n} hundred years old.",
+        ),
         ("It was seen first by {person}, a {job}.", "{person}, a {job}, saw it first."),
-        ("From {day} it will be shown in {other_town}.", "It goes on show in {other_town} on {day}."),
+        (
+            "From {day} it will be shown in {other_town}.",
+            "It goes on show in {other_town} on {day}.",
+        ),
     ),
     highlights=(
         "{find_title} of {n} hundred years is found near {town}.",
         "{job_title} {person} saw it first.",
         "It will be shown in {other_town} from {day}.",
     ),
-    summary="A {find} that is {n} hundred years old, found by {job} {person} near {town}, will be shown in {other_town}.",
+    summary=(
+        "A {find} that is {n} hundred years old, found by {job} {person} near "
+        "{town}, will be shown in {other_town}."
+    ),
     shared={"job": ("farmer", "student", "driver", "painter", "nurse", "soldier")},
-)  # fmt: skip
+)
 
 BUILDING = Event(
-    choices={"thing": ("bridge", "hospital", "library", "stadium", "airport", "school", "tunnel", "park")},
+    choices={
+        "thing": ("bridge", "hospital", "library", "stadium", "airport", "school", "tunnel", "park")
+    },
     lead=(
         "{town} will get a new {thing}, the council decided on {day}.",
         "On {day} the council of {town} agreed to build a {thing}.",
     ),
     details=(
         ("It will cost {n} million dollars.", "The cost is {n} million dollars."),
-        ("{company} will do the work, and {rival} lost.", "{rival} also made an offer, but {company} was chosen."),
-        ("It should open in {k} months, said {official} of the council.",
-         "{official} of the council hopes that it opens in {k} months."),
+        (
+            "{company} will do the work, and {rival} lost.",
+            "{rival} also made an offer, but {company} was chosen.",
+        ),
+        (
+            "It should open in {k} months, said {official} of the council.",
+            "{official} of the council hopes that it opens in {k} months.",
+        ),
     ),
     highlights=(
         "New {thing} in {town} will cost {n} million dollars.",
@@ -108,7 +136,7 @@ BUILDING = Event(
         "It opens in {k} months, says {official}.",
     ),
     summary="{company} will build a {thing} in {town} for {n} million dollars.",
-)  # fmt: skip
+)
 
 AWARD = Event(
     choices={
@@ -120,18 +148,25 @@ AWARD = Event(
         "The {prize} Prize went to {person} on {day} for a {work}.",
     ),
     details=(
-        ("It is about {theme} and was written in {town}.", "It tells of {theme} and was written in {town}."),
+        (
+            "It is about {theme} and was written in {town}.",
+            "It tells of {theme} and was written in {town}.",
+        ),
         ("The prize is worth {n} thousand dollars.", "The winner gets {n} thousand dollars."),
-        ("{official}, who led the jury, chose it from {k} entries.",
-         "From {k} entries it was chosen by {official}, who led the jury."),
+        (
+            "{official}, who led the jury, chose it from {k} entries.",
+            "From {k} entries it was chosen by {official}, who led the jury.",
+        ),
     ),
     highlights=(
         "{person} wins {prize} Prize for {work} about {theme}.",
         "Winner gets {n} thousand dollars.",
         "Jury led by {official} had {k} entries.",
     ),
-    summary="{person} has won the {prize} Prize of {n} thousand dollars for a {work} about {theme}.",
-)  # fmt: skip
+    summary=(
+        "{person} has won the {prize} Prize of {n} thousand dollars for a {work} about {theme}."
+    ),
+)
 
 RECALL = Event(
     choices={
@@ -145,8 +180,10 @@ RECALL = Event(
     details=(
         ("{fault_title} was found in a shop in {town}.", "A shop in {town} had found {fault}."),
         ("Some {n} thousand were sold.", "Buyers have {n} thousand of them."),
-        ("Spokesman {official} said that {k} people fell ill or were hurt.",
-         "{k} people were harmed, said spokesman {official}."),
+        (
+            "Spokesman {official} said that {k} people fell ill or were hurt.",
+            "{k} people were harmed, said spokesman {official}.",
+        ),
     ),
     highlights=(
         "{company} calls back {n} thousand {goods}.",
@@ -154,6 +191,6 @@ RECALL = Event(
         "{k} people were harmed, says {official}.",
     ),
     summary="{company} has called back {n} thousand {goods} after {fault} was found in {town}.",
-)  # fmt: skip
+)
 
 BUSINESS = (PROFIT, MERGER, MATCH, DISCOVERY, BUILDING, AWARD, RECALL)

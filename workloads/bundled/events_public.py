@@ -14,8 +14,10 @@ FIRE = Event(
         "Fire crews were called to {town} on {day}, where a {site} was {state} by flames.",
     ),
     details=(
-        ("Fire chief {official} said {cause} had started it.",
-         "The blaze was caused by {cause}, according to fire chief {official}."),
+        (
+            "Fire chief {official} said {cause} had started it.",
+            "The blaze was caused by {cause}, according to fire chief {official}.",
+        ),
         ("{n} people were taken to hospital.", "Doctors treated {n} people for burns and smoke."),
         ("About {k} firefighters fought the flames.", "It took {k} firefighters to put it out."),
     ),
@@ -24,8 +26,10 @@ FIRE = Event(
         "{n} people are hurt.",
         "Fire chief {official} blames {cause}.",
     ),
-    summary="{n} people have been hurt in a fire at a {site} in {town} that was started by {cause}.",
-)  # fmt: skip
+    summary=(
+        "{n} people have been hurt in a fire at a {site} in {town} that was started by {cause}."
+    ),
+)
 
 ELECTION = Event(
     choices={"party": ("Green", "Labour", "Liberal", "Workers", "Farmers", "Citizens")},
@@ -34,11 +38,19 @@ ELECTION = Event(
         "The people of {town} went to the polls on {day} to elect a mayor.",
     ),
     details=(
-        ("{left} received {x} percent of the votes and {right} {y} percent.",
-         "With {y} percent for {right} and {x} percent for {left}, the result was clear by night."),
-        ("The winner belongs to the {party} Party.", "The next mayor is a member of the {party} Party."),
-        ("{official}, who ran the count, said {k} ballots were not valid.",
-         "{k} ballots were thrown out, said {official}, who ran the count."),
+        (
+            "{left} received {x} percent of the votes and {right} {y} percent.",
+            "With {y} percent for {right} and {x} percent for {left}, the result "
+            "was clear by night.",
+        ),
+        (
+            "The winner belongs to the {party} Party.",
+            "The next mayor is a member of the {party} Party.",
+        ),
+        (
+            "{official}, who ran the count, said {k} ballots were not valid.",
+            "{k} ballots were thrown out, said {official}, who ran the count.",
+        ),
     ),
     highlights=(
         "{winner} beats {loser} to become mayor of {town}.",
@@ -46,7 +58,7 @@ ELECTION = Event(
         "Official {official} says {k} ballots were not valid.",
     ),
     summary="{winner} of the {party} Party has been elected mayor of {town}, beating {loser}.",
-)  # fmt: skip
+)
 
 ROAD = Event(
     choices={
@@ -58,11 +70,15 @@ ROAD = Event(
         "There was an accident near {town} on {day}, when a {vehicle} went off the road.",
     ),
     details=(
-        ("The driver, {person}, told police that {reason} was to blame.",
-         "{person}, the driver, said it happened because of {reason}."),
+        (
+            "The driver, {person}, told police that {reason} was to blame.",
+            "{person}, the driver, said it happened because of {reason}.",
+        ),
         ("{n} passengers were hurt.", "{n} of the people on board were hurt."),
-        ("The road to {other_town} was closed for {k} hours.",
-         "For {k} hours nobody could drive on the road to {other_town}."),
+        (
+            "The road to {other_town} was closed for {k} hours.",
+            "For {k} hours nobody could drive on the road to {other_town}.",
+        ),
     ),
     highlights=(
         "{vehicle_title} leaves road near {town}, hurting {n} people.",
@@ -70,7 +86,7 @@ ROAD = Event(
         "Road to {other_town} is closed for {k} hours.",
     ),
     summary="{n} people were hurt when a {vehicle} driven by {person} left the road near {town}.",
-)  # fmt: skip
+)
 
 STORM = Event(
     choices={"kind": ("storm", "flood", "snowstorm", "heatwave", "earthquake")},
@@ -81,8 +97,10 @@ STORM = Event(
     ),
     details=(
         ("{n} homes are without power.", "The power is out in {n} homes."),
-        ("Mayor {official} asked people to stay indoors until {other_day}.",
-         "Until {other_day} people should stay at home, said mayor {official}."),
+        (
+            "Mayor {official} asked people to stay indoors until {other_day}.",
+            "Until {other_day} people should stay at home, said mayor {official}.",
+        ),
         ("A shelter has opened in {other_town}.", "People can sleep in a shelter in {other_town}."),
     ),
     highlights=(
@@ -90,8 +108,11 @@ STORM = Event(
         "Power is out in {n} homes.",
         "Mayor {official} says to stay indoors until {other_day}.",
     ),
-    summary="A {kind} has left {n} homes in {town} without power and a shelter has opened in {other_town}.",
-)  # fmt: skip
+    summary=(
+        "A {kind} has left {n} homes in {town} without power and a shelter has "
+        "opened in {other_town}."
+    ),
+)
 
 THEFT = Event(
     choices={
@@ -104,19 +125,26 @@ THEFT = Event(
         "Thieves took a {thing} from a {site} in {town} on {day}.",
     ),
     details=(
-        ("They got in through {way}, said police officer {official}.",
-         "Police officer {official} said they had come in through {way}."),
+        (
+            "They got in through {way}, said police officer {official}.",
+            "Police officer {official} said they had come in through {way}.",
+        ),
         ("It is worth {n} million dollars.", "Its value is put at {n} million dollars."),
-        ("It belongs to {person}, who offers a reward of {k} thousand dollars.",
-         "The owner, {person}, will pay {k} thousand dollars to get it back."),
+        (
+            "It belongs to {person}, who offers a reward of {k} thousand dollars.",
+            "The owner, {person}, will pay {k} thousand dollars to get it back.",
+        ),
     ),
     highlights=(
         "{thing_title} worth {n} million dollars is stolen in {town}.",
         "Thieves came through {way}, says officer {official}.",
         "Owner {person} offers {k} thousand dollars.",
     ),
-    summary="A {thing} worth {n} million dollars, owned by {person}, has been stolen from a {site} in {town}.",
-)  # fmt: skip
+    summary=(
+        "A {thing} worth {n} million dollars, owned by {person}, has been "
+        "stolen from a {site} in {town}."
+    ),
+)
 
 COURT = Event(
     choices={
@@ -128,7 +156,10 @@ COURT = Event(
         "A {job} was found guilty of {crime} by a court in {town} on {day}.",
     ),
     details=(
-        ("{person} must go to prison for {n} months.", "The sentence for {person} is {n} months in prison."),
+        (
+            "{person} must go to prison for {n} months.",
+            "The sentence for {person} is {n} months in prison.",
+        ),
         ("Judge {official} called it a sad case.", "It was a sad case, said judge {official}."),
         ("The trial lasted {k} days.", "The verdict came after {k} days."),
     ),
@@ -137,8 +168,11 @@ COURT = Event(
         "Judge {official} orders {n} months in prison.",
         "Trial in {town} took {k} days.",
     ),
-    summary="{job_title} {person} has been sent to prison for {n} months for {crime} by a court in {town}.",
-)  # fmt: skip
+    summary=(
+        "{job_title} {person} has been sent to prison for {n} months for "
+        "{crime} by a court in {town}."
+    ),
+)
 
 RESCUE = Event(
     choices={
@@ -150,9 +184,14 @@ RESCUE = Event(
         "Rescuers near {town} found a missing {who} on {day}.",
     ),
     details=(
-        ("{person}, {x}, had been on {where} for {n} days." , "For {n} days {person}, aged {x}, was stuck on {where}."),
-        ("Rescue leader {official} used a helicopter from {other_town}.",
-         "A helicopter from {other_town} was sent by rescue leader {official}."),
+        (
+            "{person}, {x}, had been on {where} for {n} days.",
+            "For {n} days {person}, aged {x}, was stuck on {where}.",
+        ),
+        (
+            "Rescue leader {official} used a helicopter from {other_town}.",
+            "A helicopter from {other_town} was sent by rescue leader {official}.",
+        ),
         ("About {k} people took part in the search.", "The search was joined by {k} people."),
     ),
     highlights=(
@@ -161,6 +200,6 @@ RESCUE = Event(
         "Rescue leader {official} used helicopter from {other_town}.",
     ),
     summary="{who_title} {person}, {x}, has been rescued near {town} after {n} days on {where}.",
-)  # fmt: skip
+)
 
 PUBLIC = (FIRE, ELECTION, ROAD, STORM, THEFT, COURT, RESCUE)

@@ -1,4 +1,4 @@
-"""News-like rows: articles with highlights (CNN/DailyMail's fields), or with one sentence (XSum's)."""
+"""News-like rows: articles with highlights (CNN/DailyMail) or with one sentence (XSum)."""
 
 from workloads.bundled.draw import Draw
 from workloads.bundled.events import Event, company, facts

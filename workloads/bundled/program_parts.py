@@ -11,7 +11,7 @@ from workloads.bundled.draw import Draw
 
 @dataclass(frozen=True)
 class Source:
-    """Where the elements come from: `noun` in English, `code` an iterable, `v` the loop variable."""
+    """Where elements come from: `noun` in English, `code` an iterable, `v` the loop variable."""
 
     kind: str
     annotation: str
@@ -35,19 +35,40 @@ class Piece:
 
 
 NUMBER_SOURCES = (
-    Source("list", "list[int]", ("values", "numbers", "nums", "data", "xs"), "v", "numbers in {p}", "{p}"),
+    Source(
+        "list",
+        "list[int]",
+        ("values", "numbers", "nums", "data", "xs"),
+        "v",
+        "numbers in {p}",
+        "{p}",
+    ),
     Source("list", "list[int]", ("scores", "prices", "ages", "points"), "v", "{p}", "{p}"),
-    Source("range", "int", ("n", "limit", "top", "size"), "i", "numbers from 1 to {p}", "range(1, {p} + 1)"),
+    Source(
+        "range",
+        "int",
+        ("n", "limit", "top", "size"),
+        "i",
+        "numbers from 1 to {p}",
+        "range(1, {p} + 1)",
+    ),
     Source("range", "int", ("n", "stop", "end"), "i", "numbers below {p}", "range({p})"),
-    Source("words", "str", ("text", "line", "sentence"), "n", "word lengths in {p}", "map(len, {p}.split())"),
-)  # fmt: skip
+    Source(
+        "words",
+        "str",
+        ("text", "line", "sentence"),
+        "n",
+        "word lengths in {p}",
+        "map(len, {p}.split())",
+    ),
+)
 WORD_SOURCES = (
     Source("words", "str", ("text", "line", "sentence"), "w", "words in {p}", "{p}.split()"),
     Source("names", "list[str]", ("words", "names", "items", "tags"), "w", "strings in {p}", "{p}"),
-)  # fmt: skip
+)
 CHARACTER_SOURCES = (
     Source("text", "str", ("text", "s", "line", "word"), "c", "characters in {p}", "{p}"),
-)  # fmt: skip
+)
 
 _SMALL, _WIDE = tuple(range(2, 10)), tuple(range(1, 51))
 NUMBER_FILTERS = (
@@ -61,9 +82,13 @@ NUMBER_FILTERS = (
     Piece(("are at most {k}", "are {k} or less"), "{v} <= {k}", _WIDE),
     Piece(("are not {k}", "differ from {k}"), "{v} != {k}", _WIDE),
     Piece(("are divisible by {k}", "can be divided by {k}"), "{v} % {k} == 0", tuple(range(3, 13))),
-    Piece(("are not divisible by {k}", "cannot be divided by {k}"), "{v} % {k} != 0", tuple(range(3, 13))),
+    Piece(
+        ("are not divisible by {k}", "cannot be divided by {k}"),
+        "{v} % {k} != 0",
+        tuple(range(3, 13)),
+    ),
     Piece(("end in {k}", "have the last digit {k}"), "{v} % 10 == {k}", tuple(range(1, 10))),
-)  # fmt: skip
+)
 NUMBER_MAPS = (
     Piece(("the squares of {x}", "{x}, squared"), "{v} * {v}"),
     Piece(("the cubes of {x}", "{x}, cubed"), "{v} ** 3"),
@@ -75,16 +100,24 @@ NUMBER_MAPS = (
     Piece(("{x}, modulo {k}", "the remainders of {x} divided by {k}"), "{v} % {k}", _SMALL),
     Piece(("{x}, halved and rounded down", "half of {x}, rounded down"), "{v} // 2"),
     Piece(("the distances of {x} from {k}",), "abs({v} - {k})", _WIDE),
-)  # fmt: skip
+)
 WORD_FILTERS = (
     Piece(("are longer than {k} letters", "have more than {k} letters"), "len({v}) > {k}", _SMALL),
-    Piece(("are shorter than {k} letters", "have fewer than {k} letters"), "len({v}) < {k}", _SMALL),
+    Piece(
+        ("are shorter than {k} letters", "have fewer than {k} letters"), "len({v}) < {k}", _SMALL
+    ),
     Piece(("have exactly {k} letters", "are {k} letters long"), "len({v}) == {k}", _SMALL),
-    Piece(("start with {k!r}", "begin with {k!r}"), "{v}.startswith({k!r})", tuple("abcdefghlmnoprstw")),
+    Piece(
+        ("start with {k!r}", "begin with {k!r}"),
+        "{v}.startswith({k!r})",
+        tuple("abcdefghlmnoprstw"),
+    ),
     Piece(("end with {k!r}", "end in {k!r}"), "{v}.endswith({k!r})", tuple("adeghlmnorsty")),
     Piece(("contain {k!r}", "include {k!r}"), "{k!r} in {v}", tuple("abcdefghiklmnoprstuw")),
-    Piece(("do not contain {k!r}", "lack {k!r}"), "{k!r} not in {v}", tuple("abcdefghiklmnoprstuw")),
-)  # fmt: skip
+    Piece(
+        ("do not contain {k!r}", "lack {k!r}"), "{k!r} not in {v}", tuple("abcdefghiklmnoprstuw")
+    ),
+)
 WORD_MAPS = (
     Piece(("{x}, in upper case", "{x}, in capitals"), "{v}.upper()"),
     Piece(("{x}, reversed", "{x}, spelled backwards"), "{v}[::-1]"),
@@ -94,7 +127,7 @@ WORD_MAPS = (
     Piece(("the first {k} letters of {x}",), "{v}[:{k}]", _SMALL),
     Piece(("{x}, with {k!r} added", "{x}, followed by {k!r}"), "{v} + {k!r}", tuple("!?.-_abxyz")),
     Piece(("{x}, repeated {k} times",), "{v} * {k}", _SMALL),
-)  # fmt: skip
+)
 CHARACTER_FILTERS = (
     Piece(("are vowels",), "{v} in 'aeiou'"),
     Piece(("are not vowels",), "{v} not in 'aeiou'"),
@@ -103,30 +136,44 @@ CHARACTER_FILTERS = (
     Piece(("are upper case", "are capitals"), "{v}.isupper()"),
     Piece(("are not spaces",), "{v} != ' '"),
     Piece(("equal {k!r}", "are {k!r}"), "{v} == {k!r}", tuple("abcdefghijklmnoprstuvwxyz")),
-    Piece(("are not {k!r}", "differ from {k!r}"), "{v} != {k!r}", tuple("abcdefghijklmnoprstuvwxyz")),
+    Piece(
+        ("are not {k!r}", "differ from {k!r}"), "{v} != {k!r}", tuple("abcdefghijklmnoprstuvwxyz")
+    ),
     Piece(("come before {k!r}",), "{v} < {k!r}", tuple("cdefghijklmnoprstuvw")),
     Piece(("come after {k!r}",), "{v} > {k!r}", tuple("cdefghijklmnoprstuvw")),
-)  # fmt: skip
+)
 CHARACTER_MAPS = (
     Piece(("{x}, in upper case", "{x}, in capitals"), "{v}.upper()"),
     Piece(("{x}, each doubled", "{x}, each written twice"), "{v} * 2"),
-    Piece(("{x}, each followed by {k!r}", "{x}, with {k!r} after each"), "{v} + {k!r}", tuple("-_.,+*")),
-)  # fmt: skip
+    Piece(
+        ("{x}, each followed by {k!r}", "{x}, with {k!r} after each"),
+        "{v} + {k!r}",
+        tuple("-_.,+*"),
+    ),
+)
 
 NUMBER_REDUCTIONS = (
     Piece(("the sum of {x}", "the total of {x}"), "sum({x})"),
-    Piece(("the largest of {x}, or 0 if there is none", "the maximum of {x}, or 0"), "max(({x}), default=0)"),
-    Piece(("the smallest of {x}, or 0 if there is none", "the minimum of {x}, or 0"), "min(({x}), default=0)"),
-)  # fmt: skip
+    Piece(
+        ("the largest of {x}, or 0 if there is none", "the maximum of {x}, or 0"),
+        "max(({x}), default=0)",
+    ),
+    Piece(
+        ("the smallest of {x}, or 0 if there is none", "the minimum of {x}, or 0"),
+        "min(({x}), default=0)",
+    ),
+)
 TEXT_REDUCTIONS = (
-    Piece(("{x}, joined by {k!r}", "{x}, with {k!r} between them"), "{k!r}.join({x})", tuple("-_,+/;")),
-)  # fmt: skip
+    Piece(
+        ("{x}, joined by {k!r}", "{x}, with {k!r} between them"), "{k!r}.join({x})", tuple("-_,+/;")
+    ),
+)
 LIST_REDUCTIONS = (
     Piece(("a list of {x}", "the list of {x}", "all of {x} in a list"), "[{x}]"),
     Piece(("a sorted list of {x}", "{x} in sorted order"), "sorted({x})"),
     Piece(("{x}, sorted from high to low", "{x} in falling order"), "sorted(({x}), reverse=True)"),
     Piece(("a sorted list of the different values of {x}",), "sorted(set({x}))"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -135,17 +135,46 @@ def _judgement(draw: Draw) -> Program:
 def _loop(draw: Draw) -> Program:
     """Walk over the numbers in a loop that keeps a state."""
     e = _elements(draw, NUMBERS)
-    sentence, start, updates, final, result = draw.choose((
-        ("Return the product of {x}.", "result = 1", (f"result *= {e.element}",), "result", "int"),
-        ("Return the last of {x}, or -1.", "last = -1", (f"last = {e.element}",), "last", "int"),
-        ("Return the first of {x}, or -1.", "", (f"return {e.element}",), "-1", "int"),
-        ("Return the running totals of {x}.", "total, result = 0, []",
-         (f"total += {e.element}", "result.append(total)"), "result", "list[int]"),
-        ("Return a list of {x}, last one first.", "result = []",
-         (f"result.insert(0, {e.element})",), "result", "list[int]"),
-        ("Return the sum of {x}, stopping once it passes 50.", "total = 0",
-         (f"total += {e.element}", "if total > 50:", "    break"), "total", "int"),
-    ))  # fmt: skip
+    sentence, start, updates, final, result = draw.choose(
+        (
+            (
+                "Return the product of {x}.",
+                "result = 1",
+                (f"result *= {e.element}",),
+                "result",
+                "int",
+            ),
+            (
+                "Return the last of {x}, or -1.",
+                "last = -1",
+                (f"last = {e.element}",),
+                "last",
+                "int",
+            ),
+            ("Return the first of {x}, or -1.", "", (f"return {e.element}",), "-1", "int"),
+            (
+                "Return the running totals of {x}.",
+                "total, result = 0, []",
+                (f"total += {e.element}", "result.append(total)"),
+                "result",
+                "list[int]",
+            ),
+            (
+                "Return a list of {x}, last one first.",
+                "result = []",
+                (f"result.insert(0, {e.element})",),
+                "result",
+                "list[int]",
+            ),
+            (
+                "Return the sum of {x}, stopping once it passes 50.",
+                "total = 0",
+                (f"total += {e.element}", "if total > 50:", "    break"),
+                "total",
+                "int",
+            ),
+        )
+    )
     depth = "    " * (2 if e.conditions else 1)
     guard = [f"    if {e.condition}:"] if e.conditions else []
     body = [start] if start else []
@@ -157,16 +186,21 @@ def _value(draw: Draw, first: str, second: str) -> tuple[str, str]:
     """Return the English and the Python of a result computed from two numbers."""
     k = draw.integer(2, 30)
     one, other = draw.choose(((first, second), (second, first)))
-    return draw.choose((
-        (f"{one} plus {k}", f"{one} + {k}"), (f"{one} minus {k}", f"{one} - {k}"),
-        (f"{one} times {k}", f"{one} * {k}"), (one, one), (str(k), str(k)),
-        (f"the sum of {one} and {other}", f"{one} + {other}"),
-        (f"the product of {one} and {other}", f"{one} * {other}"),
-        (f"{one} minus {other}", f"{one} - {other}"),
-        (f"the square of {one}", f"{one} * {one}"),
-        (f"the larger of {one} and {k}", f"max({one}, {k})"),
-        (f"the smaller of {one} and {k}", f"min({one}, {k})"),
-    ))  # fmt: skip
+    return draw.choose(
+        (
+            (f"{one} plus {k}", f"{one} + {k}"),
+            (f"{one} minus {k}", f"{one} - {k}"),
+            (f"{one} times {k}", f"{one} * {k}"),
+            (one, one),
+            (str(k), str(k)),
+            (f"the sum of {one} and {other}", f"{one} + {other}"),
+            (f"the product of {one} and {other}", f"{one} * {other}"),
+            (f"{one} minus {other}", f"{one} - {other}"),
+            (f"the square of {one}", f"{one} * {one}"),
+            (f"the larger of {one} and {k}", f"max({one}, {k})"),
+            (f"the smaller of {one} and {k}", f"min({one}, {k})"),
+        )
+    )
 
 
 def _branch(draw: Draw) -> Program:
@@ -184,9 +218,22 @@ def _branch(draw: Draw) -> Program:
 
 
 FAMILIES = (
-    _total, _total, _listing, _listing, _listing, _joined, _joined, _count, _judgement,
-    _branch, _branch, _branch, _loop, _loop, _loop,
-)  # fmt: skip
+    _total,
+    _total,
+    _listing,
+    _listing,
+    _listing,
+    _joined,
+    _joined,
+    _count,
+    _judgement,
+    _branch,
+    _branch,
+    _branch,
+    _loop,
+    _loop,
+    _loop,
+)
 
 
 def program(draw: Draw) -> Program:

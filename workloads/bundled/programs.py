@@ -4,12 +4,13 @@ from typing import Any
 
 from workloads.bundled.draw import Draw
 from workloads.bundled.program_shapes import Program, program
+from workloads.bundled.words import words
 
-_VERBS = tuple("build check count find get make measure pick read solve take work".split())
-_NOUNS = tuple("answer figure group level mark number output part rank result score value".split())
-_TEXT_WORDS = tuple(
+_VERBS = words("build check count find get make measure pick read solve take work")
+_NOUNS = words("answer figure group level mark number output part rank result score value")
+_TEXT_WORDS = words(
     "Amber apple bird Blue cat cold Day deer end fish Green hat ice jump Kite lamp moon night Old "
-    "pear queen River sea small tree under Very warm yellow zebra 7 42 a2 x9".split()
+    "pear queen River sea small tree under Very warm yellow zebra 7 42 a2 x9"
 )
 
 
@@ -36,7 +37,7 @@ def _small(draw: Draw, kind: str) -> Any:
 def _call(spec: Program, arguments: list[Any]) -> Any:
     """Run the canonical solution (our own code) on arguments."""
     scope: dict[str, Any] = {}
-    exec(spec.source("solution"), scope)  # noqa: S102
+    exec(spec.source("solution"), scope)
     return scope["solution"](*arguments)
 
 

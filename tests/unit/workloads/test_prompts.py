@@ -1,0 +1,117 @@
+"""Prompts: what a model is asked, how it is tokenised, and where the answer begins."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workloads import bundled, prompts
+
+WORKLOADS = ["cnn_dailymail", "xsum", "humaneval", "gsm8k"]
+
+
+class Letters:
+    """A tokenizer whose tokens are code points, with 1 as its first token where asked."""
+
+    eos_token_id = 2
+
+    def __init__(self, chat_template: str | None = None) -> None:
+        self.chat_template = chat_template
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [1] * add_special_tokens + [ord(c) for c in text]
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        return "".join(chr(i) for i in ids if not (skip_special_tokens and i == 1))
+
+    def apply_chat_template(
+        self, messages: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> Any:
+        assert tokenize is False
+        said = "".join(f"<{m['role']}>{m['content']}" for m in messages)
+        return said + "<assistant>" * add_generation_prompt
+
+
+def row_of(workload: str) -> dict[str, str]:
+    return bundled.rows(workload, "test", 1)[0]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_the_instruction_holds_the_content_and_not_the_answer(workload: str) -> None:
+    row = row_of(workload)
+    content = {"cnn_dailymail": "article", "xsum": "document", "humaneval": "prompt"}
+    text = prompts.instruction(workload, row)
+    assert row[content.get(workload, "question")] in text
+    assert prompts.answer(workload, row) not in text
+
+
+def test_the_answer_to_a_program_is_its_body() -> None:
+    row = row_of("humaneval")
+    assert prompts.answer("humaneval", row) == row["canonical_solution"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_chat_template_is_used_once_with_its_generation_prompt(workload: str) -> None:
+    tokenizer, row = Letters("yes"), row_of(workload)
+    ids = prompts.encode_prompt(tokenizer, workload, row)
+    text = tokenizer.decode(ids)
+    assert text == f"<user>{prompts.instruction(workload, row)}<assistant>"
+    assert 1 not in ids, "the template writes the special tokens; adding them again would double"
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_without_a_template_the_text_is_plain_with_the_tokenizers_own_start(workload: str) -> None:
+    tokenizer, row = Letters(), row_of(workload)
+    ids = prompts.encode_prompt(tokenizer, workload, row)
+    assert ids[0] == 1
+    text = tokenizer.decode(ids[1:])
+    if workload == "humaneval":
+        assert text == row["prompt"], "a base model goes on with the code itself"
+    else:
+        assert text.startswith(prompts.instruction(workload, row))
+        assert text.rstrip().endswith(("Summary:", "Answer:"))
+
+
+@pytest.mark.parametrize(
+    ("workload", "field"), [("cnn_dailymail", "article"), ("xsum", "document")]
+)
+@pytest.mark.parametrize("template", [None, "yes"])
+def test_truncation_cuts_the_article_and_nothing_else(
+    workload: str, field: str, template: str | None
+) -> None:
+    tokenizer, row = Letters(template), row_of(workload)
+    text = tokenizer.decode(prompts.encode_prompt(tokenizer, workload, row, max_article_tokens=20))
+    whole = tokenizer.decode(prompts.encode_prompt(tokenizer, workload, row))
+    assert text == whole.replace(row[field], row[field][:20])
+    long = prompts.encode_prompt(tokenizer, workload, row, max_article_tokens=10**6)
+    assert tokenizer.decode(long) == whole
+
+
+def test_truncation_leaves_other_workloads_alone() -> None:
+    tokenizer, row = Letters(), row_of("gsm8k")
+    whole = prompts.encode_prompt(tokenizer, "gsm8k", row)
+    assert prompts.encode_prompt(tokenizer, "gsm8k", row, max_article_tokens=5) == whole
+
+
+def test_answers_are_encoded_without_special_tokens() -> None:
+    row = row_of("gsm8k")
+    assert prompts.encode_answer(Letters(), "gsm8k", row) == [ord(c) for c in row["answer"]]
+
+
+@pytest.mark.parametrize(
+    ("own", "configured", "expected"),
+    [(2, None, (2,)), (2, 7, (2, 7)), (2, [9, 2, 7], (2, 7, 9)), (None, 7, (7,)), (None, None, ())],
+)
+def test_stop_ids_join_the_tokenizers_and_the_models(
+    own: int | None, configured: int | list[int] | None, expected: tuple[int, ...]
+) -> None:
+    assert prompts.stop_ids(SimpleNamespace(eos_token_id=own), configured) == expected
+
+
+def test_unknown_workloads_and_fields_are_key_errors() -> None:
+    with pytest.raises(KeyError):
+        prompts.instruction("gsm9k", {})
+    with pytest.raises(KeyError, match="question"):
+        prompts.instruction("gsm8k", {"answer": "1"})
