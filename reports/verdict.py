@@ -14,6 +14,9 @@ from reports.numbers import counted, interval, percent, ratio
 from reports.text import visible
 from reports.variants import Variant
 
+REMARK = "too-few-samples"
+"""Slug of a reason that a valid trial may carry: its high percentiles say little."""
+
 
 class Strip(NamedTuple):
     """A speed-up on a small logarithmic axis, in percent of its width."""
@@ -197,14 +200,18 @@ def _trust(cells: Sequence[Cell]) -> tuple[str, str, str]:
 
 
 def first_reason(cells: Sequence[Cell]) -> str:
-    """The most frequent reason against the cells' validity, empty when there is none."""
+    """The most frequent reason against the cells' validity, empty when there is none.
+
+    Too few samples for a high percentile is a remark on a trial that is valid without it.
+    """
     counts: Counter[str] = Counter()
     texts: dict[str, str] = {}
-    for cell in cells:
+    for cell in (cell for cell in cells if not cell.valid):
         for slug, (count, text) in cell.reasons.items():
             counts[slug] += count
             texts.setdefault(slug, visible(text.partition(":")[2].strip() or text))
-    return texts[max(counts, key=lambda slug: counts[slug])] if counts else ""
+    weighty = [slug for slug in counts if slug != REMARK] or list(counts)
+    return texts[max(weighty, key=lambda slug: counts[slug])] if counts else ""
 
 
 def _sentence(
