@@ -27,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
-train_app = typer.Typer(help="Train the bundled models.", no_args_is_help=True)
+train_app = typer.Typer(help="Train the bundled demo model and its draft.", no_args_is_help=True)
 app.add_typer(train_app, name="train")
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
@@ -85,17 +85,54 @@ def report(
         typer.launch(page.resolve().as_uri())
 
 
+Out = Annotated[Path, typer.Option(help="Folder for the model and the state to resume from.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Steps; the recipe's by default.")]
+Minutes = Annotated[float | None, typer.Option(min=0.1, help="Stop after this time, resumable.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU cores to use; all by default.")]
+
+
 @train_app.command("demo")
 def train_demo(
-    out: Annotated[Path, typer.Option(help="Folder for checkpoints and the trained model.")],
-    steps: Annotated[int | None, typer.Option(min=1, help="Fewer steps than the recipe's.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of data order and weights.")] = 0,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    out: Out, steps: Steps = None, minutes: Minutes = None, threads: Threads = None
 ) -> None:
-    """Train the demo model on the bundled workloads' train split; resumes when interrupted."""
-    from backends.training import demo
+    """Train the demo model on the bundled train rows; the same command goes on where it stopped."""
+    from backends.training import demo, recipe
 
-    raise NotImplementedError(demo, out, steps, seed, threads)
+    chosen = recipe.Recipe(**({} if steps is None else {"steps": steps}))
+    _report_training(
+        demo.train_demo(out, recipe=chosen, minutes=minutes, threads=threads, progress=_progress)
+    )
+
+
+@train_app.command("draft")
+def train_draft(
+    target: Annotated[Path, typer.Option(help="Folder of the trained target model.")],
+    out: Out,
+    minutes: Minutes = None,
+    threads: Threads = None,
+) -> None:
+    """Train the demo model's draft from the target's first layers, by distillation."""
+    from backends.training import draft
+
+    _report_training(
+        draft.train_draft(target, out, minutes=minutes, threads=threads, progress=_progress)
+    )
+
+
+def _progress(report: Any) -> None:
+    from backends.training.run import REPORT_EVERY
+
+    losses = " ".join(f"{loss:.3f}" for loss in report.layer_losses)
+    left_s = (report.steps - report.step) * report.seconds / REPORT_EVERY
+    print(
+        f"step {report.step} of {report.steps}  loss per layer {losses}  "
+        f"{report.tokens_per_s:,.0f} tok/s  {left_s / 60:.0f} min left",
+        flush=True,
+    )
+
+
+def _report_training(finished: bool) -> None:
+    print("finished" if finished else "stopped; the same command goes on from here")
 
 
 @app.command()
