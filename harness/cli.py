@@ -98,7 +98,7 @@ def train_demo(
     """Train the demo model on the bundled train rows; the same command goes on where it stopped."""
     from backends.training import demo, recipe
 
-    chosen = recipe.Recipe(**({} if steps is None else {"steps": steps}))
+    chosen = recipe.Recipe() if steps is None else recipe.Recipe(steps=steps)
     _report_training(
         demo.train_demo(out, recipe=chosen, minutes=minutes, threads=threads, progress=_progress)
     )
