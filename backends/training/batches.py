@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from backends.training.drills import drill_prompts
 from backends.training.tokenizer import END, PAD
 from workloads.bundled import iter_rows
 from workloads.prompts import encode_answer, encode_prompt
@@ -16,6 +17,10 @@ IGNORED = -100
 """Target of a position that is padding."""
 POOL = 16
 """Batches that are drawn together, so that rows of like length can share a batch."""
+
+
+DRILLS = "drills"
+"""Name in a mix of the arithmetic drills, which are no workload."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ def row_pool(
 
     Args:
         tokenizer: the demo tokenizer.
-        mix: share of each workload, in parts.
+        mix: share of each workload, and of the drills, in parts.
         rows: examples in a batch.
         seed: seed of the training run.
         number: which pool; a pool depends on nothing but the arguments, so a run can resume.
@@ -82,8 +87,11 @@ def row_pool(
     drawn: list[Example] = []
     parts = sum(mix.values())
     for workload, share in mix.items():
-        count = total * share // parts
-        drawn += examples(tokenizer, workload, count, seed * 1_000_003 + number + 1)
+        count, own_seed = total * share // parts, seed * 1_000_003 + number + 1
+        if workload == DRILLS:
+            drawn += [Example(*ids) for ids in drill_prompts(tokenizer, count, own_seed)]
+        else:
+            drawn += examples(tokenizer, workload, count, own_seed)
     drawn.sort(key=lambda example: example.length)
     batches = [drawn[start : start + rows] for start in range(0, len(drawn) - rows + 1, rows)]
     generator = torch.Generator().manual_seed(seed * 1_000_003 + number)

@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from backends.training.batches import collate, examples
+from backends.training.batches import Batch, collate, examples
 from backends.training.checkpoint import load
+from backends.training.llama import Llama
 from backends.training.tokenizer import END, PAD, load_tokenizer
 from workloads.bundled import GENERATORS, rows
-from workloads.prompts import encode_prompt
+from workloads.prompts import answer, encode_prompt
+from workloads.scoring import score_all
 
 BATCH = 50
 MAX_NEW_TOKENS = 192
@@ -20,33 +23,35 @@ def evaluate(model_dir: Path, rows_per_workload: int = 200, seed: int = 0) -> di
     """Score greedy answers to test rows, and the layers' next-token accuracy on their answers.
 
     Returns:
-        Per workload: `score` (ROUGE-L, pass@1 or exact match, as a mean), `exact_answers` (share
-        equal to the reference, letter for letter) and `layer_accuracy` (teacher-forced share of
-        answer tokens that each layer's top token hits, the stop token included).
+        Per workload: `metric` and `score` (the mean ROUGE-L, pass@1 or exact match, 0 to 1),
+        `exact_answers` (share equal to the reference, letter for letter), `rows`, and
+        `layer_accuracy` (see `layer_accuracy`).
+
+    Raises:
+        UserError: where HumanEval's programs cannot be held (see `workloads.sandbox`).
     """
-    tokenizer = load_tokenizer(model_dir)
+    tokenizer, model = load_tokenizer(model_dir), load(model_dir)
     report: dict[str, Any] = {}
     for workload in GENERATORS:
-        report[workload] = _scores(tokenizer, model_dir, workload, rows_per_workload, seed)
-        report[workload]["layer_accuracy"] = layer_accuracy(
-            model_dir, workload, rows_per_workload, seed
-        )
+        drawn = rows(workload, "test", rows_per_workload, seed)
+        ids = [encode_prompt(tokenizer, workload, row) for row in drawn]
+        report[workload] = scores(workload, drawn, generate(tokenizer, model_dir, ids))
+        batches = answer_batches(tokenizer, workload, rows_per_workload, seed)
+        report[workload]["layer_accuracy"] = layer_accuracy(model, batches)
     return report
 
 
-def _scores(
-    tokenizer: Any, model_dir: Path, workload: str, count: int, seed: int
-) -> dict[str, Any]:
-    from workloads.prompts import answer
-    from workloads.scoring import score_all
-
-    drawn = rows(workload, "test", count, seed)
-    texts = generate(tokenizer, model_dir, [encode_prompt(tokenizer, workload, r) for r in drawn])
+def scores(workload: str, drawn: Sequence[dict[str, str]], texts: Sequence[str]) -> dict[str, Any]:
+    """Return the workload's mean task score and the share of answers equal to the reference."""
     scored = score_all(workload, drawn, texts)
     (metric,) = scored[0]
-    exact = sum(text == answer(workload, row) for row, text in zip(drawn, texts, strict=True))
-    mean = sum(one[metric] for one in scored) / len(scored)
-    return {"metric": metric, "score": mean, "exact_answers": exact / len(drawn)}
+    equal = sum(text == answer(workload, row) for row, text in zip(drawn, texts, strict=True))
+    return {
+        "metric": metric,
+        "score": sum(one[metric] for one in scored) / len(scored),
+        "exact_answers": equal / len(drawn),
+        "rows": len(drawn),
+    }
 
 
 def generate(
@@ -54,7 +59,9 @@ def generate(
 ) -> list[str]:
     """Answer the prompts greedily in bfloat16 with transformers, in batches of like length."""
     from transformers import LlamaForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     model = LlamaForCausalLM.from_pretrained(str(model_dir), dtype=torch.bfloat16).eval()
     texts = [""] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
@@ -62,9 +69,12 @@ def generate(
         chosen = order[start : start + BATCH]
         width = max(len(prompts[i]) for i in chosen)
         ids = torch.tensor([[PAD] * (width - len(prompts[i])) + prompts[i] for i in chosen])
-        mask = (ids != PAD).long()
-        out = model.generate(
-            ids, attention_mask=mask, max_new_tokens=limit, do_sample=False, pad_token_id=PAD
+        out: Tensor = model.generate(
+            ids,
+            attention_mask=(ids != PAD).long(),
+            max_new_tokens=limit,
+            do_sample=False,
+            pad_token_id=PAD,
         )
         for i, row in zip(chosen, out[:, width:].tolist(), strict=True):
             kept = row[: row.index(END)] if END in row else row
@@ -72,20 +82,38 @@ def generate(
     return texts
 
 
+def answer_batches(tokenizer: Any, workload: str, count: int, seed: int = 0) -> list[Batch]:
+    """Return test rows with their reference answers, in batches of like length."""
+    drawn = sorted(examples(tokenizer, workload, count, seed, "test"), key=lambda e: e.length)
+    return [collate(drawn[start : start + BATCH]) for start in range(0, len(drawn), BATCH)]
+
+
 @torch.no_grad()
-def layer_accuracy(model_dir: Path, workload: str, count: int, seed: int = 0) -> list[float]:
+def layer_accuracy(model: Llama, batches: Sequence[Batch]) -> list[float]:
     """Return, per layer, the share of answer tokens that its top token hits given the true prefix.
 
-    The arithmetic is bfloat16, as in use.
+    The stop token counts as an answer token; the arithmetic is bfloat16, as in use.
     """
-    tokenizer = load_tokenizer(model_dir)
-    model = load(model_dir)
-    drawn = sorted(examples(tokenizer, workload, count, seed, "test"), key=lambda e: e.length)
     hits, total = torch.zeros(model.shape.layers), 0
-    for start in range(0, len(drawn), BATCH):
-        batch = collate(drawn[start : start + BATCH])
+    for batch in batches:
         targets = batch.targets[batch.answers]
         for layer, state in enumerate(model.hidden_states(batch.ids, torch.bfloat16)):
             hits[layer] += (model.logits(state[batch.answers]).argmax(-1) == targets).sum()
         total += len(targets)
     return [float(share) for share in hits / total]
+
+
+@torch.no_grad()
+def agreement(draft: Llama, target: Llama, batches: Sequence[Batch]) -> float:
+    """Return the share of answer positions at which both models' top tokens are the same."""
+    equal = total = 0
+    for batch in batches:
+        tops = [
+            model.logits(model.hidden_states(batch.ids, torch.bfloat16)[-1][batch.answers]).argmax(
+                -1
+            )
+            for model in (draft, target)
+        ]
+        equal += int((tops[0] == tops[1]).sum())
+        total += len(tops[0])
+    return equal / total

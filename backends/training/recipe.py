@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 MIX = {"cnn_dailymail": 4, "xsum": 3, "humaneval": 4, "gsm8k": 5}
+LATE_MIX = {"cnn_dailymail": 3, "xsum": 2, "humaneval": 2, "gsm8k": 4, "drills": 5}
 SHAPE = {"layers": 8, "width": 256, "feed_forward": 768, "heads": 4, "kv_heads": 2}
 
 
@@ -10,9 +11,10 @@ SHAPE = {"layers": 8, "width": 256, "feed_forward": 768, "heads": 4, "kv_heads":
 class Recipe:
     """Everything that the weights depend on, apart from the machine's floating point.
 
-    `rows` examples make a step, computed in `shards` parts; `mix` gives each workload's share;
-    `decay` is the share of the steps over which the learning rate falls; prompt tokens count with
-    `prompt_weight`, answer tokens with 1.
+    `rows` examples make a step, computed in `shards` parts. `mix` gives each workload's share;
+    from step `late_from` on (rounded down to whole pools) `late_mix` does. `decay` is the share
+    of the steps over which the learning rate falls. Prompt tokens count with `prompt_weight`,
+    answer tokens with 1.
     """
 
     steps: int = 6000
@@ -24,6 +26,8 @@ class Recipe:
     decay: float = 0.4
     seed: int = 0
     mix: dict[str, int] = field(default_factory=lambda: dict(MIX))
+    late_mix: dict[str, int] = field(default_factory=lambda: dict(LATE_MIX))
+    late_from: int = 2800
     shape: dict[str, int] = field(default_factory=lambda: dict(SHAPE))
 
 

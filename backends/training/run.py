@@ -91,7 +91,8 @@ class Run:
         recipe = self.recipe
         number, slot = divmod(step, POOL)
         if self._drawn[0] != number:
-            drawn = row_pool(self.tokenizer, recipe.mix, recipe.rows, recipe.seed, number)
+            mix = recipe.late_mix if number >= recipe.late_from // POOL else recipe.mix
+            drawn = row_pool(self.tokenizer, mix, recipe.rows, recipe.seed, number)
             self._drawn = (number, drawn)
         return self._drawn[1][slot % len(self._drawn[1])]
 
