@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,6 +23,7 @@ from backends.http_stream import (
 )
 from harness.core import UserError, nearest
 
+OWN_FIELDS = ("model", "prompt", "messages", "stream", "n", "echo", "stop_token_ids")
 CONNECT_TIMEOUT_S = 10.0
 KEEP_ALIVE_S = 3.0
 """Shorter than uvicorn's 5 s, or a request would now and then meet a connection just closed."""
@@ -30,12 +33,13 @@ RUNNING_USAGE: Mapping[str, Any] = {
     "stream_options": {"include_usage": True, "continuous_usage_stats": True}
 }
 EXTRAS: Sequence[Mapping[str, Any]] = (
-    {**RUNNING_USAGE, "return_token_ids": True},
+    {**USAGE, "return_token_ids": True},
     RUNNING_USAGE,
     USAGE,
     {},
 )
-"""What to ask for beyond the answer, the best first: vLLM takes all, a strict server nothing."""
+"""What to ask for beyond the answer, the best first: vLLM takes all, a strict server nothing. Each
+chunk's usage is asked for only where there are no ids, since making it costs the server time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +106,19 @@ async def probe(
             events, refusal = await _try(server, path, content)
             if events is None:
                 continue
+            counting = _counting(server, events)
+            if counting is None and extras in EXTRAS[:2]:
+                continue
+            if counting is None and not has_tokenizer:
+                raise UserError(
+                    f"backend 'http': {server.base_url} reports neither token ids nor running "
+                    "usage, and there is no tokenizer to count with"
+                )
             return Dialect(
                 model=model,
                 version=await _version(server),
                 prompt=form,
-                counting=_counting(server, events, has_tokenizer),
+                counting=counting or "tokenizer",
                 extras=extras,
                 reports_cache=any(_reports_cache(event) for event in events),
                 resets_cache=await reset_cache(server) is not None,
@@ -165,7 +177,8 @@ def _hint(status: int) -> str:
     return "needs a key (option api_key_env): " if status in (401, 403) else ""
 
 
-def _counting(server: Server, events: Sequence[dict[str, Any]], has_tokenizer: bool) -> Counting:
+def _counting(server: Server, events: Sequence[dict[str, Any]]) -> Counting | None:
+    """How these chunks tell the number of their tokens; None: not at all."""
     choices = [event["choices"][0] for event in events if event["choices"]]
     if not any(chunk_text(c) or c.get("token_ids") or c.get("finish_reason") for c in choices):
         raise UserError(f"backend 'http': {server.base_url} streamed no tokens to a test request")
@@ -173,12 +186,7 @@ def _counting(server: Server, events: Sequence[dict[str, Any]], has_tokenizer: b
         return "ids"
     if any(isinstance(event.get("usage"), dict) for event in events if event["choices"]):
         return "usage"
-    if has_tokenizer:
-        return "tokenizer"
-    raise UserError(
-        f"backend 'http': {server.base_url} reports neither token ids nor running usage, "
-        "and there is no tokenizer to count with"
-    )
+    return None
 
 
 def _reports_cache(event: Mapping[str, Any]) -> bool:
@@ -223,6 +231,23 @@ async def _version(server: Server) -> str:
     except (aiohttp.ClientError, ValueError, KeyError, TypeError):
         return "unknown"
     return called or "unknown"
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for an address, a field or a key variable that cannot be right."""
+    if "base_url" in options:
+        check_base_url(options["base_url"])
+    for name in options.get("extra_body", {}):
+        if name in OWN_FIELDS:
+            raise UserError(f"backend 'http': extra_body: '{name}' is set by decodebench")
+    variable = options.get("api_key_env")
+    if variable is None:
+        return
+    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", variable):
+        # The value is not repeated: it may be the key itself.
+        raise UserError("backend 'http': api_key_env: expected the NAME of a variable")
+    if not os.environ.get(variable):
+        raise UserError(f"backend 'http': api_key_env: ${variable} is not set")
 
 
 def check_base_url(url: str) -> str:
