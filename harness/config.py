@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -23,11 +23,15 @@ from harness.core import (
     Trial,
     UserError,
     Workload,
+    canonical_json,
     to_json,
 )
-from harness.section import Section, read_yaml
+from harness.section import MAX_SEED, Section, read_yaml
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+MAX_NAME = 100
+MAX_LIMIT_S = 1e9
+"""Thirty years; the operating system's timers end at some hundreds."""
 LOAD_KEYS: Mapping[str, frozenset[str]] = {
     "closed": frozenset({"concurrency"}),
     "poisson": frozenset({"rate"}),
@@ -47,6 +51,8 @@ class Known:
     """Workload name -> default max_new_tokens."""
     check_options: Callable[[str, Mapping[str, Any]], None]
     """Raises `UserError` when a backend cannot take these options."""
+    check_workload: Callable[[Workload], object]
+    """Raises `UserError` when a workload cannot take its options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     """Check the parsed content of an experiment file; `where` begins every error line."""
     top = Section(data, where)
     experiment = Experiment(
-        name=top.text("name"),
+        name=_name(top),
         model=_model(top),
         backends=tuple(_backends(top, known)),
         workloads=tuple(_workloads(top, known)),
@@ -129,15 +135,39 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
         sampling=_sampling(top),
         ignore_eos=top.flag("ignore_eos", False),
         repeats=top.integer("repeats", 1, least=1),
-        seed=top.integer("seed", 0, least=0),
-        time_limit_s=top.number("time_limit_s", 3600.0, above=0.0),
+        seed=top.integer("seed", 0, least=0, most=MAX_SEED),
+        time_limit_s=top.number("time_limit_s", 3600.0, above=0.0, most=MAX_LIMIT_S),
     )
     names = list(dict.fromkeys(choice.name for choice in experiment.backends))
     reference = top.text("reference", names[0])
     if reference not in names:
         raise top.error("reference", f"'{reference}' is not among the backends", reference, names)
     top.finish()
+    for key, choices in (
+        ("backends", experiment.backends),
+        ("workloads", experiment.workloads),
+        ("load", experiment.loads),
+    ):
+        _refuse_doubles(top, key, choices)
     return dataclasses.replace(experiment, reference=reference)
+
+
+def _name(top: Section) -> str:
+    """The experiment's name, which names its folder too."""
+    name = top.text("name")
+    if name in (".", "..") or "/" in name or not name.isprintable() or len(name) > MAX_NAME:
+        raise top.wrong("name", f"a folder's name, without '/', up to {MAX_NAME} characters", name)
+    return name
+
+
+def _refuse_doubles(top: Section, key: str, choices: Sequence[Any]) -> None:
+    """The same trial twice is one trial: say so rather than run fewer than were asked for."""
+    seen: set[str] = set()
+    for choice in choices:
+        content = canonical_json(to_json(choice))
+        if content in seen:
+            raise UserError(f"{top.label(key)}: stands twice: {content}; 'repeats' runs it again")
+        seen.add(content)
 
 
 def _model(top: Section) -> Model:
@@ -164,6 +194,8 @@ def _backends(top: Section, known: Known) -> Iterator[BackendChoice]:
         for key in options:
             if key not in known.backends[name]:
                 raise section.error(key, f"unknown option of '{name}'", key, known.backends[name])
+        for key, value in options.items():
+            section.plain(key, value)
         for chosen in _grid(options, known.backends[name], section):
             try:
                 known.check_options(name, chosen)
@@ -186,7 +218,12 @@ def _workloads(top: Section, known: Known) -> Iterator[WorkloadChoice]:
         rows = section.take("rows", None)
         if rows is not None:
             rows = section.as_integer("rows", rows, least=1)
-        yield WorkloadChoice(Workload(name, source, rows, section.rest()), limit)
+        workload = Workload(name, source, rows, section.rest())
+        try:
+            known.check_workload(workload)
+        except UserError as error:
+            raise UserError(f"{section.label()}: {error}") from None
+        yield WorkloadChoice(workload, limit)
 
 
 def _loads(top: Section) -> Iterator[Load]:
@@ -236,7 +273,7 @@ def _sampling(top: Section) -> Sampling:
     sampling = Sampling(
         temperature=section.number("temperature", 0.0, least=0.0),
         top_p=section.number("top_p", 1.0, above=0.0, most=1.0),
-        seed=section.integer("seed", 0, least=0),
+        seed=section.integer("seed", 0, least=0, most=MAX_SEED),
     )
     section.finish()
     return sampling

@@ -5,7 +5,9 @@ Every error is one line: file, key, what was found, what was expected, the neare
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ import yaml
 from harness.core import UserError, nearest
 
 _MISSING = object()
+MAX_COUNT = 10_000_000
+"""More requests, rows or repeats than this is a slip of the finger, and would fill the memory."""
+MAX_SEED = 2**63 - 1
 
 
 class Section:
@@ -65,6 +70,14 @@ class Section:
         rest, self._left = self._left, {}
         return rest
 
+    def plain(self, key: str, value: Any) -> None:
+        """Raise `UserError` for what JSON cannot hold: dates, bytes, sets, infinity, cycles."""
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            expected = "texts, finite numbers, true, false, lists and mappings only"
+            raise self.wrong(key, expected, value) from None
+
     def finish(self) -> None:
         """Raise `UserError` when a key is left that nobody asked for."""
         for key in self._left:
@@ -84,14 +97,18 @@ class Section:
             raise self.wrong(key, "true or false", value)
         return value
 
-    def integer(self, key: str, default: Any = _MISSING, *, least: int) -> int:
-        """A whole number of at least `least`."""
-        return self.as_integer(key, self.take(key, default), least=least)
+    def integer(
+        self, key: str, default: Any = _MISSING, *, least: int, most: int = MAX_COUNT
+    ) -> int:
+        """A whole number from `least` to `most`."""
+        return self.as_integer(key, self.take(key, default), least=least, most=most)
 
-    def as_integer(self, key: str, value: Any, *, least: int) -> int:
-        """`value`, checked to be a whole number of at least `least`."""
+    def as_integer(self, key: str, value: Any, *, least: int, most: int = MAX_COUNT) -> int:
+        """`value`, checked to be a whole number from `least` to `most`."""
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise self.wrong(key, f"a whole number of at least {least}", value)
+        if value > most:
+            raise self.wrong(key, f"a whole number up to {most}", value)
         return value
 
     def number(
@@ -118,7 +135,9 @@ class Section:
     ) -> float:
         """`value`, checked to be a finite number inside the bounds (`above` is exclusive)."""
         ok = isinstance(value, int | float) and not isinstance(value, bool)
-        if not ok or not math.isfinite(value) or not (above < value and least <= value <= most):
+        # not math.isfinite, which cannot take an int beyond the floats
+        finite = ok and abs(value) <= sys.float_info.max
+        if not finite or not (above < value and least <= value <= most):
             raise self.wrong(key, "a number" + _bounds(above, least, most), value)
         return float(value)
 
@@ -149,17 +168,35 @@ def _bounds(above: float, least: float, most: float) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value).replace("\n", " ")
+    try:
+        text = repr(value).replace("\n", " ")
+    except ValueError:  # Python writes out no number of more than 4,300 digits
+        text = "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+MERGE = "tag:yaml.org,2002:merge"
+"""The key ``<<``, which takes over the keys of another mapping."""
 
 
 class _StrictLoader(yaml.SafeLoader):
     """YAML's safe loader, which takes the last of two equal keys in silence, refusing that."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """A value. Raises `yaml.YAMLError` for one that only looks like a date or a number."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            raise yaml.constructor.ConstructorError(
+                None, None, str(error), node.start_mark
+            ) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping whose keys are all different. Raises `yaml.YAMLError` otherwise."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == MERGE:
+                continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, str) and key in seen:
                 raise yaml.constructor.ConstructorError(

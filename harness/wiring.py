@@ -46,6 +46,7 @@ def known() -> Known:
         },
         workloads={name: spec.max_new_tokens for name, spec in workloads.WORKLOADS.items()},
         check_options=backends.check_options,
+        check_workload=datasets.row_options,
     )
 
 

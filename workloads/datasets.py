@@ -24,6 +24,8 @@ from workloads.readers import Record, data_files, read_records
 
 _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
+_OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
+"""Of a workload in an experiment file, beside its options."""
 _SUMMARIES = ("cnn_dailymail", "xsum")
 
 
@@ -66,9 +68,8 @@ def row_options(workload: Workload) -> RowOptions:
     for key, value in workload.options.items():
         where = f"workload {workload.name}: option '{key}'"
         if key not in known:
-            raise UserError(
-                f"workload {workload.name}: unknown option '{key}'; {nearest(key, known)}"
-            )
+            hint = nearest(key, [*known, *_OWN_KEYS])
+            raise UserError(f"workload {workload.name}: unknown option '{key}'; {hint}")
         if key in ("article_limit", "max_article_tokens"):
             if workload.name not in _SUMMARIES:
                 raise UserError(f"{where} is for {' and '.join(_SUMMARIES)} only")

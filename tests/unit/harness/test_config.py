@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from harness.config import Known, load_experiment, parse_experiment
-from harness.core import Load, Slo, UserError
+from harness.core import Load, Slo, UserError, Workload
 from harness.section import read_yaml
 
 
@@ -19,11 +20,19 @@ def refuse_high(name: str, options: Mapping[str, Any]) -> None:
         raise UserError(f"backend '{name}': option 'itl_s': expected at most 1")
 
 
+def refuse_revision(workload: Workload) -> None:
+    if "revision" in workload.options:
+        raise UserError(f"workload {workload.name}: option 'revision' needs 'source: hub'")
+
+
 KNOWN = Known(
     backends={"vllm": {"engine": False}, "scripted": {"stalls": True, "itl_s": False}},
     workloads={"gsm8k": 64, "xsum": 32, "humaneval": 96},
     check_options=refuse_high,
+    check_workload=refuse_revision,
 )
+CYCLE: dict[str, Any] = {}
+CYCLE["a"] = CYCLE
 GOOD: dict[str, Any] = {
     "name": "demo",
     "model": "demo",
@@ -126,6 +135,30 @@ def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
         ({"dtype": "bf16"}, "f.yaml: dtype: unknown dtype 'bf16'; did you mean 'bfloat16'?"),
         ({"sampling": {"top_p": 2}}, "expected a number above 0 and up to 1, got 2"),
         ({1: 2}, "f.yaml: expected keys that are names, got 1"),
+        ({"name": "../x"}, "f.yaml: name: expected a folder's name, without '/'"),
+        ({"name": ".."}, "f.yaml: name: expected a folder's name"),
+        ({"name": "a\0b"}, "f.yaml: name: expected a folder's name"),
+        ({"name": "x" * 101}, "f.yaml: name: expected a folder's name"),
+        ({"requests": 10**400}, "f.yaml: requests: expected a whole number up to 10000000, got 1"),
+        ({"seed": 10**5000}, "f.yaml: seed: expected a whole number up to 92233"),
+        ({"load": [{"kind": "poisson", "rate": 10**400}]}, "load[0].rate: expected a number above"),
+        ({"time_limit_s": 1e18}, "time_limit_s: expected a number above 0 and up to 1e+09"),
+        (
+            {"backends": [{"name": "vllm", "engine": {"a": date(2024, 1, 1)}}]},
+            "f.yaml: backends[0].engine: expected texts, finite numbers",
+        ),
+        (
+            {"backends": [{"name": "scripted", "itl_s": float("inf")}]},
+            "f.yaml: backends[0].itl_s: expected texts, finite numbers",
+        ),
+        ({"backends": [{"name": "vllm", "engine": CYCLE}]}, "engine: expected texts, finite"),
+        ({"backends": ["vllm", "vllm"]}, 'backends: stands twice: {"name":"vllm","options":{}}'),
+        ({"load": [{"kind": "closed", "concurrency": [1, 1]}]}, "f.yaml: load: stands twice"),
+        ({"workloads": ["gsm8k", "gsm8k"]}, "f.yaml: workloads: stands twice"),
+        (
+            {"workloads": [{"name": "gsm8k", "revision": "a"}]},
+            "f.yaml: workloads[0]: workload gsm8k: option 'revision' needs 'source: hub'",
+        ),
     ],
 )
 def test_bad_input_is_one_line_that_says_what_where_and_what_else(
@@ -148,6 +181,8 @@ def test_bad_input_is_one_line_that_says_what_where_and_what_else(
         (b"\xff\xfe\x00", "e.yaml: cannot be read: not utf-8 text"),
         (b"name: !!python/object/apply:os.system ['true']\n", "e.yaml:1: could not determine"),
         (b"[" * 5000, "e.yaml: nested too deeply"),
+        (b"name: 2024-13-01\n", "e.yaml:1: month must be in 1..12"),
+        (b"a: 1\nseed: " + b"1" * 5000, "e.yaml:2: Exceeds the limit (4300 digits)"),
     ],
 )
 def test_a_file_that_is_not_an_experiment(tmp_path: Path, content: bytes, message: str) -> None:
@@ -157,6 +192,12 @@ def test_a_file_that_is_not_an_experiment(tmp_path: Path, content: bytes, messag
         load_experiment(file, KNOWN)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_merge_key_takes_over_the_keys_of_another_mapping(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n")
+    assert read_yaml(file)["b"] == {"x": 1, "y": 3}
 
 
 def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_bad_row_names_file_line_and_field(
 BAD_WORKLOADS = {
     "name": (Workload("gsm8"), "unknown workload 'gsm8'; did you mean 'gsm8k'?"),
     "option": (_gsm8k("bundled", mixx="80:20"), "unknown option 'mixx'; did you mean 'mix'?"),
+    "a workload's own key": (_gsm8k("bundled", sorce="x"), "'sorce'; did you mean 'source'?"),
     "mix read as a number": (_gsm8k("bundled", mix=4820), 'write "80:20", in quotes'),
     "mix words": (
         _gsm8k("bundled", mix="easy"),
