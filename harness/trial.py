@@ -170,8 +170,12 @@ class _Loop:
                 raise TrialProtocolError(self.unexpected(commit))
             generation, limit = entry
             if commit.token_ids:
-                generation.commit_ns.append(now)
-                generation.commit_tokens.append(len(commit.token_ids))
+                if generation.commit_ns and generation.commit_ns[-1] == now:
+                    # A poll is one moment: what it hands out in parts came all at once.
+                    generation.commit_tokens[-1] += len(commit.token_ids)
+                else:
+                    generation.commit_ns.append(now)
+                    generation.commit_tokens.append(len(commit.token_ids))
                 generation.token_ids.extend(commit.token_ids)
                 self.tokens += len(commit.token_ids)
                 if len(generation.token_ids) > limit:

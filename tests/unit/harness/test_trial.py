@@ -77,6 +77,22 @@ def test_open_loop_submits_on_time_and_counts_from_the_schedule(clock: VirtualTi
         assert generation.finished == "length"
 
 
+def test_what_one_poll_hands_out_in_parts_is_one_commit(clock: VirtualTime) -> None:
+    """A proxy that holds a stream back delivers every chunk at once: there is no time between
+    them, so the time per token is undefined and not 0."""
+    chunks = [
+        Commit("r0", (1,)),
+        Commit("r0", (2, 3)),
+        Commit("r0", (4,)),
+        Commit("r0", (), "stop"),
+    ]
+    (found,) = run_load(Puppet([chunks]), requests(1), CLOSED)
+    assert found.commit_tokens == [4]
+    assert len(found.commit_ns) == 1
+    assert found.token_ids == [1, 2, 3, 4]
+    assert found.finished == "stop"
+
+
 def test_unsorted_arrivals_are_submitted_in_time_and_returned_in_request_order(
     clock: VirtualTime,
 ) -> None:
