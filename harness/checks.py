@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.core import BackendInfo, Generation, Trial, Validity
+from harness.core import SAMPLES_NEEDED, BackendInfo, Generation, Trial, Validity
 from harness.machine import Disturbance
 
-SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
-"""Fewest requests for a percentile to have at least one observation beyond it (1 / (1 - p)); with
-fewer it is the maximum under another name. A median of fewer than five is one request's luck."""
 MAX_CLIENT_LAG_NS = 5_000_000
 """p99 of the harness's own lateness. Beyond this the client, not the system, is being measured."""
 MAX_STOLEN_SHARE = 0.01

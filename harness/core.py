@@ -16,6 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 SCHEMA_VERSION = 1
+UNKNOWN_TOKEN = -1
+"""Stands in a `Commit` for a token that a server counted without saying which it was."""
+
+SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
+"""Fewest requests for a percentile to have at least one observation beyond it (1 / (1 - p)); with
+fewer it is the maximum under another name. A median of fewer than five is one request's luck."""
 
 FinishReason = Literal["stop", "length", "error"]
 Provenance = Literal["official code", "re-implementation", "simulation"]
@@ -158,6 +164,8 @@ class Load:
     burstiness: float | None = None
     """Gamma arrivals: the shape parameter; 1 is Poisson, smaller is burstier."""
     trace: str | None = None
+    checksum: str | None = None
+    """Pins the arrival times that a trace's file holds."""
 
     @property
     def is_open(self) -> bool:

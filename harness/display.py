@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.core import Trial
+from harness.core import SAMPLES_NEEDED, Trial
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -121,6 +121,7 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
             table.add_row(*_cell_row(cell, names[_variant(cell)]))
         _print(table)
     print("ms: p50 / p99; same: share of answers equal to the reference's; goodput: requests/s")
+    print(f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99")
     slugs = Counter(slug for cell in cells for slug in _slugs(cell))
     for slug, count in slugs.items():
         print(f"{slug}: {count} of {len(cells)} rows; the report has the reasons in full")
@@ -162,7 +163,10 @@ def _cell_row(cell: Mapping[str, Any], name: str) -> list[str]:
 
 def _milliseconds(cell: Mapping[str, Any], name: str) -> str:
     middle, tail = cell[f"{name}_p50"], cell[f"{name}_p99"]
-    return NONE if middle is None else f"{_number(middle * 1e3)} / {_number(tail * 1e3)}"
+    if middle is None:
+        return NONE
+    doubt = "" if cell["n_completed"] >= SAMPLES_NEEDED["p99"] else "?"
+    return f"{_number(middle * 1e3)} / {_number(tail * 1e3)}{doubt}"
 
 
 def _speedup(cell: Mapping[str, Any]) -> str:

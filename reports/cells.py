@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.core import Slo, Trial, Workload, canonical_json, to_json
+from harness.core import SAMPLES_NEEDED, Slo, Trial, Workload, canonical_json, to_json
 from reports.text import clipped, visible
 from reports.variants import Engine, Variant, variants
 from results import metrics
@@ -51,6 +51,15 @@ class Cell:
     def has_slo(self) -> bool:
         """Whether the objective bounds anything."""
         return self.slo != Slo()
+
+    @property
+    def samples(self) -> int:
+        """Completed requests of a trial, the median over the repeats."""
+        return int(self.metrics.get("n_completed") or 0)
+
+    def has_samples_for(self, percentile: str) -> bool:
+        """Whether a trial has enough requests for "p50", "p95" or "p99"; true of all else."""
+        return self.samples >= SAMPLES_NEEDED.get(percentile, 0)
 
     def value(self, name: str) -> float | None:
         """A metric, None where it is undefined. Goodput without an objective is."""

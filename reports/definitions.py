@@ -24,7 +24,8 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "output_tok_per_s (throughput)",
-        "All output tokens divided by the time from the first submit to the last commit.",
+        "The output tokens of completed requests divided by the time from the first submit to the "
+        "last commit.",
     ),
     (
         "ttft_s",
@@ -54,7 +55,9 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "percentiles",
-        "p50, p95 and p99 over the requests of a trial. Of several repeats the median is shown.",
+        "p50, p95 and p99 over the requests of a trial. Of several repeats the median is shown. "
+        "With fewer than 20 (100) requests nothing lies beyond the p95 (p99): it is marked with "
+        "their number, and is little more than the maximum.",
     ),
     (
         "valid",

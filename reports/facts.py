@@ -74,6 +74,13 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         )
     if seen.why_no_speedup:
         found.append(f"There are no speed-ups: {seen.why_no_speedup}.")
+    if any(cell.value("speedup") and not cell.variant.is_reference for cell in seen.cells) and all(
+        cell.metrics["repeats"] < 2 for cell in seen.cells
+    ):
+        found.append(
+            "Everything was run once: the intervals cover how requests differ, not how the "
+            "machine drifts from repeat to repeat. Set repeats to 3 or more to cover both."
+        )
     if expected := _expected(run.experiment):
         missing = expected - len(records)
         if missing > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.cells import Cell
-from reports.numbers import counted, interval, ratio
+from reports.numbers import counted, ratio
 from reports.variants import Variant
 from reports.verdict import answer_words, consistency, speed
 
@@ -20,11 +20,7 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
     if not rivals:
         return "Only the reference was run, so there is nothing to compare it with."
     groups = {v.index: [c for c in cells if c.variant.index == v.index] for v in rivals}
-    faster = [
-        (s, v)
-        for v in rivals
-        if (s := speed(groups[v.index])) is not None and s.valid and round(s.low, 2) > 1
-    ]
+    faster = [(s, v) for v in rivals if (s := speed(groups[v.index])) is not None and s.is_faster]
     name = next((v.label for v in variants if v.is_reference), "the reference")
     if not faster:
         lost = [v.label for v in rivals if (s := speed(groups[v.index])) and not s.valid]
@@ -33,7 +29,7 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
     found, winner = max(faster, key=lambda pair: pair[0].value)
     text = (
         f"{winner.label} ({winner.provenance}) was the fastest: {ratio(found.value)}× the decode "
-        f"speed of {name} {interval(found.low, found.high)}, with "
+        f"speed of {name} {found.interval}, with "
         f"{answer_words(groups[winner.index])}."
     )
     same = [(s, v) for s, v in faster if _keeps_answers(groups[v.index])]
@@ -41,7 +37,7 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
         best, keeper = max(same, key=lambda pair: pair[0].value)
         text += f" The fastest with the same answers: {keeper.label} ({keeper.provenance}), "
         text += f"{ratio(best.value)}×"
-        text += f" {interval(best.low, best.high)}."
+        text += f" {best.interval}."
     return text
 
 

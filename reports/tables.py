@@ -50,7 +50,7 @@ COLUMNS = (
     ),
     Column(
         "Throughput", "output_tok_per_s", significant, "tokens/s", has_interval=True,
-        help="all output tokens over the time from the first submit to the last commit",
+        help="output tokens of completed requests over the time from first submit to last commit",
     ),
     *_latency("TTFT", "ttft_s", "time to first token"),
     *_latency("TPOT", "tpot_s", "time per output token"),
@@ -160,6 +160,8 @@ def _number(cell: Cell, column: Column, why_no_speedup: str) -> Item:
     low, high = cell.low(column.metric), cell.high(column.metric)
     if column.has_interval and low is not None and high is not None:
         small = interval(low, high, column.form)
+    if not cell.has_samples_for(column.title):
+        small = f"of {cell.samples:,} only"
     floor = cell.value("noise_floor")
     if column.metric == "consistency_ratio" and floor is not None:
         small = "with itself" if cell.variant.is_reference else f"floor {percent(floor)}"

@@ -35,7 +35,23 @@ class Speed(NamedTuple):
     high: float
     valid: bool
     """False when no cell was valid, so that the number is over cells that are not."""
-    cells: int
+    bounded: bool
+    """False when a cell has too few pairs for an interval: then the ends say nothing."""
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the interval, as it is shown, lies above 1, and the cells are valid."""
+        return self.valid and self.bounded and round(self.low, 2) > 1
+
+    @property
+    def is_slower(self) -> bool:
+        """Likewise below 1."""
+        return self.valid and self.bounded and round(self.high, 2) < 1
+
+    @property
+    def interval(self) -> str:
+        """The interval as shown; empty without one."""
+        return interval(self.low, self.high) if self.bounded else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +87,8 @@ def speed(cells: Sequence[Cell]) -> Speed | None:
     value, low, high = (
         math.exp(sum(map(math.log, ends)) / len(ends)) for ends in zip(*triples, strict=True)
     )
-    return Speed(value, low, high, bool(valid), len(triples))
+    bounded = all(cell.low("speedup") is not None for cell in valid or used)
+    return Speed(value, low, high, bool(valid), bounded)
 
 
 def _ends(cell: Cell) -> tuple[float, float, float]:
@@ -124,7 +141,7 @@ def _verdict(
         shown, ends, strip = "–", "", None
         speed_caption = why_no_speedup or _why_none(cells)
     else:
-        shown, ends = f"{ratio(found.value)}×", interval(found.low, found.high)
+        shown, ends = f"{ratio(found.value)}×", found.interval
         strip = _strip(found, span)
         speed_caption = _spread(cells, found)
     return Verdict(
@@ -237,12 +254,15 @@ def _sentence(
 def _speed_words(found: Speed | None, why_no_speedup: str) -> str:
     if found is None:
         return f"no speed-up can be computed: {why_no_speedup}" if why_no_speedup else ""
-    ends = interval(found.low, found.high)
-    if round(found.low, 2) > 1:
-        return f"{ratio(found.value)}× faster than the reference {ends}"
-    if round(found.high, 2) < 1:
-        return f"slower than the reference: {ratio(found.value)}× its speed {ends}"
-    return f"no clear difference in speed: {ratio(found.value)}× {ends}"
+    if not found.valid:
+        return "no valid cell has a speed-up"
+    if found.is_faster:
+        return f"{ratio(found.value)}× the reference's decode speed {found.interval}"
+    if found.is_slower:
+        return f"slower than the reference: {ratio(found.value)}× its decode speed {found.interval}"
+    if not found.bounded:
+        return "too few pairs of requests to say whether it is faster or slower"
+    return f"no clear difference in speed: {ratio(found.value)}× {found.interval}"
 
 
 def answer_words(cells: Sequence[Cell]) -> str:
