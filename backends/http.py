@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from backends import Option, models
 from backends.http_stream import Answer, EventReader, StreamError, shorten
 from harness.core import BackendInfo, Commit, Model, Request, UserError
+from workloads.prompts import user_message
 
 if TYPE_CHECKING:
     from backends.http_probe import Dialect, Server
@@ -276,12 +277,17 @@ class HttpBackend:
         if form == "ids":
             body["prompt"] = list(request.prompt_ids)
         elif form == "text":
-            body["prompt"] = self._tokenizer.decode(request.prompt_ids)
+            body["prompt"] = self._text(request.prompt_ids)
         else:
-            text = self._tokenizer.decode(request.prompt_ids, skip_special_tokens=True)
+            text = user_message(self._tokenizer, request.prompt_ids)
             body["messages"] = [{"role": "user", "content": text}]
         body |= {**extras, **self._settings["extra_body"]}
         return {name: value for name, value in body.items() if value is not None}
+
+    def _text(self, ids: Sequence[int]) -> str:
+        """A prompt for a server that takes text, which puts the first special token itself."""
+        begins = len(ids) > 0 and ids[0] == getattr(self._tokenizer, "bos_token_id", None)
+        return str(self._tokenizer.decode(ids[begins:]))
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])

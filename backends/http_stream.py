@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.core import FinishReason
+from harness.core import UNKNOWN_TOKEN, FinishReason
 
 Counting = Literal["ids", "usage", "tokenizer"]
 """Where token counts come from: ids in each chunk (exact), the running usage in each chunk (exact
-counts, no ids), or our own tokenizer over each chunk's text (the stop token is not seen)."""
-UNKNOWN_ID = -1
-"""Stands for a token that the server counted without saying which it was."""
+counts, no ids), or our own tokenizer over each chunk's text (about right: a chunk may end inside a
+token, and the stop token is not seen)."""
 LONGEST_EVENT = 16 * 2**20
 SHOWN = 200
 FINISH: dict[str, FinishReason] = {
@@ -111,10 +110,11 @@ class Answer:
             new = (self.server_tokens or 0) - self.tokens
             if new < 0:
                 raise StreamError("the usage counts backwards")
-            return (UNKNOWN_ID,) * new
+            return (UNKNOWN_TOKEN,) * new
         if self.encode is None:
             raise ValueError("counting 'tokenizer' needs a tokenizer")
-        return tuple(self.encode(text))[: self.max_new_tokens - self.tokens] if text else ()
+        counted = len(self.encode(text)) if text else 0
+        return (UNKNOWN_TOKEN,) * min(counted, self.max_new_tokens - self.tokens)
 
     def _read_usage(self, usage: Any) -> None:
         if not isinstance(usage, dict):

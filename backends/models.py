@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from harness.core import Model, UserError, nearest
+from harness.core import Model, UserError, nearest, user_path
 
 DEMO = Path(__file__).parent / "demo"
 BUNDLED = {"demo": DEMO / "target", "demo-draft": DEMO / "draft"}
@@ -22,7 +22,16 @@ ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")
 """Llama's block: RMSNorm, rotary positions, (grouped) attention without biases, SwiGLU."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
-HASHED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+HASHED = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
 
 
 def resolve(model: Model, *, weights: bool = True) -> Path:
@@ -35,6 +44,7 @@ def resolve(model: Model, *, weights: bool = True) -> Path:
     directory = _locate(model, weights)
     _check_files(directory, weights)
     _check_architecture(directory)
+    stop_ids(directory)  # reads the generation's configuration, which no other check does
     return directory
 
 
@@ -67,23 +77,37 @@ def load_tokenizer(directory: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(
+        tokenizer = AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # the tokenizers library raises a bare Exception
         raise UserError(f"{directory / 'tokenizer.json'}: {one_line(error)}") from None
+    _check_chat_template(directory, tokenizer)
+    return tokenizer
+
+
+def _check_chat_template(directory: Path, tokenizer: Any) -> None:
+    if not tokenizer.chat_template:
+        return
+    messages = [{"role": "user", "content": "Hello"}]
+    try:
+        tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template may raise anything
+        raise UserError(
+            f"model folder {directory}: its chat template cannot take a user's message: "
+            f"{one_line(error)}"
+        ) from None
 
 
 def stop_ids(directory: Path, tokenizer: Any = None) -> tuple[int, ...]:
     """The token ids that end an answer, sorted: those of generation_config.json, config.json and,
     where given, the tokenizer."""
-    found: set[Any] = set()
+    found: list[Any] = [getattr(tokenizer, "eos_token_id", None)]
     for name in ("generation_config.json", "config.json"):
         if (directory / name).is_file():
             eos = _read_json(directory / name).get("eos_token_id")
-            found.update(eos if isinstance(eos, list) else [eos])
-    found.add(getattr(tokenizer, "eos_token_id", None))
-    return tuple(sorted(token for token in found if isinstance(token, int)))
+            found += eos if isinstance(eos, list) else [eos]
+    return tuple(sorted({token for token in found if isinstance(token, int)}))
 
 
 def checksum(directory: Path) -> str:
@@ -105,7 +129,9 @@ class _DigestCache:
     """File digests by path, size and mtime, in the user's cache folder; losing it is harmless."""
 
     def __init__(self) -> None:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        # without a home ~ stays, and nothing can be below a device
+        base = os.devnull if base.startswith("~") else base
         self._path = Path(base) / "decodebench" / "checksums.json"
         self._known: dict[str, str] = {}
         self._new: dict[str, str] = {}
@@ -140,7 +166,7 @@ def one_line(error: object) -> str:
 def _locate(model: Model, weights: bool) -> Path:
     if model.name in BUNDLED:
         return BUNDLED[model.name]
-    path = Path(model.name).expanduser()
+    path = user_path(model.name, "model")
     if path.is_dir():
         return path.resolve()
     if path.exists():
@@ -188,7 +214,7 @@ def _check_files(directory: Path, weights: bool) -> None:
     if not weights:
         return
     index = directory / "model.safetensors.index.json"
-    shards = set(_read_json(index).get("weight_map", {}).values()) if index.is_file() else set()
+    shards = _shards(index) if index.is_file() else set()
     for name in sorted(shards | {path.name for path in directory.glob("*.safetensors")}):
         _check_safetensors(directory / name)
         shards.add(name)
@@ -199,14 +225,30 @@ def _check_files(directory: Path, weights: bool) -> None:
     raise UserError(f"model folder {directory}: no *.safetensors{only}")
 
 
+def _shards(index: Path) -> set[str]:
+    named = _read_json(index).get("weight_map", {})
+    if not isinstance(named, dict) or not all(isinstance(n, str) for n in named.values()):
+        raise UserError(f"{index}: weight_map: expected a mapping of tensors to files")
+    return set(named.values())
+
+
 def _check_safetensors(path: Path) -> None:
     """Catch a missing shard, a broken download and a Git LFS pointer before an engine does."""
     if not path.is_file():
         raise UserError(f"{path}: missing, though the index names it")
+    size = path.stat().st_size
     with path.open("rb") as file:
         header = int.from_bytes(file.read(8), "little")
-    if not 2 <= header <= path.stat().st_size - 8:
-        raise UserError(f"{path}: not a safetensors file, or cut short")
+        if not 2 <= header <= size - 8:
+            raise UserError(f"{path}: not a safetensors file, or cut short")
+        try:
+            tensors = json.loads(file.read(header))
+            ends = [t["data_offsets"][1] for n, t in tensors.items() if n != "__metadata__"]
+            whole = 8 + header + max(ends, default=0)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+            raise UserError(f"{path}: not a safetensors file: its header is broken") from None
+    if size != whole:
+        raise UserError(f"{path}: cut short or spoilt: {size} bytes, expected {whole}")
 
 
 def _check_architecture(directory: Path) -> None:
@@ -220,7 +262,8 @@ def _check_architecture(directory: Path) -> None:
             + nearest(str(architecture), ARCHITECTURES)
         )
     window = config.get("sliding_window")
-    if isinstance(window, int) and window < config.get("max_position_embeddings", 0):
+    positions = config.get("max_position_embeddings")
+    if isinstance(window, int) and isinstance(positions, int) and window < positions:
         raise UserError(f"{where}: sliding_window {window}: only full attention is supported")
     if config.get("attention_bias") or config.get("mlp_bias"):
         raise UserError(f"{where}: attention_bias and mlp_bias must be false")

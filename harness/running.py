@@ -10,6 +10,7 @@ from harness import display, wiring
 from harness.config import Experiment, load_experiment
 from harness.core import UserError, nearest
 from harness.environment import environment, fingerprint
+from harness.session import open_session
 from harness.sweep import SweepResult, run_sweep
 from results.store import Store
 
@@ -42,7 +43,7 @@ def run_experiment(
         result = run_sweep(
             trials,
             store,
-            wiring.open_session,
+            open_session,
             environment=machine,
             fingerprint=fingerprint(machine),
             time_limit_s=experiment.time_limit_s,

@@ -1,18 +1,16 @@
-"""Joins the folders: what an experiment names becomes engines, requests, texts and scores.
+"""Joins the folders: what an experiment names becomes pinned content and prompts.
 
-Apart from `harness.cli` because child processes import it, and a child has no use for a command
-line. Only the command line, its `running`, `doctor` and `selftest`, and this module import every
-folder.
+Apart from `harness.cli` because child processes import it (`harness.session`), and a child has no
+use for a command line. Only these, and the command line's `running`, `doctor` and `selftest`,
+import every folder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import random
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +20,14 @@ from backends import models
 from harness import gpu
 from harness.config import Experiment, Known
 from harness.core import (
-    Backend,
-    BackendInfo,
-    Generation,
+    Load,
     Model,
-    Request,
     Trial,
     UserError,
     Workload,
+    canonical_json,
 )
-from workloads import arrivals, datasets, prompts, scoring
-
-WARM_UP_TOKENS = 16
-WARM_UP_REQUESTS = 4
+from workloads import arrivals, datasets, prompts
 
 
 def known() -> Known:
@@ -64,13 +57,15 @@ def resolve(experiment: Experiment) -> Experiment:
         checksum=models.checksum(directory),
         dtype=preferred_dtype() if dtype == "auto" else dtype,
     )
-    for load in experiment.loads:
-        arrivals.arrival_times(load, experiment.requests, experiment.seed)
+    loads = tuple(
+        replace(load, checksum=trace_checksum(load, experiment.requests))
+        for load in experiment.loads
+    )
     choices = tuple(
         replace(choice, workload=_pinned(choice.workload, experiment, directory))
         for choice in experiment.workloads
     )
-    return replace(experiment, model=model, workloads=choices)
+    return replace(experiment, model=model, workloads=choices, loads=loads)
 
 
 def preferred_dtype() -> str:
@@ -98,9 +93,22 @@ def _rows(workload: Workload, seed: int, count: int, tokenizer: Any) -> list[dat
 
 
 def _checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:
-    """Of the prompts, that is of the rows and of how their articles are cut."""
-    cut = workload.options.get("max_article_tokens", "whole")
-    return hashlib.sha256(f"{datasets.checksum(rows)} {cut}".encode()).hexdigest()
+    """Of rows and prompts, as far as the model's tokenizer and template (which the model's own
+    checksum pins) do not decide them: the wording, and how articles are cut."""
+    whole = hashlib.sha256(datasets.checksum(rows).encode())
+    whole.update(str(workload.options.get("max_article_tokens", "whole")).encode())
+    for row in rows:
+        whole.update(prompts.instruction(workload.name, row.data).encode())
+        whole.update(prompts.plain_text(workload.name, row.data).encode())
+    return whole.hexdigest()
+
+
+def trace_checksum(load: Load, count: int) -> str | None:
+    """Of the arrival times that a trace holds; None for loads that their numbers pin."""
+    if load.kind != "trace":
+        return None
+    times = arrivals.arrival_times(load, count, seed=0)
+    return hashlib.sha256(canonical_json(times).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,7 @@ class Prompt:
 
     request_id: str
     row: datasets.Row
+    text: str
     token_ids: tuple[int, ...]
 
 
@@ -124,8 +133,9 @@ def load_prompts(trial: Trial, tokenizer: Any) -> list[Prompt]:
     for row in rows:
         seen[row.id] = count = seen.get(row.id, 0) + 1
         suffix = f"#{count}" if count > 1 else ""
-        ids = prompts.encode_prompt(tokenizer, workload.name, row.data, limit)
-        found.append(Prompt(f"{workload.name}-{row.id}{suffix}", row, tuple(ids)))
+        text = prompts.prompt_text(tokenizer, workload.name, row.data, limit)
+        ids = prompts.encode_text(tokenizer, text)
+        found.append(Prompt(f"{workload.name}-{row.id}{suffix}", row, text, tuple(ids)))
     return found
 
 
@@ -139,7 +149,8 @@ def prompt_rows(
 ) -> Iterator[tuple[list[dict[str, Any]], str]]:
     """What the store keeps of each workload, with the workload's checksum.
 
-    A row has the prompt's text, its length in tokens, and the reference answer.
+    A row has the prompt's text as the model reads it, its length in tokens, and the reference
+    answer.
     """
     tokenizer = models.load_tokenizer(directory)
     for trial in {trial.workload.checksum: trial for trial in trials}.values():
@@ -147,107 +158,13 @@ def prompt_rows(
         rows = [
             {
                 "request_id": prompt.request_id,
-                "prompt_text": prompts.instruction(name, prompt.row.data),
+                "prompt_text": prompt.text,
                 "prompt_tokens": len(prompt.token_ids),
                 "answer": prompts.answer(name, prompt.row.data),
             }
             for prompt in load_prompts(trial, tokenizer)
         ]
         yield rows, trial.workload.checksum or ""
-
-
-@dataclass(slots=True)
-class EngineSession:
-    """A loaded engine with its tokenizer, in the child process that measures it."""
-
-    backend: Backend
-    tokenizer: Any
-    stop_ids: tuple[int, ...]
-    setup_s: float
-    _prompts: dict[str, list[Prompt]] = field(default_factory=dict)
-
-    @property
-    def info(self) -> BackendInfo:
-        """The backend's own description."""
-        return self.backend.info
-
-    def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
-        """The warm-up's requests, on prompts of their own, and the measured ones."""
-        found = self._load(trial)
-        times = arrivals.arrival_times(trial.load, len(found), trial.seed)
-        measured = [
-            Request(
-                id=prompt.request_id,
-                prompt_ids=prompt.token_ids,
-                max_new_tokens=trial.max_new_tokens,
-                sampling=trial.sampling,
-                stop_ids=self.stop_ids,
-                ignore_eos=trial.ignore_eos,
-                arrival_s=arrival_s,
-            )
-            for prompt, arrival_s in zip(found, times, strict=True)
-        ]
-        return _warm_up(measured, trial), measured
-
-    def finish(
-        self, trial: Trial, generations: Sequence[Generation]
-    ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
-        """Decode and score the answers: (texts, scores) by request id. Errors are not scored."""
-        texts = {
-            g.request_id: str(self.tokenizer.decode(g.token_ids, skip_special_tokens=True))
-            for g in generations
-            if g.finished in ("stop", "length")
-        }
-        rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
-        answered = [rows[request_id] for request_id in texts]
-        scores = scoring.score_all(trial.workload.name, answered, list(texts.values()))
-        return texts, dict(zip(texts, scores, strict=True))
-
-    def close(self) -> None:
-        """Free the engine."""
-        self.backend.close()
-
-    def _load(self, trial: Trial) -> list[Prompt]:
-        key = f"{trial.workload.checksum} {trial.requests}"
-        if key not in self._prompts:
-            self._prompts[key] = load_prompts(trial, self.tokenizer)
-        return self._prompts[key]
-
-
-def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
-    """Prompts of the same lengths and tokens in another order: the same work, nothing cached."""
-    count = max(WARM_UP_REQUESTS, trial.load.concurrency or 0)
-    rng = random.Random(trial.seed)
-    found = []
-    for index in range(min(count, len(measured))):
-        request = measured[index]
-        ids = list(request.prompt_ids)
-        rng.shuffle(ids)
-        found.append(
-            replace(
-                request,
-                id=f"warm-up-{index}",
-                prompt_ids=tuple(ids),
-                max_new_tokens=min(WARM_UP_TOKENS, trial.max_new_tokens),
-                ignore_eos=True,
-                arrival_s=0.0,
-            )
-        )
-    return found
-
-
-def open_session(trial: Trial) -> EngineSession:
-    """Load the engine and the tokenizer that a trial needs. Runs in the child process."""
-    started = time.monotonic()
-    directory = models.resolve(trial.model)
-    backend = backends.open_backend(trial.backend, directory, trial.model, trial.options)
-    tokenizer = models.load_tokenizer(directory)
-    return EngineSession(
-        backend=backend,
-        tokenizer=tokenizer,
-        stop_ids=models.stop_ids(directory, tokenizer),
-        setup_s=time.monotonic() - started,
-    )
 
 
 def backend_catalogue() -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core import UNKNOWN_TOKEN
 from reports.numbers import counted, significant
 from reports.tables import QUALITY
 from reports.text import clipped, common_prefix, visible
@@ -26,7 +27,10 @@ _DISTINCT_LIMIT = 8
 
 @dataclass(slots=True)
 class Given:
-    """One distinct answer to one request, and how many trials of each variant gave it."""
+    """One distinct answer to one request, and how many trials of each variant gave it.
+
+    Where a server told no token ids, answers are told apart by their text.
+    """
 
     tokens: np.ndarray
     text: str | None
@@ -34,6 +38,25 @@ class Given:
     error: str | None
     scores: dict[str, float]
     trials: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether every token's id is known."""
+        return not (self.tokens == UNKNOWN_TOKEN).any()
+
+    def equals(self, other: Given) -> bool:
+        """Whether both are the same answer."""
+        if self.has_ids and other.has_ids:
+            return np.array_equal(self.tokens, other.tokens)
+        return self.text == other.text
+
+    def first_difference(self, other: Given) -> int | None:
+        """Index of the first differing token; None where ids are unknown."""
+        if not (self.has_ids and other.has_ids):
+            return None
+        length = min(len(self.tokens), len(other.tokens))
+        unequal = np.flatnonzero(self.tokens[:length] != other.tokens[:length])
+        return int(unequal[0]) if len(unequal) else length
 
 
 class Answers:
@@ -49,6 +72,8 @@ class Answers:
         for row, request_id in enumerate(requests.ids):
             tokens, finished = ids[start[row] : start[row + 1]], requests.finished[row]
             content = tokens.tobytes() + (finished or "").encode()
+            if (tokens == UNKNOWN_TOKEN).any():
+                content += (texts[row] or "").encode()
             answers = self.given.setdefault(request_id, {})
             one = answers.get(content)
             if one is None:
@@ -131,7 +156,7 @@ def items(
 
 def _differs(answers: Mapping[bytes, Given], variants: Sequence[Variant]) -> bool:
     base = _base(list(answers.values()), variants)
-    return any(not np.array_equal(one.tokens, base.tokens) for one in answers.values())
+    return any(not one.equals(base) for one in answers.values())
 
 
 def _base(answers: Sequence[Given], variants: Sequence[Variant]) -> Given:
@@ -155,7 +180,7 @@ def _item(
     shown = tuple(_answer(one, base, totals) for one in answers[:_DISTINCT_LIMIT])
     tokens = prompt.get("prompt_tokens")
     gold = prompt.get("answer")
-    differs = any(not np.array_equal(one.tokens, base.tokens) for one in answers)
+    differs = any(not one.equals(base) for one in answers)
     return Item(
         id=visible(request_id),
         verdict=_verdict(answers, base, variants, differs),
@@ -173,26 +198,22 @@ def _verdict(
     if not differs:
         count = len({index for one in answers for index in one.trials})
         return "same answer from all" if count > 1 else "same answer in every trial"
-    others = [one for one in answers if not np.array_equal(one.tokens, base.tokens)]
+    others = [one for one in answers if not one.equals(base)]
     names = dict.fromkeys(variants[i].label for one in others for i in sorted(one.trials))
-    first = min(_first_difference(base.tokens, one.tokens) for one in others)
+    places = [place for one in others if (place := base.first_difference(one)) is not None]
+    where = f" from token {min(places)}" if places else ""
     shown = list(names)[:3] + ([f"{len(names) - 3} more"] if len(names) > 3 else [])
-    return f"differs from token {first}: {', '.join(shown)}"
-
-
-def _first_difference(base: np.ndarray, other: np.ndarray) -> int:
-    length = min(len(base), len(other))
-    unequal = np.flatnonzero(base[:length] != other[:length])
-    return int(unequal[0]) if len(unequal) else length
+    return f"differs{where}: {', '.join(shown)}"
 
 
 def _answer(one: Given, base: Given, totals: Counter[int]) -> Answer:
     text, base_text = _text(one), _text(base)
     by = tuple((i, _share(one.trials[i], totals[i])) for i in sorted(one.trials))
-    if np.array_equal(one.tokens, base.tokens):
+    if one.equals(base):
         return Answer(by, _facts(one), "", visible(clipped(text, _ANSWER_LIMIT)), None)
-    index = _first_difference(base.tokens, one.tokens)
-    place = f"Differs from the reference's answer from token {index}"
+    index = base.first_difference(one)
+    place = "Differs from the reference's answer"
+    place += "" if index is None else f" from token {index}"
     if text == base_text:
         same = visible(clipped(text, _ANSWER_LIMIT))
         return Answer(by, _facts(one), place + "; the text is the same.", same, None)

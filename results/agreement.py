@@ -1,7 +1,7 @@
 """Do two trials give the same answers? Token ids are compared, lengths included.
 
-Requests are paired by id, and only those that both trials completed can be compared. Comparing is
-symmetric: swapping the two trials gives the same ratio and the same places of divergence.
+Requests are paired by id; they can be compared when both trials completed them and know all token
+ids. Comparing is symmetric: swapping the trials gives the same ratio and places of divergence.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core import UNKNOWN_TOKEN
 from results.arrays import Flags, Floats, Ints, RequestArrays
 
 MARGIN_PREFIX = "top2_margin@"
@@ -38,7 +39,7 @@ class Agreement:
 
 
 def pair(this: RequestArrays, other: RequestArrays) -> tuple[Ints, Ints]:
-    """Rows of the requests that both trials completed and whose ids both know."""
+    """Rows of the requests that both trials completed."""
     if this.ids == other.ids:
         rows = others = np.arange(len(this))
     else:
@@ -46,19 +47,23 @@ def pair(this: RequestArrays, other: RequestArrays) -> tuple[Ints, Ints]:
         matched = np.array([place.get(request_id, -1) for request_id in this.ids], np.int64)
         rows = np.flatnonzero(matched >= 0)
         others = matched[rows]
-    usable = comparable(this)[rows] & comparable(other)[others]
+    usable = this.completed[rows] & other.completed[others]
     return rows[usable], others[usable]
 
 
-def comparable(requests: RequestArrays) -> Flags:
-    """(R,) completed requests whose token ids are all known (a server may tell counts only)."""
+def known_ids(requests: RequestArrays) -> Flags:
+    """(R,) requests whose token ids are all known: a server may tell counts only."""
     known = np.diff(requests.token_start) == requests.tokens
-    return np.asarray(requests.completed & known)
+    unknown = np.flatnonzero(requests.token_ids == UNKNOWN_TOKEN)
+    known[np.searchsorted(requests.token_start, unknown, side="right") - 1] = False
+    return np.asarray(known)
 
 
 def compare(this: RequestArrays, other: RequestArrays) -> Agreement:
-    """Compare the token ids of two trials, request by request."""
+    """Compare the token ids of two trials, for every request that has them in both."""
     rows, others = pair(this, other)
+    told = known_ids(this)[rows] & known_ids(other)[others]
+    rows, others = rows[told], others[told]
     length = np.diff(this.token_start)[rows]
     other_length = np.diff(other.token_start)[others]
     shared = np.minimum(length, other_length)

@@ -51,12 +51,11 @@ COMMIT_COLUMNS: Mapping[str, str] = {
     "tokens": "output tokens of the commit",
 }
 _LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "decode_tok_per_s")
-_COMPARED = (
+_OF_ANSWERS = (
     "equal_to_reference",
     "first_divergence",
     "first_divergence_margin",
     "rouge_l_to_full",
-    "speedup",
 )
 
 
@@ -139,21 +138,24 @@ def _comparison(member: Member, group: Group) -> dict[str, Floats]:
     requests, found = member.requests, versus(member, group.reference)
     assert requests is not None
     if found is None or found.other.requests is None:
-        return {name: np.full(len(requests), np.nan) for name in _COMPARED}
+        return {name: np.full(len(requests), np.nan) for name in (*_OF_ANSWERS, "speedup")}
     pairs, reference = found.agreement, found.other.requests
     margins = np.full(len(pairs), np.nan)
     for place in np.flatnonzero(~pairs.equal()):
         margin = agreement.margin_at_divergence(pairs, reference, int(place))
         margins[place] = np.nan if margin is None else margin
-    logs = found.log_ratios if found.log_ratios is not None else np.full(len(pairs), np.nan)
     values = (
         pairs.equal().astype(float),
         np.where(pairs.equal(), np.nan, pairs.divergence),
         margins,
         quality.rouge_l_to_full(requests, reference, pairs),
-        np.exp(logs),
     )
-    return {n: _scatter(requests, pairs.rows, v) for n, v in zip(_COMPARED, values, strict=True)}
+    columns = {
+        name: _scatter(requests, pairs.rows, column)
+        for name, column in zip(_OF_ANSWERS, values, strict=True)
+    }
+    logs = found.log_ratios
+    return {**columns, "speedup": np.full(len(requests), np.nan) if logs is None else np.exp(logs)}
 
 
 def _scatter(requests: RequestArrays, rows: Ints, values: Floats) -> Floats:

@@ -122,7 +122,7 @@ def _interval(same: Sequence[Member], pairs: Sequence[Versus | None]) -> Interva
     logs: list[Floats] = []
     for member, pair in both:
         if pair is not None and pair.log_ratios is not None and member.requests is not None:
-            ids.append([member.requests.ids[row] for row in pair.agreement.rows])
+            ids.append(member.requests.ids)
             logs.append(pair.log_ratios)
     return speedup_interval(_matrix(ids, logs)) if logs else None
 

@@ -46,7 +46,8 @@ class Versus:
     other: Member
     agreement: Agreement
     log_ratios: Floats | None
-    """(P,) log speed-up per pair; None across repeats, which are never paired for speed."""
+    """(R,) log speed-up per request of this trial, NaN where undefined; None across repeats, which
+    are never paired for speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,7 @@ def versus(member: Member, others: Mapping[int, Member]) -> Versus | None:
     agreement = compare(member.requests, other.requests)
     if other.trial.repeat != repeat:
         return Versus(other, agreement, None)
-    logs = log_ratios(member.requests, other.requests, agreement.rows, agreement.other_rows)
-    return Versus(other, agreement, logs)
+    return Versus(other, agreement, log_ratios(member.requests, other.requests))
 
 
 def noise_floor(repeats: Mapping[int, Member]) -> float | None:

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from results.arrays import Floats, Ints, RequestArrays
+from results.agreement import pair
+from results.arrays import Floats, RequestArrays
 from results.latency import tpot_s
 
 Draws = NDArray[np.float32]
@@ -37,19 +38,18 @@ class Interval:
     high: float | None
 
 
-def log_ratios(
-    this: RequestArrays, reference: RequestArrays, rows: Ints, reference_rows: Ints
-) -> Floats:
-    """(P,) log(reference's decode time per token / this trial's), request by request.
+def log_ratios(this: RequestArrays, reference: RequestArrays) -> Floats:
+    """(R,) log(reference's decode time per token / this trial's), request by request.
 
     Decode time is `tpot_s`: where both answers have equally many tokens after an equal first
     commit this is the plain ratio of decode times, and where lengths differ it compares time per
-    token. NaN where either is undefined or zero.
+    token. NaN where either is undefined or zero, or where the reference lacks the request.
     """
+    rows, reference_rows = pair(this, reference)
     ours, theirs = _tpot_rows(this)[rows], _tpot_rows(reference)[reference_rows]
     usable = (ours > 0) & (theirs > 0)
-    ratio = np.divide(theirs, ours, out=np.full(len(rows), np.nan), where=usable)
-    logs: Floats = np.log(ratio)
+    logs = np.full(len(this), np.nan)
+    logs[rows[usable]] = np.log(theirs[usable] / ours[usable])
     return logs
 
 
@@ -68,11 +68,12 @@ def speedup_interval(
     Deterministic: the draws depend on the shape of `logs` and on `seed` only.
     """
     logs = logs[~np.isnan(logs).all(axis=1)]
+    logs = logs[:, ~np.isnan(logs).all(axis=0)]
     value = geometric_mean(logs.ravel())
     if value is None:
         return None
     repeats, requests = logs.shape
-    if (~np.isnan(logs).all(axis=0)).sum() < 2:
+    if requests < 2:
         return Interval(value, None, None)
     draws = (
         _draws(repeats, max(1, repeats - 1), resamples, seed + 1),

@@ -1,7 +1,13 @@
 """From a row to the prompt that a model reads, and to the answer that it should give."""
 
-from collections.abc import Mapping
+import datetime
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+TODAY = datetime.date(2024, 7, 26)
+"""Chat templates that print the date (Llama 3.2's) get this one, or the prompts of a run that goes
+on tomorrow would be others. It is the date that Llama 3.1's template prints."""
 
 _REQUESTS = {
     "cnn_dailymail": "Summarize this article in a few short sentences, one per line.\n\n{content}",
@@ -57,16 +63,15 @@ def plain_text(workload: str, row: Mapping[str, str]) -> str:
     return instruction(workload, row) + _CUES[workload]
 
 
-def encode_prompt(
+def prompt_text(
     tokenizer: Any,
     workload: str,
     row: Mapping[str, str],
     max_article_tokens: int | None = None,
-) -> list[int]:
-    """Return the token ids of the row's prompt.
+) -> str:
+    """Return the row's whole prompt as text.
 
-    Uses the tokenizer's chat template with its generation prompt when it has one, else plain text
-    with the tokenizer's own special tokens.
+    Uses the tokenizer's chat template with its generation prompt when it has one, else plain text.
 
     Args:
         tokenizer: a transformers tokenizer, or anything with `encode`, `decode`,
@@ -77,11 +82,58 @@ def encode_prompt(
     """
     if max_article_tokens is not None and workload in ("cnn_dailymail", "xsum"):
         row = truncate_article(tokenizer, workload, row, max_article_tokens)
-    if not getattr(tokenizer, "chat_template", None):
-        return [int(i) for i in tokenizer.encode(plain_text(workload, row))]
-    messages = [{"role": "user", "content": instruction(workload, row)}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return [int(i) for i in tokenizer.encode(text, add_special_tokens=False)]
+    if not has_template(tokenizer):
+        return plain_text(workload, row)
+    return _chat(tokenizer, instruction(workload, row), TODAY.strftime)
+
+
+def encode_prompt(
+    tokenizer: Any,
+    workload: str,
+    row: Mapping[str, str],
+    max_article_tokens: int | None = None,
+) -> list[int]:
+    """Return the token ids of `prompt_text`; the arguments are the same."""
+    return encode_text(tokenizer, prompt_text(tokenizer, workload, row, max_article_tokens))
+
+
+def encode_text(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a text that `prompt_text` made.
+
+    A chat template writes the special tokens itself; plain text gets the tokenizer's own.
+    """
+    ids = tokenizer.encode(text, add_special_tokens=not has_template(tokenizer))
+    return [int(i) for i in ids]
+
+
+def has_template(tokenizer: Any) -> bool:
+    """Whether prompts for this tokenizer's model are chats."""
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def user_message(tokenizer: Any, prompt_ids: Sequence[int]) -> str:
+    """Return what the user says in a prompt that the tokenizer's chat template made.
+
+    A chat API applies the template itself, so it must get the message alone. A prompt that the
+    template did not make is returned as text without special tokens.
+    """
+    if has_template(tokenizer):
+        text = tokenizer.decode(prompt_ids)
+        frame = re.escape(_chat(tokenizer, "\0message\0", lambda _: "\0date\0"))
+        frame = frame.replace(re.escape("\0date\0"), ".*?")
+        before, _, after = frame.partition(re.escape("\0message\0"))
+        if found := re.fullmatch(f"{before}(.*){after}", text, re.DOTALL):
+            return found[1]
+    return str(tokenizer.decode(prompt_ids, skip_special_tokens=True))
+
+
+def _chat(tokenizer: Any, message: str, strftime: Callable[[str], str]) -> str:
+    messages = [{"role": "user", "content": message}]
+    return str(
+        tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, strftime_now=strftime
+        )
+    )
 
 
 def truncate_article(
@@ -102,15 +154,3 @@ def encode_answer(tokenizer: Any, workload: str, row: Mapping[str, str]) -> list
     span the border, which never happens in use.
     """
     return [int(i) for i in tokenizer.encode(answer(workload, row), add_special_tokens=False)]
-
-
-def stop_ids(tokenizer: Any, configured: int | list[int] | None = None) -> tuple[int, ...]:
-    """Return the ids that end an answer: those of the generation config and the tokenizer's own.
-
-    Args:
-        tokenizer: anything with `eos_token_id`.
-        configured: `eos_token_id` of the model's generation config, where it has one.
-    """
-    listed = [configured] if isinstance(configured, int) else list(configured or [])
-    own = getattr(tokenizer, "eos_token_id", None)
-    return tuple(sorted({*listed, *([] if own is None else [own])}))

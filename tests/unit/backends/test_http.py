@@ -27,6 +27,8 @@ class WordTokenizer:
         assert not add_special_tokens
         return {"input_ids": [len(word) for word in text.split()]}
 
+    bos_token_id = 5
+
     def decode(self, ids: tuple[int, ...], skip_special_tokens: bool = False) -> str:
         return " ".join("w" * token for token in ids)
 
@@ -155,7 +157,7 @@ def test_running_usage_counts_tokens_without_ids(start: Start) -> None:
     assert backend.info.options["token_counting"] == "usage"
     assert "server-text" in backend.info.capabilities
     commits = answer(backend, request(limit=8))
-    assert [len(commit.token_ids) for commit in commits] == [2, 1, 1, 0]
+    assert [commit.token_ids for commit in commits] == [(-1, -1), (-1,), (-1,), ()]
     assert commits[-1].finished == "stop"
     assert backend.texts() == {"a": "one two three"}
 
@@ -176,8 +178,9 @@ def test_plain_text_server_is_counted_with_the_tokenizer(start: Start) -> None:
     options = backend.info.options
     assert (options["token_counting"], options["prompt_form"]) == ("tokenizer", "text")
     commits = answer(backend)
-    assert [commit.token_ids for commit in commits] == [(3, 3), (5,), ()]
-    assert server.bodies[-1]["prompt"] == "wwwww wwwwww wwwwwww"
+    assert [commit.token_ids for commit in commits] == [(-1, -1), (-1,), ()]
+    assert backend.texts() == {"a": "one two three"}
+    assert server.bodies[-1]["prompt"] == "wwwwww wwwwwww", "the server puts the first token itself"
     assert "return_token_ids" not in server.bodies[-1]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.core import Generation, Load, Model, Trial, TrialRecord, Workload
+from harness.core import UNKNOWN_TOKEN, Generation, Load, Model, Trial, TrialRecord, Workload
 from reports.requests import SHOWN, Answers, Item, items
 from reports.variants import Engine, Variant, variants
 from results.arrays import from_record
@@ -42,6 +42,21 @@ def test_equal_answers_are_shown_once_with_all_who_gave_them() -> None:
     assert answer.by == ((0, "all 2 trials"), (1, "1 trial"))
     assert answer.rest is None
     assert "3 tokens, stop" in answer.facts
+
+
+def test_answers_without_token_ids_are_compared_as_text() -> None:
+    """A server that only counts its tokens: equal counts are no equal answers."""
+    unknown = [UNKNOWN_TOKEN] * 3
+    (item,) = _items(
+        (REFERENCE, _trial({"r": ([1, 2, 3], "a b c")})),
+        (OTHER, _trial({"r": (unknown, "a b c")})),
+        (OTHER, _trial({"r": (unknown, "a b d")})),
+    )
+    assert item.verdict == "differs: fast"
+    _, same, other = item.answers
+    assert (same.divergence, same.rest) == ("", None)
+    assert other.divergence == "Differs from the reference's answer (character 4); marked below."
+    assert other.rest == "d"
 
 
 def test_a_different_answer_is_marked_at_the_first_differing_token_and_character() -> None:

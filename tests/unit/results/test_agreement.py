@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.core import UNKNOWN_TOKEN
 from results import agreement, quality
 from results.arrays import RequestArrays, from_record
 from tests.unit.results.make import generation, record, trial
@@ -34,6 +35,15 @@ def test_requests_are_paired_by_id_in_any_order() -> None:
     assert [this.ids[r] for r in found.rows] == ["b", "c"]
     assert [other.ids[r] for r in found.other_rows] == ["b", "c"]
     assert found.divergence.tolist() == [1, -1]
+
+
+def test_answers_whose_token_ids_are_not_known_are_neither_equal_nor_different() -> None:
+    told = arrays({"a": [1, 2], "b": [3], "c": [4]})
+    counted = arrays({"a": [UNKNOWN_TOKEN] * 2, "b": [3, UNKNOWN_TOKEN], "c": [4]})
+    for this, other in ((told, counted), (counted, told), (counted, counted)):
+        found = agreement.compare(this, other)
+        assert [this.ids[r] for r in found.rows] == ["c"]
+        assert agreement.consistency_ratio(found) == 1
 
 
 def test_no_pairs_is_undefined() -> None:

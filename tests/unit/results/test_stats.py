@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.core import UNKNOWN_TOKEN
 from results.arrays import RequestArrays, from_record
 from results.stats import geometric_mean, log_ratios, speedup_interval
 from tests.unit.results.make import generation, record, trial
@@ -15,8 +16,7 @@ def arrays(**commit_ms: list[float]) -> RequestArrays:
 
 
 def ratios(this: RequestArrays, reference: RequestArrays) -> list[float]:
-    rows = np.arange(len(this))
-    found: list[float] = np.exp(log_ratios(this, reference, rows, rows)).tolist()
+    found: list[float] = np.exp(log_ratios(this, reference)).tolist()
     return found
 
 
@@ -28,6 +28,23 @@ def test_ratio_of_decode_times_of_equal_answers() -> None:
 
 def test_time_per_token_where_lengths_differ() -> None:
     assert ratios(arrays(a=[0, 10, 20]), arrays(a=[0, 20, 40, 60, 80])) == pytest.approx([2.0])
+
+
+def test_requests_are_paired_by_id_and_need_no_token_ids() -> None:
+    """A server that only counts its tokens is as fast as one that names them."""
+    this = from_record(
+        record(trial(), [generation(i, [0, 10], ids=[UNKNOWN_TOKEN] * 2) for i in ("b", "lost")])
+    )
+    found = ratios(this, arrays(a=[0, 50], b=[0, 30]))
+    assert found[0] == pytest.approx(3.0)
+    assert np.isnan(found[1])
+
+
+def test_requests_without_any_pair_do_not_widen_the_interval() -> None:
+    logs = np.log(np.linspace(1.0, 2.0, 24)).reshape(2, 12)
+    padded = np.full((2, 40), np.nan)
+    padded[:, 5:17] = logs
+    assert speedup_interval(padded) == speedup_interval(logs)
 
 
 def test_undefined_or_zero_decode_time_is_dropped() -> None:

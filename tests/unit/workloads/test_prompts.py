@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tiny_llama import write_tiny_llama
 from workloads import bundled, prompts
 
 WORKLOADS = ["cnn_dailymail", "xsum", "humaneval", "gsm8k"]
@@ -27,7 +28,12 @@ class Letters:
         return "".join(chr(i) for i in ids if not (skip_special_tokens and i == 1))
 
     def apply_chat_template(
-        self, messages: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+        self,
+        messages: list[dict[str, str]],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        **_: Any,
     ) -> Any:
         assert tokenize is False
         said = "".join(f"<{m['role']}>{m['content']}" for m in messages)
@@ -100,14 +106,42 @@ def test_answers_are_encoded_without_special_tokens() -> None:
     assert prompts.encode_answer(Letters(), "gsm8k", row) == [ord(c) for c in row["answer"]]
 
 
-@pytest.mark.parametrize(
-    ("own", "configured", "expected"),
-    [(2, None, (2,)), (2, 7, (2, 7)), (2, [9, 2, 7], (2, 7, 9)), (None, 7, (7,)), (None, None, ())],
+DATED = (
+    "<s>[system] Today is {{ strftime_now('%d %b %Y') }}.\n"
+    "{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant] {% endif %}"
 )
-def test_stop_ids_join_the_tokenizers_and_the_models(
-    own: int | None, configured: int | list[int] | None, expected: tuple[int, ...]
+
+
+@pytest.fixture(scope="module")
+def chat_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A real tokenizer whose template prints the date, as Llama 3.2's does."""
+    from transformers import AutoTokenizer
+
+    folder: Path = write_tiny_llama(tmp_path_factory.mktemp("dated"))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = DATED
+    return tokenizer
+
+
+def test_a_template_that_prints_the_date_gives_the_same_prompt_every_day(
+    chat_tokenizer: Any,
 ) -> None:
-    assert prompts.stop_ids(SimpleNamespace(eos_token_id=own), configured) == expected
+    text = prompts.prompt_text(chat_tokenizer, "gsm8k", row_of("gsm8k"))
+    assert text.startswith("<s>[system] Today is 26 Jul 2024.\n[user] ")
+    assert chat_tokenizer.decode(prompts.encode_prompt(chat_tokenizer, "gsm8k", row_of("gsm8k")))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_the_users_message_is_found_in_its_frame(workload: str, chat_tokenizer: Any) -> None:
+    row = row_of(workload)
+    ids = prompts.encode_prompt(chat_tokenizer, workload, row)
+    assert prompts.user_message(chat_tokenizer, ids) == prompts.instruction(workload, row).strip()
+
+
+def test_a_prompt_without_the_frame_is_the_message(chat_tokenizer: Any) -> None:
+    ids = chat_tokenizer.encode("<s>say [user] twice , please")
+    assert prompts.user_message(chat_tokenizer, ids) == "say [user] twice , please"
 
 
 def test_unknown_workloads_and_fields_are_key_errors() -> None:

@@ -1,0 +1,147 @@
+"""What a trial's requests are made of, what pins them, and where the texts come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends import models
+from harness import wiring
+from harness.config import parse_experiment
+from harness.core import (
+    UNKNOWN_TOKEN,
+    BackendInfo,
+    Commit,
+    Generation,
+    Request,
+    Trial,
+    UserError,
+)
+from harness.session import EngineSession
+from tests.tiny_llama import EOS_ID, write_tiny_llama
+from workloads import prompts
+
+
+class Silent:
+    """A backend whose answers the test makes up."""
+
+    def __init__(self, *capabilities: str, texts: dict[str, str] | None = None) -> None:
+        self.info = BackendInfo("silent", "0", "simulation", {}, True, frozenset(capabilities))
+        self.told = texts or {}
+
+    def submit(self, request: Request) -> None: ...
+
+    def poll(self) -> list[Commit]:
+        return []
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def texts(self) -> dict[str, str]:
+        return self.told
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("model"))
+
+
+def trials(model: Path, **changes: Any) -> list[Trial]:
+    content = {
+        "name": "x",
+        "model": str(model),
+        "backends": ["scripted"],
+        "workloads": ["gsm8k"],
+        "load": [{"kind": "closed", "concurrency": 1}],
+        "requests": 6,
+    }
+    experiment = parse_experiment(content | changes, "x.yaml", wiring.known())
+    return wiring.resolve(experiment).trials()
+
+
+def session(model: Path, backend: Silent) -> EngineSession:
+    return EngineSession(backend, models.load_tokenizer(model), (EOS_ID,), 0.0)
+
+
+def answers(trial: Trial, tokens: list[int]) -> list[Generation]:
+    rows = wiring.load_prompts(trial, models.load_tokenizer(models.resolve(trial.model)))
+    return [Generation(row.request_id, 0, 0, 0, [1], [1], tokens, "stop") for row in rows]
+
+
+def test_texts_are_the_tokens_without_the_special_ones(model: Path) -> None:
+    (trial,) = trials(model)
+    opened = session(model, Silent())
+    ids = opened.tokenizer.encode('return " , ".join(x) # 12')
+    texts, scores = opened.finish(trial, answers(trial, [*ids, EOS_ID]))
+    assert set(texts.values()) == {'return " , ".join(x) # 12'}
+    assert all(found.keys() == {"exact_match"} for found in scores.values())
+
+
+def test_a_server_that_tells_no_ids_is_scored_on_its_own_text(model: Path) -> None:
+    (trial,) = trials(model)
+    generations = answers(trial, [UNKNOWN_TOKEN] * 3)
+    right = {g.request_id: "#### no number" for g in generations}
+    rows = wiring.load_prompts(trial, models.load_tokenizer(model))
+    right[rows[2].request_id] = rows[2].row.data["answer"]
+    texts, scores = session(model, Silent("server-text", texts=right)).finish(trial, generations)
+    assert texts == right
+    assert [found["exact_match"] for found in scores.values()] == [0, 0, 1, 0, 0, 0]
+
+
+def test_the_stored_prompt_is_what_the_model_reads(model: Path) -> None:
+    long = {"name": "cnn_dailymail", "max_article_tokens": 40}
+    for trial in trials(model, workloads=["humaneval", long]):
+        ((stored, checksum),) = wiring.prompt_rows([trial], model)
+        _, measured = session(model, Silent()).requests(trial)
+        tokenizer = models.load_tokenizer(model)
+        assert checksum == trial.workload.checksum
+        for row, request in zip(stored, measured, strict=True):
+            assert row["prompt_text"] == tokenizer.decode(request.prompt_ids)
+            assert row["prompt_tokens"] == len(request.prompt_ids)
+
+
+def test_the_wording_of_prompts_is_part_of_a_trials_key(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (before,) = trials(model)
+    monkeypatch.setitem(prompts._REQUESTS, "gsm8k", "Solve:\n\n{content}")
+    (after,) = trials(model)
+    assert after.key("machine") != before.key("machine")
+
+
+def test_the_chat_template_is_part_of_a_trials_key(tmp_path: Path) -> None:
+    folder = write_tiny_llama(tmp_path / "model")
+    (before,) = trials(folder)
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    (after,) = trials(folder)
+    assert after.key("machine") != before.key("machine")
+
+
+def test_the_arrivals_of_a_trace_are_part_of_a_trials_key(model: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("\n".join(map(str, range(6))))
+    load = [{"kind": "trace", "trace": str(trace)}]
+    (before,) = trials(model, load=load)
+    _, measured = session(model, Silent()).requests(before)
+    assert [request.arrival_s for request in measured] == [0, 1, 2, 3, 4, 5]
+    trace.write_text("\n".join(str(2 * n) for n in range(6)))
+    (after,) = trials(model, load=load)
+    assert after.key("machine") != before.key("machine")
+    with pytest.raises(UserError, match="changed while the experiment ran"):
+        session(model, Silent()).requests(before)
+
+
+def test_warm_up_prompts_are_not_the_measured_ones(model: Path) -> None:
+    (trial,) = trials(model)
+    warm_up, measured = session(model, Silent()).requests(trial)
+    own = {request.prompt_ids for request in measured}
+    for request in warm_up:
+        assert request.prompt_ids not in own
+        assert request.ignore_eos
+    assert {r.id for r in warm_up}.isdisjoint(r.id for r in measured)
+    again = session(model, Silent()).requests(replace(trial, repeat=1))
+    assert again == (warm_up, measured), "repeats ask the same"
