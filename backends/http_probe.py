@@ -252,13 +252,15 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def check_base_url(url: str) -> str:
     """`url` without a trailing slash, ``/v1`` added when it has no path. Raises `UserError`."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         bad = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
     except ValueError:
         bad = True
     if bad:
-        raise UserError(f"backend 'http': base_url '{url}': expected http(s)://HOST[:PORT][/v1]")
+        raise UserError(
+            f"backend 'http': base_url '{url}': expected http(s)://HOST[:PORT][/v1]"
+        ) from None
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UserError(
             "backend 'http': base_url holds more than an address; "

@@ -129,10 +129,11 @@ class _DigestCache:
     """File digests by path, size and mtime, in the user's cache folder; losing it is harmless."""
 
     def __init__(self) -> None:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        # without a home ~ stays, and nothing can be below a device
-        base = os.devnull if base.startswith("~") else base
-        self._path = Path(base) / "decodebench" / "checksums.json"
+        try:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        except RuntimeError:  # no home: nothing can be below a device, and that is no error
+            base = Path(os.devnull)
+        self._path = base / "decodebench" / "checksums.json"
         self._known: dict[str, str] = {}
         self._new: dict[str, str] = {}
         with contextlib.suppress(OSError, ValueError, AttributeError):

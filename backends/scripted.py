@@ -23,6 +23,8 @@ from harness.core import BackendInfo, Commit, FinishReason, Model, Request, User
 
 VERSION = "1"
 FAULTS = ("start", "raise", "out_of_memory", "kill", "hang")
+LARGEST_VOCABULARY = 2**31 - 1
+"""Token ids are stored in 32 bits."""
 STALL_KEYS = {"at_s", "for_s"}
 
 
@@ -101,6 +103,8 @@ class ScriptedBackend:
                 raise UserError(
                     f"{where} 'accepted': expected at most drafted={drafted}: {count!r}"
                 )
+        if options.get("vocabulary", 0) > LARGEST_VOCABULARY:
+            raise UserError(f"{where} 'vocabulary': expected at most {LARGEST_VOCABULARY}")
         if options.get("tokens_per_commit", 1) > 1 and options.get("accepted"):
             raise UserError(f"{where} 'accepted' and 'tokens_per_commit' exclude each other")
         _check_stalls(f"{where} 'stalls'", options.get("stalls", []))

@@ -38,7 +38,9 @@ class VllmBackend:
     """vLLM's `LLMEngine`. Greedy text is vLLM's own; `info.options` holds what took effect."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
-        "max_model_len": Option(int, None, "longest prompt and answer; default: the model's"),
+        "max_model_len": Option(
+            int, None, "longest prompt and answer; default: the model's", minimum=1
+        ),
         "max_num_seqs": Option(int, None, "requests in one step; default: vLLM's", minimum=1),
         "enforce_eager": Option(
             bool, None, "no torch.compile, no CUDA graphs; default: true on a CPU, else false"

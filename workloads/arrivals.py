@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.core import Load, UserError, nearest
+from harness.core import Load, UserError, nearest, user_path
 from workloads.readers import read_records, text_lines
 
 _COLUMN = "timestamp"
+SMALLEST = 1e-9
+"""Of rates and shapes: thirty years between two requests. Beyond it arrivals overflow."""
 
 
 def arrival_times(load: Load, count: int, seed: int) -> list[float]:
@@ -54,13 +56,16 @@ def _positive(value: float | None, name: str, load: Load) -> float:
         raise UserError(f"load {load.kind}: '{name}' is missing")
     if not (math.isfinite(value) and value > 0):
         raise UserError(f"load {load.kind}: '{name}' must be a positive number, got {value!r}")
+    if not SMALLEST <= value <= 1 / SMALLEST:
+        bounds = f"{SMALLEST:g} to {1 / SMALLEST:g}"
+        raise UserError(f"load {load.kind}: '{name}' must be within {bounds}, got {value!r}")
     return float(value)
 
 
 def _trace_times(load: Load, count: int) -> list[float]:
     if not load.trace:
         raise UserError("load trace: 'trace' is missing; expected the path of a trace file")
-    path = Path(load.trace).expanduser()
+    path = user_path(load.trace, "load trace: trace")
     if not path.is_file():
         raise UserError(f"load trace: trace file '{load.trace}' does not exist")
     times: list[float] = []

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from harness.core import UserError, Workload, canonical_json, nearest
+from harness.core import UserError, Workload, canonical_json, nearest, user_path
 from workloads import WORKLOADS, WorkloadInfo, workload_info
 from workloads.readers import Record, data_files, read_records
 
@@ -174,7 +173,7 @@ def _bundled_rows(name: str, info: WorkloadInfo, split: str, seed: int) -> Itera
 
 
 def _local_records(workload: Workload, split: str, must_have_split: bool) -> Iterator[Record]:
-    path = Path(workload.source).expanduser()
+    path = user_path(workload.source, f"workload {workload.name}: source")
     if path.is_dir():
         files = data_files(path, split, must_have_split=must_have_split)
     elif path.exists():
@@ -212,7 +211,7 @@ def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
     if named is None or named == "":
         content = canonical_json([data[field] for field in info.fields])
         named = hashlib.sha256(content.encode()).hexdigest()[:16]
-    data.setdefault(info.id_field, str(named))
+    data.setdefault(info.id_field, _encodable(str(named), info.id_field, where))
     return Row(id=str(named), data=data, difficulty=difficulty(name, data))
 
 
@@ -228,11 +227,15 @@ def _text(values: Mapping[str, Any], field: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         got = "nothing" if value in (None, "", []) else repr(value)[:40]
         raise UserError(f"{where}: field '{field}': expected text, got {got}")
+    return _encodable(value, field, where)
+
+
+def _encodable(text: str, field: str, where: str) -> str:
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise UserError(f"{where}: field '{field}' holds half a surrogate pair") from None
-    return value
+    return text
 
 
 def difficulty(name: str, data: Mapping[str, str]) -> float:

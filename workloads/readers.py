@@ -125,6 +125,8 @@ def _parsed(text: str, where: str) -> Any:
         raise UserError(f"{where}: not valid JSON: {error.msg} ({position})") from None
     except RecursionError:
         raise UserError(f"{where}: JSON that is nested too deeply") from None
+    except ValueError as error:  # Python reads no number of more than 4,300 digits
+        raise UserError(f"{where}: not valid JSON: {error}") from None
 
 
 def _object(value: Any, where: str) -> Record:

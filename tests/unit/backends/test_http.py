@@ -476,6 +476,7 @@ def test_key_is_sent_but_never_shown(start: Start, monkeypatch: pytest.MonkeyPat
     [
         ({"base_url": "localhost:8000"}, "expected http"),
         ({"base_url": "http://:8000"}, "expected http"),
+        ({"base_url": "http://[::1"}, "expected http"),
         ({"base_url": "http://h:99999/v1"}, "expected http"),
         ({"base_url": "http://user:secret@h/v1"}, "more than an address"),
         ({"api": "chats"}, "did you mean 'chat'"),

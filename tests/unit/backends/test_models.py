@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -71,6 +72,19 @@ SPOILED: list[tuple[str, Spoil]] = [
         ),
     ),
     ("not readable as JSON", lambda f: (f / "config.json").write_text("{")),
+    (
+        "generation_config.json: not readable as JSON",
+        lambda f: (f / "generation_config.json").write_text("{"),
+    ),
+    (
+        "weight_map: expected a mapping",
+        lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": ["a"]}'),
+    ),
+    ("cut short or spoilt", lambda f: os.truncate(f / "model.safetensors", 100_000)),
+    (
+        "its header is broken",
+        lambda f: (f / "model.safetensors").write_bytes(b"\x04" + b"\0" * 7 + b"{{{{" + b"\0" * 99),
+    ),
     ("expected a JSON object", lambda f: (f / "config.json").write_text("[]")),
     (
         "GPT2LMHeadModel is not of Llama's family",
@@ -155,6 +169,43 @@ def test_a_broken_digest_cache_is_only_slower(folder: Path, tmp_path: Path, cont
     assert cache.is_file()
     cache.write_text(content)
     assert models.checksum(folder) == first
+
+
+def test_no_home_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run under a user id that has neither $HOME nor an entry in passwd."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)
+    monkeypatch.chdir(folder)
+    models.checksum(folder)
+    assert not (folder / "~").exists()
+
+
+def test_a_home_of_nobody_and_a_path_too_long() -> None:
+    assert "is no usable path" in refusal("~nobody-here/model")
+    assert "File name too long" in refusal("m" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("tokenizer.json", '{"model": {}}', "tokenizer.json: "),
+        ("tokenizer_config.json", '{"chat_template": "{% for"}', "its chat template cannot"),
+        (
+            "tokenizer_config.json",
+            '{"chat_template": "{{ raise_exception(\'no users\') }}"}',
+            "its chat template cannot take a user's message: no users",
+        ),
+    ],
+)
+def test_a_broken_tokenizer_is_one_line(
+    folder: Path, file: str, content: str, message: str
+) -> None:
+    (folder / file).write_text(content)
+    with pytest.raises(UserError) as caught:
+        models.load_tokenizer(folder)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_digest_cache_that_cannot_be_written(

@@ -232,6 +232,7 @@ def test_info_says_simulation() -> None:
         ({"itl_schedule_s": [0.1, "x"]}, "option 'itl_schedule_s': expected at least 0, got 'x'"),
         ({"itl_schedule_s": 0.1}, "option 'itl_schedule_s': expected list, got 0.1"),
         ({"fail_fraction": 2}, "option 'fail_fraction': expected 0 to 1, got 2"),
+        ({"vocabulary": 2**31}, "option 'vocabulary': expected at most 2147483647"),
         ({"accepted": [1]}, "option 'accepted': expected at most drafted=0: 1"),
         ({"accepted": [1.5], "drafted": 4}, "option 'accepted': expected at most drafted=4: 1.5"),
         (

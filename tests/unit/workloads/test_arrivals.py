@@ -96,6 +96,12 @@ BAD_LOADS = {
     "nan": (Load("poisson", rate=math.nan), "must be a positive number, got nan"),
     "no burstiness": (Load("gamma", rate=1.0), "load gamma: 'burstiness' is missing"),
     "endless": (Load("gamma", rate=1.0, burstiness=math.inf), "'burstiness' must be a positive"),
+    "beyond all time": (Load("poisson", rate=5e-324), "'rate' must be within 1e-09 to 1e+09"),
+    "home of nobody": (
+        Load("trace", trace="~nobody-here/t"),
+        "trace '~nobody-here/t' is no usable",
+    ),
+    "long path": (Load("trace", trace="t" * 5000), "is no usable path: File name too long"),
     "no trace": (Load("trace"), "'trace' is missing"),
     "no such trace": (Load("trace", trace="no.txt"), "trace file 'no.txt' does not exist"),
 }

@@ -94,6 +94,7 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "null": ({"question": "q", "answer": None}, "expected text, got nothing"),
     "empty": ({"question": "q", "answer": "  "}, "expected text, got '  '"),
     "number": ({"question": "q", "answer": 5}, "expected text, got 5"),
+    "surrogate in the id": ({"id": "\ud800", "question": "q", "answer": "a"}, "field 'id' holds"),
     "surrogate": ({"question": "q", "answer": "\ud800"}, "holds half a surrogate pair"),
 }
 
@@ -106,7 +107,7 @@ def test_bad_row_names_file_line_and_field(
     with pytest.raises(UserError) as raised:
         load_rows(_gsm8k(source), 0, 1)
     text = str(raised.value)
-    assert text.startswith(f"{source}, line 2: field 'answer'")
+    assert text.startswith(f"{source}, line 2: field '")
     assert message in text
     assert "\n" not in text
 
@@ -114,6 +115,8 @@ def test_bad_row_names_file_line_and_field(
 BAD_WORKLOADS = {
     "name": (Workload("gsm8"), "unknown workload 'gsm8'; did you mean 'gsm8k'?"),
     "option": (_gsm8k("bundled", mixx="80:20"), "unknown option 'mixx'; did you mean 'mix'?"),
+    "home of nobody": (_gsm8k("~nobody-here/x.jsonl"), "is no usable path"),
+    "long path": (_gsm8k("x" * 5000), "is no usable path: File name too long"),
     "a workload's own key": (_gsm8k("bundled", sorce="x"), "'sorce'; did you mean 'source'?"),
     "mix read as a number": (_gsm8k("bundled", mix=4820), 'write "80:20", in quotes'),
     "mix words": (

@@ -82,6 +82,11 @@ BAD = {
     "not an object": ("a.jsonl", b"[1, 2]\n", "line 1: expected a JSON object, got list"),
     "not UTF-8": ("a.jsonl", ROW + b'{"question": "\xe9"}\n', "line 2: not UTF-8 text (byte 0xe9"),
     "deep JSON": ("a.jsonl", b"[" * 100_000, "line 1: "),
+    "endless number": (
+        "a.jsonl",
+        b'{"a": ' + b"1" * 5000 + b"}",
+        "line 1: not valid JSON: Exceeds",
+    ),
     "empty": ("a.jsonl", b"", "holds no rows"),
     "blank": ("a.jsonl", b"\n \n", "holds no rows"),
     "empty array": ("a.json", b"[]", "holds no rows"),
