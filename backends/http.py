@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import threading
 import time
 from collections import deque
@@ -30,9 +29,9 @@ PROBE_IDS = (1, 1)
 PROBE_TEXT = "Hello"
 PROBE_TOKENS = 2
 LINGER_S = 1.0
-"""How long the usage and [DONE] may take after the finish_reason."""
+"""How long usage, [DONE] and the end of the body may take after the finish_reason. Only then is a
+request over: the next one finds its connection free."""
 RESET_TIMEOUT_S = 10.0
-OWN_FIELDS = ("model", "prompt", "messages", "stream", "n", "echo", "stop_token_ids")
 T = TypeVar("T")
 
 
@@ -53,6 +52,7 @@ class HttpBackend:
         self._settings = settings
         self._tokenizer = tokenizer
         self._arrived: deque[Commit] = deque()
+        self._news = threading.Event()
         self._texts: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -68,21 +68,9 @@ class HttpBackend:
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for an address or a key variable that cannot be right."""
-        from backends.http_probe import check_base_url
+        from backends.http_probe import check_options
 
-        if "base_url" in options:
-            check_base_url(options["base_url"])
-        for name in options.get("extra_body", {}):
-            if name in OWN_FIELDS:
-                raise UserError(f"backend 'http': extra_body: '{name}' is set by decodebench")
-        variable = options.get("api_key_env")
-        if variable is None:
-            return
-        if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", variable):
-            # The value is not repeated: it may be the key itself.
-            raise UserError("backend 'http': api_key_env: expected the NAME of a variable")
-        if not os.environ.get(variable):
-            raise UserError(f"backend 'http': api_key_env: ${variable} is not set")
+        check_options(options)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> HttpBackend:
@@ -131,6 +119,13 @@ class HttpBackend:
         while self._arrived:
             commits.append(self._arrived.popleft())
         return commits
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until something has arrived, at most `timeout_s`: cheaper and prompter than naps,
+        whose processor time a server on this machine would miss."""
+        if not self._arrived:
+            self._news.wait(timeout_s)
+        self._news.clear()
 
     def reset(self) -> None:
         """Drop unfinished requests and, where the server has a call for it, its prefix cache."""
@@ -218,8 +213,7 @@ class HttpBackend:
             late = f"no complete answer within {self._settings['timeout_s']:g} s"
             other = f"{type(problem).__name__}: {shorten(problem)}"
             error = None if answer.finished else late if limit.expired() else other
-        if not answer.done:
-            self._finish(request.id, answer, error)
+        self._finish(request.id, answer, error)
 
     async def _stream(self, request: Request, answer: Answer, limit: asyncio.Timeout) -> None:
         """Send the request and read its answer to the end, so that the connection is kept."""
@@ -235,21 +229,18 @@ class HttpBackend:
                 raise StreamError(await refusal_of(response))
             reader = EventReader()
             async for chunk in response.content.iter_any():
-                if not answer.done:
-                    self._read(request.id, answer, reader.feed(chunk))
+                self._read(request.id, answer, reader.feed(chunk))
                 if answer.finished is not None:
                     limit.reschedule(self._loop.time() + LINGER_S)
-            if not answer.done:
-                self._read(request.id, answer, reader.finish())
+            self._read(request.id, answer, reader.finish())
 
     def _read(self, request_id: str, answer: Answer, events: Sequence[bytes]) -> None:
         for event in events:
+            if answer.done:
+                return
             tokens = answer.read(event)
             if tokens:
-                self._arrived.append(Commit(request_id, tokens))
-            if answer.done:
-                self._finish(request_id, answer, None)
-                return
+                self._arrive(Commit(request_id, tokens))
 
     def _finish(self, request_id: str, answer: Answer, error: str | None) -> None:
         self._texts[request_id] = "".join(answer.texts)
@@ -259,7 +250,11 @@ class HttpBackend:
             line = error or "the stream ended without a finish_reason"
             line = self._redact(f"{line} (after {answer.tokens} tokens)")
             commit = Commit(request_id, (), "error", error=line)
+        self._arrive(commit)
+
+    def _arrive(self, commit: Commit) -> None:
         self._arrived.append(commit)
+        self._news.set()
 
     def _body(self, form: str, request: Request, extras: Mapping[str, Any]) -> dict[str, Any]:
         """What a request asks for, but for the model and stops; the user's `extra_body` wins."""

@@ -502,3 +502,23 @@ def test_proxies_of_the_environment_are_not_used_for_this_machine(
     monkeypatch.delenv("no_proxy", raising=False)
     _, backend = start()
     assert answer(backend)[-1].finished == "length"
+
+
+def test_wait_returns_when_something_arrives(start: Start) -> None:
+    release = threading.Event()
+
+    def play(reply: Reply) -> None:
+        release.wait(PATIENCE_S)
+        good(reply)
+
+    _, backend = start(play)
+    backend.submit(request())
+    backend.wait(0.01)
+    assert backend.poll() == []
+    release.set()
+    found: list[Commit] = []
+    while not any(commit.finished for commit in found):
+        backend.wait(PATIENCE_S)
+        news = backend.poll()
+        found += news
+    assert [commit.token_ids for commit in found] == [(11, 12), (13,), ()]
