@@ -109,7 +109,11 @@ class BackendInfo:
 
 
 class Backend(Protocol):
-    """A system under test. Backends never time themselves: the harness stamps each poll."""
+    """A system under test. Backends never time themselves: the harness stamps each poll.
+
+    One whose work is done elsewhere may offer `wait(timeout_s)` too, which sleeps until `poll` has
+    something to hand out: the load loop then calls it instead of napping.
+    """
 
     @property
     def info(self) -> BackendInfo:

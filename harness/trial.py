@@ -193,11 +193,12 @@ class _Loop:
 
     def idle(self, now: int) -> None:
         """Nothing was ready: leave the core to others, but be back for the next arrival."""
-        pause = IDLE_NS if self.in_flight else QUIET_NS
+        wait = getattr(self.backend, "wait", None) if self.in_flight else None
+        pause = IDLE_NS if self.in_flight and wait is None else QUIET_NS
         if self.load.is_open and self.waiting:
             pause = min(pause, self.start_ns + self.waiting[0][0] - now)
         if pause > 0:
-            time.sleep(pause * 1e-9)
+            (wait or time.sleep)(pause * 1e-9)
 
     def unexpected(self, commit: Commit) -> str:
         state = "has already finished" if commit.request_id in self.done else "was never submitted"

@@ -375,3 +375,34 @@ def check_consistent(generation: Generation) -> None:
     assert generation.scheduled_ns <= generation.submitted_ns
     assert all(ns >= generation.submitted_ns for ns in generation.commit_ns)
     assert generation.client_lag_ns >= 0
+
+
+class Remote(Puppet):
+    """Its answers come from another thread, which wakes whoever waits for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.news = threading.Event()
+        self.empty_polls = 0
+
+    def submit(self, request: Request) -> None:
+        super().submit(request)
+        threading.Timer(0.05, self.news.set).start()
+
+    def poll(self) -> list[Commit]:
+        if not self.news.is_set():
+            self.empty_polls += 1
+            return []
+        self.news.clear()
+        return super().poll()
+
+    def wait(self, timeout_s: float) -> None:
+        self.news.wait(timeout_s)
+
+
+def test_a_backend_that_can_wait_is_not_polled_in_vain() -> None:
+    """Napping, the loop would poll some hundred times until the first answer."""
+    backend = Remote()
+    (generation,) = run_load(backend, requests(1), CLOSED)
+    assert generation.finished == "stop"
+    assert 1 <= backend.empty_polls < 30
