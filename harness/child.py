@@ -87,6 +87,7 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
     disturbance = machine.disturbance(before, machine.machine_state())
     tell(PHASES[4])
     texts, scores = session.finish(trial, generations)
+    remote = checks.SERVER in session.info.capabilities
     verdict = checks.check_trial(trial, generations, session.info, disturbance)
     return TrialRecord(
         key=job.key,
@@ -99,8 +100,9 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
         generations=generations,
         texts=texts,
         scores=scores,
-        peak_memory_bytes=reading.peak_memory_bytes,
-        energy_j=reading.energy_j,
+        # A server's memory and energy are not this process's.
+        peak_memory_bytes=None if remote else reading.peak_memory_bytes,
+        energy_j=None if remote else reading.energy_j,
         setup_s=session.setup_s,
     )
 

@@ -140,12 +140,16 @@ def ordering(experiment: Mapping[str, Any]) -> Callable[[Trial], tuple[Any, ...]
 def _repeats(
     members: Sequence[Member], backend: str, experiment: Mapping[str, Any]
 ) -> dict[int, Member]:
-    found = [m for m in members if m.trial.backend == backend and m.requests is not None]
-    if not found:
-        return {}
-    order = ordering(experiment)
-    first = min(found, key=lambda member: order(member.trial)).variant
-    chosen = [member for member in found if member.variant == first]
+    """Repeat -> trial of the backend's first variant. Where that one failed or is not run yet there
+    is none: another in its place would be a reference that changes from cell to cell."""
+    found = [member for member in members if member.trial.backend == backend]
+    listed = [
+        variant(choice["name"], choice.get("options", {}))
+        for choice in _choices(experiment, "backends")
+        if choice["name"] == backend
+    ]
+    first = listed[0] if listed else min((member.variant for member in found), default="")
+    chosen = [m for m in found if m.variant == first and m.requests is not None]
     chosen.sort(key=lambda member: member.stored.record.started_at)
     return {member.trial.repeat: member for member in chosen}
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ class TestSession:
 
     @property
     def info(self) -> BackendInfo:
-        return self.backend.info
+        capabilities = frozenset(self.plan.get("capabilities", ()))
+        return replace(self.backend.info, capabilities=capabilities)
 
     def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
         if trial.seed in self.plan.get("bad_data", ()):

@@ -95,6 +95,12 @@ def test_records_carry_everything() -> None:
     assert record.started_at.endswith("+00:00")
 
 
+def test_the_memory_of_a_servers_client_is_not_the_servers() -> None:
+    _, [record] = sweep([make_trial(test={"capabilities": ["server"]})])
+    assert record.status == "ok"
+    assert (record.peak_memory_bytes, record.energy_j) == (None, None)
+
+
 def test_an_engine_serves_all_its_trials_and_engines_live_side_by_side(tmp_path: Path) -> None:
     test = {"opened": str(tmp_path / "opened")}
     trials = [

@@ -136,6 +136,21 @@ def test_the_reference_is_its_first_variant_and_the_other_is_measured_against_it
     assert [row["options"]["block"] for row in rows] == [32, 16]
 
 
+def test_no_other_variant_stands_in_for_a_reference_that_failed(tmp_path: Path) -> None:
+    """Else one cell's speed-ups would be against another system than the next cell's."""
+    other = trial("vllm", options={"block": 16})
+    for stored in ([], [record(REFERENCE, [], status="out_of_memory")]):
+        run = run_of(
+            tmp_path,
+            *stored,
+            record(other, [answer(10, [1, 2])]),
+            record(trial("fast"), [answer(5, [1, 2])]),
+        )
+        row = of(summaries(run), "fast")
+        assert (row["speedup"], row["consistency_ratio"]) == (None, None)
+        assert not any(row["is_reference"] for row in summaries(run))
+
+
 def test_native_numbers_are_against_autoregressive(tmp_path: Path) -> None:
     run = run_of(
         tmp_path,
