@@ -195,6 +195,21 @@ def test_names_from_files_are_escaped(tmp_path: Path) -> None:
     assert "&lt;b&gt;evil&lt;/b&gt;" in text
 
 
+@pytest.mark.parametrize(("repeats", "requests", "marks"), [(1, 24, 1), (2, 8, 2), (2, 100, 0)])
+def test_what_a_small_run_cannot_tell_is_said(
+    tmp_path: Path, repeats: int, requests: int, marks: int
+) -> None:
+    """One repeat says nothing about drift; a p95 needs 20 requests and a p99 a hundred."""
+    run = write_run(
+        tmp_path, engines=ENGINES[:2], workloads=["gsm8k"], loads=ONE,
+        repeats=repeats, requests=requests,
+    )  # fmt: skip
+    text = _text(run)
+    assert ("Everything was run once" in text) == (repeats == 1)
+    latencies = 3
+    assert text.count(f"of {requests} only") == 2 * latencies * marks
+
+
 def test_many_requests_are_limited_and_the_page_says_so(tmp_path: Path) -> None:
     run = write_run(
         tmp_path, engines=ENGINES[:1], workloads=["gsm8k"], loads=ONE,

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from harness.core import Slo
 from reports.cells import Cell
-from reports.verdict import first_reason
+from reports.headline import headline
+from reports.variants import Engine, variants
+from reports.verdict import first_reason, verdicts
 
 
 def cell(valid: bool, reasons: Mapping[str, tuple[int, str]]) -> Cell:
@@ -36,3 +41,53 @@ def test_remarks_of_valid_cells_are_no_reason_at_all() -> None:
 def test_too_few_samples_is_the_reason_when_it_is_the_only_one() -> None:
     tiny = cell(False, {"too-few-samples": (1, "too-few-samples: 3 answers")})
     assert first_reason([tiny]) == "3 answers"
+
+
+def measured(
+    value: float | None, low: float | None, high: float | None, *, valid: bool = True
+) -> Cell:
+    """A cell with a speed-up; one with too few pairs has no interval."""
+    numbers: dict[str, Any] = {
+        "speedup": value,
+        "consistency_ratio": 1.0,
+        "repeats": 3,
+        "spread": {},
+    }
+    return Cell(
+        variant=FAST,
+        workload="gsm8k",
+        load="closed c=1",
+        load_kind="closed",
+        load_value=1,
+        order=0,
+        metrics={**numbers, "speedup_low": low, "speedup_high": high},
+        keys=(),
+        slo=Slo(),
+        trials=3,
+        failed=0,
+        valid_trials=3 if valid else 0,
+    )
+
+
+VLLM, FAST = variants(
+    [Engine("vllm", {}, "official code", True), Engine("fast", {}, "re-implementation", False)]
+)
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([measured(1.5, 1.2, 1.8)], "1.50× the reference's decode speed [1.20, 1.80]"),
+        ([measured(0.5, 0.4, 0.6)], "Slower than the reference: 0.50× its decode speed"),
+        ([measured(1.5, 0.9, 2.4)], "No clear difference in speed: 1.50× [0.90, 2.40]"),
+        ([measured(1.02, 1.004, 1.03)], "No clear difference in speed"),
+        ([measured(1.5, None, None)], "Too few pairs of requests to say whether"),
+        ([measured(None, None, None), measured(9, 8, 10, valid=False)], "No valid cell has"),
+        ([measured(1.5, 1.2, 1.8), measured(9, 8, 10, valid=False)], "1.50× the reference's"),
+    ],
+)
+def test_the_words_say_no_more_than_the_interval(cells: list[Cell], words: str) -> None:
+    (found,) = verdicts(cells, [FAST], "")
+    assert found.sentence.startswith(words)
+    named = headline(cells, [VLLM, FAST], "")
+    assert ("was the fastest" in named) == words.startswith("1.50")
