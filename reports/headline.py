@@ -29,15 +29,15 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
     found, winner = max(faster, key=lambda pair: pair[0].value)
     text = (
         f"{winner.label} ({winner.provenance}) was the fastest: {ratio(found.value)}× the decode "
-        f"speed of {name} {found.interval}, with "
-        f"{answer_words(groups[winner.index])}."
+        f"speed of {name} {found.interval}, {_answers(groups[winner.index])}."
     )
     same = [(s, v) for s, v in faster if _keeps_answers(groups[v.index])]
     if same and not _keeps_answers(groups[winner.index]):
         best, keeper = max(same, key=lambda pair: pair[0].value)
-        text += f" The fastest with the same answers: {keeper.label} ({keeper.provenance}), "
-        text += f"{ratio(best.value)}×"
-        text += f" {best.interval}."
+        text += (
+            f" The fastest whose answers differ no more than the reference's own: {keeper.label} "
+            f"({keeper.provenance}), {ratio(best.value)}× {best.interval}."
+        )
     return text
 
 
@@ -51,6 +51,11 @@ def trust_line(cells: Sequence[Cell]) -> str:
     lost = [f"{failed} failed"] * bool(failed)
     lost += [f"{doubtful} must not be believed (struck through below)"] * bool(doubtful)
     return f"{valid} of {counted(total, 'trial')} are valid; {', '.join(lost)}."
+
+
+def _answers(cells: Sequence[Cell]) -> str:
+    words = answer_words(cells)
+    return f"with {words}" if words else "with answers that could not be compared"
 
 
 def _keeps_answers(cells: Sequence[Cell]) -> bool:

@@ -44,15 +44,15 @@ def test_too_few_samples_is_the_reason_when_it_is_the_only_one() -> None:
 
 
 def measured(
-    value: float | None, low: float | None, high: float | None, *, valid: bool = True
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    *,
+    valid: bool = True,
+    same: float | None = 1.0,
 ) -> Cell:
     """A cell with a speed-up; one with too few pairs has no interval."""
-    numbers: dict[str, Any] = {
-        "speedup": value,
-        "consistency_ratio": 1.0,
-        "repeats": 3,
-        "spread": {},
-    }
+    numbers = {"speedup": value, "speedup_low": low, "speedup_high": high}
     return Cell(
         variant=FAST,
         workload="gsm8k",
@@ -60,7 +60,7 @@ def measured(
         load_kind="closed",
         load_value=1,
         order=0,
-        metrics={**numbers, "speedup_low": low, "speedup_high": high},
+        metrics={**numbers, "consistency_ratio": same, "repeats": 3, "spread": {}},
         keys=(),
         slo=Slo(),
         trials=3,
@@ -91,3 +91,17 @@ def test_the_words_say_no_more_than_the_interval(cells: list[Cell], words: str) 
     assert found.sentence.startswith(words)
     named = headline(cells, [VLLM, FAST], "")
     assert ("was the fastest" in named) == words.startswith("1.50")
+
+
+@pytest.mark.parametrize(
+    ("same", "words"),
+    [
+        (1.0, "with the same answers."),
+        (0.75, "with different answers to 25.0% of the requests."),
+        (None, "with answers that could not be compared."),
+    ],
+)
+def test_the_headline_says_what_the_speed_costs(same: float | None, words: str) -> None:
+    """A server that names no token ids can be timed, but not compared."""
+    found = headline([measured(1.5, 1.2, 1.8, same=same)], [VLLM, FAST], "")
+    assert found.endswith(f"[1.20, 1.80], {words}")
