@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from harness import checks, machine
 from harness.core import Backend, Load, Request, TrialRecord, UserError
-from harness.messages import PHASES, Job, Problem, Ready
-from harness.meters import Meter
+from harness.messages import Job, Phase, Problem, Ready
+from harness.meters import Meter, Reading
 from harness.trial import Progress, TrialTimeout, run_load
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PR_SET_PDEATHSIG = 1
 MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")
 MEMORY_PHRASES = ("can't allocate memory", "out of memory", "cannot allocate memory")
 
-Tell = Callable[[str | Progress], None]
+Tell = Callable[[Phase | Progress], None]
 
 
 def main(channel_fd: int, lifeline_fd: int, parent_pid: int) -> None:
@@ -64,17 +64,15 @@ def serve(channel: Connection, meter: Meter) -> None:
 
 
 def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialRecord:
-    """Prepare, warm up, reset, measure, score: one trial. What the engine raises passes through.
-
-    A load that outlives its time limit gives a record with status "timeout" and what was generated.
-    """
+    """Prepare, warm up, reset, measure, score: one trial. What the engine raises passes through. A
+    load that outlives its time limit gives status "timeout" and what was generated."""
     trial, limit_s = job.trial, job.time_limit_s
-    tell(PHASES[1])
+    tell("preparing")
     warm_up, measured = session.requests(trial)
-    tell(PHASES[2])
+    tell("warm-up")
     _warm_up(session.backend, warm_up, trial.load, limit_s)
     before = machine.machine_state()
-    tell(PHASES[3])
+    tell("load")
     meter.start()
     error = None
     try:
@@ -83,11 +81,12 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
         )
     except TrialTimeout as timeout:
         generations, error = timeout.generations, str(timeout)
-    reading = meter.read()
-    disturbance = machine.disturbance(before, machine.machine_state())
-    tell(PHASES[4])
-    texts, scores = session.finish(trial, generations)
+    # A server's memory and energy are not this process's.
     remote = checks.SERVER in session.info.capabilities
+    reading = Reading(None, None) if remote else meter.read()
+    disturbance = machine.disturbance(before, machine.machine_state())
+    tell("scoring")
+    texts, scores = session.finish(trial, generations)
     verdict = checks.check_trial(trial, generations, session.info, disturbance)
     return TrialRecord(
         key=job.key,
@@ -100,9 +99,8 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
         generations=generations,
         texts=texts,
         scores=scores,
-        # A server's memory and energy are not this process's.
-        peak_memory_bytes=None if remote else reading.peak_memory_bytes,
-        energy_j=None if remote else reading.energy_j,
+        peak_memory_bytes=reading.peak_memory_bytes,
+        energy_j=reading.energy_j,
         setup_s=session.setup_s,
     )
 

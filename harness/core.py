@@ -19,7 +19,6 @@ from typing import Any, Literal, Protocol
 SCHEMA_VERSION = 1
 UNKNOWN_TOKEN = -1
 """Stands in a `Commit` for a token that a server counted without saying which it was."""
-
 SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
 """Fewest requests for a percentile to have at least one observation beyond it (1 / (1 - p)); with
 fewer it is the maximum under another name. A median of fewer than five is one request's luck."""
@@ -44,10 +43,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def user_path(text: str, where: str) -> Path:
-    """The path that a user wrote, ``~`` expanded; it need not exist.
-
-    Raises `UserError`, which begins with `where`, for what can be no path or may not be looked at.
-    """
+    """The path that a user wrote, ``~`` expanded; it need not exist. Raises `UserError`, which
+    begins with `where`, for what can be no path or may not be looked at."""
     try:
         path = Path(text).expanduser()
         path.stat()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from harness.core import Trial, TrialRecord
-from harness.messages import PHASES, Job, Problem, Ready
+from harness.messages import Job, Phase, Problem, Ready
 from harness.meters import oom_kills
 from harness.trial import ALARM_GRACE_S, Progress
 
@@ -38,7 +38,7 @@ BOOT = (
     "from harness.child import main; main(*map(int, sys.argv[1:]))"
 )
 
-Listener = Callable[[str | Progress], None]
+Listener = Callable[[Phase | Progress], None]
 """Told the name of each phase as it begins, and the progress of the load."""
 
 
@@ -78,8 +78,8 @@ class EngineProcess:
         self, open_session: Callable[[Trial], Any], trial: Trial, limit_s: float, listener: Listener
     ) -> Ready | Problem:
         """Have the engine loaded for `trial`."""
-        listener(PHASES[0])
-        answer = self._ask((open_session, trial), limit_s, listener, PHASES[0])
+        listener("loading")
+        answer = self._ask((open_session, trial), limit_s, listener, "loading")
         if isinstance(answer, Ready):
             self.ready = answer
         return cast(Ready | Problem, answer)
@@ -88,7 +88,7 @@ class EngineProcess:
         """Have one trial run. After anything but a record with status "ok", `kill` the engine."""
         self._oom_kills = oom_kills()
         self._log_begin = self._log.seek(0, os.SEEK_END)
-        answer = self._ask(job, job.time_limit_s, listener, PHASES[1])
+        answer = self._ask(job, job.time_limit_s, listener, "preparing")
         return cast(TrialRecord | Problem, answer)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class EngineProcess:
         os.close(self._lifeline)
         self._log.close()
 
-    def _ask(self, question: Any, limit_s: float | None, listener: Listener, phase: str) -> Any:
+    def _ask(self, question: Any, limit_s: float | None, listener: Listener, phase: Phase) -> Any:
         """Send, then listen until the answer, the end of the process or of a phase's time."""
         deadline = _deadline(limit_s)
         try:
@@ -124,8 +124,8 @@ class EngineProcess:
                 if not isinstance(message, str | Progress):
                     return message
                 if isinstance(message, str):
-                    phase, deadline = message, _deadline(limit_s)
-                listener(message)
+                    phase, deadline = cast(Phase, message), _deadline(limit_s)
+                listener(cast(Phase | Progress, message))
         except (EOFError, ConnectionError):
             return self._autopsy(phase)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from harness.core import BackendInfo, Status, Trial, TrialRecord, Validity
 from harness.meters import Footprint
 
-PHASES = ("loading", "preparing", "warm-up", "load", "scoring")
+Phase = Literal["loading", "preparing", "warm-up", "load", "scoring"]
+"""Of a job, in this order; an engine that is there already is not loaded again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from harness.core import (
     UserError,
 )
 from harness.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
-from harness.messages import Job
+from harness.messages import Job, Phase
 from harness.trial import Progress
 
 DEFAULT_TIME_LIMIT_S = 3600.0
@@ -80,8 +80,7 @@ class Event:
     index: int
     total: int
     trial: Trial
-    phase: str = ""
-    """"loading", "preparing", "warm-up", "load" or "scoring"."""
+    phase: Phase | None = None
     progress: Progress | None = None
     tokens_per_s: float = 0.0
     """Output tokens per second since the load began."""
@@ -144,8 +143,7 @@ def run_sweep(
     in a row is not tried again. `keep_alive`: engines kept loaded side by side; None: as many as
     memory holds. Children write what they print to files in `log_dir`.
 
-    Raises `UserError` when a record cannot be stored (everything stored before stays), and lets
-    KeyboardInterrupt through; no child survives this function.
+    Raises `UserError` when a record cannot be stored (all stored before stays). No child survives.
     """
     keyed = {trial.key(fingerprint): trial for trial in order(trials)}
     todo = {key: trial for key, trial in keyed.items() if not store.has(key)}
@@ -193,7 +191,7 @@ class _Teller:
         if self.events is not None:
             self.events(Event(kind, self.index, self.total, self.trial, **more))
 
-    def message(self, content: str | Progress) -> None:
+    def message(self, content: Phase | Progress) -> None:
         now = time.monotonic()
         if isinstance(content, str):
             self.began_s = now
