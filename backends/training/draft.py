@@ -14,7 +14,7 @@ from harness.core import UserError
 
 LAYERS = 2
 RECIPE = Recipe(
-    steps=1200,
+    steps=1000,
     muon_lr=0.01,
     adam_lr=0.001,
     prompt_weight=0.0,

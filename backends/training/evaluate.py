@@ -1,5 +1,10 @@
-"""Quality of a checkpoint on unseen bundled rows: task scores and each layer's accuracy."""
+"""Quality of a checkpoint on unseen bundled rows: task scores and each layer's accuracy.
 
+`python -m backends.training.evaluate FOLDER [ROWS]` prints `evaluate` as JSON.
+"""
+
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,3 +122,8 @@ def agreement(draft: Llama, target: Llama, batches: Sequence[Batch]) -> float:
         equal += int((tops[0] == tops[1]).sum())
         total += len(tops[0])
     return equal / total
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 200
+    print(json.dumps(evaluate(Path(sys.argv[1]), count), indent=2))

@@ -17,13 +17,13 @@ class Recipe:
     answer tokens with 1.
     """
 
-    steps: int = 6000
+    steps: int = 4500
     rows: int = 32
     shards: int = 2
     muon_lr: float = 0.02
     adam_lr: float = 0.003
     prompt_weight: float = 0.05
-    decay: float = 0.4
+    decay: float = 0.6
     seed: int = 0
     mix: dict[str, int] = field(default_factory=lambda: dict(MIX))
     late_mix: dict[str, int] = field(default_factory=lambda: dict(LATE_MIX))
