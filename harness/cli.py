@@ -1,12 +1,15 @@
 """The command line. Every command imports what it needs when it runs, so that --help is instant.
 
 Exit codes: 0 done, 1 gate failed, 2 bad input, 3 gate inconclusive, 4 some trials failed,
-130 interrupted.
+130 interrupted, 141 nobody reads the output.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +22,8 @@ GATE_FAILED = 1
 BAD_INPUT = 2
 SOME_FAILED = 4
 INTERRUPTED = 130
+READER_GONE = 141
+"""As a shell reports a program whose pipe was closed."""
 
 app = typer.Typer(
     name="decodebench",
@@ -199,8 +204,16 @@ def _print_json_lines(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Entry point of the console script: errors become one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a locale without the table's characters
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit as stop:
+        # typer and rich end with 1 when a pipe is closed, which here means that a gate failed
+        code = READER_GONE if stop.code == 1 else stop.code
     except UserError as error:
         _fail(str(error), BAD_INPUT)
     except typer.Abort:
@@ -211,12 +224,25 @@ def main() -> None:
         message = getattr(error, "format_message", error.__str__)()
         _fail(message.replace("\n", " "), BAD_INPUT)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+        _drop_output()
+        sys.exit(READER_GONE)
+    except OSError as error:
+        _drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", BAD_INPUT)
+    sys.exit(code)
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere, so that the interpreter's end does not complain."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"decodebench: {' '.join(message.split())}", file=sys.stderr)
+    printable = "".join(c if c.isprintable() or c.isspace() else ascii(c)[1:-1] for c in message)
+    with contextlib.suppress(OSError):
+        print(f"decodebench: {' '.join(printable.split())}", file=sys.stderr)
     sys.exit(code)
 
 

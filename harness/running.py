@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness import display, wiring
@@ -12,9 +16,12 @@ from harness.core import UserError, nearest
 from harness.environment import environment, fingerprint
 from harness.session import open_session
 from harness.sweep import SweepResult, run_sweep
+from results.records import BrokenRecordError, StoredTrial
 from results.store import Store
 
 RUNS = Path("runs")
+EXPERIMENT = "experiment.yaml"
+DRAFT = f".{EXPERIMENT}."
 
 
 def run_experiment(
@@ -34,12 +41,14 @@ def run_experiment(
     if dry_run:
         display.print_plan(trials)
         return None
-    if fresh:
-        _forget(directory)
     store = Store(directory)
-    _write_inputs(store, experiment)
     machine = environment()
-    with display.Progress() as progress:
+    with _only_writer(directory), display.Progress() as progress:
+        # foreign records and other schema versions are refused before anything is written
+        deque(_records(store), maxlen=0)
+        if fresh:
+            _forget(store, only)
+        _write_inputs(store, experiment)
         result = run_sweep(
             trials,
             store,
@@ -66,14 +75,56 @@ def _check_folder(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise UserError(f"{directory}: expected a folder for the run, found a file")
-    strangers = any(directory.iterdir()) and not (directory / "experiment.yaml").is_file()
-    if strangers:
-        raise UserError(f"{directory}: not a run folder (no experiment.yaml); name another --out")
+    # a run that was killed at its very beginning leaves a temporary file and nothing else
+    found = [path for path in directory.iterdir() if not path.name.startswith(DRAFT)]
+    if found and not (directory / EXPERIMENT).is_file():
+        raise UserError(f"{directory}: not a run folder (no {EXPERIMENT}); name another --out")
 
 
-def _forget(directory: Path) -> None:
-    for name in ("trials", "prompts", "cache", "logs"):
-        shutil.rmtree(directory / name, ignore_errors=True)
+@contextlib.contextmanager
+def _only_writer(directory: Path) -> Iterator[None]:
+    """Hold the run folder: two runs would measure each other and store each trial twice. The lock
+    is the kernel's, so that it ends with the process, however that ends."""
+    descriptor = None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"{directory}: another run is writing into it; let it end, or name another --out"
+        ) from None
+    except OSError as error:
+        if descriptor is None:  # else a file system without locks
+            raise UserError(f"{directory}: {error.strerror}; name another --out") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _records(store: Store) -> Iterator[tuple[str, StoredTrial]]:
+    """The whole records of a folder; damaged ones are left out, since they are run again. Raises
+    `UserError` for foreign records and other schema versions."""
+    for key in store.keys() if store.trials_folder.exists() else []:
+        with contextlib.suppress(BrokenRecordError):
+            yield key, store.read_stored(key)
+
+
+def _forget(store: Store, only: str | None) -> None:
+    """Delete what a run has stored; with `only`, the trials of that backend."""
+    try:
+        if only is not None:
+            for key, stored in _records(store):
+                if stored.record.trial.backend == only:
+                    store.remove(key)
+            return
+        for name in ("trials", "prompts", "cache", "logs"):
+            if (store.path / name).exists():
+                shutil.rmtree(store.path / name)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"--fresh: {error.filename or store.path}: {reason}") from None
 
 
 def _write_inputs(store: Store, experiment: Experiment) -> None:

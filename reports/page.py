@@ -55,7 +55,7 @@ def render(run: Run) -> str:
     samples = collect(run, seen)
     with drawing():
         figures = sections(seen, samples)
-    script = (_HERE / "page.js").read_text()
+    script = (_HERE / "page.js").read_text(encoding="utf-8")
     blocks, data = _requests(run, seen, samples)
     context: dict[str, Any] = {
         **_words(run, seen),
@@ -70,7 +70,7 @@ def render(run: Run) -> str:
         "environment": facts.environment(run),
         "definitions": DEFINITIONS,
         "version": importlib.metadata.version("decodebench"),
-        "css": Markup((_HERE / "page.css").read_text()),
+        "css": Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         "script": Markup(script),
         "script_hash": script_hash(script),
     }

@@ -59,7 +59,7 @@ def remove_stale(folder: Path) -> None:
         owner = path.name.removesuffix(".tmp").rpartition(".")[2].partition("-")[0]
         try:
             old = time.time() - path.stat().st_mtime > _STALE_AFTER_S
-            if old or not owner.isdigit() or not _is_alive(int(owner)):
+            if old or not owner.isdecimal() or not _is_alive(int(owner)):
                 path.unlink()
         except FileNotFoundError:
             continue
@@ -72,4 +72,6 @@ def _is_alive(process_id: int) -> bool:
         return False
     except PermissionError:
         return True
+    except OverflowError:  # no process has such an id
+        return False
     return True

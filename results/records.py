@@ -27,6 +27,10 @@ class BrokenRecordError(UserError):
     """A record that is absent or damaged, so that running its trial again is right."""
 
 
+class MissingRecordError(BrokenRecordError):
+    """There is no such record, or no longer: a run under way is about to replace it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Payload:
     """The Parquet file that belongs to a record: its size in bytes and BLAKE2b-128 digest."""

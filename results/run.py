@@ -5,6 +5,7 @@ Everything is computed when first asked for and kept; pandas is imported only fo
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core import canonical_json
 from results import cache
 from results.pairing import Group, Member, group_key, make_group, ordering
-from results.records import StoredTrial
+from results.records import MissingRecordError, StoredTrial
 from results.store import Store
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ class Run:
         self.store = Store(path)
         self.experiment: dict[str, Any] = self.store.read_experiment()
         order = ordering(self.experiment)
-        keys = self.store.keys()
-        stored = [self.store.read_stored(key) for key in keys]
+        stored, keys = [], self.store.keys()
+        for key in keys:
+            with contextlib.suppress(MissingRecordError):  # a run replaces it just now
+                stored.append(self.store.read_stored(key))
         self.stored: list[StoredTrial] = sorted(stored, key=lambda s: order(s.record.trial))
 
     @cached_property

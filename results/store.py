@@ -21,7 +21,9 @@ from typing import Any
 
 from harness.core import TrialRecord, UserError
 from results import atomic, records
-from results.records import AGAIN, BrokenRecordError, Payload, StoredTrial
+from results.records import AGAIN, BrokenRecordError, MissingRecordError, Payload, StoredTrial
+
+KEY = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 @dataclass(slots=True)
@@ -59,19 +61,31 @@ class Store:
         return whole and stored.record.status == "ok"
 
     def keys(self) -> list[str]:
-        """Keys of all stored records, whatever their status, sorted.
+        """Keys of all stored records, whatever their status, sorted; none when a run just began.
 
-        Raises `UserError` when the folder is missing or holds no `trials` folder.
+        Raises `UserError` when the folder is missing or is not one that a run has written to.
         """
         if not self.path.is_dir():
             raise UserError(f"{self.path}: no such folder; expected one that 'run' has written")
         if not self.trials_folder.is_dir():
+            if (self.path / "experiment.yaml").is_file() and not self.trials_folder.exists():
+                return []
             raise UserError(
                 f"{self.path}: not a results folder (no 'trials' in it); "
                 "expected one that 'run' has written"
             )
         names = (p.name for p in self.trials_folder.iterdir())
-        return sorted(n.removesuffix(".json") for n in names if n.endswith(".json") and n[0] != ".")
+        keys = sorted(n[: -len(".json")] for n in names if n.endswith(".json") and n[0] != ".")
+        for key in keys:
+            if not KEY.fullmatch(key):
+                strange = self.trials_folder / f"{key}.json"
+                raise UserError(f"{strange}: not a trial record; move it elsewhere")
+        return keys
+
+    def remove(self, key: str) -> None:
+        """Delete a record, so that its trial is run again. Raises `OSError`."""
+        self._file(key, ".json").unlink(missing_ok=True)
+        self._file(key, ".parquet").unlink(missing_ok=True)
 
     def write(self, record: TrialRecord) -> None:
         """Store a record so that it is on the disk, whole, when this returns.
@@ -115,7 +129,7 @@ class Store:
         try:
             return records.from_text(path, path.read_bytes())
         except FileNotFoundError:
-            raise BrokenRecordError(f"{path}: no such trial record") from None
+            raise MissingRecordError(f"{path}: no such trial record") from None
 
     def payload_state(self, key: str) -> tuple[int, int]:
         """Size in bytes and time of change in ns of a trial's Parquet file; (0, 0) without one."""
@@ -166,10 +180,10 @@ class Store:
 
         path = self.path / "experiment.yaml"
         try:
-            data = yaml.safe_load(path.read_text())
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"{path}: not readable as YAML ({reason})") from None
         if not isinstance(data, dict):
@@ -214,7 +228,7 @@ class Store:
             self._cleaned.add(folder)
 
     def _file(self, key: str, suffix: str) -> Path:
-        if not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", key):
+        if not KEY.fullmatch(key):
             raise ValueError(f"trial key {key!r}: expected letters, digits, '_' and '-' only")
         return self.trials_folder / (key + suffix)
 

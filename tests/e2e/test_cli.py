@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +95,49 @@ def test_show_prints_a_table_and_report_a_page(finished: Path) -> None:
     page = finished / "runs/tiny/report.html"
     assert str(page.relative_to(finished)) in done.stdout
     assert "</html>" in page.read_text()
+
+
+def show_into(output: int, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harness.cli", "show", "runs/tiny"]
+    return subprocess.run(
+        command,
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **environment},
+        timeout=300,
+    )
+
+
+def test_a_reader_that_goes_away_is_no_failed_gate(finished: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = show_into(writing, finished)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_an_output_that_takes_nothing_is_one_line(finished: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = show_into(full.fileno(), finished)
+    assert (done.returncode, done.stderr) == (2, "decodebench: No space left on device\n")
+
+
+def test_a_locale_without_the_table_s_characters(finished: Path) -> None:
+    done = show_into(subprocess.PIPE, finished, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "scripted" in done.stdout
+
+
+def test_a_page_that_cannot_be_written_is_one_line(finished: Path) -> None:
+    shutil.copytree(finished / "runs/tiny", finished / "runs/blocked")
+    (finished / "runs/blocked/report.html").unlink(missing_ok=True)
+    (finished / "runs/blocked/report.html").mkdir()
+    done = decodebench("report", "runs/blocked", cwd=finished)
+    assert done.returncode == 2
+    assert done.stderr.startswith("decodebench: runs/blocked/")
+    assert done.stderr.count("\n") == 1
 
 
 def test_dry_run_lists_the_trials_and_writes_nothing(tmp_path: Path) -> None:

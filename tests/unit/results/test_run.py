@@ -157,6 +157,16 @@ def test_numbers_do_not_need_pandas(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
+def test_a_record_that_a_run_is_replacing_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, written = results.Store(tmp_path), a_record()
+    store.write(written)
+    listed = store.keys
+    monkeypatch.setattr(results.Store, "keys", lambda self: [*listed(), "replaced-just-now"])
+    assert [stored.record.key for stored in results.load(tmp_path).stored] == [written.key]
+
+
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a results folder"):
         results.load(tmp_path)

@@ -197,6 +197,33 @@ def test_foreign_and_missing_folders(tmp_path: Path) -> None:
         store.read(store.keys()[0])
 
 
+def test_a_run_that_has_only_begun_has_no_records(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write_experiment("name: x")
+    assert store.keys() == []
+
+
+@pytest.mark.parametrize("name", ["abc (copy).json", "a" * 65 + ".json", "é.json"])
+def test_a_strange_file_among_the_records_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / name).write_text("{}")
+    with pytest.raises(UserError, match="not a trial record; move it elsewhere"):
+        Store(tmp_path).keys()
+
+
+def test_a_stale_file_of_an_impossible_process_is_removed(tmp_path: Path) -> None:
+    stale = tmp_path / ".experiment.yaml.99999999999999999999-0.tmp"
+    stale.touch()
+    Store(tmp_path).write_experiment("name: x")
+    assert not stale.exists()
+
+
+def test_a_resolved_experiment_with_a_strange_value_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text("name: 2024-13-01")
+    with pytest.raises(UserError, match="not readable as YAML"):
+        Store(tmp_path).read_experiment()
+
+
 def test_temporary_files_are_ignored_and_removed_when_their_writer_is_gone(tmp_path: Path) -> None:
     folder = tmp_path / "trials"
     folder.mkdir()

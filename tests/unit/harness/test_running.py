@@ -1,0 +1,73 @@
+"""What the command `run` does to a folder before and between trials."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from harness import running
+from harness.core import TrialRecord, UserError
+from results.store import Store
+from tests.unit.harness.sessions import make_trial
+
+
+def record(key: str, backend: str = "scripted") -> TrialRecord:
+    trial = dataclasses.replace(make_trial(), backend=backend)
+    return TrialRecord(key=key, trial=trial, environment={}, status="failed")
+
+
+def test_a_run_killed_before_its_first_file_can_be_resumed(tmp_path: Path) -> None:
+    (tmp_path / ".experiment.yaml.4711-0.tmp").write_text("name: x")
+    running._check_folder(tmp_path)
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(UserError, match="not a run folder"):
+        running._check_folder(tmp_path)
+
+
+def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
+    second = running._only_writer(tmp_path)
+    with (
+        running._only_writer(tmp_path),
+        pytest.raises(UserError, match="another run is writing into it"),
+    ):
+        second.__enter__()
+    with running._only_writer(tmp_path):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="Not a directory; name another --out"):
+        running._only_writer(tmp_path / "file" / "run").__enter__()
+
+
+def test_fresh_with_only_forgets_that_backend_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for key, backend in (("a", "scripted"), ("b", "vllm"), ("c", "scripted")):
+        store.write(record(key, backend))
+    (store.trials_folder / "damaged.json").write_text("{")
+    running._forget(store, "scripted")
+    assert store.keys() == ["b", "damaged"]
+    running._forget(store, None)
+    assert not store.trials_folder.exists()
+    running._forget(store, None)
+    running._forget(store, "scripted")
+
+
+def test_fresh_that_cannot_delete_is_an_error_and_not_a_run_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "trials").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="--fresh: "):
+        running._forget(Store(tmp_path / "run"), None)
+
+
+def test_a_foreign_record_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write(record("a"))
+    path = store.trials_folder / "a.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 7'))
+    with pytest.raises(UserError, match="schema version 7"):
+        list(running._records(store))
