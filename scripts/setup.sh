@@ -30,13 +30,13 @@ detect_device() {
 # PyPI's Linux torch is the CUDA build, several gigabytes that a machine without a GPU never uses.
 # A package index may offer the CPU build under the same version; PyTorch's own index always does.
 install_cpu_torch() {
-    if "$PIP" install -q -c "$LOCK" "torch==$TORCH+cpu" 2>/dev/null; then
+    if "$PIP" install -qq -c "$LOCK" "torch==$TORCH+cpu" 2>/dev/null; then
         say "torch $TORCH: the CPU build, from the configured package index"
-    elif "$PIP" install -q -c "$LOCK" "torch==$TORCH+cpu" --extra-index-url "$TORCH_CPU_INDEX" 2>/dev/null; then
+    elif "$PIP" install -qq -c "$LOCK" "torch==$TORCH+cpu" --extra-index-url "$TORCH_CPU_INDEX" 2>/dev/null; then
         say "torch $TORCH: the CPU build, from PyTorch's CPU wheel index"
     else
         say "torch $TORCH: no CPU build within reach, taking the default build (large)"
-        "$PIP" install -q -c "$LOCK" "torch==$TORCH"
+        "$PIP" install -qq -c "$LOCK" "torch==$TORCH"
     fi
 }
 
@@ -75,7 +75,7 @@ if [ "$(cat .venv/decodebench-setup 2>/dev/null)" != "$stamp" ]; then
     [ -x "$PY" ] || "$PYTHON" -m venv .venv
     [ "$DEVICE" = cuda ] || install_cpu_torch
     say "vLLM and the libraries, at the versions of $LOCK"
-    "$PIP" install -q -c "$LOCK" -e ".[$DEVICE,dev]"
+    "$PIP" install -qq -c "$LOCK" -e ".[$DEVICE,dev]"
     drop_broken_vision
     echo "$stamp" > .venv/decodebench-setup
     say "done: .venv/bin/decodebench"
