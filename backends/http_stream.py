@@ -105,11 +105,13 @@ class Answer:
             ids = choice.get("token_ids")
             if ids is None and text:
                 raise StreamError("a chunk with text but without token_ids")
-            return tuple(ids or ())
+            return _checked_ids(ids or ())
         if self.counting == "usage":
             new = (self.server_tokens or 0) - self.tokens
             if new < 0:
                 raise StreamError("the usage counts backwards")
+            if new > self.max_new_tokens:
+                raise StreamError(f"{new} tokens at once, {self.max_new_tokens} asked for")
             return (UNKNOWN_TOKEN,) * new
         if self.encode is None:
             raise ValueError("counting 'tokenizer' needs a tokenizer")
@@ -120,10 +122,10 @@ class Answer:
         if not isinstance(usage, dict):
             return
         if isinstance(usage.get("completion_tokens"), int):
-            self.server_tokens = usage["completion_tokens"]
+            self.server_tokens = _count(usage["completion_tokens"])
         details = usage.get("prompt_tokens_details")
         if isinstance(details, dict) and isinstance(details.get("cached_tokens"), int):
-            self.cached_tokens = details["cached_tokens"]
+            self.cached_tokens = _count(details["cached_tokens"])
 
     def _read_finish(self, reason: Any) -> None:
         if reason is None:
@@ -138,6 +140,22 @@ class Answer:
             and self.tokens < self.max_new_tokens
         ):
             raise StreamError(f"the server's limit came before {self.max_new_tokens} tokens")
+
+
+def _checked_ids(ids: Any) -> tuple[int, ...]:
+    """Token ids as they can be stored and decoded: whole numbers of at most 31 bits."""
+    if not isinstance(ids, Sequence) or isinstance(ids, str):
+        raise StreamError(f"token_ids that are no list: {shorten(ids)}")
+    for token in ids:
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < 2**31:
+            raise StreamError(f"{shorten(token)} is no token id")
+    return tuple(ids)
+
+
+def _count(tokens: int) -> int:
+    if not 0 <= tokens < 2**53:
+        raise StreamError(f"a usage of {shorten(tokens)} tokens")
+    return tokens
 
 
 def parse_chunk(event: bytes) -> dict[str, Any]:

@@ -14,12 +14,12 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from harness import checks, machine
-from harness.core import Backend, Load, Request, TrialRecord, UserError
+from harness.core import Backend, Generation, Load, Request, Status, TrialRecord, UserError
 from harness.messages import Job, Phase, Problem, Ready
 from harness.meters import Meter, Reading
 from harness.trial import Progress, TrialTimeout, run_load
@@ -74,13 +74,13 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
     before = machine.machine_state()
     tell("load")
     meter.start()
-    error = None
     try:
         generations = run_load(
             session.backend, measured, trial.load, time_limit_s=limit_s, on_progress=tell
         )
+        status, error = _ending(generations)
     except TrialTimeout as timeout:
-        generations, error = timeout.generations, str(timeout)
+        generations, status, error = timeout.generations, "timeout", str(timeout)
     # A server's memory and energy are not this process's.
     remote = checks.SERVER in session.info.capabilities
     reading = Reading(None, None) if remote else meter.read()
@@ -92,7 +92,7 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
         key=job.key,
         trial=trial,
         environment={**job.environment, "disturbance": disturbance.to_json()},
-        status="ok" if error is None else "timeout",
+        status=status,
         backend=session.info,
         error=error,
         validity=verdict,
@@ -103,6 +103,14 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
         energy_j=reading.energy_j,
         setup_s=session.setup_s,
     )
+
+
+def _ending(generations: Sequence[Generation]) -> tuple[Status, str | None]:
+    """A trial in which not one request was answered has measured nothing: it failed."""
+    if not generations or any(g.finished != "error" for g in generations):
+        return "ok", None
+    first = generations[0]
+    return "failed", f"all {len(generations)} requests failed; {first.request_id}: {first.error}"
 
 
 def _warm_up(backend: Backend, requests: list[Request], load: Load, limit_s: float | None) -> None:

@@ -122,7 +122,7 @@ def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
 def open_session(trial: Trial) -> EngineSession:
     """Load the engine and the tokenizer that a trial needs. Runs in the child process."""
     started = time.monotonic()
-    directory = models.resolve(trial.model)
+    directory = models.resolve(trial.model, weights=backends.load_class(trial.backend).needs_model)
     backend = backends.open_backend(trial.backend, directory, trial.model, trial.options)
     tokenizer = models.load_tokenizer(directory)
     return EngineSession(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import http_stream
-from backends.http_stream import EventReader, StreamError, shorten
+from backends.http_stream import Answer, EventReader, StreamError, shorten
 
 DATA = st.lists(st.binary(min_size=1).filter(lambda data: not set(data) & set(b"\r\n")))
 
@@ -42,6 +44,30 @@ def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_stream, "LONGEST_EVENT", 100)
     with pytest.raises(StreamError, match="more than 100 bytes"):
         EventReader().feed(b"x" * 101)
+
+
+@pytest.mark.parametrize(
+    "token", [2**31, -1, 10**400, True, "5", 1.5, None, [1]], ids=lambda token: repr(token)[:9]
+)
+def test_what_is_no_token_id_is_refused(token: object) -> None:
+    """Such an id could be neither decoded nor stored, and would cost the whole trial."""
+    chunk = {"choices": [{"text": "a", "token_ids": [1, token]}]}
+    with pytest.raises(StreamError, match="is no token id"):
+        Answer("ids", 8).read(json.dumps(chunk).encode())
+
+
+def test_token_ids_that_are_no_list_are_refused() -> None:
+    for ids in ("12", {"1": 2}, 7):
+        chunk = {"choices": [{"text": "a", "token_ids": ids}]}
+        with pytest.raises(StreamError, match="token_ids that are no list"):
+            Answer("ids", 8).read(json.dumps(chunk).encode())
+
+
+@pytest.mark.parametrize("count", [10**12, 10**400, -(2**60)], ids=("large", "endless", "negative"))
+def test_an_absurd_usage_fills_no_memory(count: int) -> None:
+    chunk = {"choices": [{"text": "a"}], "usage": {"completion_tokens": count}}
+    with pytest.raises(StreamError, match="tokens"):
+        Answer("usage", 8).read(json.dumps(chunk).encode())
 
 
 def test_messages_are_one_printable_line() -> None:

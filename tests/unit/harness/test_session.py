@@ -20,7 +20,7 @@ from harness.core import (
     Trial,
     UserError,
 )
-from harness.session import EngineSession
+from harness.session import EngineSession, open_session
 from tests.tiny_llama import EOS_ID, write_tiny_llama
 from workloads import prompts
 
@@ -48,6 +48,15 @@ class Silent:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_llama(tmp_path_factory.mktemp("model"))
+
+
+def test_a_served_model_is_opened_without_weights(tmp_path: Path) -> None:
+    folder = write_tiny_llama(tmp_path)
+    [trial, *_] = trials(folder)
+    (folder / "model.safetensors").unlink()
+    session = open_session(trial)
+    assert session.stop_ids == (EOS_ID,)
+    session.close()
 
 
 def trials(model: Path, **changes: Any) -> list[Trial]:

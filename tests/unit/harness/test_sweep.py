@@ -101,6 +101,17 @@ def test_the_memory_of_a_servers_client_is_not_the_servers() -> None:
     assert (record.peak_memory_bytes, record.energy_j) == (None, None)
 
 
+def test_a_trial_in_which_every_request_failed_has_failed() -> None:
+    result, [record, fine] = sweep(
+        [make_trial(fail_fraction=1.0), make_trial(fail_ids=["r0", "r1"])]
+    )
+    assert result.failed == 1
+    assert record.status == "failed"
+    assert record.error == "all 6 requests failed; r0: scripted failure"
+    assert [g.finished for g in record.generations] == ["error"] * 6
+    assert fine.status == "ok"
+
+
 def test_an_engine_serves_all_its_trials_and_engines_live_side_by_side(tmp_path: Path) -> None:
     test = {"opened": str(tmp_path / "opened")}
     trials = [
