@@ -1,6 +1,7 @@
 """From a row to the prompt that a model reads, and to the answer that it should give."""
 
 import datetime
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -117,14 +118,20 @@ def user_message(tokenizer: Any, prompt_ids: Sequence[int]) -> str:
     A chat API applies the template itself, so it must get the message alone. A prompt that the
     template did not make is returned as text without special tokens.
     """
-    if has_template(tokenizer):
-        text = tokenizer.decode(prompt_ids)
-        frame = re.escape(_chat(tokenizer, "\0message\0", lambda _: "\0date\0"))
-        frame = frame.replace(re.escape("\0date\0"), ".*?")
-        before, _, after = frame.partition(re.escape("\0message\0"))
-        if found := re.fullmatch(f"{before}(.*){after}", text, re.DOTALL):
-            return found[1]
+    if has_template(tokenizer) and (
+        found := _frame(tokenizer).fullmatch(tokenizer.decode(prompt_ids))
+    ):
+        return found[1]
     return str(tokenizer.decode(prompt_ids, skip_special_tokens=True))
+
+
+@functools.lru_cache(maxsize=4)
+def _frame(tokenizer: Any) -> re.Pattern[str]:
+    """What the template puts around a message. Kept: making it would cost each request's send."""
+    frame = re.escape(_chat(tokenizer, "\0message\0", lambda _: "\0date\0"))
+    frame = frame.replace(re.escape("\0date\0"), ".*?")
+    before, _, after = frame.partition(re.escape("\0message\0"))
+    return re.compile(f"{before}(.*){after}", re.DOTALL)
 
 
 def _chat(tokenizer: Any, message: str, strftime: Callable[[str], str]) -> str:
