@@ -55,7 +55,8 @@ class Progress:
 
     def show(self, event: Event) -> None:
         """Take in one event of the sweep."""
-        if event.kind == "finished" and event.record is not None and event.record.status != "ok":
+        failed = event.record is not None and event.record.status != "ok"
+        if event.record is not None and failed and not event.refused:
             self._tell(f"{event.label}: {event.record.status}: {event.record.error}")
         if self._bar is None:
             return

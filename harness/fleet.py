@@ -43,6 +43,8 @@ class Fleet:
         self._footprints: dict[str, Footprint] = {}
         self._failed_starts: Counter[str] = Counter()
         self._problems: dict[str, Problem] = {}
+        self.refused = False
+        """Whether the last trial failed because its input is bad."""
 
     def run(self, job: Job, upcoming: Sequence[Trial], listener: Listener) -> TrialRecord:
         """Run one trial, whatever happens to its engine, and return what to store.
@@ -53,11 +55,13 @@ class Fleet:
         key = job.trial.engine_key()
         needed = [trial.engine_key() for trial in upcoming]
         engine = self._engine(job, needed, listener)
+        self.refused = isinstance(engine, Problem) and engine.by_user
         if isinstance(engine, Problem):
             return replace(engine.record(job, None), started_at=started_at)
         answer = engine.run(job, listener)
         if isinstance(answer, Problem):
             record, intact = answer.record(job, engine.ready), answer.by_user
+            self.refused = answer.by_user
         else:
             record, intact = answer, answer.status == "ok"
         if not intact:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,8 +60,19 @@ def run_experiment(
             events=progress.show,
             log_dir=directory / "logs",
         )
+    _raise_refusal(result)
     _print_outcome(result, directory)
     return result
+
+
+def _raise_refusal(result: SweepResult) -> None:
+    """An experiment of which nothing could run for its input is bad input, in one line. Where other
+    trials ran, each refusal is told once."""
+    if result.refusals and result.refusals.total() == result.statuses.total() and not result.stored:
+        raise UserError("; ".join(result.refusals))
+    for refusal, count in result.refusals.items():
+        trials = "trial" if count == 1 else "trials"
+        print(f"{refusal} ({count} {trials} failed)", file=sys.stderr)
 
 
 def _check_only(only: str | None, experiment: Experiment) -> None:

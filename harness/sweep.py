@@ -85,6 +85,8 @@ class Event:
     tokens_per_s: float = 0.0
     """Output tokens per second since the load began."""
     record: TrialRecord | None = None
+    refused: bool = False
+    """Failed for its input, as every trial of this engine will (`SweepResult.refusals`)."""
 
     @property
     def label(self) -> str:
@@ -102,6 +104,8 @@ class SweepResult:
     """Trials run now, by status."""
     stored: int = 0
     """Trials that were skipped because their record was there."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """Failed trials whose input an engine or a server refused, by what it said."""
 
     @property
     def failed(self) -> int:
@@ -157,7 +161,9 @@ def run_sweep(
             record = fleet.run(job, list(todo.values())[index + 1 :], teller.message)
             _write(store, record)
             result.statuses[record.status] += 1
-            teller.tell("finished", record=record)
+            if fleet.refused:
+                result.refusals[f"{trial.backend}: {record.error}"] += 1
+            teller.tell("finished", record=record, refused=fleet.refused)
     except BaseException:
         fleet.close(at_once=True)
         raise

@@ -158,6 +158,19 @@ def test_a_failing_engine_costs_its_own_trials_and_the_exit_code_says_so(tmp_pat
     assert "Traceback" not in done.stderr + done.stdout
 
 
+def test_an_experiment_whose_only_server_is_down_is_bad_input(tmp_path: Path) -> None:
+    nobody = {"name": "http", "base_url": "http://127.0.0.1:9/v1"}
+    done = decodebench("run", write(tmp_path, backends=[nobody], reference="http"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no server answers there" in done.stderr
+    assert done.stderr.count("\n") == 1
+    both = write(tmp_path, backends=[nobody, *EXPERIMENT["backends"]])
+    done = decodebench("run", both, cwd=tmp_path)
+    assert done.returncode == 4
+    assert "(2 trials failed)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_only_and_fresh(tmp_path: Path) -> None:
     write(tmp_path, backends=[{"name": "scripted", "tokens": 4}], repeats=1)
     assert decodebench("run", "tiny.yaml", "--only", "scripted", cwd=tmp_path).returncode == 0

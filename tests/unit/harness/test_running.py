@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness import running
 from harness.core import TrialRecord, UserError
+from harness.sweep import SweepResult
 from results.store import Store
 from tests.unit.harness.sessions import make_trial
 
 
 def record(key: str, backend: str = "scripted") -> TrialRecord:
-    trial = dataclasses.replace(make_trial(), backend=backend)
+    trial = replace(make_trial(), backend=backend)
     return TrialRecord(key=key, trial=trial, environment={}, status="failed")
 
 
@@ -41,6 +43,18 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="Not a directory; name another --out"):
         running._only_writer(tmp_path / "file" / "run").__enter__()
+
+
+def test_input_that_an_engine_refused_is_bad_input_unless_something_ran(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refused = SweepResult(Counter({"failed": 4}), refusals=Counter({"vllm: block_size: 7": 4}))
+    with pytest.raises(UserError, match=r"^vllm: block_size: 7$"):
+        running._raise_refusal(refused)
+    running._raise_refusal(replace(refused, statuses=Counter({"failed": 4, "ok": 1})))
+    running._raise_refusal(replace(refused, stored=1))
+    line = "vllm: block_size: 7 (4 trials failed)\n"
+    assert capsys.readouterr().err == line * 2
 
 
 def test_fresh_with_only_forgets_that_backend_alone(tmp_path: Path) -> None:

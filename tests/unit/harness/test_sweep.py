@@ -251,9 +251,11 @@ def test_an_engine_that_starts_at_the_second_try_runs_the_rest(tmp_path: Path) -
 def test_bad_input_of_an_engine_is_told_and_not_tried_again() -> None:
     events: list[Event] = []
     trials = [make_trial(seed=s, test={"start": "user-error"}) for s in range(3)]
-    _, records = sweep([*trials, make_trial(seed=9)], events=events.append)
+    result, records = sweep([*trials, make_trial(seed=9)], events=events.append)
     assert [r.status for r in records] == ["failed"] * 3 + ["ok"]
     assert records[0].error == "model 'x': not a Llama"
+    assert result.refusals == {"scripted: model 'x': not a Llama": 3}
+    assert [e.refused for e in events if e.kind == "finished"] == [True] * 3 + [False]
     assert [e.phase for e in events].count("loading") == 2
 
 
