@@ -8,6 +8,7 @@ tokenises nor detokenises, and keeps no statistics.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -191,9 +192,11 @@ class VllmBackend:
 def _margins(start: int, positions: Sequence[Mapping[int, Any]]) -> dict[str, float]:
     """How far the best logit was above the second at the tokens from `start`: `top2_margin@I`.
 
-    vLLM's raw log-probabilities differ from logits by a constant of the position.
+    vLLM's raw log-probabilities differ from logits by a constant of the position. A margin that is
+    no number (weights with NaN, a token ruled out altogether) is left out: JSON could not hold it.
     """
-    return {f"top2_margin@{start + n}": _margin(found) for n, found in enumerate(positions)}
+    margins = {f"top2_margin@{start + n}": _margin(found) for n, found in enumerate(positions)}
+    return {name: margin for name, margin in margins.items() if math.isfinite(margin)}
 
 
 def _margin(position: Mapping[int, Any]) -> float:
