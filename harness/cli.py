@@ -212,14 +212,14 @@ def main() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            _fail("interrupted; what was finished is stored", INTERRUPTED)
         # typer and rich end with 1 when a pipe is closed, which here means that a gate failed
         code = READER_GONE if stop.code == 1 else stop.code
     except UserError as error:
         _fail(str(error), BAD_INPUT)
-    except typer.Abort:
-        _fail("interrupted", INTERRUPTED)
-    except KeyboardInterrupt:
-        _fail("interrupted", INTERRUPTED)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("interrupted; what was finished is stored", INTERRUPTED)
     except typer.exceptions.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
         _fail(message.replace("\n", " "), BAD_INPUT)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import running
+from harness import cli, running
 from harness.core import TrialRecord, UserError
 from harness.sweep import SweepResult
 from results.store import Store
@@ -55,6 +55,20 @@ def test_input_that_an_engine_refused_is_bad_input_unless_something_ran(
     running._raise_refusal(replace(refused, stored=1))
     line = "vllm: block_size: 7 (4 trials failed)\n"
     assert capsys.readouterr().err == line * 2
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(130)], ids=["raw", "by typer"])
+def test_an_interrupt_is_told_in_one_line(
+    stop: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**_: object) -> None:
+        raise stop
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "decodebench: interrupted; what was finished is stored\n"
 
 
 def test_fresh_with_only_forgets_that_backend_alone(tmp_path: Path) -> None:
