@@ -24,6 +24,11 @@ SECONDS = 120
 pytestmark = pytest.mark.slow
 
 
+def heed_interrupts() -> None:
+    """A test run in the background of a shell ignores SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(folder: Path) -> subprocess.Popen[str]:
     """The sweep, leader of no group of ours; its engines note their ids in the file `opened`."""
     return subprocess.Popen(
@@ -32,6 +37,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_interrupts,
     )
 
 

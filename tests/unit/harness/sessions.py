@@ -6,6 +6,7 @@ option `test` (taken out before) lets single trials, named by their seed, do wor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -146,11 +147,15 @@ def open_session(trial: Trial) -> TestSession:
 
 
 def siblings() -> int:
-    """Other engine processes of this sweep."""
+    """Other engine processes of this sweep; the test run may have children of other kinds."""
     import psutil
 
-    parent = psutil.Process(os.getppid())
-    return len([c for c in parent.children() if c.pid != os.getpid()])
+    def is_engine(process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            return process.pid != os.getpid() and "harness.child" in " ".join(process.cmdline())
+        return False
+
+    return sum(map(is_engine, psutil.Process(os.getppid()).children()))
 
 
 class MemoryStore:
