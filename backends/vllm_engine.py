@@ -2,14 +2,17 @@
 
 `LLMEngine` runs without vLLM's own background process, so that one `poll` is one engine step and
 the harness's stamps are those of the step's end. Prompts and answers are token ids; vLLM neither
-tokenises nor detokenises, and keeps no statistics.
+tokenises nor detokenises, and keeps no statistics. Tokens are taken from the engine core as it
+hands them out: vLLM's output processor would only build texts and output objects around them.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,6 +36,15 @@ from harness.core import (
 
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 DRAIN_STEPS = 8
+
+
+@dataclass(slots=True)
+class _Live:
+    """A request inside the engine."""
+
+    request_id: str
+    tokens: int = 0
+    cached_tokens: int = 0
 
 
 class VllmBackend:
@@ -60,7 +72,7 @@ class VllmBackend:
     def __init__(self, engine: Any, options: Mapping[str, Any], eos_ids: Sequence[int]) -> None:
         import vllm
         from vllm.inputs.engine import tokens_input
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
+        from vllm.sampling_params import SamplingParams
 
         self._engine = engine
         self._eos_ids = set(eos_ids)
@@ -70,7 +82,6 @@ class VllmBackend:
         self._params = functools.partial(
             SamplingParams,
             detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
             ignore_eos=True,
             logprobs=2 if options["margins"] else None,
             skip_clone=True,
@@ -78,8 +89,10 @@ class VllmBackend:
         self._with_margins = options["margins"]
         self._layers = engine.vllm_config.model_config.hf_text_config.num_hidden_layers
         self._one_token = self._work(1)
-        self._tokens: dict[str, int] = {}
-        """Tokens so far, by request id."""
+        self._tasks = engine.get_supported_tasks()
+        self._live: dict[str, _Live] = {}
+        """By the engine's id: unlike the request's it is never used twice."""
+        self._number = itertools.count()
         self._refused: list[Commit] = []
         self._info = BackendInfo(
             name="vllm",
@@ -124,26 +137,30 @@ class VllmBackend:
                 max_tokens=request.max_new_tokens,
                 stop_token_ids=list(stops),
             )
-            self._engine.add_request(request.id, self._prompt(list(request.prompt_ids)), params)
+            self._enter(request, params)
         else:
             self._refused.append(Commit(request.id, (), "error", error=problem))
 
     def poll(self) -> list[Commit]:
         """One engine step. A step that only reads prompts hands out nothing."""
         commits, self._refused = self._refused, []
-        if self._engine.has_unfinished_requests():
-            commits.extend(self._commit(output) for output in self._engine.step())
+        if self._live:
+            found = self._engine.engine_core.get_output().outputs
+            commits.extend(
+                self._commit(output) for output in found if output.request_id in self._live
+            )
         return commits
 
     def reset(self) -> None:
         """Abort what is unfinished and empty the prefix cache."""
         self._refused.clear()
-        self._tokens.clear()
-        self._engine.abort_request(list(self._engine.output_processor.external_req_ids))
+        core = self._engine.engine_core
+        core.abort_requests(list(self._live))
+        self._live.clear()
         for _ in range(DRAIN_STEPS):
             if self._engine.reset_prefix_cache():
                 return
-            self._engine.step()
+            core.get_output()
         raise RuntimeError("vLLM still holds KV blocks after all requests were aborted")
 
     def close(self) -> None:
@@ -165,40 +182,50 @@ class VllmBackend:
             return f"a prompt token is outside the vocabulary of {self._vocabulary}"
         return None
 
+    def _enter(self, request: Request, params: Any) -> None:
+        """What `LLMEngine.add_request` does, without a state for the output processor."""
+        name = f"{request.id}-{next(self._number)}"
+        prompt = self._prompt(list(request.prompt_ids))
+        entering = self._engine.input_processor.process_inputs(
+            name, prompt, params, supported_tasks=self._tasks
+        )
+        self._live[name] = _Live(request.id)
+        self._engine.engine_core.add_request(entering)
+
     def _commit(self, output: Any) -> Commit:
-        request_id, completion = output.request_id, output.outputs[0]
-        tokens = tuple(completion.token_ids)
-        before = self._tokens.get(request_id, 0)
-        self._tokens[request_id] = before + len(tokens)
+        live = self._live[output.request_id]
+        before, tokens = live.tokens, tuple(output.new_token_ids)
+        live.tokens += len(tokens)
+        if output.prefill_stats is not None:
+            live.cached_tokens = output.prefill_stats.num_cached_tokens
         telemetry: Mapping[str, float] = {}
         if before:
             telemetry = self._one_token if len(tokens) == 1 else self._work(len(tokens))
-        if self._with_margins:
-            telemetry = {**telemetry, **_margins(before, completion.logprobs)}
-        reason = completion.finish_reason
-        if reason is None:
-            return Commit(request_id, tokens, None, telemetry)
-        del self._tokens[request_id]
+        if self._with_margins and output.new_logprobs is not None:
+            telemetry = {**telemetry, **_margins(before, output.new_logprobs.logprobs)}
+        if output.finish_reason is None:
+            return Commit(live.request_id, tokens, None, telemetry)
+        del self._live[output.request_id]
+        reason = str(output.finish_reason)
         finished = FINISH.get(reason, "error")
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
-        telemetry = {**telemetry, "cached_tokens": output.num_cached_tokens}
-        return Commit(request_id, tokens, finished, telemetry, error)
+        telemetry = {**telemetry, "cached_tokens": live.cached_tokens}
+        return Commit(live.request_id, tokens, finished, telemetry, error)
 
     def _work(self, tokens: int) -> Mapping[str, float]:
         """The counts of one pass that brought so many tokens; the prompt's own is not counted."""
         return {"steps": 1, "layers_run": self._layers, "layers_total": self._layers * tokens}
 
 
-def _margins(start: int, positions: Sequence[Mapping[int, Any]]) -> dict[str, float]:
+def _margins(start: int, logprobs: Sequence[Sequence[float]]) -> dict[str, float]:
     """How far the best logit was above the second at the tokens from `start`: `top2_margin@I`.
 
-    vLLM's raw log-probabilities differ from logits by a constant of the position. A margin that is
-    no number (weights with NaN, a token ruled out altogether) is left out: JSON could not hold it.
+    A row of `logprobs` is that of the chosen token, then the two best in order. vLLM's raw
+    log-probabilities differ from logits by a constant of the position. A margin that is no number
+    (weights with NaN, a token ruled out altogether) is left out: JSON could not hold it.
     """
-    margins = {f"top2_margin@{start + n}": _margin(found) for n, found in enumerate(positions)}
+    margins = {
+        f"top2_margin@{start + n}": float(best) - float(second)
+        for n, (_, best, second) in enumerate(logprobs)
+    }
     return {name: margin for name, margin in margins.items() if math.isfinite(margin)}
-
-
-def _margin(position: Mapping[int, Any]) -> float:
-    best, second = sorted((entry.logprob for entry in position.values()), reverse=True)[:2]
-    return float(best - second)
