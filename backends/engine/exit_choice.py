@@ -1,0 +1,131 @@
+"""Which layers to leave at, and how sure an exit must be: tried out on a calibration trace."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from backends.engine.cost_model import Costs, Trace, replay
+
+GAMMAS = (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+"""The thresholds tried unless others are given."""
+_MOST_SETS = 64
+"""So many sets of exit layers of each size are tried; where there are more, those that add a layer
+to the best smaller sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCosts:
+    """Microseconds of the parts of a step before the exit layers are known.
+
+    `layers` has each layer's at one row and `layers_full` at max_drafts + 1 rows (None: the same).
+    `per_pass` is what running one more segment costs whatever its length, host time included.
+    """
+
+    layers: Sequence[float]
+    exit_head: float
+    final_head: float
+    layers_full: Sequence[float] | None = None
+    final_head_full: float | None = None
+    per_pass: float = 0.0
+
+    def cut(self, exits: Sequence[int]) -> Costs:
+        """The costs of segments that end at `exits` and at the last layer; plain decoding runs all
+        layers in one pass."""
+        full = self.layers if self.layers_full is None else self.layers_full
+        bounds = [0, *exits, len(self.layers)]
+        ranges = [slice(*pair) for pair in itertools.pairwise(bounds)]
+        return Costs(
+            segments=tuple(sum(self.layers[r]) + self.per_pass for r in ranges),
+            exit_heads=(self.exit_head,) * len(exits),
+            final_head=self.final_head,
+            segments_full=tuple(sum(full[r]) + self.per_pass for r in ranges),
+            final_head_full=self.final_head_full,
+            plain=sum(self.layers) + self.per_pass + self.final_head,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The exits that pay best on a trace; none of either where no exit pays."""
+
+    layers: tuple[int, ...]
+    gammas: tuple[float, ...]
+    speedup: float
+    """As predicted by the replay; 1 without exits."""
+
+
+def choose(
+    trace: Trace,
+    costs: LayerCosts,
+    candidate_layers: Iterable[int],
+    max_drafts: int,
+    *,
+    max_exits: int = 3,
+    gammas: Sequence[float] = GAMMAS,
+    least_gain: float = 0.005,
+) -> Choice:
+    """At most `max_exits` exit layers, and the threshold of each, that decode the trace fastest.
+
+    Sets of one layer try every threshold. Larger sets begin with the thresholds of the set they
+    extend and improve one layer's threshold at a time until none can be improved. More exits are
+    chosen only where they gain `least_gain` relatively, so that noise in the trace adds no heads.
+    One element in `gammas` fixes the threshold. Raises `ValueError` for a layer that the trace does
+    not have or that the model cannot exit at, and for an empty `gammas`.
+    """
+    candidates = sorted(set(candidate_layers))
+    if not gammas or any(not 0 <= g <= 1 for g in gammas):
+        raise ValueError(f"thresholds {list(gammas)}; expected some in [0, 1]")
+    if strange := [x for x in candidates if not 0 < x < len(costs.layers)]:
+        raise ValueError(f"exit layers {strange}; the model has {len(costs.layers)} layers")
+    trace = _narrowed(trace, candidates)
+    best = Choice((), (), 1.0)
+    smaller = [best]
+    for _ in range(min(max_exits, len(candidates))):
+        found: dict[tuple[int, ...], Choice] = {}
+        for base, layer in itertools.product(smaller, candidates):
+            layers = tuple(sorted({*base.layers, layer}))
+            if layer in base.layers or layers in found or len(found) == _MOST_SETS:
+                continue
+            found[layers] = _tuned(trace, costs, base, layer, max_drafts, sorted(set(gammas)))
+        smaller = sorted(found.values(), key=lambda choice: -choice.speedup)
+        if smaller[0].speedup > best.speedup * (1 + least_gain):
+            best = smaller[0]
+    return best
+
+
+def _narrowed(trace: Trace, layers: Sequence[int]) -> Trace:
+    """The trace of these layers only, in the types that replaying is fast with."""
+    columns = [trace.column(layer) for layer in layers]
+    confidence = np.asfortranarray(trace.confidence[:, columns], np.float64)
+    agrees = np.asfortranarray(trace.agrees[:, columns] != 0)
+    return Trace(tuple(layers), confidence, agrees, trace.starts)
+
+
+def _tuned(
+    trace: Trace, costs: LayerCosts, base: Choice, layer: int, max_drafts: int,
+    gammas: Sequence[float],
+) -> Choice:  # fmt: skip
+    """`base` with one layer more, its thresholds improved one by one, the new one's first."""
+    chosen = dict(zip(base.layers, base.gammas, strict=True))
+    layers = tuple(sorted({*chosen, layer}))
+    chosen[layer] = gammas[0]
+    cut = costs.cut(layers)
+    best = Choice(layers, (), 0.0)
+    order = [layer, *(x for x in layers if x != layer)]
+    settled = 0
+    for changed in itertools.cycle(order):
+        before = best
+        for gamma in gammas:
+            tried = tuple(gamma if x == changed else chosen[x] for x in layers)
+            speedup = replay(trace, layers, tried, cut, max_drafts).speedup
+            if speedup > best.speedup:
+                best = replace(best, gammas=tried, speedup=speedup)
+        chosen = dict(zip(layers, best.gammas, strict=True))
+        settled = settled + 1 if best is before else 1
+        if settled >= len(order) or len(gammas) == 1:
+            return best
+    raise AssertionError("cycle over a layer never ends")
