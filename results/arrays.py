@@ -7,20 +7,26 @@ empty chunk) are left out: they are not output.
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.core import TrialRecord
 
+if TYPE_CHECKING:
+    from results.columns import TrialFile
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 SCORE_PREFIX = "score."
 COUNT_PREFIX = "count."
+ON_DEMAND = ("error", "telemetry", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +57,30 @@ class RequestArrays:
     """(T,)"""
     scores: dict[str, Floats]
     """Task score name -> (R,), NaN where there is none."""
-    errors: Any
-    """Arrow column of R strings."""
     counts: dict[str, Floats]
     """Telemetry count -> (R,), NaN where a request has none (margins are not among them)."""
-    texts: Any
-    """Arrow column of R strings."""
-    telemetry: Any
-    """Arrow column of R JSON objects."""
+    read: Callable[[str], Any]
+    """Decodes one of `ON_DEMAND` as an Arrow column."""
+    has_texts: bool
+    """Whether each request is known to have a text; else `texts` says which."""
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def texts(self) -> Any:
+        """Arrow column of R strings."""
+        return self.read("text")
+
+    @property
+    def errors(self) -> Any:
+        """Arrow column of R strings."""
+        return self.read("error")
+
+    @property
+    def telemetry(self) -> Any:
+        """Arrow column of R JSON objects."""
+        return self.read("telemetry")
 
     @property
     def failed(self) -> Flags:
@@ -84,6 +103,18 @@ class RequestArrays:
 
 def from_table(table: Any) -> RequestArrays:
     """Numpy columns of an Arrow table made by `results.columns.to_table`."""
+    return _arrays(table, table.column, table.column("text").null_count == 0)
+
+
+def from_file(file: TrialFile) -> RequestArrays:
+    """Numpy columns of a stored trial. Those of `ON_DEMAND` are large and seldom needed: they are
+    decoded when they are asked for, which may raise `UserError`."""
+    table = file.read([name for name in file.names if name not in ON_DEMAND])
+    read = functools.cache(lambda name: file.read([name]).column(name))
+    return _arrays(table, read, file.nulls("text") == 0)
+
+
+def _arrays(table: Any, read: Callable[[str], Any], has_texts: bool) -> RequestArrays:
     commit_start, commit_ns = _ragged(table, "commit_ns")
     tokens_start, commit_tokens = _ragged(table, "commit_tokens")
     if not np.array_equal(commit_start, tokens_start):
@@ -111,9 +142,8 @@ def from_table(table: Any) -> RequestArrays:
         token_ids=token_ids,
         scores=_columns(table, SCORE_PREFIX),
         counts=_columns(table, COUNT_PREFIX),
-        errors=table.column("error"),
-        texts=table.column("text"),
-        telemetry=table.column("telemetry"),
+        read=read,
+        has_texts=has_texts,
     )
 
 

@@ -17,9 +17,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ import pyarrow.parquet as pq
 
 from harness.core import Generation, TrialRecord
 from results.arrays import COUNT_PREFIX, SCORE_PREFIX
+from results.records import AGAIN, BrokenRecordError
 
 COLUMNS = {
     "request_id": pa.string(),
@@ -42,6 +45,43 @@ COLUMNS = {
     "telemetry": pa.string(),
     "text": pa.string(),
 }
+
+
+class TrialFile:
+    """A trial's Parquet file, whole in memory, decoded column by column.
+
+    Raises `BrokenRecordError`, which names `path`, when made and when read.
+    """
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self._path = path
+        with self._broken():
+            self._file = pq.ParquetFile(pa.BufferReader(data))
+            self.names: list[str] = self._file.schema_arrow.names
+        if missing := [name for name in COLUMNS if name not in self.names]:
+            raise BrokenRecordError(f"{path}: no column '{missing[0]}'; {AGAIN}")
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """These columns, in the file's order."""
+        with self._broken():
+            return self._file.read(names, use_threads=False)
+
+    def nulls(self, name: str) -> int | None:
+        """How many entries of a plain column are null, decoding nothing; None: not known."""
+        found = self._file.metadata
+        place = found.schema.names.index(name)
+        groups = [found.row_group(i).column(place) for i in range(found.num_row_groups)]
+        if not all(g.statistics and g.statistics.has_null_count for g in groups):
+            return None
+        return sum(int(group.statistics.null_count) for group in groups)
+
+    @contextlib.contextmanager
+    def _broken(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise BrokenRecordError(f"{self._path}: broken Parquet ({reason}); {AGAIN}") from None
 
 
 def to_table(record: TrialRecord) -> pa.Table:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from results.arrays import Floats
-from results.pairing import Group, Member, Versus, make_group, noise_floor, versus
+from results.pairing import (
+    Group,
+    Member,
+    Versus,
+    data_rows,
+    make_group,
+    noise_floor,
+    versus,
+)
 from results.stats import Interval, speedup_interval
 from results.summary import identity, metrics, validity
 
@@ -124,16 +132,21 @@ def _interval(same: Sequence[Member], pairs: Sequence[Versus | None]) -> Interva
         if pair is not None and pair.log_ratios is not None and member.requests is not None:
             ids.append(member.requests.ids)
             logs.append(pair.log_ratios)
-    return speedup_interval(_matrix(ids, logs)) if logs else None
+    if not logs:
+        return None
+    names, matrix = _matrix(ids, logs)
+    return speedup_interval(matrix, data_rows(names))
 
 
-def _matrix(ids: Sequence[Sequence[str]], values: Sequence[Floats]) -> Floats:
-    """(repeats, requests) of values by request id, NaN where a repeat lacks the request."""
+def _matrix(ids: Sequence[Sequence[str]], values: Sequence[Floats]) -> tuple[Sequence[str], Floats]:
+    """Request ids, and (repeats, requests) of values by id, NaN where a repeat lacks one."""
+    if all(names == ids[0] for names in ids):
+        return ids[0], np.array(values)
     place = {name: i for i, name in enumerate(dict.fromkeys(n for row in ids for n in row))}
     matrix = np.full((len(ids), len(place)), np.nan)
     for row, names, found in zip(matrix, ids, values, strict=True):
         row[[place[name] for name in names]] = found
-    return matrix
+    return list(place), matrix
 
 
 def _by_variant(members: Sequence[Member]) -> Iterator[list[Member]]:

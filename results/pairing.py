@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from harness.core import Trial, canonical_json, to_json
 from results.agreement import Agreement, compare
-from results.arrays import Floats, RequestArrays
+from results.arrays import Floats, Ints, RequestArrays
 from results.records import StoredTrial
 from results.stats import log_ratios
 
@@ -95,6 +97,21 @@ def versus(member: Member, others: Mapping[int, Member]) -> Versus | None:
     if other.trial.repeat != repeat:
         return Versus(other, agreement, None)
     return Versus(other, agreement, log_ratios(member.requests, other.requests))
+
+
+def data_rows(ids: Sequence[str]) -> Ints | None:
+    """(R,) the number of the data row behind each request; None where no row is asked twice.
+
+    A source with fewer rows than there are requests is asked again from its first row on, as
+    ID#2, ID#3 and so on.
+    """
+    places = {name: place for place, name in enumerate(ids)}
+    rows = np.arange(len(ids))
+    for place, name in enumerate(ids):
+        row, _, turn = name.rpartition("#")
+        if turn.isdecimal() and row in places:
+            rows[place] = places[row]
+    return rows if len(np.unique(rows)) < len(rows) else None
 
 
 def noise_floor(repeats: Mapping[int, Member]) -> float | None:

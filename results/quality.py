@@ -50,7 +50,9 @@ def is_right(requests: RequestArrays, agreement: Agreement | None) -> Flags | No
 
 
 def _has_text(requests: RequestArrays) -> Flags:
-    return np.asarray(requests.texts.is_valid().to_pylist(), bool)
+    if requests.has_texts:
+        return np.ones(len(requests), bool)
+    return np.array([text is not None for text in requests.texts.to_pylist()], bool)
 
 
 def _mean(values: Floats) -> float | None:

@@ -123,8 +123,8 @@ class Run:
 
         if stored.record.status != "ok":
             return Member(stored, None)
-        table = self.store.read_table(stored.record.key, stored.payload)
-        return Member(stored, arrays.from_table(table))
+        file = self.store.open_file(stored.record.key, stored.payload)
+        return Member(stored, arrays.from_file(file))
 
     def _content(self) -> Iterator[str]:
         """All that `evaluated` depends on."""

@@ -8,7 +8,8 @@ Statistics 1:386, section 4). Drawing new requests inside every repeat would tre
 is always fast as fresh evidence each time, and give intervals too narrow by sqrt(repeats). Repeats
 are few, so R - 1 of R are drawn, which makes the spread between repeats unbiased (Rao and Wu 1988,
 Journal of the American Statistical Association 83:231); drawing all R would shrink its variance by
-a third at R = 3.
+a third at R = 3. Where a source has fewer rows than there are requests, rows are asked again under
+further ids; the second factor is then the row, with all its requests (a cluster bootstrap).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.agreement import pair
-from results.arrays import Floats, RequestArrays
+from results.arrays import Floats, Ints, RequestArrays
 from results.latency import tpot_s
 
 Draws = NDArray[np.float32]
@@ -60,54 +61,72 @@ def geometric_mean(logs: Floats) -> float | None:
 
 
 def speedup_interval(
-    logs: Floats, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = SEED
+    logs: Floats,
+    rows: Ints | None = None,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
 ) -> Interval | None:
     """Geometric mean over all pairs of `logs` ((repeats, requests), NaN where missing) with its
     percentile bootstrap interval. None without a pair; no bounds with fewer than two requests.
 
-    Deterministic: the draws depend on the shape of `logs` and on `seed` only.
+    `rows`: (requests,) the number of the data row that each request asks; None where each asks its
+    own. Requests of one row are drawn together: asking it again is no new evidence on other rows.
+    Deterministic: the draws depend on the shape of the data and on `seed` only.
     """
     logs = logs[~np.isnan(logs).all(axis=1)]
-    logs = logs[:, ~np.isnan(logs).all(axis=0)]
+    kept = ~np.isnan(logs).all(axis=0)
+    logs = logs[:, kept]
     value = geometric_mean(logs.ravel())
     if value is None:
         return None
-    repeats, requests = logs.shape
-    if requests < 2:
+    sums, counts = np.nan_to_num(logs), (~np.isnan(logs)).astype(float)
+    if rows is not None:
+        sums, counts = _by_row(sums, rows[kept]), _by_row(counts, rows[kept])
+    repeats, units = sums.shape
+    if units < 2:
         return Interval(value, None, None)
     draws = (
         _draws(repeats, max(1, repeats - 1), resamples, seed + 1),
-        _draws(requests, requests, resamples, seed),
+        _draws(units, units, resamples, seed),
     )
-    total = _drawn_sums(np.nan_to_num(logs), *draws)
-    if np.isnan(logs).any():
-        count = _drawn_sums((~np.isnan(logs)).astype(float), *draws)
+    total = _drawn_sums(sums, *draws)
+    if (counts == 1).all():
+        count = draws[0].sum(axis=0, dtype=float) * units
     else:
-        count = draws[0].sum(axis=1, dtype=float) * requests
+        count = _drawn_sums(counts, *draws)
     means = total[count > 0] / count[count > 0]
     tail = (1 - level) / 2
     low, high = np.exp(np.quantile(means, [tail, 1 - tail]))
     return Interval(value, float(low), float(high))
 
 
-def _drawn_sums(values: Floats, repeats: Draws, requests: Draws) -> Floats:
-    """(resamples,) sum over each replicate's drawn repeats and requests of `values`.
+def _by_row(values: Floats, rows: Ints) -> Floats:
+    """(repeats, distinct rows) sums over the requests of each row."""
+    _, place = np.unique(rows, return_inverse=True)
+    return np.array([np.bincount(place, weights=of_repeat) for of_repeat in values])
+
+
+def _drawn_sums(values: Floats, repeats: Draws, units: Draws) -> Floats:
+    """(resamples,) sum over each replicate's drawn repeats and units (columns) of `values`.
 
     einsum instead of a matrix product: BLAS would start threads, which costs more than the sum on
-    a busy machine and makes the last digits depend on how many there are.
+    a busy machine and makes the last digits depend on how many there are. With the replicates
+    innermost it adds whole vectors, in the order of the units.
     """
-    sums = np.einsum("bn,rn->br", requests, values.astype(np.float32))
-    return np.asarray((sums * repeats).sum(axis=1, dtype=float))
+    sums = np.einsum("nb,nr->rb", units, np.ascontiguousarray(values.T, np.float32))
+    return np.asarray((sums * repeats).sum(axis=0, dtype=float))
 
 
 @functools.lru_cache(maxsize=8)
 def _draws(count: int, size: int, resamples: int, seed: int) -> Draws:
-    """(resamples, count) how often each of `count` items is among `size` drawn with replacement."""
+    """(count, resamples) how often each of `count` items is among `size` drawn with replacement."""
     generator = np.random.default_rng([seed, count, size])
     draws = np.empty((resamples, count), np.float32)
     for row, picks in zip(draws, generator.integers(0, count, (resamples, size)), strict=True):
         row[:] = np.bincount(picks, minlength=count)
-    return draws
+    return np.ascontiguousarray(draws.T)
 
 
 def _tpot_rows(requests: RequestArrays) -> Floats:

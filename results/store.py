@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.core import TrialRecord, UserError
 from results import atomic, records
 from results.records import AGAIN, BrokenRecordError, MissingRecordError, Payload, StoredTrial
+
+if TYPE_CHECKING:
+    from results.columns import TrialFile
 
 KEY = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
@@ -118,7 +121,8 @@ class Store:
         from results import columns
 
         stored = self.read_stored(key)
-        generations, texts, scores = columns.from_table(self.read_table(key, stored.payload))
+        file = self.open_file(key, stored.payload)
+        generations, texts, scores = columns.from_table(file.read(file.names))
         return dataclasses.replace(
             stored.record, generations=generations, texts=texts, scores=scores
         )
@@ -139,12 +143,9 @@ class Store:
             return (0, 0)
         return (state.st_size, state.st_mtime_ns)
 
-    def read_table(self, key: str, payload: Payload, names: Sequence[str] | None = None) -> Any:
-        """The generations as an Arrow table (columns of `results.columns`, or `names` of them),
-        checked against the digest that the record holds."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+    def open_file(self, key: str, payload: Payload) -> TrialFile:
+        """The generations' file, read whole and checked against the digest that the record holds;
+        its columns are decoded when asked for."""
         from results import columns
 
         path = self._file(key, ".parquet")
@@ -160,14 +161,7 @@ class Store:
                 f"{path}: {len(data)} bytes that are not the {payload.bytes} bytes {key}.json "
                 f"names; delete both and run the experiment again"
             )
-        try:
-            table = pq.ParquetFile(pa.BufferReader(data)).read(names, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise BrokenRecordError(f"{path}: broken Parquet ({reason}); {AGAIN}") from None
-        if missing := [n for n in names or columns.COLUMNS if n not in table.column_names]:
-            raise BrokenRecordError(f"{path}: no column '{missing[0]}'; {AGAIN}")
-        return table
+        return columns.TrialFile(path, data)
 
     def write_experiment(self, yaml_text: str) -> None:
         """Store the resolved experiment. Raises `OSError`."""

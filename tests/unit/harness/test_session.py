@@ -21,6 +21,7 @@ from harness.core import (
     UserError,
 )
 from harness.session import EngineSession, open_session
+from results.pairing import data_rows
 from tests.tiny_llama import EOS_ID, write_tiny_llama
 from workloads import prompts
 
@@ -111,6 +112,17 @@ def test_the_stored_prompt_is_what_the_model_reads(model: Path) -> None:
         for row, request in zip(stored, measured, strict=True):
             assert row["prompt_text"] == tokenizer.decode(request.prompt_ids)
             assert row["prompt_tokens"] == len(request.prompt_ids)
+
+
+def test_a_row_asked_again_is_known_as_one(model: Path) -> None:
+    """The ids that `results.pairing.data_rows` reads, so that intervals do not count it twice."""
+    (trial,) = trials(model, workloads=[{"name": "gsm8k", "rows": 4}])
+    _, measured = session(model, Silent()).requests(trial)
+    rows = data_rows([request.id for request in measured])
+    assert rows is not None
+    assert rows.tolist() == [0, 1, 2, 3, 0, 1]
+    for request, row in zip(measured, rows, strict=True):
+        assert request.prompt_ids == measured[row].prompt_ids
 
 
 def test_the_wording_of_prompts_is_part_of_a_trials_key(

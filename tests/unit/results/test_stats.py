@@ -134,3 +134,37 @@ def test_interval_covers_a_drifting_machine_with_enough_repeats() -> None:
 def test_one_repeat_cannot_see_the_drift_and_is_known_to_be_too_narrow() -> None:
     """Kept as a test so that docs/metrics.md, which says so, stays true."""
     assert coverage(requests=0.05, repeats=0.05, noise=0.05, shape=(1, 64)) < 0.6
+
+
+def test_requests_that_ask_one_row_again_are_drawn_with_it() -> None:
+    """40 rows asked once or asked five times each, with the same outcome: the same evidence."""
+    once = np.random.default_rng(3).normal(0.3, 0.2, (3, 40))
+    rows = np.tile(np.arange(40), 5)
+    again = np.tile(once, 5)
+    found, expected = speedup_interval(again, rows), speedup_interval(once)
+    assert found is not None
+    assert expected is not None
+    assert found.value == pytest.approx(expected.value)
+    assert found.low == pytest.approx(expected.low)
+    assert found.high == pytest.approx(expected.high)
+    taken_for_new = speedup_interval(again)
+    assert taken_for_new is not None
+    assert taken_for_new.low is not None
+    assert found.low is not None
+    assert taken_for_new.low > found.low + 0.01
+
+
+def test_a_row_asked_again_counts_where_it_was_answered_only() -> None:
+    """Rows of 2, 1 and 1 answers: the drawn rows bring all of theirs, whatever was missing."""
+    logs = np.array([[0.0, 0.0, 1.0, np.nan, 2.0]])
+    found = speedup_interval(logs, np.array([7, 7, 1, 1, 3]))
+    assert found is not None
+    assert found.value == pytest.approx(np.exp(0.75))
+    assert found.low == pytest.approx(1.0)
+    assert found.high == pytest.approx(np.exp(2.0))
+
+
+def test_one_row_asked_many_times_has_no_bounds() -> None:
+    found = speedup_interval(np.array([[0.1, 0.2, 0.3]]), np.zeros(3, int))
+    assert found is not None
+    assert (found.low, found.high) == (None, None)

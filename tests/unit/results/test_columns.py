@@ -1,0 +1,78 @@
+"""Columns of a stored trial are decoded when something needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import results
+from results.arrays import ON_DEMAND, from_file, from_record
+from results.columns import TrialFile
+from results.metrics import summaries
+from tests.unit.results.make import generation, record, trial
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the columns that were decoded, in order."""
+    names: list[str] = []
+    read = TrialFile.read
+
+    def spy(self: TrialFile, wanted: Sequence[str]) -> Any:
+        names.extend(wanted)
+        return read(self, wanted)
+
+    monkeypatch.setattr(TrialFile, "read", spy)
+    return names
+
+
+def write_pair(folder: Path, ours: Sequence[int]) -> results.Run:
+    store = results.Store(folder)
+    store.write_experiment("{name: t, reference: vllm}")
+    for backend, ids in (("vllm", (1, 2)), ("fast", ours)):
+        generations = [generation("a", [1, 2], ids=ids)]
+        store.write(record(trial(backend), generations, texts={"a": str(ids)}))
+    return results.load(folder)
+
+
+def test_texts_of_equal_answers_are_never_decoded(tmp_path: Path, decoded: list[str]) -> None:
+    rows = summaries(write_pair(tmp_path, (1, 2)))
+    assert [row["rouge_l_to_full"] for row in rows] == [1.0, 1.0]
+    assert not set(decoded) & set(ON_DEMAND)
+
+
+def test_texts_are_decoded_once_where_answers_differ(tmp_path: Path, decoded: list[str]) -> None:
+    rows = summaries(write_pair(tmp_path, (1, 3)))
+    assert sorted(row["rouge_l_to_full"] for row in rows) == [0.5, 1.0]
+    assert decoded.count("text") == 2
+    assert decoded.count("telemetry") == 1, "the reference's, for the margin there"
+
+
+def test_a_missing_text_is_known_without_decoding(tmp_path: Path) -> None:
+    store = results.Store(tmp_path)
+    generations = [generation(name, [1]) for name in ("a", "b")]
+    for texts, complete in (({"a": "x"}, False), ({"a": "x", "b": ""}, True)):
+        written = record(trial(), generations, texts=texts)
+        store.write(written)
+        stored = store.read_stored(written.key)
+        assert from_file(store.open_file(written.key, stored.payload)).has_texts == complete
+        assert from_record(written).has_texts == complete
+
+
+def test_a_stored_trial_is_the_same_columns_as_one_in_memory(tmp_path: Path) -> None:
+    store = results.Store(tmp_path)
+    generations = [generation("a", [1, 2, 5], telemetry={"steps": 2.0}), generation("b", [3])]
+    written = record(trial(), generations, texts={"b": "x"}, scores={"a": {"exact_match": 1.0}})
+    store.write(written)
+    stored = store.read_stored(written.key)
+    there, here = from_file(store.open_file(written.key, stored.payload)), from_record(written)
+    for name in ("commit_ns", "commit_tokens", "token_ids", "tokens", "sampled", "finished"):
+        np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
+    for name in ("texts", "errors", "telemetry"):
+        assert getattr(there, name).to_pylist() == getattr(here, name).to_pylist()
+    np.testing.assert_array_equal(there.scores["exact_match"], [1.0, np.nan])
+    assert there.telemetry_of(0) == {"steps": 2.0}
