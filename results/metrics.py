@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from results import work
 from results.arrays import Floats
 from results.pairing import (
     Group,
@@ -44,9 +45,9 @@ def cells(run: Run) -> list[dict[str, Any]]:
     """One mapping per cell (backend, options, model, workload, load) with its repeats pooled.
 
     Metrics are medians over the repeats that ended well, and `spread` has their [least, greatest];
-    `speedup` is the geometric mean over all pairs of all repeats, with its interval. `repeats`
-    counts them, `statuses` counts all trials by status, `keys` names them. A cell is valid when
-    each of its trials is.
+    `speedup` is the geometric mean over all pairs of all repeats, with its interval, and
+    `exits_by_layer` adds the repeats up. `repeats` counts them, `statuses` counts all trials by
+    status, `keys` names them. A cell is valid when each of its trials is.
     """
     return run.evaluated["cells"]
 
@@ -118,6 +119,7 @@ def _cell(
         spread[name] = [min(values), max(values)] if values else None
     for name, interval in intervals.items():
         cell[name] = interval.value if interval else None
+    cell["exits_by_layer"] = work.added(row["exits_by_layer"] for row in ended)
     return {**cell, "spread": spread}
 
 

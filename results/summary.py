@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.core import Slo, Validity
-from results import agreement, latency, quality, work
+from results import agreement, exit_costs, latency, quality, work
 from results.agreement import Agreement
 from results.arrays import Flags, Floats, RequestArrays
 from results.pairing import Group, Member, Versus
@@ -33,6 +33,7 @@ def metrics(member: Member, against: Versus | None, native: Versus | None) -> di
     end well. The intervals of the speed-ups and the noise floor belong to a cell and are None."""
     requests, record = member.requests, member.stored.record
     known = requests is not None
+    sums = work.totals(requests) if requests is not None else {}
     found: dict[str, Any] = {
         **_counts(requests),
         "setup_s": record.setup_s,
@@ -41,7 +42,9 @@ def metrics(member: Member, against: Versus | None, native: Versus | None) -> di
         **_timing(requests, record.trial.slo, against),
         **_distributions(requests),
         **_scores(requests),
-        **work.rates(work.totals(requests) if requests is not None else {}),
+        **work.rates(sums),
+        "exits_by_layer": work.exits_by_layer(sums),
+        **exit_costs.predictions(requests, record.backend.options if record.backend else {}),
         **_agreement(requests, against),
         **_speed(against, ""),
         "noise_floor": None,

@@ -8,6 +8,9 @@ is None unless its counts are there. Sums run over the completed requests of a t
 | `drafted` | tokens proposed before verification (draft model, n-gram, early prediction) |
 | `accepted` | drafted tokens that verification kept |
 | `early_predictions` | tokens predicted at an intermediate layer (AdaDecode) |
+| `checks_layer_L` | times that the exit head behind layer L was evaluated; L counts from 1 |
+| `exits_layer_L` | early predictions made there; they add up to `early_predictions` |
+| `accepted_layer_L` | those of them that verification kept |
 | `steps` | passes through the whole model after the prompt's own |
 | `step_tokens` | tokens that those passes committed, the bonus token included |
 | `layers_run` | layer passes after the prompt's; a pass over several positions counts once |
@@ -18,12 +21,19 @@ is None unless its counts are there. Sums run over the completed requests of a t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from results.arrays import RequestArrays
 from results.latency import later_tokens
+
+EXIT_COUNTS = ("checks", "exits", "accepted")
+"""What is counted at each exit layer; telemetry has it as NAME_layer_L."""
+_EXIT_COUNT = re.compile(r"(checks|exits|accepted)_layer_(\d+)")
+ByLayer = dict[str, dict[str, float]]
+"""Exit layer (as text, as JSON has keys), ascending -> each of `EXIT_COUNTS`."""
 
 
 def totals(requests: RequestArrays) -> dict[str, float]:
@@ -59,3 +69,24 @@ def rates(sums: Mapping[str, float]) -> dict[str, float | None]:
         "tokens_per_step": ratio(sums.get("step_tokens"), steps),
         "full_passes_per_token": ratio(run, sums.get("layers_total")),
     }
+
+
+def exits_by_layer(sums: Mapping[str, float]) -> ByLayer | None:
+    """The counts of each exit layer, 0 where one is not reported; None without exit layers."""
+    found: dict[int, dict[str, float]] = {}
+    for name, value in sums.items():
+        if match := _EXIT_COUNT.fullmatch(name):
+            counts = found.setdefault(int(match[2]), dict.fromkeys(EXIT_COUNTS, 0.0))
+            counts[match[1]] = value
+    return {str(layer): found[layer] for layer in sorted(found)} or None
+
+
+def added(parts: Iterable[ByLayer | None]) -> ByLayer | None:
+    """Counts by layer of several trials as one; None where none has any."""
+    sums: dict[str, float] = {}
+    for part in parts:
+        for layer, counts in (part or {}).items():
+            for name, value in counts.items():
+                key = f"{name}_layer_{layer}"
+                sums[key] = sums.get(key, 0.0) + value
+    return exits_by_layer(sums)

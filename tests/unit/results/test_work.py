@@ -61,3 +61,25 @@ def test_margins_are_not_counts() -> None:
     told = {"steps": 1.0, "top2_margin@3": 0.1}
     found = from_record(record(trial(), [generation("a", [1, 2], telemetry=told)]))
     assert work.totals(found) == {"steps": 1.0, "step_tokens": 1.0}
+
+
+def test_exits_by_layer_are_sums_in_the_order_of_the_layers() -> None:
+    one = {"checks_layer_4": 9.0, "exits_layer_4": 3.0, "accepted_layer_4": 2.0}
+    two = {"checks_layer_10": 5.0, "checks_layer_4": 1.0, "exits_layer_x": 7.0}
+    generations = [generation(f"r{i}", [1, 2], telemetry=t) for i, t in enumerate((one, two))]
+    found = work.exits_by_layer(work.totals(from_record(record(trial(), generations))))
+    assert found == {
+        "4": {"checks": 10.0, "exits": 3.0, "accepted": 2.0},
+        "10": {"checks": 5.0, "exits": 0.0, "accepted": 0.0},
+    }
+    assert found is not None
+    assert list(found) == ["4", "10"]
+    assert work.exits_by_layer({"steps": 3.0}) is None
+
+
+def test_trials_add_up_by_layer() -> None:
+    part = {"4": {"checks": 2.0, "exits": 1.0, "accepted": 1.0}}
+    other = {"8": {"checks": 1.0, "exits": 1.0, "accepted": 0.0}}
+    found = work.added([part, None, part, other])
+    assert found == {"4": {"checks": 4.0, "exits": 2.0, "accepted": 2.0}, **other}
+    assert work.added([None]) is None
