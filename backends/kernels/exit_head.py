@@ -1,0 +1,229 @@
+"""The exit head: the most probable token and its softmax probability, without logits in memory.
+
+One pass streams the matrix [V', d] once for all rows. Each program turns `VOCABULARY_BLOCK` of its
+rows into logits and keeps their maximum, the lowest place where it stands and the sum of
+exponentials below it; a second kernel combines the blocks. A shortlist is a matrix with fewer rows
+and the token id of each. The matrix may be an fp8 (e4m3) copy with a scale per row: what it costs
+in accuracy is paid by verification, which reads the exact final head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backends.engine.architecture import EngineError
+from backends.kernels.triton_runtime import INTERPRETED, check, jit, power_of_2, tl
+
+VOCABULARY_BLOCK = 64
+WIDTH_BLOCK = 128
+MAX_ROWS = 64
+E4M3_MAX = 448.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeadScratch:
+    """Per row and vocabulary block: the maximum, where it is, the sum of exponentials below it."""
+
+    maxima: Tensor
+    """[rows, blocks] float32"""
+    places: Tensor
+    """[rows, blocks] int32"""
+    sums: Tensor
+    """[rows, blocks] float32"""
+
+    @classmethod
+    def allocate(cls, rows: int, size: int, device: torch.device | str) -> HeadScratch:
+        """For matrices of up to `size` rows (a shortlist, or the vocabulary)."""
+        shape = (rows, -(-size // VOCABULARY_BLOCK))
+        maxima, sums = torch.empty(2, *shape, dtype=torch.float32, device=device)
+        return cls(maxima, torch.empty(shape, dtype=torch.int32, device=device), sums)
+
+
+def quantise_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """(e4m3 copy, float32 scales [V']) with matrix ~ copy * scales[:, None]; a row of zeros has
+    scale 1."""
+    largest = matrix.float().abs().amax(dim=1)
+    scales = torch.where(largest > 0, largest / E4M3_MAX, 1.0)
+    return (matrix.float() / scales[:, None]).to(torch.float8_e4m3fn), scales
+
+
+def exit_head_reference(
+    hidden: Tensor, matrix: Tensor, scales: Tensor | None = None, token_ids: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Arguments as for `exit_head`; (tokens [rows] int32, confidence [rows] float32)."""
+    logits = hidden.float() @ matrix.float().T
+    if scales is not None:
+        logits = logits * scales
+    top = logits.amax(-1, keepdim=True)
+    ids = torch.arange(len(matrix), device=hidden.device)
+    place = torch.where(logits == top, ids, len(matrix)).amin(-1)
+    tokens = place if token_ids is None else token_ids.long()[place]
+    return tokens.int(), 1.0 / torch.exp(logits - top).sum(-1)
+
+
+@jit
+def logits_tile(
+    hidden: Any,
+    matrix: Any,
+    scales: Any,
+    rows: Any,
+    size: Any,
+    width: Any,
+    row_block: tl.constexpr,
+    vocabulary_block: tl.constexpr,
+    width_block: tl.constexpr,
+    widen: tl.constexpr,
+) -> Any:
+    """Logits [vocabulary_block, row_block] float32 of this program's rows of the matrix."""
+    place = tl.program_id(0) * vocabulary_block + tl.arange(0, vocabulary_block)
+    row = tl.arange(0, row_block)
+    start = matrix + place.to(tl.int64)[:, None] * width
+    logits = tl.zeros([vocabulary_block, row_block], tl.float32)
+    for offset in range(0, width, width_block):
+        column = offset + tl.arange(0, width_block)
+        held = (place < size)[:, None] & (column < width)[None, :]
+        weights = tl.load(start + column[None, :], mask=held, other=0.0)
+        needed = (column < width)[:, None] & (row < rows)[None, :]
+        h = tl.load(hidden + row[None, :] * width + column[:, None], mask=needed, other=0.0)
+        if widen:
+            h = h.to(tl.float32)
+        logits = tl.dot(weights.to(h.dtype), h, logits, input_precision="ieee")
+    if scales is not None:
+        logits *= tl.load(scales + place, mask=place < size, other=0.0)[:, None]
+    return logits
+
+
+@jit
+def exit_head_kernel(
+    hidden: Any,
+    matrix: Any,
+    scales: Any,
+    maxima: Any,
+    places: Any,
+    sums: Any,
+    rows: Any,
+    size: Any,
+    width: Any,
+    blocks: Any,
+    row_block: tl.constexpr,
+    vocabulary_block: tl.constexpr,
+    width_block: tl.constexpr,
+    widen: tl.constexpr,
+) -> None:
+    logits = logits_tile(
+        hidden,
+        matrix,
+        scales,
+        rows,
+        size,
+        width,
+        row_block,
+        vocabulary_block,
+        width_block,
+        widen,
+    )
+    place = tl.program_id(0) * vocabulary_block + tl.arange(0, vocabulary_block)
+    logits = tl.where((place < size)[:, None], logits, float("-inf"))
+    top = tl.max(logits, 0)
+    best = tl.min(tl.where(logits == top[None, :], place[:, None], 2147483647), 0)
+    row = tl.arange(0, row_block)
+    cell = row * blocks + tl.program_id(0)
+    tl.store(maxima + cell, top, mask=row < rows)
+    tl.store(places + cell, best, mask=row < rows)
+    if sums is not None:
+        total = tl.sum(tl.exp(logits - top[None, :]), 0)
+        tl.store(sums + cell, total, mask=row < rows)
+
+
+@jit
+def combine_kernel(
+    maxima: Any,
+    places: Any,
+    sums: Any,
+    token_ids: Any,
+    tokens: Any,
+    confidence: Any,
+    size: Any,
+    blocks: Any,
+    all_blocks: tl.constexpr,
+) -> None:
+    row = tl.program_id(0)
+    block = tl.arange(0, all_blocks)
+    held = block < blocks
+    tops = tl.load(maxima + row * blocks + block, mask=held, other=float("-inf"))
+    top = tl.max(tops, 0)
+    where = tl.load(places + row * blocks + block, mask=held, other=2147483647)
+    best = tl.min(tl.where(tops == top, where, 2147483647), 0)
+    found = best < size
+    if token_ids is not None:
+        best = tl.load(token_ids + best, mask=found, other=0).to(tl.int32)
+    tl.store(tokens + row, tl.where(found, best, -1))
+    if confidence is not None:
+        part = tl.load(sums + row * blocks + block, mask=held, other=0.0)
+        tl.store(confidence + row, 1.0 / tl.sum(part * tl.exp(tops - top), 0))
+
+
+def head_blocks(rows: int) -> dict[str, Any]:
+    """The tile of `logits_tile`: fixed for a number of rows, whatever the matrix."""
+    if not 1 <= rows <= MAX_ROWS:
+        raise EngineError(f"kernel exit_head: {rows} rows, expected 1 to {MAX_ROWS}")
+    return {
+        "row_block": max(16, power_of_2(rows)),
+        "vocabulary_block": VOCABULARY_BLOCK,
+        "width_block": WIDTH_BLOCK,
+        "widen": INTERPRETED,
+        "num_warps": 4,
+        "num_stages": 4,
+    }
+
+
+def exit_head(
+    hidden: Tensor,
+    matrix: Tensor,
+    scratch: HeadScratch,
+    tokens: Tensor,
+    confidence: Tensor | None,
+    *,
+    scales: Tensor | None = None,
+    token_ids: Tensor | None = None,
+) -> None:
+    """tokens[r] = token_ids[argmax(l)] and confidence[r] = max(softmax(l)), where
+    l = (matrix hidden[r]) * scales; the lowest place in the matrix wins a tie.
+
+    hidden [rows, d] with 1 to 64 rows, already normed; matrix [V', d] of the same dtype (bf16,
+    fp16, fp32) or float8_e4m3fn; scales [V'] float32; token_ids [V'] int32 or int64, None: the
+    place itself; tokens [rows] int32, -1 where no logit is a number; confidence [rows] float32,
+    None: not wanted; scratch for exactly V'. Raises EngineError for what does not fit.
+    """
+    (rows, width), size = hidden.shape, len(matrix)
+    blocks = -(-size // VOCABULARY_BLOCK)
+    shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {
+        "hidden": (hidden, (rows, width)),
+        "matrix": (matrix, (size, width)),
+        "maxima": (scratch.maxima, (rows, blocks)),
+        "places": (scratch.places, (rows, blocks)),
+        "sums": (scratch.sums, (rows, blocks)),
+        "tokens": (tokens, (rows,)),
+    }
+    for name, tensor, length in (
+        ("confidence", confidence, rows),
+        ("scales", scales, size),
+        ("token_ids", token_ids, size),
+    ):
+        if tensor is not None:
+            shapes[name] = (tensor, (length,))
+    check("exit_head", shapes)
+    sums = None if confidence is None else scratch.sums
+    exit_head_kernel[(blocks,)](
+        *(hidden, matrix, scales, scratch.maxima, scratch.places, sums, rows, size, width, blocks),
+        **head_blocks(rows),
+    )
+    combine_kernel[(rows,)](
+        *(scratch.maxima, scratch.places, sums, token_ids, tokens, confidence, size, blocks),
+        all_blocks=power_of_2(blocks),
+        num_warps=8,
+    )

@@ -1,0 +1,31 @@
+"""Kernels run natively where there is CUDA, else through Triton's interpreter, which must be chosen
+before Triton is imported: then this folder's tests run in a child process of their own
+(test_interpreted.py), so that tests that import Triton for other reasons are not disturbed."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+NATIVE = torch.cuda.is_available()
+
+IN_CHILD = {"test_interpreted.py", "test_compiled.py"}
+"""What starts a child process, and so runs in the parent only."""
+
+collect_ignore_glob = [] if NATIVE or INTERPRETED else ["test_op_*.py", "test_cuda_executor.py"]
+if INTERPRETED:
+    collect_ignore_glob += sorted(IN_CHILD)
+
+
+@pytest.fixture(autouse=True)
+def _numbers_as_on_a_gpu() -> Iterator[None]:
+    """The interpreter computes in numpy, which warns where a GPU goes on with inf or NaN."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
+        yield
