@@ -81,6 +81,11 @@ class Executor(Protocol):
     def greedy(self, rows: Rows) -> list[int]:
         """The most probable next token behind the last layer, per row; the lowest id wins a tie."""
 
+    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """`segment`, then its head on the rows whose numbers are `wanted` (ascending, may be
+        empty): the exit head's tokens and probabilities, behind the last segment the final head's.
+        One call, since a call costs as much as a layer of a small model."""
+
     def logits(self, rows: Rows) -> Tensor:
         """(n, vocabulary) float32 on the CPU: the final head's logits."""
 
