@@ -11,6 +11,8 @@ from typing import Any, Protocol, cast
 from harness.core import Backend, Model, UserError, nearest
 
 BACKENDS: dict[str, str] = {
+    "adadecode": "backends.adadecode:AdaDecode",
+    "autoregressive": "backends.autoregressive:Autoregressive",
     "http": "backends.http:HttpBackend",
     "scripted": "backends.scripted:ScriptedBackend",
     "vllm": "backends.vllm_engine:VllmBackend",
@@ -28,6 +30,9 @@ class Option:
     choices: tuple[Any, ...] = ()
     minimum: float | None = None
     """Smallest number allowed; for a list it holds for each number in it."""
+    maximum: float | None = None
+    words: tuple[str, ...] = ()
+    """Words that stand for a value of the type, such as "auto"."""
 
 
 class BackendClass(Protocol):
@@ -84,15 +89,23 @@ def open_backend(
 def _check_value(where: str, option: Option, value: Any) -> None:
     if value is None and option.default is None:
         return
+    if isinstance(value, str) and value in option.words:
+        return
     if not _fits(option.type, value):
-        raise UserError(f"{where}: expected {option.type.__name__}, got {value!r}")
+        expected = " or ".join([option.type.__name__, *option.words])
+        raise UserError(f"{where}: expected {expected}, got {value!r}")
     if option.choices and value not in option.choices:
         raise UserError(f"{where}: {value!r}: {nearest(str(value), map(str, option.choices))}")
-    if option.minimum is None:
-        return
     for number in value if isinstance(value, list) else [value]:
-        if not _fits(float, number) or not number >= option.minimum:
-            raise UserError(f"{where}: expected at least {option.minimum:g}, got {number!r}")
+        _check_bounds(where, option, number)
+
+
+def _check_bounds(where: str, option: Option, number: Any) -> None:
+    low, high = option.minimum, option.maximum
+    if low is not None and (not _fits(float, number) or not number >= low):
+        raise UserError(f"{where}: expected at least {low:g}, got {number!r}")
+    if high is not None and (not _fits(float, number) or not number <= high):
+        raise UserError(f"{where}: expected at most {high:g}, got {number!r}")
 
 
 def _fits(expected: type, value: Any) -> bool:

@@ -68,6 +68,9 @@ class NativeExecutor:
         self._boundaries = [np.zeros((slots + 1, RING, width), np.float32) for _ in self._spans]
         self._tokens = (ctypes.c_int32 * MOST_ROWS)()
         self._confidences = (ctypes.c_float * MOST_ROWS)()
+        self._token_ids = [
+            None if head.token_ids is None else head.token_ids.tolist() for head in heads
+        ]
         matrices = [*(head.matrix for head in heads), weights.head]
         self._heads = [
             self._head(matrix, boundary)
@@ -142,6 +145,9 @@ class NativeExecutor:
             )
             tokens += self._tokens[: len(here)]
             confidences += self._confidences[: len(here)]
+        shortlist = self._token_ids[index] if index < len(self.exits) else None
+        if shortlist is not None:
+            tokens = [shortlist[token] for token in tokens]
         return tokens, confidences
 
     def _part(self, rows: Rows, start: int) -> tuple[native.Rows, int]:

@@ -1,0 +1,170 @@
+"""AdaDecode (Wei et al., ICML 2025) on our own engine: early predictions at middle layers, deferred
+and verified, so that the text stays that of plain decoding.
+
+The authors published no code; the exact step is in `backends.engine.decoder`. By default the exit
+layers and the thresholds are chosen for this machine, from measured costs and a held-out trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+from backends import Option, exit_heads
+from backends.engine_backend import OPTIONS, EngineBackend, Loaded, settings
+from backends.exit_heads import AUTO, HeadFolder
+from harness.core import Model, UserError
+
+MOST_DRAFTS = 15
+PAPER_GAMMA = 0.75
+
+
+class AdaDecode:
+    """Adaptive layer parallelism. Lossless, unless `verify` is turned off."""
+
+    OPTIONS: ClassVar[dict[str, Option]] = {
+        **OPTIONS,
+        "gamma": Option(
+            float,
+            AUTO,
+            "an early prediction must be more probable than this; auto: per exit, chosen on the "
+            f"heads' held-out trace ({PAPER_GAMMA} without one)",
+            minimum=0,
+            maximum=1,
+            words=(AUTO,),
+        ),
+        "max_drafts": Option(
+            int, 5, "early predictions that may wait for verification", minimum=1,
+            maximum=MOST_DRAFTS,
+        ),
+        "exit_layers": Option(
+            list, AUTO, "layers behind which to predict; auto: chosen on the trace", words=(AUTO,)
+        ),
+        "heads": Option(
+            str, AUTO, "exit heads: auto (the demo model's), a bundled name, a folder, or original"
+        ),
+        "shortlist": Option(
+            int, None, "tokens that exit heads know, the most frequent; default: all", minimum=2
+        ),
+        "verify": Option(bool, True, "false: early predictions stand unverified (lossy)"),
+    }  # fmt: skip
+    needs_model = True
+
+    @classmethod
+    def open(
+        cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]
+    ) -> EngineBackend:
+        """Load the model and its exit heads, and choose what is left to choose. Raises `UserError`
+        for heads of another checkpoint, layers without a head and what the engine cannot take."""
+        from backends.engine.decoder import Decoder, Policy
+
+        if model_dir is None:
+            raise UserError("backend 'adadecode' needs a model")
+        chosen = settings(options, cls.OPTIONS)
+        where = exit_heads.find_folder(chosen["heads"], model_dir)
+        folder = None if where is None else exit_heads.open_folder(where, model_dir)
+        loaded = Loaded("adadecode", model_dir, model, chosen)
+        plan = _Plan(loaded, folder, chosen)
+        layers, gammas, predicted = plan.choose()
+        executor = loaded.executor([plan.head(layer) for layer in layers])
+        policy = Policy(gammas, chosen["max_drafts"], chosen["verify"])
+        effective = {
+            "exit_layers": list(layers),
+            "gamma": list(gammas),
+            "predicted_speedup": predicted,
+            "costs": plan.costs(executor),
+        }
+        decoder = Decoder(executor, policy)
+        return loaded.backend(decoder, executor, effective, lossless=chosen["verify"])
+
+
+class _Plan:
+    """Exit layers and thresholds: those asked for, and the best of those left open."""
+
+    def __init__(
+        self, loaded: Loaded, folder: HeadFolder | None, chosen: Mapping[str, Any]
+    ) -> None:
+        self._loaded, self._folder, self._chosen = loaded, folder, chosen
+        depth = loaded.architecture.layers
+        inner = tuple(range(1, depth))
+        self._available = inner if folder is None else folder.layers
+        asked = chosen["exit_layers"]
+        self._asked: tuple[int, ...] | None = None
+        if asked != AUTO:
+            self._asked = exit_heads.check_layers(
+                asked, self._available, "backend 'adadecode': option 'exit_layers'"
+            )
+        size, vocabulary = chosen["shortlist"], loaded.architecture.vocabulary
+        if size is not None and folder is None:
+            raise UserError("backend 'adadecode': option 'shortlist' needs trained heads")
+        if size is not None and size > vocabulary:
+            raise UserError(
+                f"backend 'adadecode': option 'shortlist': {size} is more than the vocabulary of "
+                f"{vocabulary}"
+            )
+
+    def choose(self) -> tuple[tuple[int, ...], tuple[float, ...], float | None]:
+        """Layers, thresholds, and the speed-up that the trace predicts for them."""
+        gamma, folder = self._chosen["gamma"], self._folder
+        if folder is None:
+            depth = self._loaded.architecture.layers
+            layers = self._asked or tuple(sorted({depth * q // 4 for q in (1, 2, 3)} - {0}))
+            return layers, (PAPER_GAMMA if gamma == AUTO else gamma,) * len(layers), None
+        from backends.engine.exit_choice import GAMMAS, choose
+
+        candidates = self._available if self._asked is None else self._asked
+        found = choose(
+            folder.trace(),
+            self._layer_costs(candidates),
+            candidates,
+            self._chosen["max_drafts"],
+            gammas=GAMMAS if gamma == AUTO else (gamma,),
+        )
+        if self._asked is None:
+            return found.layers, found.gammas, found.speedup
+        by_layer = dict(zip(found.layers, found.gammas, strict=True))
+        otherwise = PAPER_GAMMA if gamma == AUTO else gamma
+        gammas = tuple(by_layer.get(layer, otherwise) for layer in self._asked)
+        return self._asked, gammas, found.speedup
+
+    def head(self, layer: int) -> Any:
+        """The exit head behind `layer`."""
+        from backends.engine.heads import ExitHead
+
+        final = self._loaded.weights.head
+        if self._folder is None:
+            return ExitHead(layer, final)
+        matrix = self._folder.matrix(layer, final)
+        if self._chosen["shortlist"] is None:
+            return ExitHead(layer, matrix)
+        kept = self._folder.shortlist(self._chosen["shortlist"])
+        return ExitHead(layer, matrix[kept.to(matrix.device)].contiguous(), kept)
+
+    def costs(self, executor: Any) -> dict[str, Any]:
+        """Microseconds of the executor's segments and heads, by the names of the telemetry."""
+        from backends.engine.calibration import measure
+
+        found = asdict(measure(executor, self._chosen["max_drafts"]))
+        return {
+            "segment_us": found["segments"],
+            "segment_us_full": found["segments_full"],
+            "exit_head_us": found["exit_heads"],
+            "final_head_us": found["final_head"],
+            "final_head_us_full": found["final_head_full"],
+        }
+
+    def _layer_costs(self, candidates: tuple[int, ...]) -> Any:
+        from backends.engine.calibration import layer_costs, measure
+
+        drafts, depth = self._chosen["max_drafts"], self._loaded.architecture.layers
+
+        def measured(layers: tuple[int, ...]) -> Any:
+            executor = self._loaded.executor([self.head(layer) for layer in layers], slots=1)
+            try:
+                return measure(executor, drafts)
+            finally:
+                executor.close()
+
+        return layer_costs(measured(()), measured(candidates), depth)

@@ -1,0 +1,36 @@
+"""Plain decoding on our own engine: the baseline that shares every kernel with `adadecode`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from backends import Option
+from backends.engine_backend import OPTIONS, EngineBackend, Loaded, settings
+from harness.core import Model, UserError
+
+
+class Autoregressive:
+    """One token per pass through all layers, continuous batching."""
+
+    OPTIONS: ClassVar[dict[str, Option]] = {
+        **OPTIONS,
+        "margins": Option(bool, False, "record the top-2 logit margin of each token (costs time)"),
+    }
+    needs_model = True
+
+    @classmethod
+    def open(
+        cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]
+    ) -> EngineBackend:
+        """Load the model. Raises `UserError` for a checkpoint that the engine cannot take."""
+        from backends.engine.decoder import Decoder
+
+        if model_dir is None:
+            raise UserError("backend 'autoregressive' needs a model")
+        chosen = settings(options, cls.OPTIONS)
+        loaded = Loaded("autoregressive", model_dir, model, chosen)
+        executor = loaded.executor()
+        decoder = Decoder(executor, margins=chosen["margins"])
+        return loaded.backend(decoder, executor, {})

@@ -1,0 +1,132 @@
+"""Folders of trained exit heads: which one a name means, and what it holds.
+
+A folder has ``heads.json`` (what it was trained on and how well it does) and ``heads.safetensors``.
+It belongs to one checkpoint, by checksum; the wrong pair is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends import models
+from backends.engine.cost_model import Trace
+from harness.core import UserError, nearest, user_path
+
+BUNDLED = models.DEMO / "heads"
+FORMAT = 1
+AUTO, ORIGINAL = "auto", "original"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadFolder:
+    """An opened folder of exit heads."""
+
+    path: Path
+    layers: tuple[int, ...]
+    tensors: dict[str, Any]
+
+    def matrix(self, layer: int, final_head: Any) -> Any:
+        """The (vocabulary, width) matrix of the exit behind `layer`, in `final_head`'s dtype and
+        on its device: its own, or the final head times the trained transform."""
+        whole = self.tensors.get(f"layer.{layer}.head")
+        if whole is not None:
+            return whole.to(final_head.device, final_head.dtype)
+        transform = self.tensors[f"layer.{layer}.transform"].to(final_head.device).float()
+        found = final_head.new_empty(final_head.shape)
+        for start in range(0, len(final_head), 16384):
+            part = slice(start, start + 16384)
+            found[part] = (final_head[part].float() @ transform).to(final_head.dtype)
+        return found
+
+    def shortlist(self, size: int) -> Any:
+        """The (size,) ids of the tokens that were most frequent in training, ascending."""
+        return self.tensors["token_order"][:size].long().sort().values
+
+    def trace(self, *, original: bool = False) -> Trace:
+        """The held-out calibration trace of the trained heads, or of the original one."""
+        suffix = "_original" if original else ""
+        return Trace(
+            self.layers,
+            self.tensors[f"trace.confidence{suffix}"].float().numpy(),
+            self.tensors[f"trace.agrees{suffix}"].numpy(),
+            self.tensors["trace.start"].numpy(),
+        )
+
+
+def find_folder(name: str, model_dir: Path) -> Path | None:
+    """The folder that `name` means for a model: "auto", a bundled name, a path; None for the
+    model's original head. Raises `UserError`."""
+    is_demo = model_dir.resolve() == models.BUNDLED["demo"].resolve()
+    known = sorted(path.name for path in BUNDLED.glob("*/") if path.is_dir()) if is_demo else []
+    if name == ORIGINAL:
+        return None
+    if name == AUTO:
+        if not is_demo:
+            raise UserError(
+                f"heads: this model has no bundled ones; train some with 'decodebench train heads "
+                f"--model {model_dir} --workload gsm8k --out DIR' and name DIR, or say {ORIGINAL}"
+            )
+        return BUNDLED / "mixed"
+    if name in known:
+        return BUNDLED / name
+    path = user_path(name, "heads")
+    if path.is_dir():
+        return path
+    raise UserError(f"heads: no folder '{name}'; {nearest(name, [AUTO, ORIGINAL, *known])}")
+
+
+def open_folder(path: Path, model_dir: Path) -> HeadFolder:
+    """Read a folder of heads. Raises `UserError` when it is broken or was trained for another
+    checkpoint than the one in `model_dir`."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    where = path / "heads.json"
+    try:
+        about = json.loads(where.read_text(encoding="utf-8"))
+        form, checkpoint, layers = about["format"], about["checkpoint"], about["layers"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{where}: not readable: {models.one_line(error)}") from None
+    if form != FORMAT:
+        raise UserError(f"{where}: format {form!r}; this version reads {FORMAT}")
+    if checkpoint != models.checksum(model_dir):
+        raise UserError(
+            f"{where}: trained for another checkpoint (sha256 {str(checkpoint)[:12]}), not for "
+            f"{model_dir} ({models.checksum(model_dir)[:12]})"
+        )
+    try:
+        tensors = load_file(path / "heads.safetensors")
+        folder = HeadFolder(path, tuple(layers), tensors)
+        _check(folder)
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{path / 'heads.safetensors'}: not readable: {models.one_line(error)}"
+        ) from None
+    return folder
+
+
+def check_layers(layers: Sequence[Any], available: Sequence[int], where: str) -> tuple[int, ...]:
+    """`layers` as ascending exit layers. Raises `UserError` for one that is no number, occurs twice
+    or is not `available`."""
+    for layer in layers:
+        if layer not in available or isinstance(layer, bool):
+            raise UserError(
+                f"{where}: no exit behind layer {layer!r}; expected some of "
+                + ", ".join(map(str, available))
+            )
+    if len(set(layers)) != len(layers):
+        raise UserError(f"{where}: {list(layers)} names a layer twice")
+    return tuple(sorted(layers))
+
+
+def _check(folder: HeadFolder) -> None:
+    for layer in folder.layers:
+        if not any(f"layer.{layer}.{kind}" in folder.tensors for kind in ("transform", "head")):
+            raise KeyError(f"no weights for layer {layer}")
+    for name, tensor in folder.tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name} holds NaN or infinite values")
