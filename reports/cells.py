@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.core import SAMPLES_NEEDED, Slo, Trial, Workload, canonical_json, to_json
+from harness.core import SAMPLES_NEEDED, Slo, TrialRecord, Workload, canonical_json, to_json
 from reports.text import clipped, visible
 from reports.variants import Engine, Variant, variants
 from results import metrics
@@ -34,6 +34,8 @@ class Cell:
     trials: int
     failed: int
     valid_trials: int
+    effective: Mapping[str, Any] = field(default_factory=dict)
+    """The backend's options as they took effect; empty where it never came up."""
     reasons: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Slug of a reason -> trials that have it, and its text in the first of them."""
 
@@ -125,7 +127,8 @@ def overview(run: Run) -> Overview:
     """Gather the cells of a run that has at least one trial."""
     raw = metrics.cells(run)
     rows = {row["key"]: row for row in metrics.summaries(run)}
-    trials = {stored.record.key: stored.record.trial for stored in run.stored}
+    records = {stored.record.key: stored.record for stored in run.stored}
+    trials = {key: record.trial for key, record in records.items()}
     found = variants(list(_engines(raw, run)))
     place = {_identity(v.backend, v.options): v for v in found}
     labels = _workload_labels([trial.workload for trial in trials.values()])
@@ -135,7 +138,7 @@ def overview(run: Run) -> Overview:
             one,
             place[_identity(one["backend"], one["options"])],
             [rows[key] for key in one["keys"]],
-            trials[one["keys"][0]],
+            [records[key] for key in one["keys"]],
             labels,
             loads.index(trials[one["keys"][0]].load),
         )
@@ -150,7 +153,7 @@ def _cell(
     one: Mapping[str, Any],
     variant: Variant,
     rows: Sequence[Mapping[str, Any]],
-    trial: Trial,
+    records: Sequence[TrialRecord],
     labels: Mapping[str, str],
     order: int,
 ) -> Cell:
@@ -161,6 +164,7 @@ def _cell(
         }.items():
             count, first = reasons.get(slug, (0, text))
             reasons[slug] = (count + 1, first)
+    trial = records[0].trial
     load = trial.load
     return Cell(
         variant=variant,
@@ -177,6 +181,7 @@ def _cell(
         trials=len(rows),
         failed=sum(row["status"] != "ok" for row in rows),
         valid_trials=sum(bool(row["valid"]) for row in rows),
+        effective=next((dict(r.backend.options) for r in records if r.backend), {}),
         reasons=reasons,
     )
 
@@ -194,7 +199,8 @@ def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[Engine]:
         if not compared and first["backend"] == named:
             is_reference, compared = True, True
         provenance = known[0] if known else "never started"
-        yield Engine(first["backend"], first["options"], provenance, is_reference)
+        lossy = any(one["lossless"] is False for one in cells)
+        yield Engine(first["backend"], first["options"], provenance, is_reference, lossy)
 
 
 def _why_no_speedup(run: Run, cells: Sequence[Cell]) -> str:

@@ -49,6 +49,22 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "requests count as missed.",
     ),
     (
+        "early_prediction_rate, rejection_rate",
+        "Early predictions over all steps (early predictions and full passes); drafts that "
+        "verification threw away over all drafts.",
+    ),
+    (
+        "predicted_speedup",
+        "Plain decoding's cost of the committed tokens over the cost of the passes that were "
+        "counted, at the costs that the backend measured before the first trial. It leaves out "
+        "what happens between passes, and that requests share them.",
+    ),
+    (
+        "speedup_native, consistency_native",
+        "The same as speedup and consistency_ratio, against autoregressive: plain decoding on the "
+        "same engine, so that the ratio is the algorithm's alone.",
+    ),
+    (
         "rouge_l_to_label, exact_match, pass_at_1 (quality)",
         "ROUGE-L against the data set's summary; the final number equals the label; the program "
         "passes its tests in the sandbox. Averages over requests.",
@@ -68,6 +84,7 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
         "provenance",
         "official code: the authors' own implementation. re-implementation: written for "
-        "decodebench from the paper. simulation: a model of a system, not a measurement of one.",
+        "decodebench from the paper. simulation: a model of a system, not a measurement of one. "
+        "lossy†: the backend does not promise plain decoding's text.",
     ),
 )

@@ -19,7 +19,8 @@ from reports.figures.panel import (
     draw,
     rows_height,
 )
-from reports.tables import QUALITY
+from reports.tables import QUALITY, Table
+from results.pairing import NATIVE
 
 _CURVES_LIMIT = 60
 """At most so many panels of distributions; a sweep with more cells is read in the table."""
@@ -46,6 +47,9 @@ class Section:
     """For the table of contents."""
     note: str
     groups: list[PanelGroup]
+    table: Table | None = None
+    words: Sequence[str] = ()
+    """Sentences that the numbers come to."""
 
 
 def sections(overview: Overview, samples: Samples) -> list[Section]:
@@ -61,36 +65,40 @@ def sections(overview: Overview, samples: Samples) -> list[Section]:
     ]
 
 
-def _measured(overview: Overview) -> list[Cell]:
+def measured(overview: Overview) -> list[Cell]:
+    """The cells that have numbers."""
     return [cell for cell in overview.cells if cell.is_measured]
 
 
-def _by_load(overview: Overview) -> Iterator[tuple[str, list[Cell]]]:
-    cells = _measured(overview)
+def by_load(overview: Overview) -> Iterator[tuple[str, list[Cell]]]:
+    """Each load that has measured cells, with them."""
+    cells = measured(overview)
     for load in overview.loads:
         found = [cell for cell in cells if cell.load == load]
         if found:
             yield load, found
 
 
-def _width(overview: Overview) -> float:
+def panel_width(overview: Overview) -> float:
+    """Inches of a panel that has one beside it per workload."""
     return NARROW_IN if len(overview.workloads) == 4 else WIDTH_IN
 
 
-def _rows_panel(cells: Sequence[Cell]) -> dict[str, float]:
+def rows_panel(cells: Sequence[Cell]) -> dict[str, float]:
+    """The size of a panel with a row per cell."""
     headings = len({cell.workload for cell in cells})
     return {"height_in": rows_height(len(cells), headings), "left_in": LABELS_IN}
 
 
 def _throughput(overview: Overview) -> Section:
     panels = []
-    for place, (load, cells) in enumerate(_by_load(overview)):
+    for place, (load, cells) in enumerate(by_load(overview)):
         title = f"Output tokens per second by workload and backend, {load}"
         svg = draw(
             partial(throughput.bars, cells=cells),
             prefix=f"tp{place}-",
             title=title,
-            **_rows_panel(cells),
+            **rows_panel(cells),
         )
         panels.append(Panel(svg, load, load=load))
     note = "Median over the repeats; the thin line is the range of the repeats. Longer is better."
@@ -101,14 +109,14 @@ def _throughput(overview: Overview) -> Section:
 
 def _percentiles(overview: Overview) -> Section:
     groups = []
-    for place, (load, cells) in enumerate(_by_load(overview)):
+    for place, (load, cells) in enumerate(by_load(overview)):
         panels = [
             Panel(
                 draw(
                     partial(latency.percentiles, cells=cells, metric=metric),
                     prefix=f"pc{place}-{metric}-",
                     title=f"{name}, median, p95 and p99 by workload and backend, {load}",
-                    **_rows_panel(cells),
+                    **rows_panel(cells),
                 ),
                 name,
                 load=load,
@@ -123,7 +131,7 @@ def _percentiles(overview: Overview) -> Section:
 def _distributions(overview: Overview, samples: Samples) -> Section:
     groups: list[PanelGroup] = []
     drawn = 0
-    for place, (load, _) in enumerate(_by_load(overview)):
+    for place, (load, _) in enumerate(by_load(overview)):
         panels = list(_curves(overview, samples, load, f"cd{place}-"))
         if groups and drawn + len(panels) > _CURVES_LIMIT:
             continue
@@ -132,7 +140,7 @@ def _distributions(overview: Overview, samples: Samples) -> Section:
     note = (
         "Share of requests at or under each latency, all repeats together. Up and left is better."
     )
-    if len(groups) < len(list(_by_load(overview))):
+    if len(groups) < len(list(by_load(overview))):
         note += " Only the first loads are drawn; the table has the percentiles of all."
     return Section("distributions", "Latency distributions", "Distributions", note, groups)
 
@@ -157,14 +165,14 @@ def _against_load(overview: Overview) -> Section:
     for kind, x_label in (("closed", "concurrency"), ("poisson", "requests per second offered"),
                           ("constant", "requests per second offered")):  # fmt: skip
         for place, workload in enumerate(overview.workloads):
-            cells = [
-                c for c in _measured(overview) if (c.workload, c.load_kind) == (workload, kind)
-            ]
+            cells = [c for c in measured(overview) if (c.workload, c.load_kind) == (workload, kind)]
             if len({cell.load_value for cell in cells}) < 2:
                 continue
             title = f"Output tokens per second against {x_label}: {workload}"
             paint = partial(throughput.against_load, cells=cells, x_label=x_label)
-            svg = draw(paint, prefix=f"ld{place}-{kind}-", title=title, width_in=_width(overview))
+            svg = draw(
+                paint, prefix=f"ld{place}-{kind}-", title=title, width_in=panel_width(overview)
+            )
             panels.append(Panel(svg, f"{workload}, {kind} load", workload))
     note = (
         "Median over the repeats; the band is their range."
@@ -176,44 +184,43 @@ def _against_load(overview: Overview) -> Section:
 
 
 def _tradeoff(overview: Overview) -> Section:
-    panels = []
-    for place, workload in enumerate(overview.workloads):
-        cells = [
-            cell
-            for cell in _measured(overview)
-            if cell.workload == workload
-            and cell.value("speedup") is not None
-            and cell.value("consistency_ratio") is not None
-        ]
-        if all(cell.variant.is_reference for cell in cells):
-            continue
-        title = f"Share of same answers against speed-up: {workload}"
-        paint = partial(tradeoff.consistency_against_speedup, cells=cells)
-        panels.append(
-            Panel(
-                draw(paint, prefix=f"tr{place}-", title=title, width_in=_width(overview)),
-                workload,
-                workload,
-            )
-        )
+    groups = [PanelGroup(panels)] if (panels := _tradeoffs(overview, tradeoff.REFERENCE)) else []
     note = (
         "One point per backend and load; the line is the 95% interval of the speed-up. Dashed: the "
         "reference's speed, and how often it agrees with itself. Right and up is better."
         if panels
         else "Nothing to draw: no backend could be compared with the reference."
     )
-    return Section(
-        "tradeoff",
-        "Consistency against speed-up",
-        "Trade-off",
-        note,
-        [PanelGroup(panels)][: len(panels)],
-    )
+    if not any(c.variant.is_reference and c.variant.backend == NATIVE for c in overview.cells):
+        native = _tradeoffs(overview, tradeoff.PLAIN)
+        groups += [PanelGroup(native, f"Against {NATIVE}")][: len(native)]
+    return Section("tradeoff", "Consistency against speed-up", "Trade-off", note, groups)
+
+
+def _tradeoffs(overview: Overview, baseline: tradeoff.Baseline) -> list[Panel]:
+    panels = []
+    for place, workload in enumerate(overview.workloads):
+        cells = [
+            cell
+            for cell in measured(overview)
+            if cell.workload == workload
+            and cell.value(baseline.speedup) is not None
+            and cell.value(baseline.consistency) is not None
+        ]
+        own = baseline is tradeoff.PLAIN
+        if all(c.variant.backend == NATIVE if own else c.variant.is_reference for c in cells):
+            continue
+        title = f"Share of same answers against speed-up over {baseline.name}: {workload}"
+        paint = partial(tradeoff.consistency_against_speedup, cells=cells, baseline=baseline)
+        prefix = f"{'trn' if own else 'tr'}{place}-"
+        svg = draw(paint, prefix=prefix, title=title, width_in=panel_width(overview))
+        panels.append(Panel(svg, workload, workload))
+    return panels
 
 
 def _goodput(overview: Overview, samples: Samples) -> Section:
     groups: list[PanelGroup] = []
-    for place, (load, _) in enumerate(_by_load(overview)):
+    for place, (load, _) in enumerate(by_load(overview)):
         panels = []
         for number, (workload, own, cells) in enumerate(overview.scopes()):
             curves = {
@@ -225,7 +232,9 @@ def _goodput(overview: Overview, samples: Samples) -> Section:
                 continue
             title = f"Goodput against the scale of the objective: {workload}, {load}"
             paint = partial(tradeoff.goodput_against_scale, curves=curves)
-            svg = draw(paint, prefix=f"gp{place}-{number}-", title=title, width_in=_width(overview))
+            svg = draw(
+                paint, prefix=f"gp{place}-{number}-", title=title, width_in=panel_width(overview)
+            )
             panels.append(Panel(svg, workload, workload, load))
         if panels:
             groups.append(PanelGroup(panels, load, load, fold=True, open=not groups))
@@ -244,9 +253,7 @@ def _goodput(overview: Overview, samples: Samples) -> Section:
 def _quality(overview: Overview, samples: Samples) -> Section:
     panels = []
     for place, workload in enumerate(overview.workloads):
-        first = {
-            c.variant.index: c for c in reversed(_measured(overview)) if c.workload == workload
-        }
+        first = {c.variant.index: c for c in reversed(measured(overview)) if c.workload == workload}
         for metric, name in QUALITY.items():
             rows = [
                 (cell, *score_interval(means))
@@ -260,7 +267,7 @@ def _quality(overview: Overview, samples: Samples) -> Section:
                 partial(tradeoff.quality, rows=rows, metric_label=name),
                 prefix=f"ql{place}-{metric}-",
                 title=title,
-                width_in=_width(overview),
+                width_in=panel_width(overview),
                 height_in=rows_height(len(rows), 0),
                 left_in=LABELS_IN,
                 right_in=0.42,

@@ -90,7 +90,8 @@ class Row:
     """A body row with what the page's filters look at."""
 
     variant: Variant
-    workload: str
+    workload: str | None
+    """None where the row is of several."""
     load: str
     validity: str
     css: str

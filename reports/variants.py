@@ -10,6 +10,7 @@ from reports.svg import SERIES_COUNT, series_colour
 from reports.text import clipped, visible
 
 _LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2)), (0, (1, 3)))
+LOSSY_MARK = "†"
 _DASHES = ("none", "5 2.5", "1.2 1.8", "6 2 1.2 2", "7 2 1.5 2 1.5 2", "1.2 4")
 
 
@@ -28,6 +29,8 @@ class Variant:
     varying: tuple[str, ...] = ()
     """The options that differ between the variants of this backend."""
     is_reference: bool = False
+    lossy: bool = False
+    """Its text is not promised to equal plain decoding's; marked wherever its numbers stand."""
 
     @property
     def id(self) -> str:
@@ -57,7 +60,7 @@ class Variant:
     @property
     def short_options(self) -> str:
         """Only the options that tell it from its siblings: ``threshold=0.9``."""
-        return _pairs({key: self.options.get(key) for key in self.varying})
+        return _pairs({key: self.options[key] for key in self.varying if key in self.options})
 
     @property
     def all_options(self) -> str:
@@ -71,20 +74,26 @@ class Variant:
 
     @property
     def short_label(self) -> str:
-        """For the rows of a plot: the values of the options only, ``vllm-early-exit 0.9``."""
-        values = [_plain(self.options.get(key)) for key in self.varying]
-        return visible(" ".join([self.name, *values]))
+        """For the rows of a plot: the values of the options only, ``vllm-early-exit 0.9``. A yes
+        or no keeps the option's name."""
+        own = {key: self.options[key] for key in self.varying if key in self.options}
+        values = [
+            f"{key}={plain(value)}" if isinstance(value, bool) else plain(value)
+            for key, value in own.items()
+        ]
+        return visible(" ".join([self.name, *values])) + LOSSY_MARK * self.lossy
 
 
 def _pairs(options: Mapping[str, Any]) -> str:
-    return visible(clipped(", ".join(f"{k}={_plain(v)}" for k, v in options.items()), 120))
+    return visible(clipped(", ".join(f"{k}={plain(v)}" for k, v in options.items()), 120))
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """An option's value as people read it: ``yes``, ``0.75``, ``[2, 4]``. Not made safe."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}={_plain(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{k}={plain(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_plain, value)) + "]"
+        return "[" + ", ".join(map(plain, value)) + "]"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -97,6 +106,7 @@ class Engine(NamedTuple):
     options: Mapping[str, Any]
     provenance: str
     is_reference: bool
+    lossy: bool = False
 
 
 def variants(engines: Sequence[Engine]) -> list[Variant]:
@@ -115,11 +125,12 @@ def variants(engines: Sequence[Engine]) -> list[Variant]:
                 index=len(found),
                 backend=engine.backend,
                 options=dict(engine.options),
-                provenance=engine.provenance,
+                provenance=engine.provenance + f", lossy{LOSSY_MARK}" * engine.lossy,
                 slot=slot,
                 style=len(siblings),
                 varying=_varying([e.options for e in engines if e.backend == engine.backend]),
                 is_reference=engine.is_reference,
+                lossy=engine.lossy,
             )
         )
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,6 +55,48 @@ ENVIRONMENT: dict[str, Any] = {
 }
 
 
+LAYERS = 8
+LAYER_US, LAYER_FULL_US, EXIT_HEAD_US, FINAL_HEAD_US = 1150.0, 1300.0, 600.0, 800.0
+"""A pass of one row through all layers and the final head takes 10 ms."""
+
+
+@dataclass(frozen=True)
+class Exits:
+    """Early predictions of a made-up backend: exit rate per layer, share of right drafts, and the
+    seconds that pass between two cycles outside the passes."""
+
+    rates: tuple[float, ...] = (0.3, 0.4, 0.5)
+    right: float = 0.92
+    layers: tuple[int, ...] = (2, 4, 6)
+    max_drafts: int = 5
+    between_s: float = 0.001
+    heads: str = "mixed"
+    promised: float | None = 1.3
+
+    def costs(self) -> dict[str, Any]:
+        """Microseconds, as the backend measured them."""
+        cut = [b - a for a, b in itertools.pairwise((0, *self.layers, LAYERS))]
+        return {
+            "segment_us": [layers * LAYER_US for layers in cut],
+            "segment_us_full": [layers * LAYER_FULL_US for layers in cut],
+            "exit_head_us": [EXIT_HEAD_US] * len(self.layers),
+            "final_head_us": FINAL_HEAD_US,
+        }
+
+    def options(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What the backend says took effect."""
+        told = {"predicted_speedup": self.promised} if self.promised else {}
+        return {
+            **asked,
+            "exit_layers": list(self.layers),
+            "gamma": [asked.get("gamma", 0.75)] * len(self.layers),
+            "max_drafts": self.max_drafts,
+            "heads": self.heads,
+            "costs": self.costs(),
+            **told,
+        }
+
+
 @dataclass(frozen=True)
 class Engine:
     """A made-up backend: seconds per decode step, tokens per step, share of answers it changes."""
@@ -65,6 +109,13 @@ class Engine:
     provenance: Provenance = "re-implementation"
     status: str = "ok"
     reasons: tuple[str, ...] = ()
+    lossless: bool = True
+    exits: Exits | None = None
+
+    @property
+    def effective(self) -> Mapping[str, Any]:
+        """The options that the backend says took effect."""
+        return self.options if self.exits is None else self.exits.options(self.options)
 
 
 ENGINES = (
@@ -91,10 +142,12 @@ def write_run(
     requests: int = 24,
     slo: Slo = SLO,
     texts: Mapping[str, str] | None = None,
+    reference: str = "vllm",
 ) -> Path:
     """Write a run and return its folder. `texts` replaces answers (and prompts) by request id."""
     store = Store(folder)
-    store.write_experiment(_experiment(engines, workloads, loads, requests, repeats, slo))
+    content = _experiment(engines, workloads, loads, requests, repeats, slo)
+    store.write_experiment(yaml.safe_dump({**content, "reference": reference}, sort_keys=False))
     for workload in workloads:
         ids = [f"{workload}-{i}" for i in range(requests)]
         store.write_prompts(f"sum-{workload}", [_prompt(i, texts or {}) for i in ids])
@@ -108,20 +161,18 @@ def write_run(
 def _experiment(
     engines: Sequence[Engine], workloads: Sequence[str], loads: Sequence[Load],
     requests: int, repeats: int, slo: Slo,
-) -> str:  # fmt: skip
-    content = {
+) -> dict[str, Any]:  # fmt: skip
+    return {
         "name": "demo",
         "model": to_json(Model("demo", dtype="float32")),
         "backends": [{"name": e.name, "options": dict(e.options)} for e in engines],
         "workloads": [{"workload": to_json(Workload(w)), "max_new_tokens": 64} for w in workloads],
         "loads": [to_json(load) for load in loads],
-        "reference": "vllm",
         "requests": requests,
         "slo": to_json(slo),
         "repeats": repeats,
         "seed": 0,
     }
-    return yaml.safe_dump(content, sort_keys=False)
 
 
 def _prompt(request_id: str, texts: Mapping[str, str]) -> dict[str, Any]:
@@ -157,7 +208,7 @@ def _record(
         environment=ENVIRONMENT,
         status="ok",
         backend=BackendInfo(
-            engine.name, "0.32.0", engine.provenance, engine.options, lossless=True
+            engine.name, "0.32.0", engine.provenance, engine.effective, lossless=engine.lossless
         ),
         validity=Validity(not engine.reasons, engine.reasons),
         setup_s=2.5,
@@ -188,14 +239,59 @@ def _generation(
     queue_ns = draw.expovariate(1 / 0.012) * 1e9
     generation = Generation(request_id, scheduled_ns=start_ns, submitted_ns=start_ns + 1000)
     now = start_ns + 15e6 + queue_ns
+    generation.token_ids = ids
+    generation.finished = "stop"
+    if engine.exits is not None:
+        _decode_early(generation, engine.exits, now, draw)
+        return generation, [_WORDS[i % len(_WORDS)] for i in ids[:-1]]
     for first in range(0, len(ids), engine.tokens_per_step):
         part = ids[first : first + engine.tokens_per_step]
         generation.commit_ns.append(int(now))
         generation.commit_tokens.append(len(part))
         now += step_ns * (1 + 0.1 * draw.random())
-    generation.token_ids = ids
-    generation.finished = "stop"
     return generation, [_WORDS[i % len(_WORDS)] for i in ids[:-1]]
+
+
+def _decode_early(generation: Generation, exits: Exits, now: float, draw: random.Random) -> None:
+    """Commits, stamps and counts of draft-and-verify cycles, as the telemetry is documented."""
+    costs = exits.costs()
+    plain, full = costs["segment_us"], costs["segment_us_full"]
+    told: Counter[str] = Counter(steps=0, early_predictions=0, accepted=0)
+    generation.commit_ns.append(int(now))
+    generation.commit_tokens.append(1)
+    left = len(generation.token_ids) - 1
+    while left:
+        spent, pending, kept = costs["final_head_us"], list[int](), 0
+        while True:
+            place = _leaves_at(exits, len(pending) < min(exits.max_drafts, left - 1), draw)
+            reached = len(exits.layers) if place is None else place
+            checked = len(pending) < exits.max_drafts
+            for i in range(min(reached + 1, len(exits.layers)) * checked):
+                told[f"checks_layer_{exits.layers[i]}"] += 1
+                spent += costs["exit_head_us"][i]
+            spent += sum(plain[: reached + 1])
+            if place is None:
+                break
+            spent += (sum(full[place + 1 :]) - sum(plain[place + 1 :])) / exits.max_drafts
+            pending.append(place)
+            told[f"exits_layer_{exits.layers[place]}"] += 1
+        while kept < len(pending) and draw.random() < exits.right:
+            told[f"accepted_layer_{exits.layers[pending[kept]]}"] += 1
+            kept += 1
+        told.update(steps=1, early_predictions=len(pending), accepted=kept)
+        now += spent * 1e3 + exits.between_s * 1e9 * (1 + 0.2 * draw.random())
+        generation.commit_ns.append(int(now))
+        generation.commit_tokens.append(kept + 1)
+        left -= kept + 1
+    told.update(drafted=told["early_predictions"], step_tokens=len(generation.token_ids) - 1)
+    generation.telemetry.update({name: float(count) for name, count in told.items()})
+
+
+def _leaves_at(exits: Exits, may_draft: bool, draw: random.Random) -> int | None:
+    for place, rate in enumerate(exits.rates):
+        if may_draft and draw.random() < rate:
+            return place
+    return None
 
 
 def _answer_ids(engine: Engine, request_id: str) -> list[int]:
@@ -213,3 +309,30 @@ def _score(workload: str, request_id: str, words: Sequence[str]) -> float:
     if SCORES[workload] == "rouge_l_to_label":
         return round(draw.uniform(0.3, 0.9), 4)
     return float(draw.random() < 0.6)
+
+
+PLAIN = Engine("autoregressive", 0.0092)
+EXITS = (
+    PLAIN,
+    Engine("adadecode", 0.0, {}, exits=Exits()),
+    Engine("adadecode", 0.0, {"verify": False}, changes=0.5, lossless=False, exits=Exits(right=1)),
+    Engine("adadecode", 0.0, {"exit_layers": [4]}, exits=Exits((0.5,), layers=(4,))),
+    Engine(
+        "adadecode", 0.0, {"heads": "original"}, exits=Exits((0.0, 0.01, 0.05), heads="original")
+    ),
+    Engine("adadecode", 0.0, {"heads": "full"}, exits=Exits((0.3, 0.4, 0.5), heads="full")),
+)
+"""The shape of the AdaDecode paper's ablations."""
+GAMMAS = (
+    PLAIN,
+    *(
+        Engine(
+            "adadecode",
+            0.0,
+            {"gamma": gamma},
+            exits=Exits((0.8 - 0.7 * gamma, 0.9 - 0.7 * gamma, 1 - 0.7 * gamma), 0.6 + 0.4 * gamma),
+        )
+        for gamma in (0.5, 0.6, 0.75, 0.9)
+    ),
+)
+"""The shape of its study of the confidence threshold."""

@@ -79,7 +79,8 @@ def rows_height(rows: int, headings: int) -> float:
 def tag(artists: Any, cell: Cell, note: str = "") -> None:
     """Mark what was drawn as a variant's, for the page's backend filter, with a note shown on
     pointing."""
-    text = f"{cell.variant.label}: {note}" if note else ""
+    lossy = " (lossy)" if cell.variant.lossy else ""
+    text = f"{cell.variant.label}{lossy}: {note}" if note else ""
     for artist in artists if isinstance(artists, list | tuple) else [artists]:
         artist.set_gid(f"series={cell.variant.id}={text}")
 

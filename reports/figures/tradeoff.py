@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,18 +11,32 @@ from reports.cells import Cell
 from reports.figures.panel import MARKERS, Rows, rule, tag, value_axis
 from reports.numbers import significant
 from reports.svg import INK
+from results.pairing import NATIVE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def consistency_against_speedup(axes: Axes, cells: Sequence[Cell]) -> None:
+class Baseline(NamedTuple):
+    """What a speed-up and the same answers are against, and the metrics that say so."""
+
+    name: str
+    speedup: str
+    consistency: str
+
+
+REFERENCE = Baseline("the reference", "speedup", "consistency_ratio")
+PLAIN = Baseline(NATIVE, "speedup_native", "consistency_native")
+"""Plain decoding on the same engine, the paper's baseline."""
+
+
+def consistency_against_speedup(axes: Axes, cells: Sequence[Cell], baseline: Baseline) -> None:
     """A point per variant and load: right is faster, up is the same answers; one workload."""
     for cell in cells:
-        speedup, share = cell.value("speedup"), cell.value("consistency_ratio")
+        speedup, share = cell.value(baseline.speedup), cell.value(baseline.consistency)
         if speedup is None or share is None:
             continue
-        low, high = cell.low("speedup") or speedup, cell.high("speedup") or speedup
+        low, high = cell.low(baseline.speedup) or speedup, cell.high(baseline.speedup) or speedup
         colour, alpha = cell.variant.colour, 1.0 if cell.valid else 0.35
         drawn = axes.plot([low, high], [share * 100] * 2, color=colour, linewidth=1.2, alpha=alpha)
         drawn += axes.plot(
@@ -32,17 +46,17 @@ def consistency_against_speedup(axes: Axes, cells: Sequence[Cell]) -> None:
         tag(drawn, cell, f"{cell.load}, {speedup:.2f}×, {share:.1%} same")
     rule(axes, x=1.0)
     floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
-    if floors:
+    if floors and baseline is REFERENCE:
         rule(axes, y=min(floors) * 100)
-    _tight_share_axis(axes, cells)
+    _tight_share_axis(axes, cells, baseline)
     axes.margins(x=0.12)
     value_axis(axes, "x", [])
-    axes.set_xlabel("speed-up over the reference (×)")
+    axes.set_xlabel(f"speed-up over {baseline.name} (×)")
     axes.set_ylabel("same answers (%)")
 
 
-def _tight_share_axis(axes: Axes, cells: Sequence[Cell]) -> None:
-    shares = [s * 100 for cell in cells if (s := cell.value("consistency_ratio")) is not None]
+def _tight_share_axis(axes: Axes, cells: Sequence[Cell], baseline: Baseline) -> None:
+    shares = [s * 100 for cell in cells if (s := cell.value(baseline.consistency)) is not None]
     lowest = min(shares, default=0.0)
     bottom = max(0.0, np.floor((lowest - 5) / 10) * 10) if lowest > 20 else 0.0
     axes.set_ylim(bottom, 100 + (100 - bottom) * 0.05)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.browser.conftest import Open
 
 pytestmark = pytest.mark.slow
-ROWS = 5 * 2 * 2
+ROWS = 8 * 2 * 2
 SHOWN_ROWS = "[...document.querySelectorAll('#results tbody tr')].filter(r => r.offsetHeight > 0)"
 
 
@@ -204,6 +204,22 @@ def test_text_has_enough_contrast(open_report: Open, dark: bool) -> None:
         value = _run(browser, script, f"--series-{slot}").strip()
         line = [int(value[i : i + 2], 16) for i in (1, 3, 5)]
         assert _contrast(line, surface) >= 3, value
+
+
+def test_the_sections_on_exits_follow_the_filters(open_report: Open) -> None:
+    browser = open_report()
+    for section in ("exits", "prediction", "ablations", "gamma"):
+        box = f"return document.getElementById('{section}').offsetHeight"
+        assert _run(browser, box) > 100, section
+    rows = "[...document.querySelectorAll(`#${arguments[0]} tbody tr`)].filter(r => r.offsetHeight)"
+    count = f"return {rows}.length"
+    assert [_run(browser, count, name) for name in ("prediction", "ablations")] == [12, 6]
+    _choose(browser, "workload", "gsm8k")
+    assert [_run(browser, count, name) for name in ("prediction", "ablations")] == [6, 6]
+    _choose(browser, "load", "closed c=1")
+    assert [_run(browser, count, name) for name in ("prediction", "ablations")] == [3, 3]
+    shown = "return [...document.querySelectorAll('#gamma figure')].filter(f => f.offsetHeight)"
+    assert _run(browser, f"{shown}.length") == 3
 
 
 def test_without_javascript_everything_that_matters_is_there(open_report: Open) -> None:

@@ -1,0 +1,175 @@
+"""Early predictions: where tokens leave, what that was to gain and gained, and the threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reports.cells import Cell
+from reports.figures.panel import MARKERS, Rows, rule, tag, value_axis
+from reports.numbers import percent, ratio
+from reports.svg import GRID, INK, MUTED, SURFACE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ROOM_FOR_A_NUMBER = 6.0
+"""Percent of the axis that a layer's number needs."""
+
+
+class Shares(NamedTuple):
+    """Where a cell's tokens were committed, as shares of them all."""
+
+    by_layer: dict[str, float]
+    full_depth: float
+    rejected: float
+    """Drafts thrown away per committed token; beyond the other shares, which add up to 1."""
+
+
+def shares(cell: Cell) -> Shares | None:
+    """None without exit layers, or where nothing was decoded. A full pass commits one token."""
+    exits = cell.metrics.get("exits_by_layer")
+    rate = cell.value("early_prediction_rate")
+    if not exits or rate is None:
+        return None
+    early = sum(counts["exits"] for counts in exits.values())
+    passes = early * (1 - rate) / rate if rate else 1.0
+    accepted = {layer: counts["accepted"] for layer, counts in exits.items()}
+    tokens = sum(accepted.values()) + passes
+    return Shares(
+        {layer: count / tokens for layer, count in accepted.items()},
+        passes / tokens,
+        (early - sum(accepted.values())) / tokens,
+    )
+
+
+def histogram(axes: Axes, cells: Sequence[Cell]) -> None:
+    """A stacked bar per cell, grouped by workload: shallow exits first, full depth last."""
+    rows = Rows(axes)
+    widest = 100.0
+    for cell in cells:
+        y = rows.place(cell)
+        found = shares(cell)
+        if found is not None:
+            widest = max(widest, 100 + 100 * found.rejected)
+            _stack(axes, cell, found, y)
+    rows.finish()
+    rule(axes, x=100.0)
+    axes.set_xlim(0, widest * 1.03)
+    axes.set_xticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100"])
+    axes.set_xlabel("% of committed tokens")
+
+
+def _stack(axes: Axes, cell: Cell, found: Shares, y: float) -> None:
+    left, faded = 0.0, 1.0 if cell.valid else 0.35
+    parts = [*found.by_layer.items(), ("all", found.full_depth)]
+    words = [f"layer {layer} {percent(share)}%" for layer, share in found.by_layer.items()]
+    words += [f"full depth {percent(found.full_depth)}%", f"rejected {percent(found.rejected)}%"]
+    note = f"{cell.workload}, {', '.join(words)}"
+    for place, (layer, share) in enumerate(parts):
+        width, is_full = 100 * share, layer == "all"
+        depth = place / max(len(found.by_layer), 1)
+        bar = axes.barh(
+            y, width, left=left, height=0.68, linewidth=0,
+            color=GRID if is_full else cell.variant.colour,
+            alpha=faded * (1 if is_full else 0.5 - 0.4 * depth),
+        )  # fmt: skip
+        tag(list(bar.patches), cell, note)
+        if width >= _ROOM_FOR_A_NUMBER:
+            text = axes.text(left + width / 2, y, layer, fontsize=7, ha="center", va="center")
+            text.set_color(INK)
+            tag(text, cell, note)
+        left += width
+    if found.rejected > 0:
+        outline = axes.barh(
+            y, 100 * found.rejected, left=left, height=0.68, facecolor="none",
+            edgecolor=cell.variant.colour, linewidth=0.9, alpha=faded,
+        )  # fmt: skip
+        tag(list(outline.patches), cell, note)
+
+
+def predicted_and_measured(axes: Axes, cells: Sequence[Cell]) -> None:
+    """Per cell the measured speed-up (dot and interval), the prediction from its own exits (ring)
+    and the promise of the calibration text (bar)."""
+    rows = Rows(axes)
+    for cell in cells:
+        y = rows.place(cell)
+        measured, own = cell.value("speedup_native"), cell.value("predicted_speedup")
+        if measured is None or own is None:
+            continue
+        low = cell.low("speedup_native") or measured
+        high = cell.high("speedup_native") or measured
+        colour, alpha = cell.variant.colour, 1.0 if cell.valid else 0.35
+        drawn: list[Any] = []
+        note = f"{cell.workload}, measured {ratio(measured)}×, predicted {ratio(own)}×"
+        if (promised := promise(cell)) is not None:
+            drawn += axes.plot(
+                promised, y, "|", color=colour, markersize=8, markeredgewidth=1.6, alpha=alpha
+            )
+            note += f", promised {ratio(promised)}×"
+        drawn += axes.plot([low, high], [y, y], color=colour, linewidth=1.6, alpha=0.6 * alpha)
+        drawn += axes.plot(
+            own, y, "o", markerfacecolor=SURFACE, markeredgecolor=colour, markersize=5.6,
+            alpha=alpha,
+        )  # fmt: skip
+        drawn += axes.plot(measured, y, "o", color=colour, markersize=5, alpha=alpha)
+        tag(drawn, cell, note)
+    rows.finish()
+    rule(axes, x=1.0)
+    axes.margins(x=0.06)
+    value_axis(axes, "x", [])
+    axes.set_xlabel("speed-up over autoregressive (×)")
+
+
+def promise(cell: Cell) -> float | None:
+    """What the backend predicted of itself on its calibration text, before anything ran."""
+    value = cell.effective.get("predicted_speedup")
+    return float(value) if isinstance(value, int | float) else None
+
+
+class Curve(NamedTuple):
+    """Cells that differ in gamma only, by gamma, and the other options where there are several
+    such curves."""
+
+    label: str
+    cells: Sequence[tuple[float, Cell]]
+
+
+def against_gamma(axes: Axes, curves: Sequence[Curve], metric: str, label: str) -> None:
+    """A line per curve over the confidence threshold; one workload, one load, one metric."""
+    is_share = metric.endswith("_rate")
+    scale = 100 if is_share else 1
+    for place, curve in enumerate(curves):
+        points = [(g, v, c) for g, c in curve.cells if (v := c.value(metric)) is not None]
+        if not points:
+            continue
+        colour = points[0][2].variant.colour
+        style = ("-", "--", ":", "-.")[place % 4]
+        axes.plot(
+            [g for g, *_ in points], [v * scale for _, v, _ in points], color=colour,
+            linestyle=style, linewidth=1.4,
+        )  # fmt: skip
+        for gamma, value, cell in points:
+            _point(axes, cell, metric, (gamma, value * scale), MARKERS[place % len(MARKERS)])
+        if curve.label:
+            at = (points[-1][0], points[-1][1] * scale)
+            text = axes.annotate(curve.label, at, xytext=(0, 5), textcoords="offset points")
+            text.set(color=MUTED, fontsize=7, ha="right")
+    value_axis(axes, "x", [])
+    value_axis(axes, "y", [])
+    if is_share:
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.05 or 1.0)
+    else:
+        rule(axes, y=1.0)
+    axes.set_xlabel("threshold γ")
+    axes.set_ylabel(label)
+
+
+def _point(axes: Axes, cell: Cell, metric: str, at: tuple[float, float], marker: str) -> None:
+    colour, alpha = cell.variant.colour, 1.0 if cell.valid else 0.35
+    low, high = cell.low(metric), cell.high(metric)
+    drawn: list[Any] = []
+    if low is not None and high is not None and not metric.endswith("_rate"):
+        drawn += axes.plot([at[0]] * 2, [low, high], color=colour, linewidth=1.1, alpha=0.6 * alpha)
+    drawn += axes.plot(*at, marker, color=colour, markersize=4.5, alpha=alpha)
+    tag(drawn, cell, f"{cell.workload}, γ={at[0]:g}: {at[1]:.3g}")
