@@ -36,20 +36,24 @@ class EventReader:
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self._held = 0
+        """Bytes in `_data`, line ends included."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of every event that `chunk` completes. Comments and other fields are dropped."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) > LONGEST_EVENT:
-            raise StreamError(f"an event of more than {LONGEST_EVENT} bytes")
         events = []
         for line in lines:
             line = line.removesuffix(b"\r")
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
+                self._held += len(line) + 1
             elif not line and self._data:
                 events.append(b"\n".join(self._data))
                 self._data.clear()
+                self._held = 0
+        if len(self._rest) + self._held > LONGEST_EVENT:
+            raise StreamError(f"an event of more than {LONGEST_EVENT} bytes")
         return events
 
     def finish(self) -> list[bytes]:

@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from backends import weight_files
 from harness.core import Model, UserError, nearest, user_path
 
 DEMO = Path(__file__).parent / "demo"
@@ -114,7 +115,8 @@ def checksum(directory: Path) -> str:
     """sha256 over configuration, tokenizer and weights: what decides a model's answers.
 
     Each file's digest is remembered under its path, size and time of change, so that a large
-    checkpoint is read once and not at every run.
+    checkpoint is read once and not at every run. Raises `UserError` for weights that hold NaN or
+    infinity.
     """
     whole = hashlib.sha256()
     files = [directory / name for name in HASHED if (directory / name).is_file()]
@@ -133,7 +135,7 @@ class _DigestCache:
             base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         except RuntimeError:  # no home: nothing can be below a device, and that is no error
             base = Path(os.devnull)
-        self._path = base / "decodebench" / "checksums.json"
+        self._path = base / "decodebench" / "checked.json"
         self._known: dict[str, str] = {}
         self._new: dict[str, str] = {}
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -144,8 +146,7 @@ class _DigestCache:
         stat = real.stat()
         key = f"{real} {stat.st_size} {stat.st_mtime_ns}"
         if not isinstance(self._known.get(key), str):
-            with real.open("rb") as file:
-                self._known[key] = self._new[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            self._known[key] = self._new[key] = _digest(real)
         return self._known[key]
 
     def save(self) -> None:
@@ -156,6 +157,13 @@ class _DigestCache:
             draft = self._path.with_suffix(f".{os.getpid()}")
             draft.write_text(json.dumps(self._known))
             draft.replace(self._path)
+
+
+def _digest(path: Path) -> str:
+    if path.suffix == ".safetensors":
+        return weight_files.digest(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def one_line(error: object) -> str:
@@ -217,7 +225,7 @@ def _check_files(directory: Path, weights: bool) -> None:
     index = directory / "model.safetensors.index.json"
     shards = _shards(index) if index.is_file() else set()
     for name in sorted(shards | {path.name for path in directory.glob("*.safetensors")}):
-        _check_safetensors(directory / name)
+        weight_files.check_whole(directory / name)
         shards.add(name)
     if shards:
         return
@@ -231,25 +239,6 @@ def _shards(index: Path) -> set[str]:
     if not isinstance(named, dict) or not all(isinstance(n, str) for n in named.values()):
         raise UserError(f"{index}: weight_map: expected a mapping of tensors to files")
     return set(named.values())
-
-
-def _check_safetensors(path: Path) -> None:
-    """Catch a missing shard, a broken download and a Git LFS pointer before an engine does."""
-    if not path.is_file():
-        raise UserError(f"{path}: missing, though the index names it")
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header = int.from_bytes(file.read(8), "little")
-        if not 2 <= header <= size - 8:
-            raise UserError(f"{path}: not a safetensors file, or cut short")
-        try:
-            tensors = json.loads(file.read(header))
-            ends = [t["data_offsets"][1] for n, t in tensors.items() if n != "__metadata__"]
-            whole = 8 + header + max(ends, default=0)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-            raise UserError(f"{path}: not a safetensors file: its header is broken") from None
-    if size != whole:
-        raise UserError(f"{path}: cut short or spoilt: {size} bytes, expected {whole}")
 
 
 def _check_architecture(directory: Path) -> None:

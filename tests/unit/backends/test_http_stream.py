@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 
 import pytest
@@ -73,3 +74,19 @@ def test_an_absurd_usage_fills_no_memory(count: int) -> None:
 def test_messages_are_one_printable_line() -> None:
     assert shorten("a\n b\t\x1b[31m") == "a b \\x1b[31m"
     assert len(shorten("x" * 1000)) == http_stream.SHOWN
+
+
+@pytest.mark.parametrize("piece", [b"data: x\n", b"data:" + b"x" * 100])
+def test_an_event_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+    monkeypatch.setattr(http_stream, "LONGEST_EVENT", 1000)
+    reader = EventReader()
+    for _ in range(9):
+        assert reader.feed(piece) == []
+    with pytest.raises(StreamError, match="an event of more than 1000 bytes"):
+        collections.deque(map(reader.feed, [piece] * 1000), maxlen=0)
+
+
+def test_many_short_events_are_no_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_stream, "LONGEST_EVENT", 1000)
+    reader = EventReader()
+    assert sum(len(reader.feed(b"data: x\n\n" * 9)) for _ in range(100)) == 900

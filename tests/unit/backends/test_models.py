@@ -158,14 +158,14 @@ def test_checksum_reads_an_unchanged_file_once(
     def digest(*_: object) -> None:
         raise AssertionError("read again")
 
-    monkeypatch.setattr("hashlib.file_digest", digest)
+    monkeypatch.setattr("backends.models._digest", digest)
     assert models.checksum(folder) == first
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', "\x00"])
 def test_a_broken_digest_cache_is_only_slower(folder: Path, tmp_path: Path, content: str) -> None:
     first = models.checksum(folder)
-    cache = tmp_path / "cache" / "decodebench" / "checksums.json"
+    cache = tmp_path / "cache" / "decodebench" / "checked.json"
     assert cache.is_file()
     cache.write_text(content)
     assert models.checksum(folder) == first
