@@ -11,6 +11,7 @@ from reports.text import clipped, visible
 
 _LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2)), (0, (1, 3)))
 LOSSY_MARK = "†"
+_ABSENT = object()
 _DASHES = ("none", "5 2.5", "1.2 1.8", "6 2 1.2 2", "7 2 1.5 2 1.5 2", "1.2 4")
 
 
@@ -26,8 +27,9 @@ class Variant:
     """Which of the page's series colours; equal for all variants of a backend."""
     style: int
     """Tells the variants of one backend apart: line style and marker."""
-    varying: tuple[str, ...] = ()
-    """The options that differ between the variants of this backend."""
+    telling: tuple[str, ...] = ()
+    """The options that tell it from the other variants of this backend: those that differ between
+    them, less those where it has the value that most of them have."""
     is_reference: bool = False
     lossy: bool = False
     """Its text is not promised to equal plain decoding's; marked wherever its numbers stand."""
@@ -60,7 +62,7 @@ class Variant:
     @property
     def short_options(self) -> str:
         """Only the options that tell it from its siblings: ``threshold=0.9``."""
-        return _pairs({key: self.options[key] for key in self.varying if key in self.options})
+        return _pairs({key: self.options[key] for key in self.telling if key in self.options})
 
     @property
     def all_options(self) -> str:
@@ -76,7 +78,7 @@ class Variant:
     def short_label(self) -> str:
         """For the rows of a plot: the values of the options only, ``vllm-early-exit 0.9``. A yes
         or no keeps the option's name."""
-        own = {key: self.options[key] for key in self.varying if key in self.options}
+        own = {key: self.options[key] for key in self.telling if key in self.options}
         values = [
             f"{key}={plain(value)}" if isinstance(value, bool) else plain(value)
             for key, value in own.items()
@@ -116,6 +118,7 @@ def variants(engines: Sequence[Engine]) -> list[Variant]:
     of appearance, and its variants differ in line style.
     """
     names = list(dict.fromkeys(e.backend for e in engines if not e.is_reference))
+    options = {e.backend: [o.options for o in engines if o.backend == e.backend] for e in engines}
     found: list[Variant] = []
     for engine in sorted(engines, key=lambda e: not e.is_reference):
         siblings = [v for v in found if v.backend == engine.backend and not v.is_reference]
@@ -128,7 +131,7 @@ def variants(engines: Sequence[Engine]) -> list[Variant]:
                 provenance=engine.provenance + f", lossy{LOSSY_MARK}" * engine.lossy,
                 slot=slot,
                 style=len(siblings),
-                varying=_varying([e.options for e in engines if e.backend == engine.backend]),
+                telling=_telling(engine.options, options[engine.backend]),
                 is_reference=engine.is_reference,
                 lossy=engine.lossy,
             )
@@ -136,6 +139,23 @@ def variants(engines: Sequence[Engine]) -> list[Variant]:
     return found
 
 
-def _varying(options: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    keys = dict.fromkeys(key for one in options for key in one)
-    return tuple(k for k in keys if any(one.get(k) != options[0].get(k) for one in options))
+def _telling(own: Mapping[str, Any], all_: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    keys = dict.fromkeys(key for one in all_ for key in one)
+    varying = tuple(k for k in keys if any(one.get(k) != all_[0].get(k) for one in all_))
+    usual = {key: _most_frequent([one.get(key, _ABSENT) for one in all_]) for key in varying}
+
+    def told(one: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: one[k] for k in varying if k in one and [one[k]] != usual[k]}
+
+    labels = [told(one) for one in all_]
+    distinct = all(labels.count(label) == 1 for label in labels)
+    return tuple(told(own)) if distinct else varying
+
+
+def _most_frequent(values: Sequence[Any]) -> list[Any]:
+    """The value that occurs most often, more than once and more often than any other, in a list;
+    an empty one where there is none."""
+    counts = [(values.count(value), value) for value in values]
+    most = max(count for count, _ in counts)
+    found = [value for count, value in counts if count == most]
+    return [found[0]] if most > 1 and found.count(found[0]) == len(found) else []

@@ -1,11 +1,12 @@
 """What early predictions should have gained: counted passes at the costs that the backend measured.
 
 A backend with exits stores, under `backend.options`, `exit_layers` and `costs`: microseconds of
-one pass of each segment (`segment_us`, and `segment_us_full` at max_drafts + 1 rows), of each exit
-head (`exit_head_us`) and of the final head (`final_head_us`), measured before the first trial. With
-the counts of `results.work` they give the time that a request's passes take, and what plain
-decoding of the same tokens takes. The quotient is the speed-up that the algorithm alone explains:
-for one request at a time, without anything that the process does between passes.
+one pass of each segment (`segment_us`), of each exit head (`exit_head_us`) and of the final head
+(`final_head_us`), measured before the first trial; `segment_us_full` and `final_head_us_full` are
+of max_drafts + 1 rows. With the counts of `results.work` they give the time that a request's
+passes take, and what plain decoding of the same tokens takes. The quotient is the speed-up that
+the algorithm alone explains: for one request at a time, without anything that the process does
+between passes.
 
 Every position goes through every segment once. Those that leave at an exit go through the later
 segments as one row more of somebody's pass, and that is what they are charged there: the full cost
@@ -36,6 +37,7 @@ class PassCosts:
     segments_full: tuple[float, ...]
     exit_heads: tuple[float, ...]
     final_head: float
+    final_head_full: float
     max_drafts: int
     plain: float
     """Plain decoding, per token: `plain_us` where the backend measured it, else the sum."""
@@ -57,6 +59,7 @@ def pass_costs(options: Mapping[str, Any]) -> PassCosts | None:
             segments_full=full,
             exit_heads=heads,
             final_head=final,
+            final_head_full=float(costs.get("final_head_us_full") or final),
             max_drafts=int(options["max_drafts"]),
             plain=float(costs.get("plain_us") or sum(segments) + final),
         )
@@ -99,11 +102,15 @@ def _spent(requests: RequestArrays, costs: PassCosts) -> tuple[Floats, Floats]:
     one_row = steps * costs.final_head
     for count, head in zip(checks, costs.exit_heads, strict=True):
         one_row = one_row + count * head
-    more = np.zeros(len(requests))
+    more = exits.sum(axis=0) * _of_a_row(costs.final_head, costs.final_head_full, costs)
     for place, (one, full) in enumerate(zip(costs.segments, costs.segments_full, strict=True)):
         one_row = one_row + (steps + exits[place:].sum(axis=0)) * one
-        more += exits[:place].sum(axis=0) * max(full - one, 0.0) / costs.max_drafts
+        more = more + exits[:place].sum(axis=0) * _of_a_row(one, full, costs)
     return one_row, more
+
+
+def _of_a_row(one: float, full: float, costs: PassCosts) -> float:
+    return max(full - one, 0.0) / costs.max_drafts
 
 
 def _tokens(requests: RequestArrays) -> Floats:

@@ -15,6 +15,7 @@ GAMMAS = (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 _MOST_SETS = 64
 """So many sets of exit layers of each size are tried; where there are more, those that add a layer
 to the best smaller sets."""
+_ALL_ORDERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +72,13 @@ def choose(
     """At most `max_exits` exit layers, and the threshold of each, that decode the trace fastest.
 
     Sets of one layer try every threshold. Larger sets begin with the thresholds of the set they
-    extend and improve one layer's threshold at a time until none can be improved. More exits are
-    chosen only where they gain `least_gain` relatively, so that noise in the trace adds no heads.
+    extend and improve one layer's threshold at a time until none can be improved; the best set is
+    built up again from other beginnings. More exits are chosen only where they gain `least_gain`
+    relatively, so that noise in the trace adds no heads.
     One element in `gammas` fixes the threshold. Raises `ValueError` for a layer that the trace does
     not have or that the model cannot exit at, and for an empty `gammas`.
     """
-    candidates = sorted(set(candidate_layers))
-    if not gammas or any(not 0 <= g <= 1 for g in gammas):
-        raise ValueError(f"thresholds {list(gammas)}; expected some in [0, 1]")
-    if strange := [x for x in candidates if not 0 < x < len(costs.layers)]:
-        raise ValueError(f"exit layers {strange}; the model has {len(costs.layers)} layers")
+    candidates = _checked(costs, candidate_layers, gammas)
     trace = _narrowed(trace, candidates)
     best = Choice((), (), 1.0)
     smaller = [best]
@@ -94,7 +92,30 @@ def choose(
         smaller = sorted(found.values(), key=lambda choice: -choice.speedup)
         if smaller[0].speedup > best.speedup * (1 + least_gain):
             best = smaller[0]
-    return best
+    return _retuned(trace, costs, best.layers, max_drafts, sorted(set(gammas)))
+
+
+def tune(
+    trace: Trace,
+    costs: LayerCosts,
+    layers: Sequence[int],
+    max_drafts: int,
+    *,
+    gammas: Sequence[float] = GAMMAS,
+) -> Choice:
+    """The best thresholds for exits at exactly these layers, whether they pay or not, and what the
+    replay predicts of them; the errors are those of `choose`."""
+    layers = _checked(costs, layers, gammas)
+    return _retuned(_narrowed(trace, layers), costs, layers, max_drafts, sorted(set(gammas)))
+
+
+def _checked(costs: LayerCosts, layers: Iterable[int], gammas: Sequence[float]) -> list[int]:
+    if not gammas or any(not 0 <= g <= 1 for g in gammas):
+        raise ValueError(f"thresholds {list(gammas)}; expected some in [0, 1]")
+    found = sorted(set(layers))
+    if strange := [x for x in found if not 0 < x < len(costs.layers)]:
+        raise ValueError(f"exit layers {strange}; the model has {len(costs.layers)} layers")
+    return found
 
 
 def _narrowed(trace: Trace, layers: Sequence[int]) -> Trace:
@@ -103,6 +124,24 @@ def _narrowed(trace: Trace, layers: Sequence[int]) -> Trace:
     confidence = np.asfortranarray(trace.confidence[:, columns], np.float64)
     agrees = np.asfortranarray(trace.agrees[:, columns] != 0)
     return Trace(tuple(layers), confidence, agrees, trace.starts)
+
+
+def _retuned(
+    trace: Trace, costs: LayerCosts, layers: Sequence[int], max_drafts: int,
+    gammas: Sequence[float],
+) -> Choice:  # fmt: skip
+    """The best of the thresholds found when the layers are added one by one in several orders."""
+    if len(layers) <= _ALL_ORDERS:
+        orders = list(itertools.permutations(layers))
+    else:
+        orders = [tuple(layers), tuple(reversed(layers))]
+    tried = []
+    for order in orders:
+        found = Choice((), (), 1.0)
+        for layer in order:
+            found = _tuned(trace, costs, found, layer, max_drafts, gammas)
+        tried.append(found)
+    return max(tried, key=lambda choice: choice.speedup)
 
 
 def _tuned(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backends.engine.cost_model import Trace, predict, replay
-from backends.engine.exit_choice import Choice, LayerCosts, choose
+from backends.engine.exit_choice import Choice, LayerCosts, choose, tune
 
 COSTS = LayerCosts([10.0] * 8, exit_head=5.0, final_head=5.0, layers_full=[11.0] * 8)
 
@@ -75,6 +75,23 @@ def test_no_exit_where_none_pays() -> None:
     assert choose(text(0.6), dear, range(1, 8), 5) == nothing
     assert choose(text(0.6), COSTS, (), 5) == nothing
     assert choose(text(0.6), COSTS, range(1, 8), 5, max_exits=0) == nothing
+
+
+def test_given_layers_are_kept_and_only_their_thresholds_chosen() -> None:
+    trace, gammas = text(0.7, n=600), (0.5, 0.7, 0.8)
+    found = tune(trace, COSTS, (6, 2), 5, gammas=gammas)
+    assert found.layers == (2, 6)
+    best = max(
+        replay(trace, (2, 6), tried, COSTS.cut((2, 6)), 5).speedup
+        for tried in itertools.product(gammas, repeat=2)
+    )
+    assert found.speedup == pytest.approx(best, rel=0.003)
+    dear = LayerCosts([10.0] * 8, exit_head=80.0, final_head=5.0)
+    kept = tune(trace, dear, (2, 4, 5, 6), 5, gammas=(0.75,))
+    assert (kept.layers, kept.gammas) == ((2, 4, 5, 6), (0.75,) * 4)
+    assert kept.speedup == replay(trace, kept.layers, kept.gammas, dear.cut(kept.layers), 5).speedup
+    assert kept.speedup < 1
+    assert tune(trace, COSTS, (), 5) == Choice((), (), 1.0)
 
 
 def test_segments_of_the_cut() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reports.variants import Engine, variants
 
 
@@ -33,6 +35,39 @@ def test_labels_hold_only_the_options_that_differ() -> None:
     assert [v.label for v in found] == ["ee threshold=0.8", "ee threshold=0.95"]
     assert [v.short_label for v in found] == ["ee 0.8", "ee 0.95"]
     assert found[0].all_options == "threshold=0.8, measure=softmax"
+
+
+def test_what_most_variants_have_is_not_told() -> None:
+    """An ablation's rows are named after what each of them changes."""
+    usual = {"gamma": 0.75, "exits": [2, 4, 6], "heads": "mixed"}
+    options: list[dict[str, Any]] = [
+        usual,
+        {**usual, "heads": "gsm8k"},
+        {**usual, "heads": "original"},
+        {**usual, "verify": False},
+        {**usual, "exits": [4]},
+        {"gamma": "auto", "exits": "auto"},
+    ]
+    found = variants([Engine("ada", one, "re-implementation", False) for one in options])
+    assert [v.short_label for v in found] == [
+        "ada", "ada gsm8k", "ada original", "ada verify=no", "ada [4]", "ada auto auto",
+    ]  # fmt: skip
+    assert found[3].label == "ada verify=no"
+    assert found[0].all_options == "gamma=0.75, exits=[2, 4, 6], heads=mixed"
+
+
+def test_variants_that_would_be_named_alike_are_told_in_full() -> None:
+    options = [{"k": 1}, {"k": 1, "n": 2}, {"n": 2, "k": 3}, {"n": 2, "k": 3, "m": 1}, {}]
+    found = variants([Engine("ada", one, "re-implementation", False) for one in options])
+    assert len({v.label for v in found}) == len(options)
+    assert found[1].label == "ada k=1, n=2"
+
+
+def test_lossy_variants_are_marked() -> None:
+    (lossy,) = variants([Engine("ada", {}, "re-implementation", False, lossy=True)])
+    assert lossy.provenance == "re-implementation, lossy†"
+    assert lossy.short_label == "ada†"
+    assert lossy.label == "ada"
 
 
 def test_more_backends_than_colours_go_round_without_taking_the_reference_colour() -> None:

@@ -65,6 +65,11 @@ def test_full_rows_and_plain_cost_are_optional() -> None:
     assert plain["predicted_speedup"] == pytest.approx(60 * 16 / (ONE_ROW + MORE))
 
 
+def test_rows_of_the_final_head_may_have_a_cost_of_their_own() -> None:
+    found = predicted(decoded(), costs={**COSTS, "final_head_us_full": 9.0})
+    assert found["predicted_speedup"] == pytest.approx(65 * 16 / (ONE_ROW + MORE + 8 * 4 / 5))
+
+
 def test_means_are_geometric_and_of_completed_requests() -> None:
     twice = {name: 2 * value for name, value in COUNTS.items()} | {"step_tokens": 64.0}
     lost = dataclasses.replace(decoded(), request_id="lost", finished="error")
