@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-
 from backends.vllm_engine import _margins
 
 
-def position(*logprobs: float) -> dict[int, SimpleNamespace]:
-    return {token: SimpleNamespace(logprob=value) for token, value in enumerate(logprobs)}
-
-
 def test_a_margin_is_named_by_its_token() -> None:
-    assert _margins(3, [position(-0.5, -2.0), position(-3.0, -1.0)]) == {
+    assert _margins(3, [(-0.5, -0.5, -2.0), (-3.0, -1.0, -3.0)]) == {
         "top2_margin@3": 1.5,
         "top2_margin@4": 2.0,
     }
@@ -21,5 +15,5 @@ def test_a_margin_is_named_by_its_token() -> None:
 
 def test_a_margin_that_is_no_number_is_left_out() -> None:
     """`show --json` prints the margin at a divergence, and JSON knows neither NaN nor infinity."""
-    nan, ruled_out = position(math.nan, math.nan), position(0.0, -math.inf)
-    assert _margins(0, [nan, ruled_out, position(-0.5, -1.0)]) == {"top2_margin@2": 0.5}
+    nan, ruled_out = (math.nan,) * 3, (0.0, 0.0, -math.inf)
+    assert _margins(0, [nan, ruled_out, (-0.5, -0.5, -1.0)]) == {"top2_margin@2": 0.5}

@@ -1,0 +1,208 @@
+"""AdaDecode gives plain decoding's text, whatever the thresholds, drafts, model and company."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.engine.decoder import Decoder, Output, Policy, Stream
+from backends.engine.executor import Executor
+from backends.engine.native_executor import NativeExecutor
+from backends.engine.sampling import Sampling, select
+from backends.engine.torch_executor import TorchExecutor
+from backends.kernels import native
+from tests.unit.backends.engine.random_models import SHAPES, RandomModel, random_model
+
+try:
+    native.library()
+    NATIVE = True
+except native.NativeUnavailableError:
+    NATIVE = False
+GREEDY = Sampling()
+
+
+def open_executor(model: RandomModel, exits: tuple[int, ...], slots: int = 4) -> Executor:
+    room = {"slots": slots, "max_len": 128}
+    heads = model.heads(exits)
+    if NATIVE:
+        return NativeExecutor(model.weights, model.architecture, heads, threads=1, **room)
+    return TorchExecutor(model.weights, model.architecture, heads, **room)
+
+
+def streams(model: RandomModel, count: int, sampling: Sampling = GREEDY) -> list[Stream]:
+    """Prompts and answers of several lengths, some of which meet a stop token."""
+    draw = torch.Generator().manual_seed(5)
+    made = []
+    for number in range(count):
+        length = 1 + 7 * number % 23
+        ids = torch.randint(0, model.architecture.vocabulary, (length,), generator=draw)
+        stops = frozenset(range(number % 3 * 4))
+        limit = (1, 2, 30, 41)[number % 4]
+        made.append(Stream(f"r{number}", tuple(ids.tolist()), limit, stops, sampling))
+    return made
+
+
+def run(decoder: Decoder, requests: Iterable[Stream]) -> dict[str, list[Output]]:
+    for request in requests:
+        decoder.add(request)
+    found: dict[str, list[Output]] = {}
+    while outputs := decoder.step():
+        for output in outputs:
+            found.setdefault(output.id, []).append(output)
+    return found
+
+
+def texts(found: dict[str, list[Output]]) -> dict[str, tuple[list[int], str | None]]:
+    return {
+        name: ([t for output in outputs for t in output.tokens], outputs[-1].finished)
+        for name, outputs in found.items()
+    }
+
+
+def plain(model: RandomModel, sampling: Sampling = GREEDY) -> dict[str, tuple[list[int], str]]:
+    """One sequence at a time, one row at a time: no batching, no exits."""
+    found = {}
+    for stream in streams(model, 8, sampling):
+        found |= texts(run(Decoder(open_executor(model, (), 1)), [stream]))
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_threshold_and_number_of_drafts_gives_the_same_text(
+    name: str, dtype: torch.dtype
+) -> None:
+    model = random_model(name, dtype)
+    depth = model.architecture.layers
+    for sampling in (GREEDY, Sampling(0.8, 0.9, seed=11)):
+        expected = plain(model, sampling)
+        early: Counter[str] = Counter()
+        for number, (gamma, drafts) in enumerate(
+            itertools.product((0.0, 0.1, 0.3, 0.6, 0.9, 1.0), (1, 2, 5, 8))
+        ):
+            exits = ((1,), (1, depth - 1), tuple(range(1, depth)))[number % 3]
+            policy = Policy((gamma,) * len(exits), drafts)
+            decoder = Decoder(open_executor(model, exits), policy)
+            found = run(decoder, streams(model, 8, sampling))
+            assert texts(found) == expected
+            for output in itertools.chain.from_iterable(found.values()):
+                early.update(output.counts)
+        assert 0 < early["accepted"] < early["drafted"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_policy_is_lossless(data: st.DataObject) -> None:
+    model = random_model("llama", torch.bfloat16, agreement=data.draw(st.sampled_from((0.1, 1.0))))
+    exits = tuple(sorted(data.draw(st.sets(st.integers(1, 5), min_size=1))))
+    gammas = tuple(data.draw(st.floats(0, 1)) for _ in exits)
+    policy = Policy(gammas, data.draw(st.integers(0, 8)))
+    temperature = data.draw(st.sampled_from((0.0, 0.5, 1.5)))
+    sampling = Sampling(temperature, seed=data.draw(st.integers(0, 3)))
+    decoder = Decoder(open_executor(model, exits, data.draw(st.integers(1, 4))), policy)
+    baseline = Decoder(open_executor(model, ()))
+    expected = texts(run(baseline, streams(model, 6, sampling)))
+    assert texts(run(decoder, streams(model, 6, sampling))) == expected
+
+
+def test_counts_add_up() -> None:
+    model = random_model("llama")
+    decoder = Decoder(open_executor(model, (2, 4)), Policy((0.2, 0.4), 3))
+    for name, outputs in run(decoder, streams(model, 8)).items():
+        total: Counter[str] = Counter()
+        for output in outputs:
+            total.update(output.counts)
+        length = sum(len(output.tokens) for output in outputs)
+        assert outputs[0].counts == {}  # the prompt's pass is not counted
+        assert len(outputs[0].tokens) == 1
+        assert total["step_tokens"] == length - 1, name
+        assert total["layers_total"] == 6 * (length - 1)
+        assert total["early_predictions"] == total["drafted"]
+        assert total["exits_layer_2"] + total["exits_layer_4"] == total["drafted"]
+        assert total["accepted_layer_2"] + total["accepted_layer_4"] == total["accepted"]
+        assert total["steps"] == len(outputs) - 1
+        # each draft runs the layers up to its exit, each full pass all of them
+        early = 2 * total["exits_layer_2"] + 4 * total["exits_layer_4"]
+        assert total["layers_run"] == early + 6 * total["steps"]
+        assert total["accepted"] + total["steps"] == length - 1
+
+
+def test_a_threshold_of_one_never_exits_and_saves_the_check_at_the_last_token() -> None:
+    model = random_model("llama")
+    decoder = Decoder(open_executor(model, (3,)), Policy((1.0,)))
+    (outputs,) = run(decoder, [Stream("a", (1, 2, 3), 10)]).values()
+    total: Counter[str] = Counter()
+    for output in outputs:
+        total.update(output.counts)
+    assert (total["drafted"], total["checks_layer_3"], total["steps"]) == (0, 8, 9)
+
+
+def test_without_verification_the_drafts_stand() -> None:
+    model = random_model("llama", agreement=1.0)
+    requests = [Stream("a", (5, 6), 40), Stream("b", (7,), 40)]
+    lossy = Decoder(open_executor(model, (1,)), Policy((0.0,), 4, verify=False))
+    found = run(lossy, requests)
+    total: Counter[str] = Counter()
+    for output in itertools.chain.from_iterable(found.values()):
+        total.update(output.counts)
+    assert total["accepted"] == total["drafted"] > 40
+    exact = Decoder(open_executor(model, ()))
+    assert texts(found) != texts(run(exact, [Stream("a", (5, 6), 40), Stream("b", (7,), 40)]))
+
+
+def test_margins_are_the_distance_of_the_two_best_logits() -> None:
+    model = random_model("tied")
+    executor = open_executor(model, ())
+    decoder = Decoder(executor, margins=True)
+    (outputs,) = run(decoder, [Stream("a", (4, 5, 6), 5)]).values()
+    told = {k: v for output in outputs for k, v in output.counts.items() if "@" in k}
+    assert sorted(told) == [f"top2_margin@{i}" for i in range(5)]
+    assert all(value > 0 for value in told.values())
+    assert texts({"a": outputs}) == texts(run(Decoder(executor), [Stream("a", (4, 5, 6), 5)]))
+
+
+def test_more_requests_than_slots_queue_and_reset_forgets_them() -> None:
+    model = random_model("llama")
+    decoder = Decoder(open_executor(model, (2,), slots=2), Policy((0.3,)))
+    for stream in streams(model, 8):
+        decoder.add(stream)
+    for _ in range(3):
+        decoder.step()
+    decoder.reset()
+    assert decoder.step() == []
+    assert texts(run(decoder, streams(model, 8))) == plain(model)
+
+
+def test_a_sampled_draft_is_compared_with_what_plain_decoding_draws() -> None:
+    """The paper's acceptance rule is not exact at a temperature above 0; comparing is."""
+    model = random_model("llama", agreement=0.1)
+    sampling = Sampling(1.0, seed=2)
+    executor = open_executor(model, (3,))
+    decoder = Decoder(executor, Policy((0.0,), 5))
+    (outputs,) = run(decoder, [Stream("a", (9, 8), 30, frozenset(), sampling)]).values()
+    ids = [t for output in outputs for t in output.tokens]
+    from backends.engine.forward import final_logits, hidden_states
+
+    every = torch.tensor([[9, 8, *ids]])
+    hidden = hidden_states(model.weights, model.architecture, every, (6,))[6]
+    logits = final_logits(model.weights, hidden)[0].float()
+    assert ids == [select(logits[p], sampling, p + 1) for p in range(1, len(ids) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Policy((0.5,)), "1 thresholds for 2 exits"),
+        (Policy((0.5, 0.5), 16), "max_drafts 16: expected 0 to 15"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused(policy: Policy, message: str) -> None:
+    executor = open_executor(random_model("llama"), (2, 4))
+    with pytest.raises(ValueError, match=message):
+        Decoder(executor, policy)
