@@ -124,6 +124,40 @@ def train_draft(
     )
 
 
+@train_app.command("heads")
+def train_heads(
+    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
+    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
+    out: Out,
+    layers: Annotated[str | None, typer.Option(help="2,4,6 or all; quarters by default.")] = None,
+    kind: Annotated[str, typer.Option(help="lightweight or full.")] = "lightweight",
+    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    rows: Annotated[int | None, typer.Option(help="Rows of each workload; up to 1000.")] = None,
+    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 100,
+    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 5e-3,
+    batch: Annotated[int, typer.Option(help="Answers a step.")] = 128,
+    seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    minutes: Minutes = None,
+) -> None:
+    """Train exit heads for adadecode on the model's own greedy answers; resumes if interrupted."""
+    from backends.training import heads, heads_display
+
+    choices = {"kind": kind, "source": source, "rows": rows, "epochs": epochs, "rate": lr}
+    names = [name.strip() for name in workload.split(",")]
+    report = heads.train_heads(
+        model,
+        names,
+        out,
+        layers=layers,
+        minutes=minutes,
+        progress=heads_display.printer(),
+        **choices,
+        batch=batch,
+        seed=seed,
+    )
+    print("\n".join(heads_display.report_lines(report)))
+
+
 def _progress(report: Any) -> None:
     from backends.training.run import REPORT_EVERY
 

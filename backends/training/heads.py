@@ -21,12 +21,13 @@ from backends.training.heads_cache import Cache, build_cache
 from backends.training.heads_data import Prompt, answers, read_prompts
 from backends.training.heads_fit import SAVE_EVERY_S, Fit, fit
 from backends.training.heads_folder import write_heads
-from backends.training.heads_model import Backbone, read_backbone
+from backends.training.heads_model import Backbone, architecture_of, read_backbone
 from backends.training.heads_recipe import (
     STATE,
     HeadRecipe,
     check_recipe,
     claim_folder,
+    finished_heads,
     parse_layers,
 )
 from harness.core import Model
@@ -79,18 +80,22 @@ def train_heads(
     recipe = HeadRecipe("", (), tuple(workloads), **choices)
     check_recipe(recipe)
     directory = models.resolve(Model(model))
-    known = models.read_config(directory)["num_hidden_layers"]
+    architecture = architecture_of(directory)
     fields = recipe.to_dict() | {
         "checkpoint": models.checksum(directory),
-        "layers": parse_layers(layers, known),
+        "layers": parse_layers(layers, architecture.layers),
         "workloads": recipe.workloads,
     }
     recipe = HeadRecipe(**fields)
-    if (finished := claim_folder(out, recipe)) is not None:
-        shutil.rmtree(out / STATE)
+    if (finished := finished_heads(out, recipe)) is not None:
         return finished
+    tokenizer = models.load_tokenizer(directory)
+    prompts = read_prompts(recipe, tokenizer, architecture.positions)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    backbone = read_backbone(directory, architecture, device)
+    claim_folder(out, recipe)
     run = _Run(out, directory, recipe, minutes, progress)
-    return run.train(save_every_s)
+    return run.train(backbone, prompts, models.stop_ids(directory, tokenizer), save_every_s)
 
 
 class _Run:
@@ -108,15 +113,16 @@ class _Run:
         self.progress = progress
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
-    def train(self, save_every_s: float) -> dict[str, Any]:
+    def train(
+        self,
+        backbone: Backbone,
+        prompts: Sequence[Prompt],
+        stops: Sequence[int],
+        save_every_s: float,
+    ) -> dict[str, Any]:
         """Go through the stages; stop where the time is up."""
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        backbone = read_backbone(self.directory, device)
-        tokenizer = models.load_tokenizer(self.directory)
-        prompts = read_prompts(self.recipe, tokenizer, backbone.positions)
-        stops = models.stop_ids(self.directory, tokenizer)
         going_on = self._stage("answers", len(prompts))
-        texts = answers(self.out, prompts, self.directory, stops, device, backbone.dtype, going_on)
+        texts = answers(self.out, prompts, self.directory, stops, backbone.head, going_on)
         if texts is None:
             return {"finished": False}
         pairs = list(zip(prompts, texts, strict=True))

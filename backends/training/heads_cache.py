@@ -96,21 +96,21 @@ def build_cache(
     Raises:
         UserError: when no answer has a position to exit at, or the disk is too small.
     """
-    taps = [*layers, backbone.layers]
+    taps = [*layers, backbone.architecture.layers]
     used = [(prompt, answer) for prompt, answer in pairs if len(answer) > 1]
     if not used:
         raise UserError(f"no {name} rows: every answer of the model is a single token")
     starts = [0]
     for _, answer in used:
         starts.append(starts[-1] + len(answer) - 1)
-    path = out / STATE / f"{name}.states"
+    path, dtype = out / STATE / f"{name}.states", backbone.head.dtype
     draft = path.with_suffix(".tmp")
     shape = (len(taps), starts[-1], backbone.head.shape[1])
-    finished = path.is_file() and path.stat().st_size == _size(shape, backbone.dtype)
+    finished = path.is_file() and path.stat().st_size == _size(shape, dtype)
     if not finished:
-        states = _map(draft, shape, backbone.dtype)
+        states = _map(draft, shape, dtype)
         done = 0
-        for chosen in _groups(used, TOKENS[backbone.device.type]):
+        for chosen in _groups(used, TOKENS[backbone.head.device.type]):
             if not going_on(done):
                 return None
             for number, rows in zip(chosen, _states(backbone, taps, used, chosen), strict=True):
@@ -118,7 +118,7 @@ def build_cache(
             done += len(chosen)
         del states
         draft.replace(path)
-    states = _map(path, shape, backbone.dtype)
+    states = _map(path, shape, dtype)
     return Cache(states, starts, [prompt.workload for prompt, _ in used])
 
 
@@ -134,10 +134,10 @@ def _states(
     ids = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.long)
     for row, text in zip(ids, texts, strict=True):
         row[: len(text)] = torch.tensor(text)
-    hidden = backbone.hidden(ids.to(backbone.device), taps)
+    states = backbone.states(ids, taps)
     for row, (text, number) in enumerate(zip(texts, chosen, strict=True)):
         begin = len(used[number][0].ids)
-        yield torch.stack([backbone.normed(hidden[tap][row, begin : len(text)]) for tap in taps])
+        yield torch.stack([states[tap][row, begin : len(text)] for tap in taps])
 
 
 def _groups(used: Sequence[tuple[Prompt, list[int]]], tokens: int) -> Iterator[list[int]]:

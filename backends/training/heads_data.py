@@ -111,8 +111,7 @@ def answers(
     prompts: Sequence[Prompt],
     directory: Path,
     stops: Sequence[int],
-    device: str,
-    dtype: torch.dtype,
+    like: Tensor,
     going_on: Callable[[int], bool],
 ) -> list[list[int]] | None:
     """The model's greedy answers in the order of the prompts, stop token included.
@@ -122,7 +121,7 @@ def answers(
         prompts: what to answer, in batches of like length.
         directory: the checkpoint.
         stops: token ids that end an answer.
-        device, dtype: where and in what dtype the model runs.
+        like: a tensor on the device and in the dtype that the model is to run in.
         going_on: called with the number of prompts answered so far; False stops early.
 
     Returns:
@@ -137,7 +136,7 @@ def answers(
         if chosen[0] not in done:
             if not going_on(len(done)):
                 return None
-            model = model or _generator(directory, device, dtype)
+            model = model or _generator(directory, like)
             texts = _generate(model, [prompts[i] for i in chosen], stops)
             made = dict(zip(chosen, texts, strict=True))
             with path.open("a", encoding="utf-8") as file:
@@ -155,15 +154,15 @@ def _read_answers(path: Path) -> dict[int, list[int]]:
     return {int(number): ids for line in whole for number, ids in json.loads(line)}
 
 
-def _generator(directory: Path, device: str, dtype: torch.dtype) -> Any:
+def _generator(directory: Path, like: Tensor) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(
-        str(directory), dtype=dtype, local_files_only=True, trust_remote_code=False
+        str(directory), dtype=like.dtype, local_files_only=True, trust_remote_code=False
     )
-    return model.to(device).eval()
+    return model.to(like.device).eval()
 
 
 def _generate(model: Any, prompts: Sequence[Prompt], stops: Sequence[int]) -> Iterator[list[int]]:

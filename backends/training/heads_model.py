@@ -2,74 +2,69 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from backends.training.checkpoint import load
+from backends import models
+from backends.engine.architecture import Architecture, EngineError, read_architecture
+from backends.engine.forward import hidden_states, rms_norm
+from backends.engine.weights import Weights, load_weights
 from harness.core import UserError
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Backbone:
-    """A frozen model. `head` is E* [V, d] in the model's dtype, `gain` float32 [d]."""
+    """A frozen model; everything lies on one device, matrices in the model's dtype."""
 
-    layers: int
-    positions: int
-    head: Tensor
-    gain: Tensor
-    epsilon: float
-    hidden: Callable[[Tensor, Sequence[int]], dict[int, Tensor]]
-    """ids int64 [B, T] and layers -> the states [B, T, d] after each of these layers."""
+    architecture: Architecture
+    weights: Weights
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the matrix products."""
-        return self.head.dtype
+    def head(self) -> Tensor:
+        """E* [V, d]."""
+        return self.weights.head
 
-    @property
-    def device(self) -> torch.device:
-        """Where the weights lie."""
-        return self.head.device
+    def states(self, ids: Tensor, layers: Sequence[int]) -> dict[int, Tensor]:
+        """What an exit head reads: the final RMSNorm of the states [B, T, d] after each layer.
 
-    def normed(self, hidden: Tensor) -> Tensor:
-        """The final RMSNorm of states [..., d], in float32, cast to the model's dtype.
+        The norm is the model's own, so that T = I is the model's head on a middle layer.
 
-        Every exit head reads this, so that T = I is the model's own head on a middle layer.
+        Args:
+            ids: int64 [B, T], shorter texts padded behind their end.
+            layers: 1 to the number of layers.
         """
-        states = hidden.float()
-        scale = torch.rsqrt(states.square().mean(dim=-1, keepdim=True) + self.epsilon)
-        return (states * scale * self.gain).to(self.dtype)
+        found = hidden_states(self.weights, self.architecture, ids.to(self.head.device), layers)
+        gain, epsilon = self.weights.norm, self.weights.epsilon
+        return {
+            layer: rms_norm(hidden.float(), gain, epsilon).to(self.head.dtype)
+            for layer, hidden in found.items()
+        }
 
 
-def read_backbone(directory: Path, device: str) -> Backbone:
-    """Load a checkpoint folder for reading hidden states, in the dtype that its config names.
+def architecture_of(directory: Path) -> Architecture:
+    """The checkpoint's shape. Raises `UserError` for one that the engine cannot compute."""
+    try:
+        return read_architecture(directory)
+    except EngineError as error:
+        raise UserError(str(error)) from None
+
+
+def read_backbone(directory: Path, architecture: Architecture, device: str) -> Backbone:
+    """Load a checkpoint for reading hidden states, in the dtype that its config names.
 
     Raises:
-        UserError: for weights that hold NaN or infinity.
+        UserError: for weights that are missing, ill-shaped, NaN or infinite.
     """
-    model = load(directory).to(device)
-    config = json.loads((directory / "config.json").read_text())
-    dtype = DTYPES[config.get("dtype") or config["torch_dtype"]]
-    for name, parameter in model.named_parameters():
-        if not torch.isfinite(parameter).all():
-            raise UserError(f"{directory}: tensor {name} holds NaN or infinity")
-
-    def hidden(ids: Tensor, layers: Sequence[int]) -> dict[int, Tensor]:
-        states = model.hidden_states(ids, dtype)
-        return {layer: states[layer - 1] for layer in layers}
-
-    return Backbone(
-        layers=model.shape.layers,
-        positions=config["max_position_embeddings"],
-        head=model.model.embed_tokens.weight.detach().to(dtype),
-        gain=model.model.norm.weight.detach().float(),
-        epsilon=model.shape.epsilon,
-        hidden=hidden,
-    )
+    config: dict[str, Any] = models.read_config(directory)
+    dtype = DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")), torch.float32)
+    try:
+        return Backbone(architecture, load_weights(directory, architecture, dtype, device))
+    except EngineError as error:
+        raise UserError(str(error)) from None

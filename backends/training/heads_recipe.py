@@ -102,25 +102,27 @@ def parse_layers(text: str | None, layers: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def claim_folder(out: Path, recipe: HeadRecipe) -> dict[str, Any] | None:
-    """Make `out` this recipe's folder; return the `heads.json` of finished heads that it holds.
+def finished_heads(out: Path, recipe: HeadRecipe) -> dict[str, Any] | None:
+    """The `heads.json` of this recipe's finished heads in `out`; None when they are to be made.
 
     Raises:
         UserError: when the folder belongs to another checkpoint or recipe, or is no folder.
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"--out: {out} is a file; expected a folder")
-    own = recipe.to_dict()
     finished = None
     for path in (out / "heads.json", out / STATE / "recipe.json"):
-        if not path.is_file():
-            continue
-        content = _read(path)
-        _check_same(path, content.get("recipe", {}), own)
-        finished = content if content.get("finished") else finished
-    (out / STATE).mkdir(parents=True, exist_ok=True)
-    write_json(out / STATE / "recipe.json", {"recipe": own})
+        if path.is_file():
+            content = _read(path)
+            _check_same(path, content["recipe"], recipe.to_dict())
+            finished = content if content.get("finished") else finished
     return finished
+
+
+def claim_folder(out: Path, recipe: HeadRecipe) -> None:
+    """Make `out` this recipe's folder."""
+    (out / STATE).mkdir(parents=True, exist_ok=True)
+    write_json(out / STATE / "recipe.json", {"recipe": recipe.to_dict()})
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
