@@ -10,13 +10,12 @@ leave at once. Rows do not share their loads of K and V: neighbours of one slot 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from backends.engine.architecture import EngineError
-from backends.kernels.triton_runtime import INTERPRETED, check, jit, power_of_2, tl
+from backends.kernels.triton_runtime import INTERPRETED, check, jit, launch, power_of_2, tl
 
 SPLIT = 128
 """Keys per split."""
@@ -64,17 +63,17 @@ def attention_reference(
 
 @jit
 def attention_split_kernel(
-    query: Any,
-    keys: Any,
-    values: Any,
-    slots: Any,
-    positions: Any,
-    partial: Any,
-    maxima: Any,
-    sums: Any,
-    scale: Any,
-    max_len: Any,
-    parts: Any,
+    query: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    slots: tl.tensor,
+    positions: tl.tensor,
+    partial: tl.tensor,
+    maxima: tl.tensor,
+    sums: tl.tensor,
+    scale: tl.tensor,
+    max_len: tl.tensor,
+    parts: tl.tensor,
     kv_heads: tl.constexpr,
     group: tl.constexpr,
     head_dim: tl.constexpr,
@@ -84,6 +83,7 @@ def attention_split_kernel(
     key_block: tl.constexpr,
     widen: tl.constexpr,
 ) -> None:
+    """One program per row, KV head and split: all query heads that share the KV head."""
     row = tl.program_id(0)
     kv_head = tl.program_id(1)
     part = tl.program_id(2)
@@ -127,12 +127,12 @@ def attention_split_kernel(
 
 @jit
 def attention_combine_kernel(
-    partial: Any,
-    maxima: Any,
-    sums: Any,
-    positions: Any,
-    out: Any,
-    parts: Any,
+    partial: tl.tensor,
+    maxima: tl.tensor,
+    sums: tl.tensor,
+    positions: tl.tensor,
+    out: tl.tensor,
+    parts: tl.tensor,
     heads: tl.constexpr,
     head_dim: tl.constexpr,
     dim_block: tl.constexpr,
@@ -140,6 +140,7 @@ def attention_combine_kernel(
     all_parts: tl.constexpr,
     part_block: tl.constexpr,
 ) -> None:
+    """One program per row and query head; reads only the splits that the row reaches."""
     row = tl.program_id(0)
     head = row * heads + tl.program_id(1)
     count = tl.load(positions + row) // split + 1
@@ -183,8 +184,8 @@ def attention(
     parts = -(-max_len // SPLIT)
     if heads % kv_heads or head_dim > 256:
         raise EngineError(
-            f"kernel attention: {heads} heads over {kv_heads} KV heads of size {head_dim}; expected "
-            "a multiple and a size of at most 256"
+            f"kernel attention: {heads} heads over {kv_heads} KV heads of size {head_dim}; "
+            "expected a multiple and a size of at most 256"
         )
     cache = (keys.shape[0], kv_heads, max_len, head_dim)
     shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {
@@ -201,7 +202,9 @@ def attention(
     check("attention", shapes)
     group, dim_block = heads // kv_heads, max(16, power_of_2(head_dim))
     left = (scratch.partial, scratch.maxima, scratch.sums)
-    attention_split_kernel[(rows, kv_heads, parts)](
+    launch(
+        attention_split_kernel,
+        (rows, kv_heads, parts),
         *(query, keys, values, slots, positions, *left),
         *(head_dim**-0.5 * LOG2E, max_len, parts),
         kv_heads=kv_heads,
@@ -215,7 +218,9 @@ def attention(
         num_warps=4,
         num_stages=2,
     )
-    attention_combine_kernel[(rows, heads)](
+    launch(
+        attention_combine_kernel,
+        (rows, heads),
         *(*left, positions, out, parts),
         heads=heads,
         head_dim=head_dim,

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from backends.engine.architecture import EngineError
-from backends.kernels.triton_runtime import INTERPRETED, check, jit, power_of_2, tl
+from backends.kernels.triton_runtime import INTERPRETED, check, jit, launch, power_of_2, tl
 
 VOCABULARY_BLOCK = 64
-WIDTH_BLOCK = 128
+WIDTH_BYTES = 256
+"""Of a row of the hidden states, per step of the product."""
 MAX_ROWS = 64
 E4M3_MAX = 448.0
 
@@ -67,17 +68,17 @@ def exit_head_reference(
 
 @jit
 def logits_tile(
-    hidden: Any,
-    matrix: Any,
-    scales: Any,
-    rows: Any,
-    size: Any,
-    width: Any,
+    hidden: tl.tensor,
+    matrix: tl.tensor,
+    scales: tl.tensor,
+    rows: tl.tensor,
+    size: tl.tensor,
+    width: tl.tensor,
     row_block: tl.constexpr,
     vocabulary_block: tl.constexpr,
     width_block: tl.constexpr,
     widen: tl.constexpr,
-) -> Any:
+) -> tl.tensor:
     """Logits [vocabulary_block, row_block] float32 of this program's rows of the matrix."""
     place = tl.program_id(0) * vocabulary_block + tl.arange(0, vocabulary_block)
     row = tl.arange(0, row_block)
@@ -99,21 +100,22 @@ def logits_tile(
 
 @jit
 def exit_head_kernel(
-    hidden: Any,
-    matrix: Any,
-    scales: Any,
-    maxima: Any,
-    places: Any,
-    sums: Any,
-    rows: Any,
-    size: Any,
-    width: Any,
-    blocks: Any,
+    hidden: tl.tensor,
+    matrix: tl.tensor,
+    scales: tl.tensor,
+    maxima: tl.tensor,
+    places: tl.tensor,
+    sums: tl.tensor,
+    rows: tl.tensor,
+    size: tl.tensor,
+    width: tl.tensor,
+    blocks: tl.tensor,
     row_block: tl.constexpr,
     vocabulary_block: tl.constexpr,
     width_block: tl.constexpr,
     widen: tl.constexpr,
 ) -> None:
+    """One program per block of the vocabulary, for all rows."""
     logits = logits_tile(
         hidden,
         matrix,
@@ -141,16 +143,17 @@ def exit_head_kernel(
 
 @jit
 def combine_kernel(
-    maxima: Any,
-    places: Any,
-    sums: Any,
-    token_ids: Any,
-    tokens: Any,
-    confidence: Any,
-    size: Any,
-    blocks: Any,
+    maxima: tl.tensor,
+    places: tl.tensor,
+    sums: tl.tensor,
+    token_ids: tl.tensor,
+    tokens: tl.tensor,
+    confidence: tl.tensor,
+    size: tl.tensor,
+    blocks: tl.tensor,
     all_blocks: tl.constexpr,
 ) -> None:
+    """One program per row, over the blocks of the vocabulary."""
     row = tl.program_id(0)
     block = tl.arange(0, all_blocks)
     held = block < blocks
@@ -167,14 +170,15 @@ def combine_kernel(
         tl.store(confidence + row, 1.0 / tl.sum(part * tl.exp(tops - top), 0))
 
 
-def head_blocks(rows: int) -> dict[str, Any]:
-    """The tile of `logits_tile`: fixed for a number of rows, whatever the matrix."""
+def head_blocks(hidden: Tensor) -> dict[str, Any]:
+    """The tile of `logits_tile`: fixed by number and dtype of the rows, whatever the matrix."""
+    rows = len(hidden)
     if not 1 <= rows <= MAX_ROWS:
         raise EngineError(f"kernel exit_head: {rows} rows, expected 1 to {MAX_ROWS}")
     return {
         "row_block": max(16, power_of_2(rows)),
         "vocabulary_block": VOCABULARY_BLOCK,
-        "width_block": WIDTH_BLOCK,
+        "width_block": WIDTH_BYTES // hidden.dtype.itemsize,
         "widen": INTERPRETED,
         "num_warps": 4,
         "num_stages": 4,
@@ -218,11 +222,15 @@ def exit_head(
             shapes[name] = (tensor, (length,))
     check("exit_head", shapes)
     sums = None if confidence is None else scratch.sums
-    exit_head_kernel[(blocks,)](
+    launch(
+        exit_head_kernel,
+        (blocks,),
         *(hidden, matrix, scales, scratch.maxima, scratch.places, sums, rows, size, width, blocks),
-        **head_blocks(rows),
+        **head_blocks(hidden),
     )
-    combine_kernel[(rows,)](
+    launch(
+        combine_kernel,
+        (rows,),
         *(scratch.maxima, scratch.places, sums, token_ids, tokens, confidence, size, blocks),
         all_blocks=power_of_2(blocks),
         num_warps=8,

@@ -4,13 +4,11 @@ residual stream, and the new residual may be scattered into a table."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from backends.engine.architecture import EngineError
-from backends.kernels.triton_runtime import check, jit, power_of_2, tl
+from backends.kernels.triton_runtime import check, jit, launch, power_of_2, tl
 
 
 def rms_norm_reference(
@@ -36,17 +34,18 @@ def rms_norm_reference(
 
 @jit
 def rms_norm_kernel(
-    source: Any,
-    source_rows: Any,
-    add: Any,
-    residual: Any,
-    residual_rows: Any,
-    gain: Any,
-    out: Any,
-    width: Any,
-    epsilon: Any,
+    source: tl.tensor,
+    source_rows: tl.tensor,
+    add: tl.tensor,
+    residual: tl.tensor,
+    residual_rows: tl.tensor,
+    gain: tl.tensor,
+    out: tl.tensor,
+    width: tl.tensor,
+    epsilon: tl.tensor,
     block: tl.constexpr,
 ) -> None:
+    """One program per row; pointers as the arguments of `rms_norm`, None where left out."""
     row = tl.program_id(0)
     columns = tl.arange(0, block)
     inside = columns < width
@@ -89,12 +88,14 @@ def rms_norm(
     a row is read whole before it is written. Raises EngineError for what does not fit.
     """
     width = source.shape[-1]
+    count = source.shape[0] if source_rows is not None else rows
+    shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {"source": (source, (count, width))}
+    places = {"source_rows": source_rows, "residual_rows": residual_rows}
+    shapes |= {name: (tensor, (rows,)) for name, tensor in places.items() if tensor is not None}
     given = {"add": add, "out": out}
-    shapes = {name: (tensor, (rows, width)) for name, tensor in given.items() if tensor is not None}
-    shapes["source"] = (source, (source.shape[0] if source_rows is not None else rows, width))
-    for name, tensor in (("source_rows", source_rows), ("residual_rows", residual_rows)):
-        if tensor is not None:
-            shapes[name] = (tensor, (rows,))
+    shapes |= {
+        name: (tensor, (rows, width)) for name, tensor in given.items() if tensor is not None
+    }
     if residual is not None:
         count = residual.shape[0] if residual_rows is not None else rows
         shapes["residual"] = (residual, (count, width))
@@ -105,4 +106,6 @@ def rms_norm(
     check("rms_norm", shapes)
     block = power_of_2(width)
     arguments = (source, source_rows, add, residual, residual_rows, gain, out, width, epsilon)
-    rms_norm_kernel[(rows,)](*arguments, block=block, num_warps=min(16, max(1, block // 256)))
+    launch(
+        rms_norm_kernel, (rows,), *arguments, block=block, num_warps=min(16, max(1, block // 256))
+    )

@@ -3,13 +3,11 @@ and keys, and the write of K and V into the cache, for rows anywhere in any slot
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from backends.engine.architecture import EngineError
-from backends.kernels.triton_runtime import check, jit, power_of_2, tl
+from backends.kernels.triton_runtime import check, jit, launch, power_of_2, tl
 
 
 def rope_cache_reference(
@@ -31,7 +29,7 @@ def rope_cache_reference(
     wide = qkv.float() if bias is None else qkv.float() + bias.float()
     wide = wide.view(len(qkv), -1, head_dim)
     heads = wide.shape[1] - 2 * kv_heads
-    parts = list(wide.split([heads, kv_heads, kv_heads], dim=1))
+    parts = list(torch.split(wide, [heads, kv_heads, kv_heads], dim=1))
     where = positions.long()
     cos, sin = cosine[where][:, None], sine[where][:, None]
     for index, gain in enumerate((q_norm, k_norm)):
@@ -48,24 +46,25 @@ def rope_cache_reference(
 
 @jit
 def rope_cache_kernel(
-    qkv: Any,
-    bias: Any,
-    q_norm: Any,
-    k_norm: Any,
-    cosine: Any,
-    sine: Any,
-    slots: Any,
-    positions: Any,
-    query: Any,
-    keys: Any,
-    values: Any,
-    epsilon: Any,
-    max_len: Any,
+    qkv: tl.tensor,
+    bias: tl.tensor,
+    q_norm: tl.tensor,
+    k_norm: tl.tensor,
+    cosine: tl.tensor,
+    sine: tl.tensor,
+    slots: tl.tensor,
+    positions: tl.tensor,
+    query: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    epsilon: tl.tensor,
+    max_len: tl.tensor,
     heads: tl.constexpr,
     kv_heads: tl.constexpr,
     head_dim: tl.constexpr,
     half_block: tl.constexpr,
 ) -> None:
+    """One program per row and head: queries first, then keys, then values."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     half: tl.constexpr = head_dim // 2
@@ -156,7 +155,9 @@ def rope_cache(
         shapes |= {"q_norm": (q_norm, (head_dim,)), "k_norm": (k_norm, (head_dim,))}
     check("rope_cache", shapes)
     tensors = (qkv, bias, q_norm, k_norm, cosine, sine, slots, positions, query, keys, values)
-    rope_cache_kernel[(rows, heads + 2 * kv_heads)](
+    launch(
+        rope_cache_kernel,
+        (rows, heads + 2 * kv_heads),
         *tensors,
         epsilon,
         max_len,

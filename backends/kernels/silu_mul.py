@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from backends.kernels.triton_runtime import check, jit, tl
+from backends.kernels.triton_runtime import check, jit, launch, tl
 
 BLOCK = 1024
 
@@ -19,7 +17,10 @@ def silu_mul_reference(gate_up: Tensor) -> Tensor:
 
 
 @jit
-def silu_mul_kernel(gate_up: Any, out: Any, width: Any, block: tl.constexpr) -> None:
+def silu_mul_kernel(
+    gate_up: tl.tensor, out: tl.tensor, width: tl.tensor, block: tl.constexpr
+) -> None:
+    """One program per row and `block` columns."""
     row = tl.program_id(0)
     columns = tl.program_id(1) * block + tl.arange(0, block)
     inside = columns < width
@@ -39,4 +40,4 @@ def silu_mul(gate_up: Tensor, out: Tensor) -> None:
     rows, width = out.shape
     check("silu_mul", {"gate_up": (gate_up, (rows, 2 * width)), "out": (out, (rows, width))})
     grid = (rows, -(-width // BLOCK))
-    silu_mul_kernel[grid](gate_up, out, width, block=BLOCK, num_warps=4)
+    launch(silu_mul_kernel, grid, gate_up, out, width, block=BLOCK, num_warps=4)

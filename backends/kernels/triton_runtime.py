@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from backends.engine.architecture import EngineError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+
+__all__ = ["INTERPRETED", "check", "jit", "launch", "power_of_2", "require", "tl"]
 
 try:
     import triton
@@ -39,6 +42,12 @@ def jit(function: Callable[..., Any]) -> Any:
     return _Missing(function.__name__) if triton is None else triton.jit(function)
 
 
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+    """Run a kernel. Fused multiply-adds are asked for by name, since the default differs between
+    Triton's versions and with it the bits of a row."""
+    kernel[grid](*arguments, **options, enable_fp_fusion=True)
+
+
 def power_of_2(n: int) -> int:
     """The smallest power of two that is at least n (n >= 1)."""
     return 1 << (n - 1).bit_length()
@@ -60,7 +69,13 @@ def check(name: str, expected: dict[str, tuple[Tensor, tuple[int, ...]]]) -> Non
         devices.add(tensor.device)
     if len(devices) != 1:
         raise EngineError(f"kernel {name}: tensors on {sorted(map(str, devices))}, expected one")
-    kind = devices.pop().type
-    if kind != ("cpu" if INTERPRETED else "cuda"):
-        asked = "interpreter, which takes CPU tensors" if INTERPRETED else "GPU, which takes CUDA's"
-        raise EngineError(f"kernel {name}: got a tensor on {kind}, but it runs on the {asked}")
+    require(f"kernel {name}", devices.pop())
+
+
+def require(what: str, device: torch.device) -> None:
+    """Refuse, in one line, a device that the kernels do not run on."""
+    if triton is None:
+        raise EngineError(f"{what}: Triton is not installed (it comes with torch for CUDA)")
+    if device.type != ("cpu" if INTERPRETED else "cuda"):
+        asked = "CPU, being interpreted" if INTERPRETED else "CUDA device"
+        raise EngineError(f"{what}: runs on a {asked}; the tensors are on {device}")

@@ -7,8 +7,6 @@ uniforms keyed by position this reproduces plain sampling token for token.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -21,7 +19,7 @@ from backends.kernels.exit_head import (
     head_blocks,
     logits_tile,
 )
-from backends.kernels.triton_runtime import check, jit, power_of_2, tl
+from backends.kernels.triton_runtime import check, jit, launch, power_of_2, tl
 
 SAMPLE_BLOCK = 4096
 
@@ -41,17 +39,18 @@ def greedy(hidden: Tensor, matrix: Tensor, scratch: HeadScratch, tokens: Tensor)
 
 @jit
 def logits_kernel(
-    hidden: Any,
-    matrix: Any,
-    out: Any,
-    rows: Any,
-    size: Any,
-    width: Any,
+    hidden: tl.tensor,
+    matrix: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
+    size: tl.tensor,
+    width: tl.tensor,
     row_block: tl.constexpr,
     vocabulary_block: tl.constexpr,
     width_block: tl.constexpr,
     widen: tl.constexpr,
 ) -> None:
+    """One program per block of the vocabulary, for all rows."""
     logits = logits_tile(
         hidden,
         matrix,
@@ -79,7 +78,7 @@ def final_logits(hidden: Tensor, matrix: Tensor, out: Tensor) -> None:
     given = {"hidden": (hidden, (rows, width)), "matrix": (matrix, (size, width))}
     check("final_logits", {**given, "out": (out, (rows, size))})
     grid = (-(-size // VOCABULARY_BLOCK),)
-    logits_kernel[grid](hidden, matrix, out, rows, size, width, **head_blocks(rows))
+    launch(logits_kernel, grid, hidden, matrix, out, rows, size, width, **head_blocks(hidden))
 
 
 def accepted_prefix_reference(tokens: Tensor, drafts: Tensor, slots: Tensor) -> Tensor:
@@ -95,8 +94,14 @@ def accepted_prefix_reference(tokens: Tensor, drafts: Tensor, slots: Tensor) -> 
 
 @jit
 def accepted_prefix_kernel(
-    tokens: Any, drafts: Any, slots: Any, out: Any, rows: Any, row_block: tl.constexpr
+    tokens: tl.tensor,
+    drafts: tl.tensor,
+    slots: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
+    row_block: tl.constexpr,
 ) -> None:
+    """One program: rows against rows."""
     row = tl.arange(0, row_block)
     held = row < rows
     slot = tl.load(slots + row, mask=held, other=-1)
@@ -121,7 +126,9 @@ def accepted_prefix(tokens: Tensor, drafts: Tensor, slots: Tensor, out: Tensor) 
     given = {"tokens": tokens, "drafts": drafts, "slots": slots, "out": out}
     check("accepted_prefix", {name: (tensor, (rows,)) for name, tensor in given.items()})
     block = power_of_2(rows)
-    accepted_prefix_kernel[(1,)](tokens, drafts, slots, out, rows, row_block=block, num_warps=4)
+    launch(
+        accepted_prefix_kernel, (1,), tokens, drafts, slots, out, rows, row_block=block, num_warps=4
+    )
 
 
 def sample_reference(
@@ -143,7 +150,7 @@ def sample_reference(
 
 
 @jit
-def ordered_key(x: Any) -> Any:
+def ordered_key(x: tl.tensor) -> tl.tensor:
     """An integer that orders as the float32 x does (negative zero just below zero)."""
     bits = x.to(tl.int32, bitcast=True)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
@@ -151,14 +158,14 @@ def ordered_key(x: Any) -> Any:
 
 @jit
 def kept_weights(
-    logits: Any,
-    start: Any,
-    size: Any,
-    top: Any,
-    temperature: Any,
-    threshold: Any,
+    logits: tl.tensor,
+    start: tl.tensor,
+    size: tl.tensor,
+    top: tl.tensor,
+    temperature: tl.tensor,
+    threshold: tl.tensor,
     block: tl.constexpr,
-) -> Any:
+) -> tl.tensor:
     """exp((l - top) / temperature) of one block where its key is at least the threshold, else 0."""
     place = start + tl.arange(0, block)
     x = tl.load(logits + place, mask=place < size, other=float("-inf"))
@@ -168,14 +175,16 @@ def kept_weights(
 
 @jit
 def sample_kernel(
-    logits: Any,
-    uniform: Any,
-    temperature: Any,
-    top_p: Any,
-    tokens: Any,
-    size: Any,
+    logits: tl.tensor,
+    uniform: tl.tensor,
+    temperature: tl.tensor,
+    top_p: tl.tensor,
+    tokens: tl.tensor,
+    size: tl.tensor,
     block: tl.constexpr,
 ) -> None:
+    """One program per row. The least logit kept is found by bisection over the integers that order
+    as float32 does, so nothing is sorted and ties are treated alike."""
     row = tl.program_id(0)
     logits += row.to(tl.int64) * size
     warmth = tl.load(temperature + row)
@@ -234,6 +243,15 @@ def sample(
     shapes = {name: (tensor, (rows,)) for name, tensor in given.items()}
     check("sample", {"logits": (logits, (rows, size)), **shapes})
     block = min(SAMPLE_BLOCK, max(128, power_of_2(size)))
-    sample_kernel[(rows,)](
-        logits, uniform, temperature, top_p, tokens, size, block=block, num_warps=8
+    launch(
+        sample_kernel,
+        (rows,),
+        logits,
+        uniform,
+        temperature,
+        top_p,
+        tokens,
+        size,
+        block=block,
+        num_warps=8,
     )

@@ -18,7 +18,9 @@ def cache(
     shape = (4, kv_heads, max_len, head_dim)
     keys, values = noise(*shape, dtype=dtype, seed=1), noise(*shape, dtype=dtype, seed=2)
     for slot in range(4):
-        lengths = [p + 1 for s, p in zip(slots.tolist(), positions.tolist(), strict=True) if s == slot]
+        lengths = [
+            p + 1 for s, p in zip(slots.tolist(), positions.tolist(), strict=True) if s == slot
+        ]
         keys[slot, :, max(lengths, default=0) :] = float("nan")
         values[slot, :, max(lengths, default=0) :] = float("nan")
     return keys, values
@@ -87,5 +89,5 @@ def test_misfits_are_one_line() -> None:
     where = (integers([0]), integers([0]))
     scratch = AttentionScratch.allocate(1, 3, 16, 8, DEVICE)
     keys, query = noise(1, 2, 8, 16), noise(1, 3, 16)
-    with pytest.raises(EngineError, match="^kernel attention: 3 heads over 2 KV heads"):
+    with pytest.raises(EngineError, match=r"^kernel attention: 3 heads over 2 KV heads"):
         attention(query, keys, keys, *where, scratch, query)

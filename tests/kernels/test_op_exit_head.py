@@ -30,7 +30,8 @@ def run(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("rows", "width", "size"), [(1, 64, 128), (3, 100, 1003), (8, 200, 65), (17, 63, 64), (2, 32, 1)]
+    ("rows", "width", "size"),
+    [(1, 64, 128), (3, 100, 1003), (8, 200, 65), (17, 63, 64), (2, 32, 1)],
 )
 def test_against_the_reference(rows: int, width: int, size: int, dtype: torch.dtype) -> None:
     hidden, matrix = noise(rows, width, dtype=dtype), noise(size, width, dtype=dtype, seed=1) * 0.2
@@ -105,7 +106,7 @@ def test_logits_that_are_no_numbers_give_no_token() -> None:
 
 
 def test_misfits_are_one_line() -> None:
-    with pytest.raises(EngineError, match="^kernel exit_head: 65 rows, expected 1 to 64"):
+    with pytest.raises(EngineError, match=r"^kernel exit_head: 65 rows, expected 1 to 64"):
         run(noise(65, 16), noise(8, 16))
     with pytest.raises(EngineError, match=r"^kernel exit_head: matrix has shape \[8, 15]"):
         run(noise(2, 16), noise(8, 15))

@@ -23,7 +23,8 @@ def angles(head_dim: int) -> tuple[Tensor, Tensor]:
 
 def extras(kind: str, columns: int, head_dim: int, dtype: torch.dtype) -> dict[str, Any]:
     norms = {"q_norm": noise(head_dim, seed=7), "k_norm": noise(head_dim, seed=8), "epsilon": 1e-6}
-    kinds = {"llama": {}, "qwen2": {"bias": noise(columns, dtype=dtype, seed=9)}, "qwen3": norms}
+    bias = {"bias": noise(columns, dtype=dtype, seed=9)}
+    kinds: dict[str, dict[str, Any]] = {"llama": {}, "qwen2": bias, "qwen3": norms}
     return kinds[kind]
 
 
@@ -50,7 +51,9 @@ def test_against_the_reference(
     assert_near(query, expected, dtype)
     for got, wanted in ((keys, keys_too), (values, values_too)):
         assert torch.equal(got.isnan(), wanted.isnan()), "other cache rows than the named ones"
-        assert_near(got[slots.long(), :, positions.long()], wanted[slots.long(), :, positions.long()], dtype)
+        assert_near(
+            got[slots.long(), :, positions.long()], wanted[slots.long(), :, positions.long()], dtype
+        )
 
 
 def test_positions_turn_the_pairs() -> None:

@@ -1,0 +1,223 @@
+"""The CUDA executor, end to end, against the engine's plain forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from backends.engine.architecture import Architecture, EngineError
+from backends.engine.cuda_executor import CudaExecutor
+from backends.engine.decoder import Decoder, Policy, Stream
+from backends.engine.executor import Rows
+from backends.engine.forward import final_logits, hidden_states
+from backends.engine.heads import ExitHead
+from backends.engine.sampling import Sampling
+from backends.engine.weights import Layer, Weights
+from backends.kernels.exit_head import exit_head_reference
+from backends.kernels.rms_norm import rms_norm_reference
+from backends.kernels.triton_runtime import INTERPRETED
+from tests.kernels.cases import DEVICE, ROUNDING, noise
+
+EXITS = (1, 3)
+IDS = [5, 17, 3, 88, 41, 7, 7, 60, 2]
+KINDS = ("llama", "qwen2", "qwen3")
+
+
+def shape_of(kind: str) -> Architecture:
+    frequencies = tuple(10000.0 ** (-i / 16) for i in range(0, 16, 2))
+    return Architecture(
+        *(kind, 4, 48, 80, 4, 2, 16, 97, 1e-5, 64, False, kind == "qwen2", kind == "qwen3"),
+        inverse_frequencies=frequencies,
+    )
+
+
+def random_weights(shape: Architecture, dtype: torch.dtype) -> Weights:
+    def matrix(seed: int, *sizes: int) -> Tensor:
+        scale: float = sizes[-1] ** -0.5
+        return (noise(*sizes, seed=seed) * scale).to(dtype)
+
+    def layer(seed: int) -> Layer:
+        columns, hd = shape.query_size + 2 * shape.kv_size, shape.head_dim
+        return Layer(
+            1 + 0.1 * noise(shape.width, seed=seed),
+            matrix(seed + 1, columns, shape.width),
+            noise(columns, seed=seed + 2).to(dtype) * 0.2 if shape.qkv_bias else None,
+            1 + 0.1 * noise(hd, seed=seed + 3) if shape.qk_norm else None,
+            1 + 0.1 * noise(hd, seed=seed + 4) if shape.qk_norm else None,
+            matrix(seed + 5, shape.width, shape.query_size),
+            1 + 0.1 * noise(shape.width, seed=seed + 6),
+            matrix(seed + 7, 2 * shape.feed_forward, shape.width),
+            matrix(seed + 8, shape.width, shape.feed_forward),
+        )
+
+    layers = tuple(layer(10 * (number + 1)) for number in range(shape.layers))
+    norm, head = 1 + 0.1 * noise(shape.width, seed=3), matrix(2, 97, 48) * 4
+    return Weights(noise(97, 48, seed=1).to(dtype), layers, norm, head, shape.epsilon)
+
+
+def make(
+    kind: str = "llama", dtype: torch.dtype = torch.float32, rows: int = 4, fp8: bool = False
+) -> tuple[CudaExecutor, Weights, list[ExitHead]]:
+    shape = shape_of(kind)
+    weights = random_weights(shape, dtype)
+    ids = torch.arange(96, 36, -1, device=DEVICE)
+    heads = [
+        ExitHead(1, (weights.head + 0.1 * noise(97, 48, seed=8)).to(dtype)),
+        ExitHead(3, weights.head[ids].contiguous(), ids),
+    ]
+    options = {"slots": 3, "max_len": 40, "rows": rows}
+    return CudaExecutor(weights, shape, heads, **options, fp8_heads=fp8), weights, heads
+
+
+def rows_at(slot: int, positions: range, ids: Sequence[int] = IDS) -> Rows:
+    return Rows.of([(slot, position, ids[position]) for position in positions])
+
+
+def reference(weights: Weights, kind: str) -> dict[int, Tensor]:
+    ids = torch.tensor([IDS], device=DEVICE)
+    states = hidden_states(weights, shape_of(kind), ids, (*EXITS, 4))
+    return {layer: state[0] for layer, state in states.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_frontiers_give_the_logits_of_a_whole_pass(kind: str, dtype: torch.dtype) -> None:
+    """A prompt of 4; then the first segment runs ahead row by row, the second in two goes, the last
+    over all five rows at once, more than the four that fit into a call."""
+    executor, weights, heads = make(kind, dtype)
+    executor.prefill(1, IDS[:4])
+    for position in range(4, 9):
+        executor.segment(0, rows_at(1, range(position, position + 1)))
+    for bound in pairwise((4, 6, 9)):
+        executor.segment(1, rows_at(1, range(*bound)))
+    everything = rows_at(1, range(4, 9))
+    tokens, none = executor.advance(2, everything, np.array([1, 4], np.int32))
+    states = reference(weights, kind)
+    expected = final_logits(weights, states[4])[4:].cpu()
+    got = executor.logits(everything)
+    assert (got - expected).abs().max() < 24 * ROUNDING[dtype] * expected.abs().max()
+    assert executor.greedy(everything) == got.argmax(-1).tolist()
+    assert tokens == got[[1, 4]].argmax(-1).tolist()
+    assert len(none) == 2
+    for index, head in enumerate(heads):
+        found, confidence = executor.exit_head(index, everything)
+        state = states[head.layer][4:].to(dtype)
+        normed = rms_norm_reference(state, weights.norm, weights.epsilon)[1]
+        best, probability = exit_head_reference(normed, head.matrix, None, head.token_ids)
+        assert confidence == pytest.approx(probability.tolist(), abs=48 * ROUNDING[dtype])
+        sure = (probability > 0.4).tolist()
+        pairs = zip(found, best.tolist(), sure, strict=True)
+        assert all(a == b for a, b, clear in pairs if clear)
+    executor.close()
+
+
+def test_the_prompts_last_position_waits_behind_the_last_layer() -> None:
+    executor, weights, _ = make()
+    executor.prefill(0, IDS)
+    expected = final_logits(weights, reference(weights, "llama")[4][-1:]).cpu()
+    assert torch.allclose(executor.logits(rows_at(0, range(8, 9))), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_is_bitwise_its_own(dtype: torch.dtype) -> None:
+    """The same position alone, behind its predecessors, and after another slot's rows."""
+    found = []
+    for layout in ([[8]], [[7, 8]], [[6], [7, 8]], [[6, 7, 8]]):
+        executor, _, _ = make(dtype=dtype)
+        executor.prefill(1, IDS[: layout[0][0]])
+        executor.prefill(2, IDS[:3])
+        for number, positions in enumerate(layout):
+            rows = [(1, position, IDS[position]) for position in positions]
+            other = [(2, 3, 9)] * (number % 2)
+            for index in range(3):
+                executor.segment(index, Rows.of(other + rows))
+        last = rows_at(1, range(8, 9))
+        heads = [executor.exit_head(index, last) for index in range(2)]
+        found.append((executor.logits(last), heads))
+        executor.close()
+    # prompts of other lengths leave other bits in the cache, so compare what shares the prompt
+    assert torch.equal(found[2][0], found[3][0])
+    assert found[2][1] == found[3][1]
+
+
+def test_place_number_and_neighbours_do_not_matter() -> None:
+    executor, _, _ = make("qwen3", torch.bfloat16)
+    for slot in range(3):
+        executor.prefill(slot, IDS[: 4 + slot])
+    mine, others = (1, 5, 44), [(0, 4, 12), (0, 5, 71), (2, 6, 3)]
+    found = []
+    for rows in ([mine], [*others[:2], mine], [mine, others[2]], [*others, mine]):
+        for index in range(3):
+            executor.segment(index, Rows.of(rows))
+        alone = Rows.of([mine])
+        found.append((executor.logits(alone).tolist(), executor.exit_head(0, alone)))
+    assert all(one == found[0] for one in found)
+
+
+def generate(executor: CudaExecutor, policy: Policy, temperature: float) -> dict[str, list[int]]:
+    decoder = Decoder(executor, policy)
+    texts: dict[str, list[int]] = {}
+    for number, length in enumerate((3, 1, 5, 2)):
+        name, sampling = f"r{number}", Sampling(temperature, 0.9, 7 + number)
+        texts[name] = []
+        decoder.add(Stream(name, tuple(IDS[:length]), 10, frozenset({50}), sampling))
+    finished: list[str] = []
+    while len(finished) < len(texts):
+        for output in decoder.step():
+            texts[output.id] += output.tokens
+            finished += [output.id] * (output.finished is not None)
+    return texts
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_adadecode_is_lossless_on_these_kernels(temperature: float) -> None:
+    executor, weights, _ = make(dtype=torch.bfloat16)
+    early = generate(executor, Policy((0.05, 0.1), 3), temperature)
+    executor.close()
+    plain = CudaExecutor(weights, shape_of("llama"), slots=3, max_len=40, rows=4)
+    assert generate(plain, Policy(), temperature) == early
+    assert sum(map(len, early.values())) > 20
+
+
+def test_fp8_heads_are_near() -> None:
+    exact, _, _ = make(dtype=torch.bfloat16)
+    coarse, _, _ = make(dtype=torch.bfloat16, fp8=True)
+    confidences = []
+    for executor in (exact, coarse):
+        executor.prefill(0, IDS[:4])
+        executor.segment(0, rows_at(0, range(4, 7)))
+        confidences.append(executor.exit_head(0, rows_at(0, range(4, 7)))[1])
+    assert confidences[0] != confidences[1]
+    assert confidences[0] == pytest.approx(confidences[1], abs=0.1)
+
+
+def test_what_does_not_fit_is_one_line() -> None:
+    executor, weights, heads = make()
+    with pytest.raises(EngineError, match=r"rows \[\[0, 40, 1\]\] \(slot, position, token\) go"):
+        executor.segment(0, Rows.of([(0, 40, 1)]))
+    with pytest.raises(EngineError, match="go beyond"):
+        executor.segment(0, Rows.of([(3, 0, 1)]))
+    with pytest.raises(EngineError, match="a prompt of 41 tokens in slot 0"):
+        executor.prefill(0, [1] * 41)
+    with pytest.raises(EngineError, match="rows 65: expected 1 to 64"):
+        CudaExecutor(weights, executor.architecture, heads, slots=1, max_len=4, rows=65)
+    elsewhere = "meta" if INTERPRETED else "cpu"
+    moved = replace(weights, embedding=weights.embedding.to(elsewhere))
+    with pytest.raises(EngineError, match=f"^cuda executor: runs on a .* are on {elsewhere}$"):
+        CudaExecutor(moved, executor.architecture, slots=1, max_len=4)
+
+
+def test_an_overflow_is_an_error_and_no_token() -> None:
+    executor, weights, _ = make()
+    executor.prefill(0, IDS[:4])
+    weights.layers[-1].down.fill_(float("inf"))
+    for index in range(3):
+        executor.segment(index, rows_at(0, range(4, 5)))
+    with pytest.raises(EngineError, match="the final head's logits are NaN"):
+        executor.greedy(rows_at(0, range(4, 5)))
