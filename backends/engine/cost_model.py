@@ -227,12 +227,14 @@ def replay(
     if columns != sorted(set(columns)):
         raise ValueError(f"exit layers {list(layers)}; expected them to ascend")
     n, none = len(trace.confidence), len(columns)
-    over = trace.confidence[:, columns] > np.asarray(gammas, np.float64)
-    over[trace.starts[1:] - 1] = False
-    exits = np.where(over.any(axis=1), over.argmax(axis=1), none) if none else np.zeros(n, int)
-    right = np.zeros(n, bool)
-    for place, column in enumerate(columns):
-        right |= (exits == place) & (trace.agrees[:, column] != 0)
+    exits, right = np.full(n, none, np.int8), np.zeros(n, bool)
+    for place in reversed(range(none)):
+        # a plain float would be rounded to the type of the confidences first
+        over = trace.confidence[:, columns[place]] > np.float64(gammas[place])
+        exits[over] = place
+        right[over] = trace.agrees[over, columns[place]] != 0
+    last = trace.starts[1:] - 1
+    exits[last], right[last] = none, False
     positions = np.arange(n)
     drafts = np.minimum(_next(exits == none) - positions, max_drafts)
     kept = np.minimum(_next(~right) - positions, drafts)

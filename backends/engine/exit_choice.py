@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +17,9 @@ _MOST_SETS = 64
 """So many sets of exit layers of each size are tried; where there are more, those that add a layer
 to the best smaller sets."""
 _ALL_ORDERS = 3
+
+Speedup = Callable[[tuple[int, ...], tuple[float, ...]], float]
+"""Exit layers and their thresholds -> what the replay predicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def choose(
     not have or that the model cannot exit at, and for an empty `gammas`.
     """
     candidates = _checked(costs, candidate_layers, gammas)
-    trace = _narrowed(trace, candidates)
+    speedup, tried = _speedup(trace, costs, candidates, max_drafts), sorted(set(gammas))
     best = Choice((), (), 1.0)
     smaller = [best]
     for _ in range(min(max_exits, len(candidates))):
@@ -88,11 +92,11 @@ def choose(
             layers = tuple(sorted({*base.layers, layer}))
             if layer in base.layers or layers in found or len(found) == _MOST_SETS:
                 continue
-            found[layers] = _tuned(trace, costs, base, layer, max_drafts, sorted(set(gammas)))
+            found[layers] = _tuned(speedup, base, layer, tried)
         smaller = sorted(found.values(), key=lambda choice: -choice.speedup)
         if smaller[0].speedup > best.speedup * (1 + least_gain):
             best = smaller[0]
-    return _retuned(trace, costs, best.layers, max_drafts, sorted(set(gammas)))
+    return _retuned(speedup, best.layers, tried)
 
 
 def tune(
@@ -106,7 +110,7 @@ def tune(
     """The best thresholds for exits at exactly these layers, whether they pay or not, and what the
     replay predicts of them; the errors are those of `choose`."""
     layers = _checked(costs, layers, gammas)
-    return _retuned(_narrowed(trace, layers), costs, layers, max_drafts, sorted(set(gammas)))
+    return _retuned(_speedup(trace, costs, layers, max_drafts), layers, sorted(set(gammas)))
 
 
 def _checked(costs: LayerCosts, layers: Iterable[int], gammas: Sequence[float]) -> list[int]:
@@ -118,18 +122,21 @@ def _checked(costs: LayerCosts, layers: Iterable[int], gammas: Sequence[float]) 
     return found
 
 
-def _narrowed(trace: Trace, layers: Sequence[int]) -> Trace:
-    """The trace of these layers only, in the types that replaying is fast with."""
+def _speedup(trace: Trace, costs: LayerCosts, layers: Sequence[int], max_drafts: int) -> Speedup:
+    """The replay of exits and thresholds among `layers`; each is played once."""
     columns = [trace.column(layer) for layer in layers]
     confidence = np.asfortranarray(trace.confidence[:, columns], np.float64)
     agrees = np.asfortranarray(trace.agrees[:, columns] != 0)
-    return Trace(tuple(layers), confidence, agrees, trace.starts)
+    narrow = Trace(tuple(layers), confidence, agrees, trace.starts)
+
+    @functools.cache
+    def of(exits: tuple[int, ...], gammas: tuple[float, ...]) -> float:
+        return replay(narrow, exits, gammas, costs.cut(exits), max_drafts).speedup
+
+    return of
 
 
-def _retuned(
-    trace: Trace, costs: LayerCosts, layers: Sequence[int], max_drafts: int,
-    gammas: Sequence[float],
-) -> Choice:  # fmt: skip
+def _retuned(speedup: Speedup, layers: Sequence[int], gammas: Sequence[float]) -> Choice:
     """The best of the thresholds found when the layers are added one by one in several orders."""
     if len(layers) <= _ALL_ORDERS:
         orders = list(itertools.permutations(layers))
@@ -139,20 +146,16 @@ def _retuned(
     for order in orders:
         found = Choice((), (), 1.0)
         for layer in order:
-            found = _tuned(trace, costs, found, layer, max_drafts, gammas)
+            found = _tuned(speedup, found, layer, gammas)
         tried.append(found)
     return max(tried, key=lambda choice: choice.speedup)
 
 
-def _tuned(
-    trace: Trace, costs: LayerCosts, base: Choice, layer: int, max_drafts: int,
-    gammas: Sequence[float],
-) -> Choice:  # fmt: skip
+def _tuned(speedup: Speedup, base: Choice, layer: int, gammas: Sequence[float]) -> Choice:
     """`base` with one layer more, its thresholds improved one by one, the new one's first."""
     chosen = dict(zip(base.layers, base.gammas, strict=True))
     layers = tuple(sorted({*chosen, layer}))
     chosen[layer] = gammas[0]
-    cut = costs.cut(layers)
     best = Choice(layers, (), 0.0)
     order = [layer, *(x for x in layers if x != layer)]
     settled = 0
@@ -160,9 +163,9 @@ def _tuned(
         before = best
         for gamma in gammas:
             tried = tuple(gamma if x == changed else chosen[x] for x in layers)
-            speedup = replay(trace, layers, tried, cut, max_drafts).speedup
-            if speedup > best.speedup:
-                best = replace(best, gammas=tried, speedup=speedup)
+            found = speedup(layers, tried)
+            if found > best.speedup:
+                best = Choice(layers, tried, found)
         chosen = dict(zip(layers, best.gammas, strict=True))
         settled = settled + 1 if best is before else 1
         if settled >= len(order) or len(gammas) == 1:
