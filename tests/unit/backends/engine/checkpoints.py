@@ -31,16 +31,22 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"model": "Llama"},
     "llama-tied-wide-heads": {"model": "Llama", "tie_word_embeddings": True, "head_dim": 24},
     "llama-multi-query-odd": {
-        **{"model": "Llama", "num_key_value_heads": 1, "head_dim": 10},
-        **{"hidden_size": 52, "intermediate_size": 73, "vocab_size": 97},
+        "model": "Llama",
+        "num_key_value_heads": 1,
+        "head_dim": 10,
+        "hidden_size": 52,
+        "intermediate_size": 73,
+        "vocab_size": 97,
     },
     "llama-all-heads": {"model": "Llama", "num_key_value_heads": 4, "num_hidden_layers": 1},
     "codellama": {
-        **{"model": "Llama", "max_position_embeddings": 16384},
+        "model": "Llama",
+        "max_position_embeddings": 16384,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
     },
     "llama3": {
-        **{"model": "Llama", "rms_norm_eps": 1e-6},
+        "model": "Llama",
+        "rms_norm_eps": 1e-6,
         "rope_parameters": {"rope_theta": 500000.0, **LLAMA3},
     },
     "linear": {
