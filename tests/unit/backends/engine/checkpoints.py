@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from backends.engine.architecture import Architecture, read_architecture
+from backends.engine.weights import Weights, load_weights
 
 SMALL = {
     "hidden_size": 48,
@@ -90,3 +93,25 @@ def reference_logits(model: Any, ids: Tensor) -> Tensor:
 def prompt(length: int, vocabulary: int, seed: int = 0) -> Tensor:
     """Random token ids, int64 (length,)."""
     return torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(seed))
+
+
+class Case(NamedTuple):
+    """A checkpoint, transformers' model of it, and a text with its float32 logits."""
+
+    directory: Path
+    model: Any
+    architecture: Architecture
+    ids: Tensor
+    truth: Tensor
+
+    @classmethod
+    def write(cls, directory: Path, name: str, length: int, *, seed: int = 0) -> Case:
+        """Write a checkpoint and a random text of `length` tokens."""
+        model = write_checkpoint(directory, name, seed=seed)
+        architecture = read_architecture(directory)
+        ids = prompt(length, architecture.vocabulary, seed=seed)
+        return cls(directory, model, architecture, ids, reference_logits(model, ids))
+
+    def weights(self, dtype: torch.dtype) -> Weights:
+        """The checkpoint as the engine loads it."""
+        return load_weights(self.directory, self.architecture, dtype)

@@ -3,48 +3,26 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from backends.engine import attention
-from backends.engine.architecture import Architecture, EngineError, read_architecture
+from backends.engine.architecture import Architecture, EngineError
 from backends.engine.attention import attend
 from backends.engine.cache import KVCache
 from backends.engine.forward import Rotary, final_logits, hidden_states, prefill
-from backends.engine.weights import Weights, load_weights
-from tests.unit.backends.engine.checkpoints import (
-    SHAPES,
-    prompt,
-    reference_logits,
-    write_checkpoint,
-)
+from backends.engine.weights import Weights
+from tests.unit.backends.engine.checkpoints import SHAPES, Case, reference_logits
 
 LENGTH = 70
 
 
-class Case(NamedTuple):
-    directory: Path
-    model: Any
-    architecture: Architecture
-    ids: Tensor
-    truth: Tensor
-    """transformers' logits in float32."""
-
-    def weights(self, dtype: torch.dtype) -> Weights:
-        return load_weights(self.directory, self.architecture, dtype)
-
-
 @pytest.fixture(scope="module", params=SHAPES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    directory = tmp_path_factory.mktemp(request.param)
-    model = write_checkpoint(directory, request.param)
-    architecture = read_architecture(directory)
-    ids = prompt(LENGTH, architecture.vocabulary)
-    return Case(directory, model, architecture, ids, reference_logits(model, ids))
+    return Case.write(tmp_path_factory.mktemp(request.param), request.param, LENGTH)
 
 
 def run_prefill(
@@ -178,7 +156,7 @@ def test_a_long_prompt_holds_few_scores(monkeypatch: pytest.MonkeyPatch) -> None
         largest = max(largest, tensor.nbytes)
         return tensor
 
-    monkeypatch.setattr(attention.torch, "empty", empty)
+    monkeypatch.setattr(torch, "empty", empty)
     queries = torch.zeros(1, 8, 6000, 2)
     attend(queries, queries, queries)
     assert 0 < largest <= 4 * max(attention.SCORES["cpu"], attention.FEWEST * 8 * 6000)
