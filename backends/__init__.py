@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +19,10 @@ BACKENDS: dict[str, str] = {
     "scripted": "backends.scripted:ScriptedBackend",
     "vllm": "backends.vllm_engine:VllmBackend",
 }
+FOREIGN = frozenset({"http", "vllm"})
+"""Backends whose speed and answers come from an installed package or a server, not from here."""
+_CODE = (".py", ".cpp", ".cu")
+_NO_CODE = ("training", "demo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,24 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     check = getattr(cls, "check", None)
     if check is not None:
         check(options)
+
+
+def code_digest(name: str) -> str | None:
+    """What pins the code that backend `name` runs, as part of its trials' keys: 16 hex digits of
+    this folder's source files, but for training. None for a backend in `FOREIGN`, whose package's
+    version is in the machine's fingerprint."""
+    return None if name in FOREIGN else _own_code()
+
+
+@functools.cache
+def _own_code() -> str:
+    root = Path(__file__).parent
+    state = hashlib.sha256()
+    for path in sorted(path for path in root.rglob("*") if path.suffix in _CODE):
+        if path.relative_to(root).parts[0] not in _NO_CODE:
+            content = path.read_bytes()
+            state.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return state.hexdigest()[:16]
 
 
 def open_backend(

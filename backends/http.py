@@ -44,6 +44,9 @@ class HttpBackend:
         "model": Option(str, None, "name on the server; default: the one that it serves"),
         "api_key_env": Option(str, None, "name of the environment variable with the API key"),
         "timeout_s": Option(float, 600.0, "longest wait for a whole answer", minimum=0.001),
+        "prefix_caching": Option(
+            bool, False, "the server reuses shared prompt beginnings, and that is meant"
+        ),
         "extra_body": Option(dict, {}, "fields for each request's body; null removes a field"),
     }
     needs_model = False

@@ -1,10 +1,9 @@
-"""May the numbers of a trial be believed, and do two sets of answers agree?"""
+"""May the numbers of a trial be believed, as far as the trial itself shows it?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from harness.core import SAMPLES_NEEDED, BackendInfo, Generation, Trial, Validity
 from harness.machine import Disturbance
@@ -24,22 +23,6 @@ PREFIX_CACHING = "prefix_caching"
 """Option of backends that reuse prompt prefixes when asked: then cached tokens are no fault."""
 SERVER = "server"
 """Capability of a backend whose work is done by processes outside the sweep."""
-
-
-@dataclass(frozen=True, slots=True)
-class LosslessVerdict:
-    """Whether answers are equal, lengths included, request by request."""
-
-    equal: int
-    different: tuple[str, ...]
-    """Ids of the requests that both have and whose token ids are not the same."""
-    missing: tuple[str, ...]
-    """Ids that only one side has, or that did not finish without error on both."""
-
-    @property
-    def lossless(self) -> bool:
-        """All requests are there and equal, and there is at least one."""
-        return self.equal > 0 and not self.different and not self.missing
 
 
 def check_trial(
@@ -64,16 +47,6 @@ def check_trial(
     enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
     valid = enough and not reasons
     return Validity(valid, tuple(reasons + _samples(generations)))
-
-
-def lossless(ours: Sequence[Generation], reference: Sequence[Generation]) -> LosslessVerdict:
-    """Compare token ids and lengths, request by request."""
-    left = {g.request_id: g for g in ours}
-    right = {g.request_id: g for g in reference}
-    both = [key for key in left if key in right and _answered(left[key]) and _answered(right[key])]
-    different = tuple(key for key in both if left[key].token_ids != right[key].token_ids)
-    missing = tuple(sorted((set(left) | set(right)) - set(both)))
-    return LosslessVerdict(len(both) - len(different), different, missing)
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:

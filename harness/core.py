@@ -226,10 +226,10 @@ class Trial:
     seed: int = 0
     repeat: int = 0
 
-    def key(self, fingerprint: str) -> str:
-        """20 hex digits that name this trial on the machine with this fingerprint."""
-        content = canonical_json({"machine": fingerprint, "trial": to_json(self)})
-        return hashlib.sha256(content.encode()).hexdigest()[:20]
+    def key(self, fingerprint: str, code: str | None = None) -> str:
+        """20 hex digits that name this trial, run by this code on this machine."""
+        pinned = {"machine": fingerprint, "trial": to_json(self)} | ({"code": code} if code else {})
+        return hashlib.sha256(canonical_json(pinned).encode()).hexdigest()[:20]
 
     def engine_key(self) -> str:
         """Equal for trials that can share one loaded engine."""

@@ -8,15 +8,16 @@ import os
 import shutil
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import backends
 from harness import display, wiring
 from harness.config import Experiment, load_experiment
-from harness.core import UserError, nearest
+from harness.core import Trial, UserError, nearest
 from harness.environment import environment, fingerprint
 from harness.session import open_session
-from harness.sweep import SweepResult, run_sweep
+from harness.sweep import Event, SweepResult, run_sweep
 from results.records import BrokenRecordError, StoredTrial
 from results.store import Store
 
@@ -43,26 +44,40 @@ def run_experiment(
         display.print_plan(trials)
         return None
     store = Store(directory)
-    machine = environment()
-    with _only_writer(directory), display.Progress() as progress:
+    with _only_writer(directory):
         # foreign records and other schema versions are refused before anything is written
         deque(_records(store), maxlen=0)
         if fresh:
             _forget(store, only)
         _write_inputs(store, experiment)
-        result = run_sweep(
+        result = _sweep(store, trials, experiment.time_limit_s)
+    _raise_refusal(result)
+    _print_outcome(result, directory)
+    return result
+
+
+def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepResult:
+    machine = environment()
+    code = {name: backends.code_digest(name) for name in {trial.backend for trial in trials}}
+    older = _OlderCode(store, fingerprint(machine), code)
+    with display.Progress() as progress:
+
+        def told(event: Event) -> None:
+            progress.show(event)
+            if event.record is not None:
+                older.drop(event.record.key)
+
+        return run_sweep(
             trials,
             store,
             open_session,
             environment=machine,
             fingerprint=fingerprint(machine),
-            time_limit_s=experiment.time_limit_s,
-            events=progress.show,
-            log_dir=directory / "logs",
+            code=code,
+            time_limit_s=time_limit_s,
+            events=told,
+            log_dir=store.path / "logs",
         )
-    _raise_refusal(result)
-    _print_outcome(result, directory)
-    return result
 
 
 def _raise_refusal(result: SweepResult) -> None:
@@ -121,6 +136,27 @@ def _records(store: Store) -> Iterator[tuple[str, StoredTrial]]:
     for key in store.keys() if store.trials_folder.exists() else []:
         with contextlib.suppress(BrokenRecordError):
             yield key, store.read_stored(key)
+
+
+class _OlderCode:
+    """Trials of this machine that an older state of our backends ran. Each stays until the same
+    trial, run by today's code, is stored: then it would count as one repeat more."""
+
+    def __init__(self, store: Store, machine: str, code: Mapping[str, str | None]) -> None:
+        self._store, self._keys = store, dict[str, list[str]]()
+        for key, stored in _records(store):
+            trial = stored.record.trial
+            today = trial.key(machine, code.get(trial.backend))
+            same = trial.backend in code and stored.record.environment.get("fingerprint") == machine
+            if same and key != today:
+                self._keys.setdefault(today, []).append(key)
+        for today in [today for today in self._keys if store.has(today)]:
+            self.drop(today)
+
+    def drop(self, today: str) -> None:
+        """The trial is stored under this key now."""
+        for key in self._keys.pop(today, ()):
+            self._store.remove(key)
 
 
 def _forget(store: Store, only: str | None) -> None:

@@ -134,6 +134,7 @@ def run_sweep(
     *,
     environment: Mapping[str, Any],
     fingerprint: str,
+    code: Mapping[str, str | None] | None = None,
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
     setup_limit_s: float = DEFAULT_SETUP_LIMIT_S,
     keep_alive: int | None = None,
@@ -144,18 +145,21 @@ def run_sweep(
 
     A trial whose child raises, dies, runs out of memory or outlives `time_limit_s` is stored with
     that status, and its engine starts afresh for the next one; an engine that fails to start twice
-    in a row is not tried again. `keep_alive`: engines kept loaded side by side; None: as many as
+    in a row is not tried again. `code`: what pins the source of a backend, by name; it is part of a
+    trial's key. `keep_alive`: engines kept loaded side by side; None: as many as
     memory holds. Children write what they print to files in `log_dir`.
 
     Raises `UserError` when a record cannot be stored (all stored before stays). No child survives.
     """
-    keyed = {trial.key(fingerprint): trial for trial in order(trials)}
+    code = code or {}
+    keyed = {trial.key(fingerprint, code.get(trial.backend)): trial for trial in order(trials)}
     todo = {key: trial for key, trial in keyed.items() if not store.has(key)}
     result = SweepResult(stored=len(keyed) - len(todo))
     fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir)
     try:
         for index, (key, trial) in enumerate(todo.items()):
-            job = Job(key, trial, {**environment, "fingerprint": fingerprint}, time_limit_s)
+            pinned = {"fingerprint": fingerprint, "code": code.get(trial.backend)}
+            job = Job(key, trial, {**environment, **pinned}, time_limit_s)
             teller = _Teller(events, index, len(todo), trial)
             teller.tell("started")
             record = fleet.run(job, list(todo.values())[index + 1 :], teller.message)

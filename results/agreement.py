@@ -6,6 +6,7 @@ ids. Comparing is symmetric: swapping the trials gives the same ratio and places
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,6 +112,19 @@ def length_mismatch(agreement: Agreement) -> str | None:
     return (
         f"length-mismatch: {count} of {len(agreement)} outputs differ in length from the "
         "reference's, so rates compare unequal work; run with ignore_eos to compare speed alone"
+    )
+
+
+def not_lossless(agreement: Agreement, ids: Sequence[str]) -> str | None:
+    """The reason that marks a trial which promised plain decoding's text and gave another. `ids`
+    are the trial's own; None when all answers are equal."""
+    places = np.flatnonzero(~agreement.equal())
+    if not len(places):
+        return None
+    row, token = agreement.rows[places[0]], agreement.divergence[places[0]]
+    return (
+        f"not-lossless: {len(places)} of {len(agreement)} requests differ from autoregressive, "
+        f"first at request {ids[row]} token {token}"
     )
 
 

@@ -81,7 +81,7 @@ def _row(
     member: Member, against: Versus | None, native: Versus | None, group: Group
 ) -> dict[str, Any]:
     record = member.stored.record
-    verdict = validity(member, against)
+    verdict = validity(member, against, group)
     return {
         "key": record.key,
         **identity(member, group),

@@ -21,6 +21,8 @@ from results.stats import log_ratios
 
 NATIVE = "autoregressive"
 _DIFFER = ("backend", "options", "repeat")
+_ARITHMETIC = ("kernels", "threads")
+"""Options of our own engine that decide how numbers are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,28 @@ def versus(member: Member, others: Mapping[int, Member]) -> Versus | None:
     if other.trial.repeat != repeat:
         return Versus(other, agreement, None)
     return Versus(other, agreement, log_ratios(member.requests, other.requests))
+
+
+def plain_decoding(member: Member, group: Group) -> Member | None:
+    """The trial of `autoregressive` whose token ids a lossless trial has promised to give: same
+    repeat, same kernels and threads. None for a trial that promised nothing, and for a backend that
+    names no kernels (vLLM's round differently, which is what the noise floor is for)."""
+    backend = member.stored.record.backend
+    if member.requests is None or backend is None or not backend.lossless:
+        return None
+    if backend.options.get("kernels") is None:
+        return None
+    for other in group.members:
+        plain = other.stored.record.backend
+        if (
+            other.trial.backend == NATIVE
+            and other.requests is not None
+            and other.trial.repeat == member.trial.repeat
+            and plain is not None
+            and all(plain.options.get(n) == backend.options.get(n) for n in _ARITHMETIC)
+        ):
+            return other
+    return None
 
 
 def data_rows(ids: Sequence[str]) -> Ints | None:

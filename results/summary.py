@@ -12,7 +12,7 @@ from harness.core import Slo, Validity
 from results import agreement, exit_costs, latency, quality, work
 from results.agreement import Agreement
 from results.arrays import Flags, Floats, RequestArrays
-from results.pairing import Group, Member, Versus
+from results.pairing import Group, Member, Versus, plain_decoding
 from results.stats import geometric_mean
 
 DISTRIBUTIONS: Mapping[str, Callable[[RequestArrays], Floats]] = {
@@ -76,18 +76,28 @@ def percentile(ascending: Floats, share: float) -> float | None:
     return low + (high - low) * (place - below)
 
 
-def validity(member: Member, against: Versus | None) -> Validity:
+def validity(member: Member, against: Versus | None, group: Group) -> Validity:
     """May a trial's numbers be believed? The record's own verdict (which may give reasons that
-    concern single percentiles and still be valid), that it ended well, and that its answers are as
-    long as the reference's."""
+    concern single percentiles and still be valid), that it ended well, that its answers are as
+    long as the reference's, and plain decoding's where the backend promised them."""
     record = member.stored.record
     found: list[str] = []
     if record.status != "ok":
         found.append(f"failures: the trial ended as '{record.status}'")
     if against is not None and (mismatch := agreement.length_mismatch(against.agreement)):
         found.append(mismatch)
+    found += _broken_promise(member, group)
     valid = record.validity.valid and not found
     return Validity(valid, (*record.validity.reasons, *found))
+
+
+def _broken_promise(member: Member, group: Group) -> list[str]:
+    plain = plain_decoding(member, group)
+    if plain is None or plain is member or member.requests is None or plain.requests is None:
+        return []
+    pairs = agreement.compare(member.requests, plain.requests)
+    reason = agreement.not_lossless(pairs, member.requests.ids)
+    return [reason] if reason else []
 
 
 def identity(member: Member, group: Group) -> dict[str, Any]:

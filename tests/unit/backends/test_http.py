@@ -423,6 +423,16 @@ def test_cached_prompt_tokens_are_reported(start: Start) -> None:
     assert answer(backend)[-1].telemetry == {"server_tokens": 1, "cached_tokens": 2}
 
 
+def test_a_cache_that_is_meant_stays_out_of_the_requests(start: Start) -> None:
+    """`harness.checks` reads the trial's option; a server need not know the word."""
+    server, backend = start(prefix_caching=True)
+    assert answer(backend)[-1].finished == "length"
+    assert backend.info.options["prefix_caching"] is True
+    assert not [body for body in server.bodies if "prefix_caching" in body]
+    with pytest.raises(UserError, match="option 'prefix_caching': expected bool"):
+        check_options("http", {"prefix_caching": "yes"})
+
+
 def test_server_not_up() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.checks import check_trial, lossless, nearest_rank
+from harness.checks import check_trial, nearest_rank
 from harness.core import BackendInfo, FinishReason, Generation
 from harness.machine import Disturbance, MachineState, disturbance, machine_state
 from tests.unit.harness.sessions import make_trial
@@ -144,25 +144,6 @@ def test_a_servers_own_work_is_not_noise() -> None:
     assert check(good(100), busy, server) == (True, [])
     stolen = dataclasses.replace(QUIET, stolen_share=0.9)
     assert not check(good(100), stolen, server)[0]
-
-
-def test_lossless_compares_ids_and_lengths() -> None:
-    ours = [generation(i) for i in range(4)]
-    assert lossless(ours, [generation(i) for i in range(4)]).lossless
-    prefix = lossless(ours, [generation(i, (1, 2, 3)) for i in range(4)])
-    assert not prefix.lossless
-    assert prefix.different == ("r0", "r1", "r2", "r3")
-    one = lossless(ours, [*ours[:3], generation(3, (1, 2, 3, 5))])
-    assert (one.equal, one.different, one.lossless) == (3, ("r3",), False)
-
-
-def test_lossless_needs_every_request_on_both_sides_and_whole() -> None:
-    ours = [generation(i) for i in range(3)]
-    short = lossless(ours, ours[:2])
-    assert (short.equal, short.missing, short.lossless) == (2, ("r2",), False)
-    failed = [*ours[:2], generation(2, finished="error")]
-    assert lossless(failed, failed).missing == ("r2",)
-    assert not lossless([], []).lossless
 
 
 def test_nearest_rank() -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import backends
 from harness import cli, running
-from harness.core import TrialRecord, UserError
+from harness.core import Trial, TrialRecord, UserError
+from harness.environment import environment, fingerprint
 from harness.sweep import SweepResult
 from results.store import Store
-from tests.unit.harness.sessions import make_trial
+from tests.unit.harness.sessions import make_trial, open_session
 
 
 def record(key: str, backend: str = "scripted") -> TrialRecord:
@@ -99,3 +101,66 @@ def test_a_foreign_record_is_found_before_anything_is_written(tmp_path: Path) ->
     path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 7'))
     with pytest.raises(UserError, match="schema version 7"):
         list(running._records(store))
+
+
+def sweep(folder: Path, code: str | None, *trials: Trial) -> tuple[SweepResult, set[str]]:
+    """Run trials as the command does, by a backend whose source has this digest; its result and the
+    keys stored afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "open_session", open_session)
+        patch.setattr(backends, "code_digest", lambda name: code)
+        store = Store(folder)
+        return running._sweep(store, trials, 60), set(store.keys())
+
+
+def test_other_code_runs_the_trial_again_and_takes_its_place(tmp_path: Path) -> None:
+    first, kept = sweep(tmp_path, "one", make_trial())
+    again, same = sweep(tmp_path, "one", make_trial())
+    assert (first.statuses["ok"], again.stored, again.statuses.total()) == (1, 1, 0)
+    assert same == kept
+    assert Store(tmp_path).read(next(iter(kept))).environment["code"] == "one"
+    changed, now = sweep(tmp_path, "two", make_trial())
+    assert (changed.stored, changed.statuses["ok"]) == (0, 1)
+    assert len(now) == 1, "counted once, not as one repeat more"
+    assert now.isdisjoint(kept)
+    back, restored = sweep(tmp_path, "one", make_trial())
+    assert (back.statuses["ok"], restored) == (1, kept)
+
+
+def test_results_of_other_code_stay_until_the_new_ones_are_stored(tmp_path: Path) -> None:
+    other, same = make_trial(seed=1), make_trial(seed=2)
+    _, kept = sweep(tmp_path, "one", other, same)
+    _, now = sweep(tmp_path, "two", same)
+    assert len(now) == 2
+    assert len(now & kept) == 1, "that of the trial which was not run again"
+
+
+def test_a_package_s_code_is_its_version_in_the_fingerprint(tmp_path: Path) -> None:
+    _, kept = sweep(tmp_path, None, make_trial())
+    (key,) = kept
+    assert key == make_trial().key(fingerprint(environment()))
+    assert [backends.code_digest(name) for name in ("vllm", "http")] == [None, None]
+
+
+def test_the_digest_of_code_follows_the_source_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "__file__", str(tmp_path / "__init__.py"))
+
+    def digest_with(name: str, content: str) -> str | None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+        backends._own_code.cache_clear()
+        return backends.code_digest("adadecode")
+
+    try:
+        empty = digest_with("readme.md", "words")
+        assert digest_with("training/heads.py", "a") == empty
+        assert digest_with("demo/card.py", "a") == empty
+        seen = {empty, digest_with("a.py", "1"), digest_with("a.py", "2")}
+        seen |= {digest_with("kernels/native.cpp", "1"), digest_with("kernels/native.cpp", "2")}
+        seen |= {digest_with("engine/b.py", "")}
+        assert len(seen) == 6
+        assert backends.code_digest("scripted") == backends.code_digest("adadecode")
+    finally:
+        backends._own_code.cache_clear()
