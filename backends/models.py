@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from backends import weight_files
+from backends.engine.architecture import FAMILIES, FULL
 from harness.core import Model, UserError, nearest, user_path
 
 DEMO = Path(__file__).parent / "demo"
 BUNDLED = {"demo": DEMO / "target", "demo-draft": DEMO / "draft"}
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")
-"""Llama's block: RMSNorm, rotary positions, (grouped) attention without biases, SwiGLU."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
 HASHED = (
@@ -246,17 +245,24 @@ def _check_architecture(directory: Path) -> None:
     config = read_config(directory)
     named = config.get("architectures")
     architecture = named[0] if isinstance(named, list) and named else None
-    if architecture not in ARCHITECTURES:
+    if architecture not in FAMILIES:
         raise UserError(
             f"{where}: architecture {architecture or 'not named'} is not of Llama's family: "
-            + nearest(str(architecture), ARCHITECTURES)
+            + nearest(str(architecture), FAMILIES)
         )
-    window = config.get("sliding_window")
-    positions = config.get("max_position_embeddings")
-    if isinstance(window, int) and isinstance(positions, int) and window < positions:
+    window, positions = config.get("sliding_window"), config.get("max_position_embeddings")
+    # Qwen's configurations carry a window that only use_sliding_window puts to work
+    used = not FAMILIES[architecture].startswith("qwen") or config.get("use_sliding_window")
+    short = isinstance(window, int) and isinstance(positions, int) and window < positions
+    if used and short:
         raise UserError(f"{where}: sliding_window {window}: only full attention is supported")
-    if config.get("attention_bias") or config.get("mlp_bias"):
-        raise UserError(f"{where}: attention_bias and mlp_bias must be false")
+    if any(kind != FULL for kind in config.get("layer_types") or ()):
+        raise UserError(f"{where}: layer_types: only {FULL} is supported")
+    # Qwen2 has its biases by design, whatever the key says
+    if FAMILIES[architecture] != "qwen2" and config.get("attention_bias"):
+        raise UserError(f"{where}: attention_bias must be false")
+    if config.get("mlp_bias"):
+        raise UserError(f"{where}: mlp_bias must be false")
     if config.get("quantization_config"):
         raise UserError(f"{where}: quantization_config: quantised weights are not supported")
 

@@ -48,6 +48,22 @@ def test_local_folder(folder: Path) -> None:
     assert models.resolve(Model(str(folder / ".." / "model"))) == folder
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["MistralForCausalLM"], "sliding_window": None},
+        {"architectures": ["MistralForCausalLM"], "sliding_window": 4096},
+        {"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64, "use_sliding_window": False},
+        {"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64, "attention_bias": True},
+        {"architectures": ["Qwen3ForCausalLM"], "layer_types": ["full_attention"] * 8},
+    ],
+    ids=str,
+)
+def test_relatives_of_llama_with_full_attention(folder: Path, changes: dict[str, Any]) -> None:
+    edit_config(folder, **changes)
+    assert models.resolve(Model(str(folder))) == folder
+
+
 def test_bundled_names_are_listed() -> None:
     listed = {entry["name"]: entry for entry in models.catalogue()}
     assert set(listed) == set(models.BUNDLED)
@@ -96,7 +112,24 @@ SPOILED: list[tuple[str, Spoil]] = [
     ),
     ("architecture not named", lambda f: edit_config(f, architectures=[])),
     ("sliding_window 64", lambda f: edit_config(f, sliding_window=64)),
-    ("attention_bias", lambda f: edit_config(f, attention_bias=True)),
+    ("attention_bias must be false", lambda f: edit_config(f, attention_bias=True)),
+    (
+        "attention_bias must be false",
+        lambda f: edit_config(f, architectures=["Qwen3ForCausalLM"], attention_bias=True),
+    ),
+    ("mlp_bias must be false", lambda f: edit_config(f, mlp_bias=True)),
+    (
+        "sliding_window 64: only full attention",
+        lambda f: edit_config(
+            f, architectures=["Qwen2ForCausalLM"], sliding_window=64, use_sliding_window=True
+        ),
+    ),
+    (
+        "layer_types: only full_attention",
+        lambda f: edit_config(
+            f, architectures=["Qwen3ForCausalLM"], layer_types=["sliding_attention"] * 8
+        ),
+    ),
     ("quantised", lambda f: edit_config(f, quantization_config={"quant_method": "awq"})),
 ]
 
