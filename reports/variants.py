@@ -12,6 +12,7 @@ from reports.text import clipped, visible
 _LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2)), (0, (1, 3)))
 LOSSY_MARK = "†"
 _ABSENT = object()
+_SWEEP = 3
 _DASHES = ("none", "5 2.5", "1.2 1.8", "6 2 1.2 2", "7 2 1.5 2 1.5 2", "1.2 4")
 
 
@@ -29,7 +30,8 @@ class Variant:
     """Tells the variants of one backend apart: line style and marker."""
     telling: tuple[str, ...] = ()
     """The options that tell it from the other variants of this backend: those that differ between
-    them, less those where it has the value that most of them have."""
+    them, less those where it has the value that most of them have (three numbers are a sweep, where
+    each is told)."""
     is_reference: bool = False
     lossy: bool = False
     """Its text is not promised to equal plain decoding's; marked wherever its numbers stand."""
@@ -154,7 +156,10 @@ def _telling(own: Mapping[str, Any], all_: Sequence[Mapping[str, Any]]) -> tuple
 
 def _most_frequent(values: Sequence[Any]) -> list[Any]:
     """The value that occurs most often, more than once and more often than any other, in a list;
-    an empty one where there is none."""
+    an empty one where there is none, or three different numbers."""
+    numbers = {v for v in values if isinstance(v, int | float) and not isinstance(v, bool)}
+    if len(numbers) >= _SWEEP:
+        return []
     counts = [(values.count(value), value) for value in values]
     most = max(count for count, _ in counts)
     found = [value for count, value in counts if count == most]

@@ -56,6 +56,12 @@ def test_what_most_variants_have_is_not_told() -> None:
     assert found[0].all_options == "gamma=0.75, exits=[2, 4, 6], heads=mixed"
 
 
+def test_each_value_of_a_sweep_is_told() -> None:
+    options = [{"gamma": 0.3}, {"gamma": 0.6}, {"gamma": 0.9}, {"gamma": 0.3, "verify": False}]
+    found = variants([Engine("ada", one, "re-implementation", False) for one in options])
+    assert [v.short_label for v in found] == ["ada 0.3", "ada 0.6", "ada 0.9", "ada 0.3 verify=no"]
+
+
 def test_variants_that_would_be_named_alike_are_told_in_full() -> None:
     options = [{"k": 1}, {"k": 1, "n": 2}, {"n": 2, "k": 3}, {"n": 2, "k": 3, "m": 1}, {}]
     found = variants([Engine("ada", one, "re-implementation", False) for one in options])
