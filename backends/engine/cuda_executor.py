@@ -80,11 +80,12 @@ class CudaExecutor:
     ) -> None:
         place = weights.embedding.device
         require("cuda executor", place)
-        if not 1 <= rows <= MAX_ROWS:
-            raise EngineError(f"cuda executor: rows {rows}: expected 1 to {MAX_ROWS}")
-        if fp8_heads and not INTERPRETED and torch.cuda.get_device_capability(place) < _FP8:
-            name = torch.cuda.get_device_name(place)
-            raise EngineError(f"cuda executor: fp8 exit heads: {name} has no e4m3 (Ada or newer)")
+        if slots < 1 or max_len < 1 or not 1 <= rows <= MAX_ROWS:
+            raise EngineError(
+                f"cuda executor: slots {slots}, max_len {max_len}, rows {rows}: expected positive "
+                f"numbers, rows to {MAX_ROWS}"
+            )
+        _refuse_misfits(architecture, heads, place, fp8_heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
         self.exits = tuple(head.layer for head in heads)
         self.device = str(place)
@@ -248,3 +249,23 @@ class CudaExecutor:
 
     def _run_logits(self) -> None:
         final_logits(self._norm_for_head(len(self.exits)), self._weights.head, self._logits)
+
+
+def _refuse_misfits(
+    shape: Architecture, heads: Sequence[ExitHead], place: torch.device, fp8: bool
+) -> None:
+    layers = [head.layer for head in heads]
+    if any(first >= second for first, second in pairwise((0, *layers, shape.layers))):
+        raise EngineError(
+            f"exit layers {layers}: expected ascending numbers from 1 to {shape.layers - 1}"
+        )
+    for head in heads:
+        size = shape.vocabulary if head.token_ids is None else len(head.token_ids)
+        if head.matrix.shape != (size, shape.width):
+            raise EngineError(
+                f"exit head of layer {head.layer}: shape {list(head.matrix.shape)}, expected "
+                f"{[size, shape.width]}"
+            )
+    if fp8 and not INTERPRETED and torch.cuda.get_device_capability(place) < _FP8:
+        name = torch.cuda.get_device_name(place)
+        raise EngineError(f"cuda executor: fp8 exit heads: {name} has no e4m3 (Ada or newer)")

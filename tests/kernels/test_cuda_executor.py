@@ -14,25 +14,25 @@ from torch import Tensor
 from backends.engine.architecture import Architecture, EngineError
 from backends.engine.cuda_executor import CudaExecutor
 from backends.engine.decoder import Decoder, Policy, Stream
-from backends.engine.executor import Rows
+from backends.engine.executor import Executor, Rows
 from backends.engine.forward import final_logits, hidden_states
 from backends.engine.heads import ExitHead
 from backends.engine.sampling import Sampling
+from backends.engine.torch_executor import TorchExecutor
 from backends.engine.weights import Layer, Weights
 from backends.kernels.exit_head import exit_head_reference
 from backends.kernels.rms_norm import rms_norm_reference
 from backends.kernels.triton_runtime import INTERPRETED
 from tests.kernels.cases import DEVICE, ROUNDING, noise
 
-EXITS = (1, 3)
+EXITS = (1, 2)
 IDS = [5, 17, 3, 88, 41, 7, 7, 60, 2]
-KINDS = ("llama", "qwen2", "qwen3")
 
 
 def shape_of(kind: str) -> Architecture:
     frequencies = tuple(10000.0 ** (-i / 16) for i in range(0, 16, 2))
     return Architecture(
-        *(kind, 4, 48, 80, 4, 2, 16, 97, 1e-5, 64, False, kind == "qwen2", kind == "qwen3"),
+        *(kind, 3, 48, 80, 2, 1, 16, 97, 1e-5, 64, False, kind == "qwen2", kind == "qwen3"),
         inverse_frequencies=frequencies,
     )
 
@@ -69,7 +69,7 @@ def make(
     ids = torch.arange(96, 36, -1, device=DEVICE)
     heads = [
         ExitHead(1, (weights.head + 0.1 * noise(97, 48, seed=8)).to(dtype)),
-        ExitHead(3, weights.head[ids].contiguous(), ids),
+        ExitHead(2, weights.head[ids].contiguous(), ids),
     ]
     options = {"slots": 3, "max_len": 40, "rows": rows}
     return CudaExecutor(weights, shape, heads, **options, fp8_heads=fp8), weights, heads
@@ -81,12 +81,19 @@ def rows_at(slot: int, positions: range, ids: Sequence[int] = IDS) -> Rows:
 
 def reference(weights: Weights, kind: str) -> dict[int, Tensor]:
     ids = torch.tensor([IDS], device=DEVICE)
-    states = hidden_states(weights, shape_of(kind), ids, (*EXITS, 4))
+    states = hidden_states(weights, shape_of(kind), ids, (*EXITS, 3))
     return {layer: state[0] for layer, state in states.items()}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("llama", torch.float32),
+        ("llama", torch.bfloat16),
+        ("qwen2", torch.float16),
+        ("qwen3", torch.float32),
+    ],
+)
 def test_frontiers_give_the_logits_of_a_whole_pass(kind: str, dtype: torch.dtype) -> None:
     """A prompt of 4; then the first segment runs ahead row by row, the second in two goes, the last
     over all five rows at once, more than the four that fit into a call."""
@@ -99,7 +106,7 @@ def test_frontiers_give_the_logits_of_a_whole_pass(kind: str, dtype: torch.dtype
     everything = rows_at(1, range(4, 9))
     tokens, none = executor.advance(2, everything, np.array([1, 4], np.int32))
     states = reference(weights, kind)
-    expected = final_logits(weights, states[4])[4:].cpu()
+    expected = final_logits(weights, states[3])[4:].cpu()
     got = executor.logits(everything)
     assert (got - expected).abs().max() < 24 * ROUNDING[dtype] * expected.abs().max()
     assert executor.greedy(everything) == got.argmax(-1).tolist()
@@ -120,69 +127,60 @@ def test_frontiers_give_the_logits_of_a_whole_pass(kind: str, dtype: torch.dtype
 def test_the_prompts_last_position_waits_behind_the_last_layer() -> None:
     executor, weights, _ = make()
     executor.prefill(0, IDS)
-    expected = final_logits(weights, reference(weights, "llama")[4][-1:]).cpu()
+    expected = final_logits(weights, reference(weights, "llama")[3][-1:]).cpu()
     assert torch.allclose(executor.logits(rows_at(0, range(8, 9))), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_is_bitwise_its_own(dtype: torch.dtype) -> None:
-    """The same position alone, behind its predecessors, and after another slot's rows."""
-    found = []
-    for layout in ([[8]], [[7, 8]], [[6], [7, 8]], [[6, 7, 8]]):
-        executor, _, _ = make(dtype=dtype)
-        executor.prefill(1, IDS[: layout[0][0]])
-        executor.prefill(2, IDS[:3])
-        for number, positions in enumerate(layout):
-            rows = [(1, position, IDS[position]) for position in positions]
-            other = [(2, 3, 9)] * (number % 2)
-            for index in range(3):
-                executor.segment(index, Rows.of(other + rows))
-        last = rows_at(1, range(8, 9))
-        heads = [executor.exit_head(index, last) for index in range(2)]
-        found.append((executor.logits(last), heads))
-        executor.close()
-    # prompts of other lengths leave other bits in the cache, so compare what shares the prompt
-    assert torch.equal(found[2][0], found[3][0])
-    assert found[2][1] == found[3][1]
-
-
-def test_place_number_and_neighbours_do_not_matter() -> None:
-    executor, _, _ = make("qwen3", torch.bfloat16)
-    for slot in range(3):
-        executor.prefill(slot, IDS[: 4 + slot])
-    mine, others = (1, 5, 44), [(0, 4, 12), (0, 5, 71), (2, 6, 3)]
-    found = []
-    for rows in ([mine], [*others[:2], mine], [mine, others[2]], [*others, mine]):
+def test_rows_one_by_one_or_together_beside_others_or_alone() -> None:
+    """Bit for bit: two slots with the same prompt, one of them in small steps beside a third."""
+    executor, _, _ = make("qwen3")
+    for slot, length in ((0, 6), (1, 6), (2, 3)):
+        executor.prefill(slot, IDS[:length])
+    for step, positions in enumerate((range(6, 7), range(7, 9))):
+        mine = [(0, position, IDS[position]) for position in positions]
         for index in range(3):
-            executor.segment(index, Rows.of(rows))
-        alone = Rows.of([mine])
-        found.append((executor.logits(alone).tolist(), executor.exit_head(0, alone)))
-    assert all(one == found[0] for one in found)
+            executor.segment(index, Rows.of([(2, 3 + step, 9), *mine]))
+    for index in range(3):
+        executor.segment(index, rows_at(1, range(6, 9)))
+    small, large = rows_at(0, range(6, 9)), rows_at(1, range(6, 9))
+    assert torch.equal(executor.logits(small), executor.logits(large))
+    assert executor.exit_head(1, small) == executor.exit_head(1, large)
 
 
-def generate(executor: CudaExecutor, policy: Policy, temperature: float) -> dict[str, list[int]]:
+def generate(executor: Executor, policy: Policy, drafted: list[float]) -> dict[str, list[int]]:
+    """Two answers at once, one greedy and one sampled; the early predictions go to `drafted`."""
     decoder = Decoder(executor, policy)
     texts: dict[str, list[int]] = {}
-    for number, length in enumerate((3, 1, 5, 2)):
-        name, sampling = f"r{number}", Sampling(temperature, 0.9, 7 + number)
+    for name, length, temperature in (("greedy", 3, 0.0), ("sampled", 2, 1.0)):
         texts[name] = []
-        decoder.add(Stream(name, tuple(IDS[:length]), 10, frozenset({50}), sampling))
+        sampling = Sampling(temperature, 0.9, 7)
+        decoder.add(Stream(name, tuple(IDS[:length]), 6, frozenset({50}), sampling))
     finished: list[str] = []
     while len(finished) < len(texts):
         for output in decoder.step():
             texts[output.id] += output.tokens
+            drafted.append(output.counts.get("drafted", 0))
             finished += [output.id] * (output.finished is not None)
     return texts
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_adadecode_is_lossless_on_these_kernels(temperature: float) -> None:
+def test_adadecode_is_lossless_on_these_kernels() -> None:
     executor, weights, _ = make(dtype=torch.bfloat16)
-    early = generate(executor, Policy((0.05, 0.1), 3), temperature)
+    drafted: list[float] = []
+    early = generate(executor, Policy((0.05, 0.1), 3), drafted)
     executor.close()
+    assert sum(drafted) > 3
     plain = CudaExecutor(weights, shape_of("llama"), slots=3, max_len=40, rows=4)
-    assert generate(plain, Policy(), temperature) == early
-    assert sum(map(len, early.values())) > 20
+    assert generate(plain, Policy(), []) == early
+    assert sum(map(len, early.values())) > 8
+
+
+def test_the_same_texts_as_the_torch_executor() -> None:
+    """In float32, where no two tokens of these texts are near enough to be swapped by rounding."""
+    executor, weights, heads = make()
+    reference = TorchExecutor(weights, shape_of("llama"), heads, slots=3, max_len=40)
+    policy = Policy((0.3, 0.3), 2)
+    assert generate(executor, policy, []) == generate(reference, policy, [])
 
 
 def test_fp8_heads_are_near() -> None:
@@ -205,8 +203,14 @@ def test_what_does_not_fit_is_one_line() -> None:
         executor.segment(0, Rows.of([(3, 0, 1)]))
     with pytest.raises(EngineError, match="a prompt of 41 tokens in slot 0"):
         executor.prefill(0, [1] * 41)
-    with pytest.raises(EngineError, match="rows 65: expected 1 to 64"):
-        CudaExecutor(weights, executor.architecture, heads, slots=1, max_len=4, rows=65)
+    sizes = {"slots": 1, "max_len": 4}
+    with pytest.raises(EngineError, match="rows 65: expected positive numbers, rows to 64"):
+        CudaExecutor(weights, executor.architecture, heads, **sizes, rows=65)
+    with pytest.raises(EngineError, match=r"exit layers \[2, 1\]: expected ascending numbers"):
+        CudaExecutor(weights, executor.architecture, heads[::-1], **sizes)
+    short = [replace(heads[1], matrix=heads[1].matrix[:7])]
+    with pytest.raises(EngineError, match=r"layer 2: shape \[7, 48\], expected \[60, 48\]"):
+        CudaExecutor(weights, executor.architecture, short, **sizes)
     elsewhere = "meta" if INTERPRETED else "cpu"
     moved = replace(weights, embedding=weights.embedding.to(elsewhere))
     with pytest.raises(EngineError, match=f"^cuda executor: runs on a .* are on {elsewhere}$"):
