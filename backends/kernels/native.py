@@ -1,4 +1,4 @@
-"""The C++ kernels of `native.cpp`: compiled for this very CPU at first use, called through ctypes.
+"""The C++ kernels in `cpu/`: compiled for this very CPU at first use, called through ctypes.
 
 The library is kept in the user's cache folder under a digest of its source, the compiler, its flags
 and the CPU, so that it is built once for each.
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(__file__).with_name("native.cpp")
+SOURCES = Path(__file__).parent / "cpu"
 FLAGS = ("-O3", "-march=native", "-std=gnu++17", "-fopenmp", "-fPIC", "-shared")
 COMPILERS = ("g++", "c++")
 
@@ -93,7 +93,8 @@ def library() -> ctypes.CDLL:
         version = _run([compiler, "--version"])
     except OSError as error:
         raise NativeUnavailableError(f"C++ compiler {compiler}: {error}") from None
-    parts = (SOURCE.read_text(encoding="utf-8"), version, " ".join(FLAGS), _cpu())
+    sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.iterdir())]
+    parts = (*sources, version, " ".join(FLAGS), _cpu())
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     name = f"decodebench-native-{digest}.so"
     for folder in filter(_is_ours, _folders()):
@@ -127,7 +128,7 @@ def _is_ours(folder: Path) -> bool:
 def _build(compiler: str, target: Path) -> None:
     draft = Path(tempfile.mkdtemp(dir=target.parent))
     try:
-        _run([compiler, *FLAGS, str(SOURCE), "-o", str(draft / target.name)])
+        _run([compiler, *FLAGS, str(SOURCES / "library.cpp"), "-o", str(draft / target.name)])
         (draft / target.name).replace(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -1,0 +1,86 @@
+// Decoding rows of a Llama-family model on a CPU: one parallel region per segment of layers.
+//
+// A row's numbers depend on that row alone: every output is one chain of multiply-adds in the order
+// of its inputs, attention is cut at fixed positions, and partial results are combined in order. So
+// the number of rows, their company and the number of threads change no bit.
+
+#include "heads.h"
+
+using namespace decodebench;
+
+namespace {
+
+template <class Do> void parallel(const Model* model, const Rows* rows, Do act) {
+    auto go = [&](const auto& work) {
+#pragma omp parallel num_threads(model->threads)
+        act(work);
+    };
+    if (model->dtype == 0) go(Heads<float>(*model, *rows));
+    else if (model->dtype == 1) go(Heads<Bf16>(*model, *rows));
+    else go(Heads<Fp16>(*model, *rows));
+}
+
+}  // namespace
+
+extern "C" {
+
+// Bytes that all threads share for `rows` rows.
+int64_t shared_bytes(const Model* m, int64_t rows) {
+    int64_t keys = int64_t(m->kv_heads) * m->head_dim, queries = int64_t(m->heads) * m->head_dim;
+    int64_t chunks = (m->max_len + CHUNK - 1) / CHUNK;
+    return rows * 4 * (m->width + queries * 2 + 2 * keys + m->feed_forward +
+                       m->heads * chunks * (m->head_dim + LANES)) + 1024;
+}
+
+// Floats that a head's `parts` hold for `rows` rows.
+int64_t parts_floats(int64_t rows, int64_t vocabulary) {
+    return rows * 3 * (vocabulary / (BLOCK * LANES) + 1);
+}
+
+// From boundary buffer `from` (null: from the tokens' embeddings) through layers first to last - 1
+// to the head's boundary, and there, where the head has rows, to their most probable tokens.
+void advance(const Model* model, const Rows* rows, int32_t first, int32_t last, float* from,
+             float* to, const Head* head) {
+    parallel(model, rows, [&](const auto& work) {
+        if (first < last) work.segment(first, last, from, to);
+        if (head->count) {
+#pragma omp barrier
+            work.top(*head);
+        }
+    });
+}
+
+void head_logits(const Model* model, const Rows* rows, const Head* head, float* out) {
+    parallel(model, rows, [&](const auto& work) { work.logits(*head, out); });
+}
+
+// A matrix (outputs, inputs) of 2- or 4-byte numbers, by `dtype`, as the products read it. `to` has
+// room for a multiple of 16 outputs.
+void pack(int32_t dtype, const void* from, int64_t outputs, int64_t inputs, void* to) {
+    auto fill = [&](auto number) {
+        typedef decltype(number) T;
+        int64_t blocks = (outputs + LANES - 1) / LANES;
+#pragma omp parallel for
+        for (int64_t n = 0; n < blocks * LANES; ++n)
+            for (int64_t k = 0; k < inputs; ++k)
+                static_cast<T*>(to)[packed<T>(n, k, inputs)] =
+                    n < outputs ? static_cast<const T*>(from)[n * inputs + k] : T{};
+    };
+    if (dtype == 0) fill(float{});
+    else if (dtype == 1) fill(Bf16{});
+    else fill(Fp16{});
+}
+
+const char* instructions() {
+#if defined(__AVX512BF16__)
+    return "avx512bf16";
+#elif defined(__AVX512F__)
+    return "avx512";
+#elif defined(__AVX2__)
+    return "avx2";
+#else
+    return "generic";
+#endif
+}
+
+}

@@ -1,0 +1,320 @@
+"""Our engine and AdaDecode on it: same text, and how much faster than what.
+
+    python benchmarks/adadecode.py [--parts consistency speed growth] [--requests 12] [--repeats 5]
+
+consistency  the text of every policy against plain decoding's, on bundled test rows: greedy and
+             sampled, bfloat16 and float32, thresholds 0 to 1, 1 to 8 drafts, alone and in batches
+speed        one request at a time, the systems in turns on the same requests: transformers'
+             generate, vLLM eager and compiled, plain decoding, AdaDecode with its own choice
+growth       time per token against context and layers beside the time that reading the bytes takes
+
+Ratios are medians over neighbouring turns, of decode time per token (prompts apart). The last line
+is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backends import models, open_backend
+from harness.core import Backend, Generation, Load, Model, Request, Sampling
+from harness.trial import run_load
+from workloads.bundled import rows
+from workloads.prompts import encode_prompt
+
+WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
+GAMMAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+NEW_TOKENS = 192
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parts = {"consistency": consistency, "speed": speed, "growth": growth}
+    parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--model", default="demo")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--requests", type=int, default=12, help="of each workload")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--without-vllm", action="store_true")
+    parser.add_argument("--figure", type=Path, help="draw the growth into this file")
+    chosen = parser.parse_args()
+    result: dict[str, Any] = {"load_average": os.getloadavg()[0], "dtype": chosen.dtype}
+    for part in chosen.parts:
+        result[part] = parts[part](chosen)
+        print(f"{part}: {json.dumps(result[part])}", flush=True)
+    if chosen.figure is not None and "growth" in result:
+        draw(result["growth"], chosen.figure)
+    print(json.dumps(result))
+
+
+def requests_of(
+    model: str, workload: str, count: int, sampling: Sampling | None = None
+) -> list[Request]:
+    """The workload's first bundled test rows as requests."""
+    directory = models.resolve(Model(model))
+    tokenizer = models.load_tokenizer(directory)
+    stops = models.stop_ids(directory, tokenizer)
+    return [
+        Request(
+            f"{workload}-{number}",
+            tuple(encode_prompt(tokenizer, workload, row)),
+            NEW_TOKENS,
+            sampling or Sampling(),
+            stops,
+        )
+        for number, row in enumerate(rows(workload, "test", count, 0))
+    ]
+
+
+def opened(chosen: argparse.Namespace, name: str, dtype: str | None = None, **options: Any) -> Any:
+    """A backend on the benchmark's model."""
+    model = Model(chosen.model, dtype=dtype or chosen.dtype)
+    threads = {} if chosen.threads is None else {"threads": chosen.threads}
+    return open_backend(name, models.resolve(model), model, {**threads, **options})
+
+
+def answers(backend: Backend, requests: Sequence[Request], concurrency: int) -> list[Generation]:
+    """Every request in a closed loop. Raises `RuntimeError` when one fails."""
+    found = run_load(backend, requests, Load("closed", concurrency=concurrency))
+    if failed := [g for g in found if g.finished not in ("stop", "length")]:
+        raise RuntimeError(f"{failed[0].request_id}: {failed[0].error}")
+    return found
+
+
+def consistency(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Requests compared with plain decoding, and how many of them differ."""
+    compared = different = 0
+    totals: dict[str, float] = {}
+    samplings = (Sampling(), Sampling(0.8, 0.95, seed=1))
+    for dtype, sampling in itertools.product(("bfloat16", "float32"), samplings):
+        requests = [
+            r for w in WORKLOADS for r in requests_of(chosen.model, w, chosen.requests, sampling)
+        ]
+        plain = opened(chosen, "autoregressive", dtype)
+        expected = [g.token_ids for g in answers(plain, requests, 1)]
+        in_batch = [g.token_ids for g in answers(plain, requests, 8)]
+        plain.close()
+        compared, different = compared + len(expected), different + _differ(expected, in_batch)
+        for number, gamma in enumerate(GAMMAS):
+            for drafts in range(1, 9):
+                layers = ([2], [1, 3, 5], [2, 4], [4])[(number + drafts) % 4]
+                system = opened(
+                    chosen, "adadecode", dtype,
+                    gamma=gamma, max_drafts=drafts, exit_layers=layers,
+                )  # fmt: skip
+                found = answers(system, requests, (1, 4)[drafts % 2])
+                system.close()
+                compared += len(found)
+                different += _differ(expected, [g.token_ids for g in found])
+                for generation in found:
+                    for name in ("drafted", "accepted"):
+                        totals[name] = totals.get(name, 0) + generation.telemetry.get(name, 0)
+    return {"compared": compared, "different": different, **totals}
+
+
+def _differ(expected: Sequence[list[int]], found: Sequence[list[int]]) -> int:
+    return sum(a != b for a, b in zip(expected, found, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Something that answers requests one at a time; seconds per token after the first."""
+
+    name: str
+    decode: Callable[[Sequence[Request]], list[float]]
+
+
+def speed(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Decode speed of every system over that of plain decoding, workload by workload."""
+    plain = opened(chosen, "autoregressive")
+    adaptive = opened(chosen, "adadecode")
+    systems = [
+        System("autoregressive", partial(seconds_per_token, plain)),
+        System("adadecode", partial(seconds_per_token, adaptive)),
+        System("transformers", transformers_generate(chosen)),
+    ]
+    if not chosen.without_vllm:
+        for name, eager in (("vllm eager", True), ("vllm compiled", False)):
+            engine = opened(chosen, "vllm", enforce_eager=eager)
+            systems.append(System(name, partial(seconds_per_token, engine)))
+    result: dict[str, Any] = {"adadecode chose": dict(adaptive.info.options)}
+    for workload in WORKLOADS:
+        requests = requests_of(chosen.model, workload, chosen.requests)
+        for system in systems:
+            system.decode(requests[:2])
+        found: dict[str, list[list[float]]] = {system.name: [] for system in systems}
+        for repeat in range(chosen.repeats):
+            for system in systems if repeat % 2 == 0 else reversed(systems):
+                found[system.name].append(system.decode(requests))
+        result[workload] = {
+            name: _ratio(found["autoregressive"], times)
+            for name, times in found.items()
+            if name != "autoregressive"
+        }
+        result[workload]["autoregressive tok/s"] = round(
+            1 / statistics.median(itertools.chain.from_iterable(found["autoregressive"])), 1
+        )
+    return result
+
+
+def _ratio(plain: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Speed over plain decoding's: geometric mean over requests, median over turns."""
+    turns = [
+        float(np.exp(np.mean(np.log(np.array(a) / np.array(b)))))
+        for a, b in zip(plain, other, strict=True)
+    ]
+    low, _, high = statistics.quantiles(turns, n=4)
+    return {
+        "over autoregressive": round(statistics.median(turns), 3),
+        "quartiles": [round(low, 3), round(high, 3)],
+    }
+
+
+def seconds_per_token(backend: Backend, requests: Sequence[Request]) -> list[float]:
+    """Per request, from the first token's commit to the last's."""
+    return [
+        (g.commit_ns[-1] - g.commit_ns[0]) / 1e9 / (len(g.token_ids) - g.commit_tokens[0])
+        for g in answers(backend, requests, 1)
+    ]
+
+
+def transformers_generate(chosen: argparse.Namespace) -> Callable[[Sequence[Request]], list[float]]:
+    """The same model in transformers' `generate`, the same number of tokens as it would give."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.generation.streamers import BaseStreamer
+
+    directory = models.resolve(Model(chosen.model))
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, chosen.dtype))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = model.to(device).eval()
+
+    class Stamps(BaseStreamer):  # type: ignore[misc]
+        """The time of each token; the first call brings the prompt."""
+
+        def __init__(self) -> None:
+            self.times: list[float] = []
+
+        def put(self, value: Any) -> None:
+            self.times.append(time.perf_counter())
+
+        def end(self) -> None:
+            pass
+
+    def decode(requests: Sequence[Request]) -> list[float]:
+        found = []
+        for request in requests:
+            ids = torch.tensor([request.prompt_ids], device=device)
+            stamps = Stamps()
+            model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=request.max_new_tokens,
+                do_sample=False,
+                eos_token_id=list(request.stop_ids),
+                pad_token_id=0,
+                streamer=stamps,
+            )
+            times = stamps.times[1:]
+            found.append((times[-1] - times[0]) / (len(times) - 1))
+        return found
+
+    return decode
+
+
+def growth(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Microseconds of a plain pass against context and layers, beside the bytes' own time."""
+    import torch
+
+    from backends.engine.architecture import read_architecture
+    from backends.engine.executor import Rows
+    from backends.engine.native_executor import NativeExecutor
+    from backends.engine.weights import load_weights
+
+    directory = models.resolve(Model(chosen.model))
+    shape = read_architecture(directory)
+    dtype = getattr(torch, chosen.dtype)
+    weights = load_weights(directory, shape, dtype)
+    result: dict[str, Any] = {"context": {}, "layers": {}}
+
+    def passes(layers: int, context: int) -> dict[str, float]:
+        cut = replace(shape, layers=layers)
+        part = replace(weights, layers=weights.layers[:layers])
+        run = NativeExecutor(part, cut, slots=1, max_len=2304, threads=chosen.threads)
+        run.prefill(0, [5 + i % 1000 for i in range(context)])
+        rows_ = Rows.of([(0, context, 7)])
+        newest = np.zeros(1, np.int32)
+        measured = _microseconds(lambda: run.advance(0, rows_, newest))
+        run.close()
+        layer = sum(
+            t.numel()
+            for t in (
+                *(part.layers[0].qkv, part.layers[0].out),
+                *(part.layers[0].gate_up, part.layers[0].down),
+            )
+        )
+        cache = 2 * layers * shape.kv_size * context
+        moved = (layers * layer + part.head.numel() + cache) * dtype.itemsize
+        floor = 1e6 * moved / _bytes_per_s(moved)
+        return {
+            "us": round(measured, 1),
+            "bytes": moved,
+            "floor_us": round(floor, 1),
+            "share_of_floor": round(floor / measured, 3),
+        }
+
+    for context in (128, 256, 512, 1024, 2048):
+        result["context"][context] = passes(shape.layers, context)
+    for layers in range(1, shape.layers + 1):
+        result["layers"][layers] = passes(layers, 256)
+    return result
+
+
+def _microseconds(call: Callable[[], object], runs: int = 200) -> float:
+    for _ in range(20):
+        call()
+    found = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - started)
+    return 1e6 * statistics.median(found)
+
+
+def _bytes_per_s(size: int) -> float:
+    """How fast this machine's threads read so many bytes again and again (a sum of integers)."""
+    import torch
+
+    memory = torch.ones(size // 8, dtype=torch.int64)
+    return size / (_microseconds(memory.sum, 50) / 1e6)
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """The growth as a figure: time per token, and the bytes' own time."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    for axis, name in zip(axes, ("context", "layers"), strict=True):
+        x = [int(key) for key in result[name]]
+        for key, label in (("us", "measured"), ("floor_us", "reading the bytes")):
+            axis.plot(x, [point[key] for point in result[name].values()], "o-", label=label)
+        axis.set(xlabel=name, ylabel="us per token", ylim=(0, None))
+    axes[0].legend()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()
