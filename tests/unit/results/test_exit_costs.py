@@ -14,7 +14,7 @@ from results import exit_costs
 from results.arrays import from_record
 from results.metrics import cells, summaries
 from tests.unit.results.make import generation, record, trial
-from tests.unit.results.test_metrics import of, run_of
+from tests.unit.results.runs import of, run_of
 
 COSTS = {
     "segment_us": [10.0, 20.0, 30.0],

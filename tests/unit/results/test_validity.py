@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from harness.core import TrialRecord
+from harness.core import TrialRecord, Validity
 from results.metrics import cells, summaries
 from tests.unit.results.make import generation, record, trial
-from tests.unit.results.test_metrics import of, run_of
+from tests.unit.results.runs import REFERENCE, answer, of, run_of
 
 NATIVE = {"kernels": "native"}
+
+
 ANSWERS = {"r0": (1, 2, 3), "r1": (4, 5, 6), "r2": (7, 8, 9)}
 
 
@@ -90,3 +92,22 @@ def test_requests_that_failed_break_no_promise(tmp_path: Path) -> None:
     broken = [generation("r0", [1], ids=[9], finished="error")]
     ours = record(trial("fast", options=NATIVE, requests=3), broken)
     assert verdict(tmp_path, ours, plain) == (True, [])
+
+
+def test_unequal_lengths_make_a_trial_invalid_also_in_its_cell(tmp_path: Path) -> None:
+    records = [record(REFERENCE, [answer(10, [1, 2, 3])])]
+    records += [record(trial("fast", repeat=r), [answer(10, [1, 2])]) for r in (0, 1)]
+    run = run_of(tmp_path, *records)
+    row, cell = of(summaries(run), "fast"), of(cells(run), "fast")
+    assert not row["valid"]
+    assert not cell["valid"]
+    assert row["invalid_reasons"][0].startswith("length-mismatch: 1 of 1 outputs")
+    assert len(cell["invalid_reasons"]) == 1
+    assert of(summaries(run), "vllm")["valid"]
+
+
+def test_a_reason_that_concerns_one_percentile_leaves_the_trial_valid(tmp_path: Path) -> None:
+    few = Validity(True, ("too-few-samples: p99 of 64 requests is their maximum",))
+    row = summaries(run_of(tmp_path, record(REFERENCE, [answer(10, [1, 2])], validity=few)))[0]
+    assert row["valid"]
+    assert row["invalid_reasons"] == list(few.reasons)

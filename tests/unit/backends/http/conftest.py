@@ -1,0 +1,33 @@
+"""A fake server with the backend connected to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from backends.http import HttpBackend
+from tests.fake_openai import FakeServer, Play, good
+from tests.unit.backends.http.client import Start
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    opened: list[Any] = []
+
+    def start(
+        play: Play = good, probe: Play | None = good, tokenizer: Any = None, **options: Any
+    ) -> tuple[FakeServer, HttpBackend]:
+        server = FakeServer(play, probe)
+        opened.append(server)
+        if "resets" in options:
+            server.resets = options.pop("resets")
+        settings = {name: option.default for name, option in HttpBackend.OPTIONS.items()}
+        backend = HttpBackend(settings | {"base_url": server.url, **options}, tokenizer)
+        opened.append(backend)
+        return server, backend
+
+    yield start
+    for item in reversed(opened):
+        item.close()

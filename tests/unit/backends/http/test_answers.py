@@ -1,0 +1,149 @@
+"""What the `http` backend asks for, and how it counts what is streamed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from harness.core import Sampling, UserError
+from tests.fake_openai import Reply
+from tests.unit.backends.http.client import (
+    Start,
+    WordTokenizer,
+    answer,
+    request,
+)
+
+
+def test_every_chunk_is_one_commit_with_all_its_tokens(start: Start) -> None:
+    server, backend = start()
+    assert backend.info.options["token_counting"] == "ids"
+    assert "token-ids" in backend.info.capabilities
+    commits = answer(backend)
+    assert [commit.token_ids for commit in commits] == [(11, 12), (13,), ()]
+    assert [commit.finished for commit in commits] == [None, None, "length"]
+    assert commits[-1].telemetry == {"server_tokens": 3}
+    assert server.bodies[-1]["prompt"] == [5, 6, 7]
+
+
+def test_request_body_carries_sampling_and_stops(start: Start) -> None:
+    server, backend = start()
+    answer(backend, request(stop_ids=(2,)))
+    greedy = server.bodies[-1]
+    assert greedy["temperature"] == 0.0
+    assert greedy["stop_token_ids"] == [2]
+    assert "seed" not in greedy
+    assert "ignore_eos" not in greedy
+    sampling = Sampling(temperature=0.7, top_p=0.9, seed=4)
+    answer(backend, request(sampling=sampling, stop_ids=(2,), ignore_eos=True))
+    sampled = server.bodies[-1]
+    assert (sampled["temperature"], sampled["top_p"], sampled["seed"]) == (0.7, 0.9, 4)
+    assert sampled["ignore_eos"] is True
+    assert "stop_token_ids" not in sampled
+
+
+def test_extra_body_adds_and_removes_fields(start: Start) -> None:
+    server, backend = start(extra_body={"top_k": 5, "top_p": None})
+    answer(backend)
+    assert server.bodies[-1]["top_k"] == 5
+    assert "top_p" not in server.bodies[-1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_events_cut_anywhere_by_the_network(start: Start, size: int) -> None:
+    text = {"choices": [{"text": "é✓", "token_ids": [1], "finish_reason": None}]}
+    last = {"choices": [{"text": "", "token_ids": [2], "finish_reason": "stop"}]}
+    stream = (
+        b": ping\r\n\r\nevent: x\r\n"
+        + f"data: {json.dumps(text, ensure_ascii=False)}\r\n\r\n".encode()
+        + f"data:{json.dumps(last)}\n\ndata: [DONE]".encode()
+    )
+
+    def play(reply: Reply) -> None:
+        for at in range(0, len(stream), size):
+            reply.send(stream[at : at + size])
+        reply.end()
+
+    _, backend = start(play)
+    commits = answer(backend)
+    assert [commit.token_ids for commit in commits] == [(1,), (2,), ()]
+    assert commits[-1].finished == "stop"
+    assert backend.texts() == {"a": "é✓"}
+
+
+def chunk(text: str, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "text": text, "finish_reason": finish}], **more}
+
+
+def with_usage(reply: Reply) -> None:
+    reply.event(chunk("one two", usage={"completion_tokens": 2}))
+    reply.event(chunk(" three", usage={"completion_tokens": 3}))
+    reply.event(chunk("", "stop", usage={"completion_tokens": 4}))
+    reply.done()
+    reply.end()
+
+
+def test_running_usage_counts_tokens_without_ids(start: Start) -> None:
+    """The stop token has no text: only the server's count knows of it."""
+    _, backend = start(with_usage, with_usage)
+    assert backend.info.options["token_counting"] == "usage"
+    assert "server-text" in backend.info.capabilities
+    commits = answer(backend, request(limit=8))
+    assert [commit.token_ids for commit in commits] == [(-1, -1), (-1,), (-1,), ()]
+    assert commits[-1].finished == "stop"
+    assert backend.texts() == {"a": "one two three"}
+
+
+def text_only(reply: Reply) -> None:
+    """Takes no token ids and knows no extensions, as a strict server does."""
+    if not isinstance(reply.body["prompt"], str) or "stream_options" in reply.body:
+        reply.fail(400, {"error": {"message": "unknown field"}})
+        return
+    reply.event(chunk("one two"))
+    reply.event(chunk(" three", "stop"))
+    reply.done()
+    reply.end()
+
+
+def test_plain_text_server_is_counted_with_the_tokenizer(start: Start) -> None:
+    server, backend = start(text_only, text_only, WordTokenizer())
+    options = backend.info.options
+    assert (options["token_counting"], options["prompt_form"]) == ("tokenizer", "text")
+    commits = answer(backend)
+    assert [commit.token_ids for commit in commits] == [(-1, -1), (-1,), ()]
+    assert backend.texts() == {"a": "one two three"}
+    assert server.bodies[-1]["prompt"] == "wwwwww wwwwwww", "the server puts the first token itself"
+    assert "return_token_ids" not in server.bodies[-1]
+
+
+def test_tokenizer_counting_never_exceeds_what_was_asked_for(start: Start) -> None:
+    _, backend = start(text_only, text_only, WordTokenizer())
+    commits = answer(backend, request(limit=1))
+    assert sum(len(commit.token_ids) for commit in commits) == 1
+
+
+def test_uncountable_server_is_refused(start: Start) -> None:
+    def play(reply: Reply) -> None:
+        reply.event(chunk("one", "stop"))
+        reply.end()
+
+    with pytest.raises(UserError, match="neither token ids nor running usage"):
+        start(play, play)
+
+
+def test_chat_sends_one_user_message(start: Start) -> None:
+    def play(reply: Reply) -> None:
+        reply.event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+        reply.event({"choices": [{"delta": {"reasoning_content": "hm"}, "token_ids": [1]}]})
+        last = {"delta": {"content": "yes"}, "token_ids": [2], "finish_reason": "stop"}
+        reply.event({"choices": [last]})
+        reply.done()
+        reply.end()
+
+    server, backend = start(play, play, WordTokenizer(), api="chat")
+    commits = answer(backend)
+    assert server.paths[-1] == "/v1/chat/completions"
+    assert server.bodies[-1]["messages"] == [{"role": "user", "content": "wwwww wwwwww wwwwwww"}]
+    assert [commit.token_ids for commit in commits] == [(1,), (2,), ()]
