@@ -11,7 +11,8 @@ import pytest
 
 from harness.core import Slo
 from reports.page import write_report
-from tests.report_runs import ENGINES, LOADS, PLAIN, Engine, Exits, write_run
+from tests.early_exits import Exits
+from tests.report_runs import ENGINES, LOADS, PLAIN, Engine, write_run
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome

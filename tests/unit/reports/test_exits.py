@@ -15,7 +15,8 @@ from reports.exits import gamma_curves
 from reports.figures.exits import shares
 from reports.page import write_report
 from results import load
-from tests.report_runs import ENGINES, EXITS, GAMMAS, LOADS, PLAIN, Engine, Exits, write_run
+from tests.early_exits import Exits
+from tests.report_runs import ENGINES, EXITS, GAMMAS, LOADS, PLAIN, Engine, write_run
 
 NAMES = ("exits", "prediction", "ablations", "gamma")
 SMALL: dict[str, Any] = {
