@@ -60,17 +60,19 @@ SHAPES: dict[str, dict[str, Any]] = {
     "qwen2": {"model": "Qwen2", "num_attention_heads": 6, "sliding_window": 64},
     "qwen3": {"model": "Qwen3", "head_dim": 32, "tie_word_embeddings": True},
 }
+WIDE_INSIDE = {"model": "Llama", "num_hidden_layers": 1, "intermediate_size": 14336}
+"""A feed-forward block as wide as an 8B model's."""
 
 
 def write_checkpoint(directory: Path, name: str, *, seed: int = 0, shards: str = "5GB") -> Any:
-    """Write one of `SHAPES` in float32 and return it as transformers' model.
+    """Write one of `SHAPES`, or `WIDE_INSIDE` ("wide"), in float32; return transformers' model.
 
     Gains and biases are drawn at random too: at their initial ones and zeros they could be left
     out unnoticed.
     """
     import transformers
 
-    settings = {**SMALL, **SHAPES[name]}
+    settings = {**SMALL, **(WIDE_INSIDE if name == "wide" else SHAPES[name])}
     kind = settings.pop("model")
     torch.manual_seed(seed)
     config = getattr(transformers, f"{kind}Config")(**settings)

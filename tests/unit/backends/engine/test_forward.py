@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backends.engine import attention
+from backends.engine import attention, forward
 from backends.engine.architecture import Architecture, EngineError
 from backends.engine.attention import attend
 from backends.engine.cache import KVCache
@@ -119,6 +119,21 @@ def test_rows_of_a_batch_equal_single_sequences(case: Case) -> None:
     for row, sequence in zip(together, ids, strict=True):
         alone = hidden_states(weights, case.architecture, sequence[None], [1])[1][0]
         torch.testing.assert_close(row, alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rows", [5, 8192])
+def test_logits_are_not_rounded_to_16_bits(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, rows: int
+) -> None:
+    monkeypatch.setattr(forward, "HEAD_ROWS", rows)
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(2, 3, 40, generator=generator).to(dtype)
+    head = torch.randn(23, 40, generator=generator).to(dtype)
+    found = forward.head_product(hidden, head)
+    assert found.dtype == torch.float32
+    exact = (hidden.double() @ head.double().T).float()
+    torch.testing.assert_close(found, exact, atol=1e-5, rtol=1e-6)
 
 
 def test_a_tap_that_is_no_layer(case: Case) -> None:

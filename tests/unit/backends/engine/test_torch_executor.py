@@ -118,6 +118,24 @@ def test_a_row_ignores_its_neighbours(case: Case, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_equal_rows_are_equal_when_threads_share_the_work(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    """Three threads cut 8 rows of 14,336 within a row; exponentials at a cut are not those of a
+    vector unit, so that some of eight equal rows once differed from the others."""
+    case = Case.write(tmp_path, "wide", 2, seed=2)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        executor = make_executor(case, dtype, slots=8)
+        for token in range(20):
+            found = run(executor, Rows.of([(slot, 0, token) for slot in range(8)]))
+            assert torch.equal(found, found[:1].expand_as(found))
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_rewriting_positions_undoes_a_wrong_continuation(case: Case, dtype: torch.dtype) -> None:
     wrong = case.ids.clone()
     wrong[PROMPT + 2 :] = (wrong[PROMPT + 2 :] + 1) % case.architecture.vocabulary
