@@ -112,22 +112,16 @@ class _Plan:
             depth = self._loaded.architecture.layers
             layers = self._asked or tuple(sorted({depth * q // 4 for q in (1, 2, 3)} - {0}))
             return layers, (PAPER_GAMMA if gamma == AUTO else gamma,) * len(layers), None
-        from backends.engine.exit_choice import GAMMAS, choose
+        from backends.engine.exit_choice import GAMMAS, choose, tune
 
-        candidates = self._available if self._asked is None else self._asked
-        found = choose(
-            folder.trace(),
-            self._layer_costs(candidates),
-            candidates,
-            self._chosen["max_drafts"],
-            gammas=GAMMAS if gamma == AUTO else (gamma,),
-        )
+        drafts, gammas = self._chosen["max_drafts"], GAMMAS if gamma == AUTO else (gamma,)
         if self._asked is None:
-            return found.layers, found.gammas, found.speedup
-        by_layer = dict(zip(found.layers, found.gammas, strict=True))
-        otherwise = PAPER_GAMMA if gamma == AUTO else gamma
-        gammas = tuple(by_layer.get(layer, otherwise) for layer in self._asked)
-        return self._asked, gammas, found.speedup
+            costs = self._layer_costs(self._available)
+            found = choose(folder.trace(), costs, self._available, drafts, gammas=gammas)
+        else:
+            costs = self._layer_costs(self._asked)
+            found = tune(folder.trace(), costs, self._asked, drafts, gammas=gammas)
+        return found.layers, found.gammas, found.speedup
 
     def head(self, layer: int) -> Any:
         """The exit head behind `layer`."""
@@ -147,7 +141,9 @@ class _Plan:
         from backends.engine.calibration import measure
 
         found = asdict(measure(executor, self._chosen["max_drafts"]))
+        plain = self._measured(())
         return {
+            "plain_us": plain.segments[0] + plain.final_head,
             "segment_us": found["segments"],
             "segment_us_full": found["segments_full"],
             "exit_head_us": found["exit_heads"],
@@ -156,15 +152,17 @@ class _Plan:
         }
 
     def _layer_costs(self, candidates: tuple[int, ...]) -> Any:
-        from backends.engine.calibration import layer_costs, measure
+        from backends.engine.calibration import layer_costs
 
-        drafts, depth = self._chosen["max_drafts"], self._loaded.architecture.layers
+        depth = self._loaded.architecture.layers
+        return layer_costs(self._measured(()), self._measured(candidates), depth)
 
-        def measured(layers: tuple[int, ...]) -> Any:
-            executor = self._loaded.executor([self.head(layer) for layer in layers], slots=1)
-            try:
-                return measure(executor, drafts)
-            finally:
-                executor.close()
+    def _measured(self, layers: tuple[int, ...]) -> Any:
+        """The costs of an executor with exits behind these layers."""
+        from backends.engine.calibration import measure
 
-        return layer_costs(measured(()), measured(candidates), depth)
+        executor = self._loaded.executor([self.head(layer) for layer in layers], slots=1)
+        try:
+            return measure(executor, self._chosen["max_drafts"])
+        finally:
+            executor.close()
