@@ -14,12 +14,12 @@ from backends.training.heads_cache import Cache, in_turn, select
 from backends.training.heads_data import Prompt
 from backends.training.heads_fit import Fit, folded
 from backends.training.heads_model import Backbone
-from backends.training.heads_probe import POSITIONS, fit_probe
+from backends.training.heads_probe import POSITIONS, Probe, fit_probe
 from backends.training.heads_recipe import HeadRecipe, write_json
-from backends.training.heads_report import layer_reports, outputs
+from backends.training.heads_report import Outputs, layer_reports, outputs
 
 FORMAT = 1
-TRACE = 6000
+TRACE = 2500
 """Held-out positions in the calibration trace, at the most."""
 
 
@@ -33,29 +33,43 @@ def write_heads(
     pairs: Sequence[tuple[Prompt, list[int]]],
 ) -> dict[str, Any]:
     """Measure the best heads and write both files, `heads.json` last: it makes the folder valid."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     head = backbone.head
     kept = [parameter.to(head.device) for parameter in done.best]
     matrices = [folded(head, parameter) for parameter in kept]
     trained = outputs(head, held_out, matrices)
     original = outputs(head, held_out, [head] * len(matrices))
-    sample = select(train, in_turn(train, POSITIONS))
-    learnt = outputs(head, sample, matrices)
+    probes = _probes(head, matrices, train, held_out, trained)
     suffix = "head" if recipe.kind == "full" else "transform"
     tensors: dict[str, Tensor] = {}
-    probes = {}
-    for number, layer in enumerate(recipe.layers):
-        probe = fit_probe(sample, learnt, held_out, trained, number)
-        tensors[f"layer.{layer}.{suffix}"] = kept[number].to("cpu", head.dtype).contiguous()
+    for layer, parameter, probe in zip(recipe.layers, kept, probes, strict=True):
+        tensors[f"layer.{layer}.{suffix}"] = parameter.to("cpu", head.dtype).contiguous()
         tensors[f"layer.{layer}.probe"] = probe.weights
-        probes[str(layer)] = probe.report
     tensors["token_order"] = _token_order(pairs, head.shape[0])
     tensors |= _trace(held_out, head, matrices)
     draft = out / "heads.safetensors.tmp"
-    save_file(tensors, draft)
+    draft.write_bytes(save(tensors))
     draft.replace(out / "heads.safetensors")
-    content = {
+    report = {
+        "training": _training_report(done, recipe, train),
+        "held_out": {"answers": len(held_out.workloads), "positions": held_out.positions},
+        "layers": layer_reports(held_out, recipe.layers, trained, original),
+        "probes": {
+            str(layer): probe.report for layer, probe in zip(recipe.layers, probes, strict=True)
+        },
+    }
+    content = _identity(recipe, head) | {
+        "finished": done.stopped(recipe) is not None,
+        "recipe": recipe.to_dict(),
+        "report": report,
+    }
+    write_json(out / "heads.json", content)
+    return content
+
+
+def _identity(recipe: HeadRecipe, head: Tensor) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "checkpoint": recipe.checkpoint,
         "layers": list(recipe.layers),
@@ -63,17 +77,15 @@ def write_heads(
         "width": head.shape[1],
         "vocabulary": head.shape[0],
         "workloads": list(recipe.workloads),
-        "finished": done.stopped(recipe) is not None,
-        "recipe": recipe.to_dict(),
-        "report": {
-            "training": _training_report(done, recipe, train),
-            "held_out": {"answers": len(held_out.workloads), "positions": held_out.positions},
-            "layers": layer_reports(held_out, recipe.layers, trained, original),
-            "probes": probes,
-        },
     }
-    write_json(out / "heads.json", content)
-    return content
+
+
+def _probes(
+    head: Tensor, matrices: Sequence[Tensor], train: Cache, held_out: Cache, trained: Outputs
+) -> list[Probe]:
+    sample = select(train, in_turn(train, POSITIONS))
+    learnt = outputs(head, sample, matrices)
+    return [fit_probe(sample, learnt, held_out, trained, number) for number in range(len(matrices))]
 
 
 def _training_report(done: Fit, recipe: HeadRecipe, train: Cache) -> dict[str, Any]:

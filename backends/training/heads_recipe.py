@@ -16,6 +16,8 @@ KINDS = ("lightweight", "full")
 """lightweight: T [d, d] before the frozen final head E*; full: a head [V, d] of its own."""
 STATE = "state"
 """Subfolder of a run under way: its recipe, answers, hidden states and optimizer."""
+LINES_DOWN_TO = 5
+"""Depth of nesting at which a JSON object stays on its line: a head's figures in the report."""
 GAMMAS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95)
 """Thresholds that the report counts tokens over."""
 
@@ -128,8 +130,17 @@ def claim_folder(out: Path, recipe: HeadRecipe) -> None:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write JSON under a temporary name and rename it."""
     draft = path.with_suffix(".tmp")
-    draft.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    draft.write_text(_laid_out(content, 0) + "\n", encoding="utf-8")
     draft.replace(path)
+
+
+def _laid_out(value: Any, depth: int) -> str:
+    """JSON with the outer objects on lines of their own and the figures of one head on one."""
+    if not isinstance(value, dict) or not value or depth == LINES_DOWN_TO:
+        return json.dumps(value, allow_nan=False)
+    inner = [f"{json.dumps(key)}: {_laid_out(own, depth + 1)}" for key, own in value.items()]
+    margin = "\n" + " " * depth
+    return "{" + ",".join(f"{margin} {line}" for line in inner) + margin + "}"
 
 
 def _read(path: Path) -> dict[str, Any]:
