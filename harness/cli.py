@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ SOME_FAILED = 4
 INTERRUPTED = 130
 READER_GONE = 141
 """As a shell reports a program whose pipe was closed."""
+STOPPED = "interrupted; what was finished is stored"
 
 app = typer.Typer(
     name="decodebench",
@@ -84,6 +86,8 @@ def report(
     """Write DIR/report.html, one self-contained page."""
     from reports.page import write_report
 
+    # where the home is read-only it tells at length that it keeps its font list elsewhere
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     page = write_report(directory)
     print(f"report: {page}")
     if open_page:
@@ -246,14 +250,12 @@ def main() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as stop:
-        if stop.code == INTERRUPTED:
-            _fail("interrupted; what was finished is stored", INTERRUPTED)
         # typer and rich end with 1 when a pipe is closed, which here means that a gate failed
         code = READER_GONE if stop.code == 1 else stop.code
     except UserError as error:
         _fail(str(error), BAD_INPUT)
     except (typer.Abort, KeyboardInterrupt):
-        _fail("interrupted; what was finished is stored", INTERRUPTED)
+        _fail(STOPPED, INTERRUPTED)
     except typer.exceptions.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
         _fail(message.replace("\n", " "), BAD_INPUT)
@@ -264,6 +266,8 @@ def main() -> None:
         _drop_output()
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", BAD_INPUT)
+    if code == INTERRUPTED:  # typer catches the interrupt and gives back its code
+        _fail(STOPPED, INTERRUPTED)
     sys.exit(code)
 
 

@@ -27,8 +27,10 @@ def write_temporary(target: Path, data: bytes) -> Path:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
+    except BaseException as error:
         path.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a full disk does not say which file it would not take
+            error.filename = str(target)
         raise
     return path
 
