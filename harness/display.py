@@ -251,9 +251,10 @@ def _table(*headings: str) -> Table:
 
 
 def _print(table: Table) -> None:
-    from rich.console import Console
+    from rich.console import Console, ConsoleDimensions
 
     console = Console(markup=False, highlight=False)
-    # a pipe has no width, and on a narrow terminal wrapped lines beat truncated numbers
-    console.width = max(console.width, WIDTH)
+    # a pipe has no width, and on a narrow terminal wrapped lines beat truncated numbers; the height
+    # is there because rich takes a dumb terminal for 80 columns unless it has both
+    console.size = ConsoleDimensions(max(console.width, WIDTH), console.height)
     console.print(table)
