@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from backends.engine.executor import RING, Executor, Rows
+from backends.engine.executor import RING, Executor, Int32, Rows
 from backends.engine.sampling import GREEDY, Sampling, select
 
 PREFILL_TOKENS = 2048
@@ -54,15 +54,13 @@ class Stream:
     done: list[int] = field(default_factory=list)
     """Positions that each segment has processed."""
     exits: list[int] = field(default_factory=list)
-    """The layer that each draft came from."""
+    """The exit that each draft came from, by number."""
+    checks: list[int] = field(default_factory=list)
+    """Since the last output: the exits whose heads were asked."""
+    layers_run: int = 0
+    """Since the last output."""
     slot: int = -1
-    counts: dict[str, float] = field(default_factory=dict)
-    """Telemetry since the last output."""
     margins: dict[str, float] = field(default_factory=dict)
-
-    def count(self, name: str, amount: float = 1) -> None:
-        """Add to a telemetry count."""
-        self.counts[name] = self.counts.get(name, 0) + amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +102,10 @@ class Decoder:
         self._executor, self._margins = executor, margins
         bounds = (0, *executor.exits, executor.architecture.layers)
         self._depths = [b - a for a, b in itertools.pairwise(bounds)]
+        self._names = [
+            tuple(f"{name}_layer_{layer}" for name in ("checks", "exits", "accepted"))
+            for layer in executor.exits
+        ]
         self._waiting: deque[Stream] = deque()
         self._running: list[Stream] = []
         self._free = list(range(executor.slots))[::-1]
@@ -153,14 +155,20 @@ class Decoder:
             if not inside:
                 return []
         spans = self._enter(inside, len(self._depths) - 1)
-        greedy = [self._is_greedy(stream) for stream, _, _ in spans]
-        sizes = [end - start for _, start, end in spans]
-        wanted = np.flatnonzero(np.repeat(greedy, sizes)).astype(np.int32)
-        found, _ = self._executor.advance(len(self._depths) - 1, _rows(spans), wanted)
-        sampled = self._choose([span for span, g in zip(spans, greedy, strict=True) if not g])
+        wanted: list[int] = []
+        at = 0
+        for stream, start, end in spans:
+            if self._is_greedy(stream):
+                wanted += range(at, at + end - start)
+            at += end - start
+        found, _ = self._executor.advance(len(self._depths) - 1, _rows(spans), _numbers(wanted))
+        if len(wanted) == at:
+            sampled: list[list[int]] = []
+        else:
+            sampled = self._choose([span for span in spans if not self._is_greedy(span[0])])
         outputs, at = [], 0
-        for (stream, start, end), is_greedy in zip(spans, greedy, strict=True):
-            if is_greedy:
+        for stream, start, end in spans:
+            if self._is_greedy(stream):
                 chosen, at = found[at : at + end - start], at + end - start
             else:
                 chosen = sampled.pop(0)
@@ -174,20 +182,30 @@ class Decoder:
             start, end = stream.done[index], len(stream.tokens)
             spans.append((stream, start, end))
             stream.done[index] = end
-            stream.count("layers_run", self._depths[index])
+            stream.layers_run += self._depths[index]
         return spans
 
     def _try_exit(self, inside: list[Stream], index: int) -> list[Stream]:
         """Run segment `index`; return the streams that go on to the next."""
         spans = self._enter(inside, index)
-        may = [self._may_draft(stream) for stream in inside]
-        ends = np.cumsum([end - start for _, start, end in spans], dtype=np.int32)
-        tokens, confidences = self._executor.advance(index, _rows(spans), ends[may] - np.int32(1))
-        left, found = [], iter(zip(tokens, confidences, strict=True))
-        for stream, allowed in zip(inside, may, strict=True):
-            if not (allowed and self._predict(stream, index, *next(found))):
-                left.append(stream)
-        return left
+        wanted, asked, end = [], [], 0
+        for stream, start, stop in spans:
+            end += stop - start
+            if self._may_draft(stream):
+                asked.append(stream)
+                wanted.append(end - 1)
+        tokens, confidences = self._executor.advance(index, _rows(spans), _numbers(wanted))
+        left = False
+        for stream, token, confidence in zip(asked, tokens, confidences, strict=True):
+            stream.checks.append(index)
+            # running on at a stop token costs as much as verifying it, and saves a special case
+            if confidence > self._policy.gammas[index] and token not in stream.stops:
+                stream.tokens.append(token)
+                stream.exits.append(index)
+                left = True
+        if not left:
+            return inside
+        return [stream for stream, _, stop in spans if len(stream.tokens) == stop]
 
     def _may_draft(self, stream: Stream) -> bool:
         """Room for one more draft, and for the token that its verification brings."""
@@ -195,39 +213,45 @@ class Decoder:
         answered = len(stream.tokens) - len(stream.prompt)
         return drafts < self._policy.max_drafts and answered + 2 <= stream.max_new_tokens
 
-    def _predict(self, stream: Stream, index: int, token: int, confidence: float) -> bool:
-        """Whether the exit's prediction becomes the stream's next draft."""
-        layer = self._executor.exits[index]
-        stream.count(f"checks_layer_{layer}")
-        # running on at a stop token costs as much as verifying it, and saves a special case
-        if not confidence > self._policy.gammas[index] or token in stream.stops:
-            return False
-        stream.tokens.append(token)
-        stream.exits.append(layer)
-        stream.count("drafted")
-        stream.count("early_predictions")
-        stream.count(f"exits_layer_{layer}")
-        return True
-
     def _verify(self, stream: Stream, start: int, chosen: Sequence[int]) -> Output:
         """Keep the drafts behind position `start` as far as they equal the `chosen` tokens, and
         the first chosen one that differs."""
         drafts = stream.tokens[start + 1 :]
+        left = stream.max_new_tokens - (start + 1 - len(stream.prompt))
         emitted: list[int] = []
+        accepted = 0
         for place, token in enumerate(chosen):
             hit = place < len(drafts) and (token == drafts[place] or not self._policy.verify)
             emitted.append(drafts[place] if hit else token)
-            if hit:
-                stream.count("accepted")
-                stream.count(f"accepted_layer_{stream.exits[place]}")
-            answered = start + 1 + len(emitted) - len(stream.prompt)
-            if not hit or emitted[-1] in stream.stops or answered == stream.max_new_tokens:
+            accepted += hit
+            if not hit or emitted[-1] in stream.stops or len(emitted) == left:
                 break
-        stream.count("steps")
-        stream.count("step_tokens", len(emitted))
-        stream.count("layers_total", len(emitted) * sum(self._depths))
-        counts, stream.counts = stream.counts, {}
-        return self._commit(stream, start, emitted, counts)
+        return self._commit(stream, start, emitted, self._counts(stream, accepted, len(emitted)))
+
+    def _counts(self, stream: Stream, accepted: int, emitted: int) -> dict[str, float]:
+        """The telemetry of a verification that accepted so many drafts and emitted so many
+        tokens (see `results.work`); the stream's own counts begin anew."""
+        exits, checks = stream.exits, stream.checks
+        counts: dict[str, float] = {
+            "steps": 1,
+            "step_tokens": emitted,
+            "layers_run": stream.layers_run,
+            "layers_total": emitted * self._executor.architecture.layers,
+        }
+        if self._depths[1:]:
+            counts |= {
+                "drafted": len(exits),
+                "early_predictions": len(exits),
+                "accepted": accepted,
+            }
+        for index, (asked, taken, kept) in enumerate(self._names):
+            if times := checks.count(index):
+                counts[asked] = times
+                counts[taken] = exits.count(index)
+                counts[kept] = exits[:accepted].count(index)
+        stream.layers_run = 0
+        checks.clear()
+        return counts
 
     def _commit(
         self, stream: Stream, start: int, emitted: Sequence[int], counts: dict[str, float]
@@ -274,6 +298,9 @@ class Decoder:
 
 
 def _rows(spans: Sequence[Span]) -> Rows:
+    if len(spans) == 1:
+        stream, start, end = spans[0]
+        return Rows([stream.slot] * (end - start), range(start, end), stream.tokens[start:end])
     slots: list[int] = []
     positions: list[int] = []
     tokens: list[int] = []
@@ -281,4 +308,8 @@ def _rows(spans: Sequence[Span]) -> Rows:
         slots += [stream.slot] * (end - start)
         positions += range(start, end)
         tokens += stream.tokens[start:end]
-    return Rows(*(np.array(column, np.int32) for column in (slots, positions, tokens)))
+    return Rows(slots, positions, tokens)
+
+
+def _numbers(rows: Sequence[int]) -> Int32:
+    return np.array(rows, np.int32)

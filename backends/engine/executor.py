@@ -12,11 +12,10 @@ them: losslessness rests on that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,28 +28,40 @@ RING = 16
 Int32 = NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
 class Rows:
     """Positions to be computed, one row each.
 
     The rows of one slot are consecutive positions in ascending order, next to one another.
     """
 
-    slots: Int32
-    """(n,) cache slot."""
-    positions: Int32
-    """(n,) place in the sequence, 0 for the first prompt token."""
-    tokens: Int32
-    """(n,) token id at that place; only segment 0 reads it."""
+    __slots__ = ("table",)
+
+    def __init__(self, slots: ArrayLike, positions: ArrayLike, tokens: ArrayLike) -> None:
+        self.table: Int32 = np.array((slots, positions, tokens), np.int32)
+        """(3, n), contiguous: slots, positions, tokens."""
 
     def __len__(self) -> int:
-        return len(self.slots)
+        return self.table.shape[1]
+
+    @property
+    def slots(self) -> Int32:
+        """(n,) cache slot."""
+        return self.table[0]
+
+    @property
+    def positions(self) -> Int32:
+        """(n,) place in the sequence, 0 for the first prompt token."""
+        return self.table[1]
+
+    @property
+    def tokens(self) -> Int32:
+        """(n,) token id at that place; only segment 0 reads it."""
+        return self.table[2]
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int]]) -> Rows:
         """From (slot, position, token) triples."""
-        table = np.array(rows, np.int32).reshape(-1, 3).T
-        return cls(*(np.ascontiguousarray(column) for column in table))
+        return cls(*zip(*rows, strict=True)) if rows else cls((), (), ())
 
 
 class Executor(Protocol):

@@ -66,6 +66,9 @@ class NativeExecutor:
         self._spans = list(itertools.pairwise(bounds))
         width = architecture.width
         self._boundaries = [np.zeros((slots + 1, RING, width), np.float32) for _ in self._spans]
+        self._at_boundary = [boundary.ctypes.data for boundary in self._boundaries]
+        self._rows = native.Rows()
+        self._at_rows = ctypes.addressof(self._rows)
         self._tokens = (ctypes.c_int32 * MOST_ROWS)()
         self._confidences = (ctypes.c_float * MOST_ROWS)()
         self._token_ids = [
@@ -81,11 +84,7 @@ class NativeExecutor:
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """See `Executor.prefill`."""
         count = len(token_ids)
-        rows = Rows(
-            np.full(count, slot, np.int32),
-            np.arange(count, dtype=np.int32),
-            np.asarray(token_ids, np.int32),
-        )
+        rows = Rows([slot] * count, range(count), token_ids)
         last = len(self._spans) - 1
         self._advance(last, rows, (0, self.architecture.layers), _NO_ROWS)
 
@@ -110,10 +109,10 @@ class NativeExecutor:
         head = self._heads[-1]
         found = torch.empty(len(rows), head.vocabulary, dtype=torch.float32)
         for start in range(0, len(rows), MOST_ROWS):
-            part, count = self._part(rows, start)
-            head.count, head.rows = count, _ALL_ROWS.ctypes.data
+            part = self._part(rows, start)
+            head.count, head.rows = self._rows.count, _ALL_ROWS.ctypes.data
             self._library.head_logits(
-                self._at, ctypes.byref(part), ctypes.byref(head), found[start:].data_ptr()
+                self._at, part, ctypes.addressof(head), found[start:].data_ptr()
             )
         return found
 
@@ -128,33 +127,36 @@ class NativeExecutor:
     ) -> tuple[list[int], list[float]]:
         """Layers of `span` into boundary `index` + 1, then that boundary's head on the rows whose
         numbers are `wanted` (ascending), in calls of at most `MOST_ROWS` rows."""
-        source = self._boundaries[index - 1].ctypes.data if index and span[0] else None
-        target, head = self._boundaries[index], self._heads[index]
+        source = self._at_boundary[index - 1] if index and span[0] else None
+        target, head = self._at_boundary[index], self._heads[index]
         tokens: list[int] = []
         confidences: list[float] = []
         for start in range(0, len(rows), MOST_ROWS):
-            part, count = self._part(rows, start)
-            if count == len(rows):
-                here = wanted
-            else:
-                here = wanted[(wanted >= start) & (wanted < start + count)] - np.int32(start)
-            head.count, head.rows = len(here), here.ctypes.data
+            here = wanted
+            if len(rows) > MOST_ROWS:
+                inside = (wanted >= start) & (wanted < start + MOST_ROWS)
+                here = wanted[inside] - np.int32(start)
+            head.count = asked = len(here)
+            if asked:
+                head.rows = here.ctypes.data
             self._library.advance(
-                *(self._at, ctypes.byref(part), *span),
-                *(source, target.ctypes.data, ctypes.byref(head)),
+                *(self._at, self._part(rows, start), *span, source, target, ctypes.addressof(head))
             )
-            tokens += self._tokens[: len(here)]
-            confidences += self._confidences[: len(here)]
+            if asked:
+                tokens += self._tokens[:asked]
+                confidences += self._confidences[:asked]
         shortlist = self._token_ids[index] if index < len(self.exits) else None
         if shortlist is not None:
             tokens = [shortlist[token] for token in tokens]
         return tokens, confidences
 
-    def _part(self, rows: Rows, start: int) -> tuple[native.Rows, int]:
-        """Up to `MOST_ROWS` rows from `start`, and how many."""
-        count = min(MOST_ROWS, len(rows) - start)
-        columns = (rows.slots, rows.positions, rows.tokens)
-        return native.Rows(count, *(c.ctypes.data + 4 * start for c in columns)), count
+    def _part(self, rows: Rows, start: int) -> int:
+        """Where up to `MOST_ROWS` rows from `start` are described; the next call overwrites it."""
+        count, at = len(rows), rows.table.ctypes.data + 4 * start
+        part = self._rows
+        part.count = min(MOST_ROWS, count - start)
+        part.slots, part.positions, part.tokens = at, at + 4 * count, at + 8 * count
+        return self._at_rows
 
     def _describe(self, weights: Weights, threads: int) -> native.Model:
         shape = self.architecture

@@ -55,9 +55,7 @@ def rows(ids: Tensor, start: int, stop: int, slot: int = 0) -> Rows:
 
 
 def joined(*parts: Rows) -> Rows:
-    return Rows(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__slots__)
-    )
+    return Rows(*np.concatenate([part.table for part in parts], axis=1))
 
 
 def run(executor: TorchExecutor, part: Rows) -> Tensor:
