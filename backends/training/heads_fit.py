@@ -120,7 +120,7 @@ def schedule(step: int, steps: int, warm_up: float) -> float:
 def chunks(cache: Cache, answers: Sequence[int], head: Tensor) -> list[Tensor]:
     """The states of these answers in pieces whose logits fit, on the head's device."""
     states = torch.cat(list(cache.batch(answers)), dim=1)
-    rows = max(16, LOGITS[head.device.type] // head.shape[0])
+    rows = max(64, LOGITS[head.device.type] // head.shape[0])
     return [part.to(head.device) for part in torch.split(states, rows, dim=1)]
 
 

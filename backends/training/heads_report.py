@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from backends.engine.forward import head_product
 from backends.training.heads_cache import Cache
 from backends.training.heads_fit import chunks
 from backends.training.heads_recipe import GAMMAS
@@ -40,12 +41,14 @@ def outputs(head: Tensor, cache: Cache, matrices: Sequence[Tensor]) -> Outputs:
         matrices: per exit layer, the matrix [V, d] of its logits.
     """
     found: list[tuple[Tensor, Tensor, Tensor]] = []
+    wide_head, wide = _wide(head), [_wide(matrix) for matrix in matrices]
     for states in chunks(cache, range(len(cache.workloads)), head):
-        taught = torch.log_softmax(_logits(states[-1], head), dim=-1)
+        states = states.to(wide_head.dtype)
+        taught = torch.log_softmax(head_product(states[-1], wide_head), dim=-1)
         final, target = taught.argmax(dim=-1), taught.exp()
         rows = []
-        for x, matrix in zip(states[:-1], matrices, strict=True):
-            student = torch.log_softmax(_logits(x, matrix), dim=-1)
+        for x, matrix in zip(states[:-1], wide, strict=True):
+            student = torch.log_softmax(head_product(x, matrix), dim=-1)
             top, token = student.max(dim=-1)
             rows.append((top.exp(), token == final, (target * (taught - student)).sum(dim=-1)))
         columns = (torch.stack(part, dim=1).cpu() for part in zip(*rows, strict=True))
@@ -105,10 +108,9 @@ def layer_reports(
     }
 
 
-def _logits(states: Tensor, matrix: Tensor) -> Tensor:
-    if states.is_cuda and states.dtype != torch.float32:
-        return torch.mm(states, matrix.T, out_dtype=torch.float32)
-    return states.float() @ matrix.float().T
+def _wide(matrix: Tensor) -> Tensor:
+    """On a CPU in float32, once for all positions; a GPU sums in float32 by itself."""
+    return matrix if matrix.is_cuda else matrix.float()
 
 
 def _over(kept: Tensor, agrees: Tensor) -> dict[str, float | None]:

@@ -3,70 +3,21 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load_file
 
 from backends import models
-from backends.training import checkpoint, heads, heads_display
+from backends.training import heads, heads_display
 from backends.training.heads_data import read_prompts
 from backends.training.heads_model import architecture_of
 from backends.training.heads_recipe import HeadRecipe
-from backends.training.llama import Llama, Shape
-from harness.core import UserError
-
-TINY = {"layers": 4, "width": 32, "feed_forward": 48, "heads": 2, "kv_heads": 1, "head_dim": 16}
-VOCABULARY = 1280
-SMALL: dict[str, Any] = {"layers": "1,3", "rows": 8, "epochs": 6, "batch": 3, "rate": 3e-3}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model in float32 with the demo's tokenizer, loud enough to have opinions."""
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(3)
-    llama = Llama(Shape(VOCABULARY, **TINY))
-    with torch.no_grad():
-        for parameter in llama.parameters():
-            if parameter.dim() == 2:
-                parameter.mul_(12)
-    checkpoint.export(llama, models.BUNDLED["demo"], folder)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"torch_dtype": "float32", "max_position_embeddings": 512}
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file(load_all(folder / "model.safetensors"), folder / "model.safetensors")
-    return folder
-
-
-def load_all(path: Path) -> dict[str, Tensor]:
-    return {name: tensor.float() for name, tensor in load_file(path).items()}
-
-
-def train(model: Path, out: Path, **changes: Any) -> dict[str, Any]:
-    names = changes.pop("workloads", ["gsm8k"])
-    return heads.train_heads(str(model), names, out, **SMALL | changes)
-
-
-@pytest.fixture(scope="module")
-def trained(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("heads")
-    assert train(model, out)["finished"]
-    return out
-
-
-def refusal(model: str | Path, out: Path, **changes: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        train(Path(model), out, **changes)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+from tests.tiny_llama import write_tiny_llama
+from tests.unit.backends.engine import checkpoints
+from tests.unit.backends.training.tiny_heads import VOCABULARY, KilledError, killer, train
 
 
 def same(one: Path, other: Path) -> bool:
@@ -163,16 +114,19 @@ def test_the_report_equals_one_worked_out_with_transformers(model: Path, trained
             assert torch.equal(tensors[f"trace.agrees{suffix}"][:, column].bool(), agrees)
 
 
-class KilledError(Exception):
-    """Stands for a kill: nothing in the project catches it."""
-
-
-def killer(stage: str, done: int) -> Callable[[heads.Progress], None]:
-    def die(progress: heads.Progress) -> None:
-        if (progress.stage, progress.done) == (stage, done):
-            raise KilledError
-
-    return die
+@pytest.mark.parametrize("family", ["Qwen2", "Qwen3"])
+def test_other_families_and_untied_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    """Biases, norms of queries and a head of its own; prompts without a chat template."""
+    write_tiny_llama(tmp_path / "model")  # for its tokenizer
+    shape = {"model": family, "vocab_size": 300, "max_position_embeddings": 1024}
+    monkeypatch.setitem(checkpoints.SHAPES, "small", shape)
+    untied = checkpoints.write_checkpoint(tmp_path / "model", "small")
+    assert untied.lm_head.weight.data_ptr() != untied.model.embed_tokens.weight.data_ptr()
+    content = train(tmp_path / "model", tmp_path / "out", layers="1,2", rows=4, epochs=4)
+    for figures in content["report"]["layers"].values():
+        assert figures["all"]["trained"]["kl"] < 0.95 * figures["all"]["original"]["kl"]
 
 
 def test_a_killed_run_goes_on_to_the_same_heads(model: Path, trained: Path, tmp_path: Path) -> None:
@@ -222,87 +176,6 @@ def test_finished_heads_are_not_trained_again(model: Path, trained: Path) -> Non
     lines = heads_display.report_lines(content)
     own = content["report"]["layers"]["3"]["all"]["trained"]["agreement"]
     assert f"{own:.3f}" in lines[-1]
-
-
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"workloads": ["gsm9k"]}, "unknown workload 'gsm9k'; did you mean 'gsm8k'"),
-    ({"workloads": ["gsm8k", "gsm8k"]}, "'gsm8k' is named twice"),
-    ({"workloads": []}, "none is named"),
-    ({"layers": "0"}, "no exit after layer 0: expected 1 to 3 (the model has 4 layers)"),
-    ({"layers": "4"}, "no exit after layer 4"),
-    ({"layers": "1,2,1"}, "layer 1 is named twice"),
-    ({"layers": "1;2"}, "expected numbers such as 2,4,6 or all, got '1;2'"),
-    ({"kind": "fulll"}, "unknown kind 'fulll'; did you mean 'full'?"),
-    ({"rows": 1}, "expected at least 2"),
-    ({"rate": float("nan")}, "--lr: expected a positive number"),
-    ({"epochs": 0}, "--epochs: expected at least 1, got 0"),
-    ({"source": "nowhere"}, "source 'nowhere' does not exist"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD, ids=[m for _, m in BAD])
-def test_bad_input_is_one_line_and_leaves_no_folder(
-    model: Path, tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
-    assert message in refusal(model, tmp_path / "out", **changes)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_model_that_is_not_there(tmp_path: Path) -> None:
-    assert "did you mean 'demo'?" in refusal("demoo", tmp_path / "out")
-
-
-def test_rows_that_do_not_fit_are_no_rows(model: Path, tmp_path: Path) -> None:
-    shutil.copytree(model, tmp_path / "model")
-    config = json.loads((model / "config.json").read_text())
-    (tmp_path / "model" / "config.json").write_text(
-        json.dumps(config | {"max_position_embeddings": 280})
-    )
-    message = refusal(tmp_path / "model", tmp_path / "out")
-    assert "workload gsm8k: no rows to train on: of 8 prompts 0 fit into the model's 280" in message
-
-
-def test_weights_that_are_not_numbers_are_named(model: Path, tmp_path: Path) -> None:
-    shutil.copytree(model, tmp_path / "model")
-    tensors = load_all(model / "model.safetensors")
-    tensors["model.layers.2.mlp.up_proj.weight"][3, 4] = float("nan")
-    save_file(tensors, tmp_path / "model" / "model.safetensors")
-    message = refusal(tmp_path / "model", tmp_path / "out")
-    assert "model.layers.2.mlp.up_proj.weight" in message
-
-
-def test_a_folder_of_other_heads_is_refused(model: Path, trained: Path, tmp_path: Path) -> None:
-    other = Path(shutil.copytree(model, tmp_path / "model"))
-    tensors = load_all(model / "model.safetensors")
-    tensors["model.norm.weight"] *= 2
-    save_file(tensors, other / "model.safetensors")
-    assert "heads of another checkpoint" in refusal(other, trained)
-    assert "rate was 0.003 in the run begun there, expected 0.001" in refusal(
-        model, trained, rate=1e-3
-    )
-    assert "layers was 1,3 in the run begun there, expected 1,2" in refusal(
-        model, trained, layers="1,2"
-    )
-    with pytest.raises(KilledError):
-        train(model, tmp_path / "begun", progress=killer("answers", 0))
-    assert "seed was 0 in the run begun there, expected 1" in refusal(
-        model, tmp_path / "begun", seed=1
-    )
-    (tmp_path / "file").write_text("")
-    assert "is a file; expected a folder" in refusal(model, tmp_path / "file")
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "heads.json").write_text("[]")
-    assert "not written by this command" in refusal(model, tmp_path / "foreign")
-
-
-def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "harness.cli", "train", "heads", "--model", "demo"]
-    command += ["--workload", "gsm8k", "--layers", "8", "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "decodebench: --layers: no exit after layer 8: expected 1 to 7 (the model has 8 layers)\n"
-    )
 
 
 def test_the_demo_models_shape_gives_the_papers_quarters() -> None:
