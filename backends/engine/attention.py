@@ -9,7 +9,8 @@ from torch.nn import functional
 SCORES = {"cpu": 1 << 19, "cuda": 1 << 26}
 """Attention scores held at a time; on a CPU they stay in its cache."""
 FEWEST, MOST = 8, 128
-"""Queries whose scores are held at a time; a multiple of the fewest."""
+"""Queries whose scores are held at a time: a power of two. Numbers of keys are rounded up to the
+most, for a CPU's library compiles and keeps a product for every shape that it meets."""
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -52,22 +53,23 @@ def _written_out(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """`attend` for (heads, m, size) queries and (kv_heads, n, size) keys and values."""
     heads, m, size = queries.shape
     kv_heads, n, _ = keys.shape
-    room = SCORES[queries.device.type] // (heads * n)
-    chunk = min(MOST, max(FEWEST, room // FEWEST * FEWEST))
+    chunk = MOST
+    while chunk > FEWEST and chunk * heads * n > SCORES[queries.device.type]:
+        chunk //= 2
     wide, keys = queries.float() * size**-0.5, keys.float().transpose(1, 2)
     if values.dtype == torch.float16:  # no fast products on a CPU
         values = values.float()
-    later = torch.ones(chunk, chunk, dtype=torch.bool, device=queries.device).triu(1)
+    later = torch.ones(chunk, chunk + MOST, dtype=torch.bool, device=queries.device).triu(1)
     scratch = torch.empty(heads * min(chunk, m) * n, device=queries.device)
     mixed = torch.empty_like(queries, memory_format=torch.contiguous_format)
     for start in range(0, m, chunk):
-        count = min(chunk, m - start)
-        seen = n - m + start + count
+        count, first = min(chunk, m - start), n - m + start
+        seen = min(n, -(-(first + count) // MOST) * MOST)
         rows = wide[:, start : start + count].reshape(kv_heads, -1, size)
         scores = scratch[: heads * count * seen].view(kv_heads, -1, seen)
         torch.bmm(rows, keys[:, :, :seen], out=scores)
-        latest = scores.view(heads, count, seen)[:, :, seen - count :]
-        latest.masked_fill_(later[:count, :count], -torch.inf)
+        latest = scores.view(heads, count, seen)[:, :, first:]
+        latest.masked_fill_(later[:count, : seen - first], -torch.inf)
         torch.softmax(scores, dim=-1, out=scores)
         part = torch.bmm(scores.to(values.dtype), values[:, :seen])
         mixed[:, start : start + count] = part.view(heads, count, size)

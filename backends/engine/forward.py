@@ -19,6 +19,9 @@ from backends.engine.weights import Layer, Weights
 
 FEED_FORWARD_ROWS = 4096
 """Positions that go through a feed-forward block at a time."""
+PROMPT_BLOCK = 32
+"""What a prompt's length is rounded up to on a CPU in bfloat16, whose library compiles every
+product for every number of rows that it meets, and keeps the last thousand (1.7 MB a length)."""
 HEAD_ROWS = 8192
 """Rows of a head that are widened to float32 at a time."""
 HALF_ROWS = 32
@@ -65,7 +68,7 @@ def prefill(
     """Run one prompt through all layers and keep its keys and values.
 
     Of the last layer only the keys and values are computed at all positions, the rest at the last
-    position alone, since nothing else is asked for.
+    ones alone, since nothing else is asked for.
 
     Args:
         weights: the model.
@@ -79,14 +82,19 @@ def prefill(
         float32 (width,): the last position's hidden state behind the last layer, before the norm.
     """
     count = len(token_ids)
-    rotary = rotary.at(slice(count))
-    x = _embed(weights, token_ids[None])
+    narrow = weights.embedding.dtype == torch.bfloat16 and not weights.embedding.is_cuda
+    block = PROMPT_BLOCK if narrow else 1
+    padded = -(-count // block) * block
+    places = torch.arange(padded, device=rotary.cosines.device).clamp_(max=count - 1)
+    rotary = rotary.at(places)
+    x = _embed(weights, functional.pad(token_ids, (0, padded - count))[None])
     for index, layer in enumerate(weights.layers):
-        asked = 1 if index == architecture.layers - 1 else count
+        asked = block if index == architecture.layers - 1 else padded
         queries, keys, values = _projected(layer, architecture, x, rotary, asked)
-        keys_out[index, :, :count], values_out[index, :, :count] = keys[0], values[0]
-        x = _layer(layer, architecture, x[:, count - asked :], queries, keys, values)
-    return x[0, -1]
+        keys_out[index, :, :count] = keys[0, :, :count]
+        values_out[index, :, :count] = values[0, :, :count]
+        x = _layer(layer, architecture, x[:, padded - asked :], queries, keys, values)
+    return x[0, count - 1 - padded]
 
 
 @torch.no_grad()
