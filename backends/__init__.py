@@ -92,7 +92,7 @@ def code_digest(name: str) -> str | None:
 def _own_code() -> str:
     root = Path(__file__).parent
     state = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if path.suffix in _CODE):
+    for path in sorted(path for path in root.rglob("[!.]*") if path.suffix in _CODE):
         if path.relative_to(root).parts[0] not in _NO_CODE:
             content = path.read_bytes()
             state.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)

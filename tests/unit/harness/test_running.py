@@ -157,6 +157,8 @@ def test_the_digest_of_code_follows_the_source_files(
         empty = digest_with("readme.md", "words")
         assert digest_with("training/heads.py", "a") == empty
         assert digest_with("demo/card.py", "a") == empty
+        (tmp_path / ".#open-in-an-editor.py").symlink_to("nobody@nowhere")
+        assert digest_with("readme.md", "more words") == empty
         seen = {empty, digest_with("a.py", "1"), digest_with("a.py", "2")}
         seen |= {digest_with("kernels/native.cpp", "1"), digest_with("kernels/native.cpp", "2")}
         seen |= {digest_with("engine/b.py", "")}
