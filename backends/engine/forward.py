@@ -19,7 +19,7 @@ from backends.engine.weights import Layer, Weights
 
 FEED_FORWARD_ROWS = 4096
 """Positions that go through a feed-forward block at a time."""
-PROMPT_BLOCK = 32
+PROMPT_BLOCK = 16
 """What a prompt's length is rounded up to on a CPU in bfloat16, whose library compiles every
 product for every number of rows that it meets, and keeps the last thousand (1.7 MB a length)."""
 HEAD_ROWS = 8192
