@@ -133,7 +133,7 @@ class Loaded:
     def executor(self, heads: Sequence[Any] = (), slots: int | None = None) -> Any:
         """An `Executor` with these exit heads, and `max_num_seqs` slots unless told otherwise."""
         slots = slots or self._settings["max_num_seqs"]
-        room = {"slots": slots, "max_len": self.max_len}
+        room: dict[str, Any] = {"slots": slots, "max_len": self.max_len}
         try:
             if self.kernels == "native":
                 from backends.engine.native_executor import NativeExecutor

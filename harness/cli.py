@@ -146,7 +146,6 @@ def train_heads(
     """Train exit heads for adadecode on the model's own greedy answers; resumes if interrupted."""
     from backends.training import heads, heads_display
 
-    choices = {"kind": kind, "source": source, "rows": rows, "epochs": epochs, "rate": lr}
     names = [name.strip() for name in workload.split(",")]
     report = heads.train_heads(
         model,
@@ -155,7 +154,11 @@ def train_heads(
         layers=layers,
         minutes=minutes,
         progress=heads_display.printer(),
-        **choices,
+        kind=kind,
+        source=source,
+        rows=rows,
+        epochs=epochs,
+        rate=lr,
         batch=batch,
         seed=seed,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -30,15 +31,15 @@ def measure(executor: Executor, max_drafts: int) -> Costs:
     last = len(executor.exits)
     segments, full, heads = [], [], []
     for index in range(last + 1):
-        bare = _timed(lambda i=index: executor.advance(i, one, none))
+        bare = _timed(partial(executor.advance, index, one, none))
         segments.append(bare)
-        full.append(_timed(lambda i=index: executor.advance(i, many, none)))
+        full.append(_timed(partial(executor.advance, index, many, none)))
         if index < last:
-            checked = _timed(lambda i=index: executor.advance(i, one, newest))
+            checked = _timed(partial(executor.advance, index, one, newest))
             heads.append(max(0.0, checked - bare))
     every = np.arange(max_drafts + 1, dtype=np.int32)
-    whole = _timed(lambda: executor.advance(last, one, newest))
-    whole_full = _timed(lambda: executor.advance(last, many, every))
+    whole = _timed(partial(executor.advance, last, one, newest))
+    whole_full = _timed(partial(executor.advance, last, many, every))
     return Costs(
         segments=tuple(segments),
         exit_heads=tuple(heads),

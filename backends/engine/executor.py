@@ -41,22 +41,26 @@ class Rows:
         """(3, n), contiguous: slots, positions, tokens."""
 
     def __len__(self) -> int:
-        return self.table.shape[1]
+        return len(self.table[0])
 
     @property
     def slots(self) -> Int32:
         """(n,) cache slot."""
-        return self.table[0]
+        return self._column(0)
 
     @property
     def positions(self) -> Int32:
         """(n,) place in the sequence, 0 for the first prompt token."""
-        return self.table[1]
+        return self._column(1)
 
     @property
     def tokens(self) -> Int32:
         """(n,) token id at that place; only segment 0 reads it."""
-        return self.table[2]
+        return self._column(2)
+
+    def _column(self, number: int) -> Int32:
+        column: Int32 = self.table[number]
+        return column
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int]]) -> Rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,7 +204,7 @@ def test_what_does_not_fit_is_one_line() -> None:
         executor.segment(0, Rows.of([(3, 0, 1)]))
     with pytest.raises(EngineError, match="a prompt of 41 tokens in slot 0"):
         executor.prefill(0, [1] * 41)
-    sizes = {"slots": 1, "max_len": 4}
+    sizes: dict[str, Any] = {"slots": 1, "max_len": 4}
     with pytest.raises(EngineError, match="rows 65: expected positive numbers, rows to 64"):
         CudaExecutor(weights, executor.architecture, heads, **sizes, rows=65)
     with pytest.raises(EngineError, match=r"exit layers \[2, 1\]: expected ascending numbers"):

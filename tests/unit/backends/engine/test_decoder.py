@@ -25,6 +25,8 @@ try:
 except native.NativeUnavailableError:
     NATIVE = False
 GREEDY = Sampling()
+Texts = dict[str, tuple[list[int], str | None]]
+"""Tokens and the reason for their end, by request."""
 
 
 def open_executor(model: RandomModel, exits: tuple[int, ...], slots: int = 4) -> Executor:
@@ -58,16 +60,16 @@ def run(decoder: Decoder, requests: Iterable[Stream]) -> dict[str, list[Output]]
     return found
 
 
-def texts(found: dict[str, list[Output]]) -> dict[str, tuple[list[int], str | None]]:
+def texts(found: dict[str, list[Output]]) -> Texts:
     return {
         name: ([t for output in outputs for t in output.tokens], outputs[-1].finished)
         for name, outputs in found.items()
     }
 
 
-def plain(model: RandomModel, sampling: Sampling = GREEDY) -> dict[str, tuple[list[int], str]]:
+def plain(model: RandomModel, sampling: Sampling = GREEDY) -> Texts:
     """One sequence at a time, one row at a time: no batching, no exits."""
-    found = {}
+    found: Texts = {}
     for stream in streams(model, 8, sampling):
         found |= texts(run(Decoder(open_executor(model, (), 1)), [stream]))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -176,7 +177,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(
     private.mkdir()
     native.library.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(native.tempfile, "gettempdir", lambda: str(private))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(private))
     native.library()
     native.library.cache_clear()
     assert list(shared.iterdir()) == []
