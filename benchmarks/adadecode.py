@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from backends import models, open_backend
+from backends import exit_heads, models, open_backend
 from harness.core import Backend, Generation, Load, Model, Request, Sampling
 from harness.trial import run_load
 from workloads.bundled import rows
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=12, help="of each workload")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--heads", default="auto", help="the exit heads of --model")
     parser.add_argument("--without-vllm", action="store_true")
     parser.add_argument("--figure", type=Path, help="draw the growth into this file")
     chosen = parser.parse_args()
@@ -99,6 +100,7 @@ def consistency(chosen: argparse.Namespace) -> dict[str, Any]:
     compared = different = 0
     totals: dict[str, float] = {}
     samplings = (Sampling(), Sampling(0.8, 0.95, seed=1))
+    sets = exit_sets(chosen)
     for dtype, sampling in itertools.product(("bfloat16", "float32"), samplings):
         requests = [
             r for w in WORKLOADS for r in requests_of(chosen.model, w, chosen.requests, sampling)
@@ -110,10 +112,10 @@ def consistency(chosen: argparse.Namespace) -> dict[str, Any]:
         compared, different = compared + len(expected), different + _differ(expected, in_batch)
         for number, gamma in enumerate(GAMMAS):
             for drafts in range(1, 9):
-                layers = ([2], [1, 3, 5], [2, 4], [4])[(number + drafts) % 4]
+                layers = sets[(number + drafts) % len(sets)]
                 system = opened(
                     chosen, "adadecode", dtype,
-                    gamma=gamma, max_drafts=drafts, exit_layers=layers,
+                    heads=chosen.heads, gamma=gamma, max_drafts=drafts, exit_layers=layers,
                 )  # fmt: skip
                 found = answers(system, requests, (1, 4)[drafts % 2])
                 system.close()
@@ -123,6 +125,18 @@ def consistency(chosen: argparse.Namespace) -> dict[str, Any]:
                     for name in ("drafted", "accepted"):
                         totals[name] = totals.get(name, 0) + generation.telemetry.get(name, 0)
     return {"compared": compared, "different": different, **totals}
+
+
+def exit_sets(chosen: argparse.Namespace) -> list[list[int]]:
+    """Some sets of exit layers that the heads have: shallow, deep, one, two and three."""
+    directory = models.resolve(Model(chosen.model))
+    where = exit_heads.find_folder(chosen.heads, directory)
+    if where is None:
+        raise RuntimeError("the consistency part needs trained heads")
+    known = list(exit_heads.open_folder(where, directory).layers)
+    middle = known[len(known) // 2]
+    sets = ([known[0]], known[:6:2], sorted({known[0], middle}), [middle])
+    return [found for found in sets if found]
 
 
 def _differ(expected: Sequence[list[int]], found: Sequence[list[int]]) -> int:
@@ -140,7 +154,7 @@ class System:
 def speed(chosen: argparse.Namespace) -> dict[str, Any]:
     """Decode speed of every system over that of plain decoding, workload by workload."""
     plain = opened(chosen, "autoregressive")
-    adaptive = opened(chosen, "adadecode")
+    adaptive = opened(chosen, "adadecode", heads=chosen.heads)
     systems = [
         System("autoregressive", partial(seconds_per_token, plain)),
         System("adadecode", partial(seconds_per_token, adaptive)),
@@ -164,6 +178,8 @@ def speed(chosen: argparse.Namespace) -> dict[str, Any]:
             for name, times in found.items()
             if name != "autoregressive"
         }
+        texts = [[g.token_ids for g in answers(b, requests, 1)] for b in (plain, adaptive)]
+        result[workload]["answers that differ"] = _differ(*texts)
         result[workload]["autoregressive tok/s"] = round(
             1 / statistics.median(itertools.chain.from_iterable(found["autoregressive"])), 1
         )
@@ -173,7 +189,7 @@ def speed(chosen: argparse.Namespace) -> dict[str, Any]:
 def _ratio(plain: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> dict[str, Any]:
     """Speed over plain decoding's: geometric mean over requests, median over turns."""
     turns = [
-        float(np.exp(np.mean(np.log(np.array(a) / np.array(b)))))
+        float(np.exp(np.mean(np.log(a)) - np.mean(np.log(b))))
         for a, b in zip(plain, other, strict=True)
     ]
     low, _, high = statistics.quantiles(turns, n=4)
@@ -188,6 +204,7 @@ def seconds_per_token(backend: Backend, requests: Sequence[Request]) -> list[flo
     return [
         (g.commit_ns[-1] - g.commit_ns[0]) / 1e9 / (len(g.token_ids) - g.commit_tokens[0])
         for g in answers(backend, requests, 1)
+        if len(g.commit_ns) > 1
     ]
 
 
@@ -229,7 +246,8 @@ def transformers_generate(chosen: argparse.Namespace) -> Callable[[Sequence[Requ
                 streamer=stamps,
             )
             times = stamps.times[1:]
-            found.append((times[-1] - times[0]) / (len(times) - 1))
+            if len(times) > 1:
+                found.append((times[-1] - times[0]) / (len(times) - 1))
         return found
 
     return decode
