@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
-train_app = typer.Typer(help="Train the bundled demo model and its draft.", no_args_is_help=True)
+train_app = typer.Typer(help="Train exit heads, or the demo model.", no_args_is_help=True)
 app.add_typer(train_app, name="train")
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]

@@ -1,1 +1,1 @@
-"""Training of the bundled models."""
+"""Training of the bundled models, and of exit heads for any model."""

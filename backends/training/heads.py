@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ from harness.core import Model
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a stage is: `done` of `total` answers, texts or epochs, after `seconds` of it.
+    """How far a stage is: `done` of `total` answers, texts or epochs, after `seconds` in which all
+    but the first `found` were done.
 
     In the stage "epochs", `kl` holds the held-out KL of each layer in nats.
     """
@@ -44,6 +45,7 @@ class Progress:
     done: int
     total: int
     seconds: float
+    found: int = 0
     kl: list[float] | None = None
 
 
@@ -77,17 +79,14 @@ def train_heads(
     Raises:
         UserError: for a bad option, model, source or weight, or a folder of another recipe.
     """
-    recipe = HeadRecipe("", (), tuple(workloads), **choices)
-    check_recipe(recipe)
+    begun = HeadRecipe("", (), tuple(workloads), **choices)
+    check_recipe(begun)
     directory = models.resolve(Model(model))
     architecture = architecture_of(directory)
-    fields = recipe.to_dict() | {
-        "checkpoint": models.checksum(directory),
-        "layers": parse_layers(layers, architecture.layers),
-        "workloads": recipe.workloads,
-    }
-    recipe = HeadRecipe(**fields)
+    exits = parse_layers(layers, architecture.layers)
+    recipe = replace(begun, checkpoint=models.checksum(directory), layers=exits)
     if (finished := finished_heads(out, recipe)) is not None:
+        shutil.rmtree(out / STATE, ignore_errors=True)
         return finished
     tokenizer = models.load_tokenizer(directory)
     prompts = read_prompts(recipe, tokenizer, architecture.positions)
@@ -147,11 +146,13 @@ class _Run:
 
     def _stage(self, stage: str, total: int) -> Callable[[int], bool]:
         began = time.monotonic()
+        found: list[int] = []
 
         def going_on(done: int) -> bool:
             now = time.monotonic()
+            found.append(done)
             if self.progress:
-                self.progress(Progress(stage, done, total, now - began))
+                self.progress(Progress(stage, done, total, now - began, found[0]))
             return self.deadline is None or now < self.deadline
 
         return going_on
@@ -161,7 +162,7 @@ class _Run:
             if self.progress:
                 kl = state.held_out_kl[-1]
                 total = self.recipe.epochs
-                self.progress(Progress("epochs", state.epoch, total, state.seconds, kl))
+                self.progress(Progress("epochs", state.epoch, total, state.seconds, kl=kl))
             return self.deadline is None or time.monotonic() < self.deadline
 
         return report

@@ -108,18 +108,30 @@ def build_cache(
     shape = (len(taps), starts[-1], backbone.head.shape[1])
     finished = path.is_file() and path.stat().st_size == _size(shape, dtype)
     if not finished:
-        states = _map(draft, shape, dtype)
-        done = 0
-        for chosen in _groups(used, TOKENS[backbone.head.device.type]):
-            if not going_on(done):
-                return None
-            for number, rows in zip(chosen, _states(backbone, taps, used, chosen), strict=True):
-                states[:, starts[number] : starts[number + 1]] = rows.cpu()
-            done += len(chosen)
-        del states
+        if not _fill(_map(draft, shape, dtype), starts, backbone, taps, used, going_on):
+            return None
         draft.replace(path)
     states = _map(path, shape, dtype)
     return Cache(states, starts, [prompt.workload for prompt, _ in used])
+
+
+def _fill(
+    states: Tensor,
+    starts: list[int],
+    backbone: Backbone,
+    taps: list[int],
+    used: Sequence[tuple[Prompt, list[int]]],
+    going_on: Callable[[int], bool],
+) -> bool:
+    """Write every answer's states; return whether it came to the end."""
+    done = 0
+    for chosen in _groups(used, TOKENS[backbone.head.device.type]):
+        if not going_on(done):
+            return False
+        for number, rows in zip(chosen, _states(backbone, taps, used, chosen), strict=True):
+            states[:, starts[number] : starts[number + 1]] = rows.cpu()
+        done += len(chosen)
+    return True
 
 
 @torch.no_grad()

@@ -58,8 +58,9 @@ def _line(progress: Progress) -> str:
     text = f"{progress.stage}: {progress.done} of {progress.total}"
     if progress.kl is not None:
         text += "  held-out KL per layer " + " ".join(f"{value:.3f}" for value in progress.kl)
-    if progress.done:
-        left_s = (progress.total - progress.done) * progress.seconds / progress.done
+    if progress.done > progress.found:
+        pace = progress.seconds / (progress.done - progress.found)
+        left_s = (progress.total - progress.done) * pace
         text += f"  {left_s:.0f} s left" if left_s < 120 else f"  {left_s / 60:.0f} min left"
     return text
 

@@ -62,8 +62,7 @@ def fit(
     """Train the heads of all layers side by side; go on from the state in `out` if there is one.
 
     Args:
-        out: the run's folder.
-        recipe: schedule, kind and seed.
+        out, recipe: the run's folder; schedule, kind and seed.
         head: E* [V, d] in the dtype of the products.
         train, held_out: the cached states.
         report: called after every epoch; False stops with the state saved.
@@ -77,8 +76,7 @@ def fit(
     state = Fit(parameters, [p.cpu().clone() for p in parameters], [])
     path = out / STATE / "fit.pt"
     _resume(state, adam, load_state(path))
-    if not state.best_kl:
-        state.best_kl = held_out_kl(head, held_out, parameters)
+    state.best_kl = state.best_kl or held_out_kl(head, held_out, parameters)
     saved = began = time.monotonic()
     before_s = state.seconds
     while state.stopped(recipe) is None:

@@ -42,12 +42,11 @@ def write_heads(
     original = outputs(head, held_out, [head] * len(matrices))
     probes = _probes(head, matrices, train, held_out, trained)
     suffix = "head" if recipe.kind == "full" else "transform"
-    tensors: dict[str, Tensor] = {}
+    tensors = {"token_order": _token_order(pairs, head.shape[0])}
+    tensors |= _trace(held_out, head, matrices)
     for layer, parameter, probe in zip(recipe.layers, kept, probes, strict=True):
         tensors[f"layer.{layer}.{suffix}"] = parameter.to("cpu", head.dtype).contiguous()
         tensors[f"layer.{layer}.probe"] = probe.weights
-    tensors["token_order"] = _token_order(pairs, head.shape[0])
-    tensors |= _trace(held_out, head, matrices)
     draft = out / "heads.safetensors.tmp"
     draft.write_bytes(save(tensors))
     draft.replace(out / "heads.safetensors")
@@ -55,9 +54,7 @@ def write_heads(
         "training": _training_report(done, recipe, train),
         "held_out": {"answers": len(held_out.workloads), "positions": held_out.positions},
         "layers": layer_reports(held_out, recipe.layers, trained, original),
-        "probes": {
-            str(layer): probe.report for layer, probe in zip(recipe.layers, probes, strict=True)
-        },
+        "probes": {str(k): probe.report for k, probe in zip(recipe.layers, probes, strict=True)},
     }
     content = _identity(recipe, head) | {
         "finished": done.stopped(recipe) is not None,
