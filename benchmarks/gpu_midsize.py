@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+DTYPE = "bfloat16"
 WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
 
 
@@ -72,10 +73,23 @@ def train(chosen: argparse.Namespace, out: Path) -> float:
 
 
 def quality(model: Path) -> dict[str, float]:
-    """Task scores on a few unseen rows of each workload."""
-    from backends.training.evaluate import evaluate
+    """Mean task score of plain decoding on a few unseen rows of each workload."""
+    from backends import models
+    from benchmarks.adadecode import answers, opened, requests_of
+    from workloads.bundled import rows
+    from workloads.scoring import score_all
 
-    return {name: round(found["score"], 3) for name, found in evaluate(model, 24).items()}
+    count = 24
+    plain = opened(argparse.Namespace(model=str(model), threads=None), "autoregressive", DTYPE)
+    tokenizer = models.load_tokenizer(model)
+    found = {}
+    for workload in WORKLOADS:
+        made = answers(plain, requests_of(str(model), workload, count), 8)
+        texts = [tokenizer.decode(g.token_ids, skip_special_tokens=True) for g in made]
+        scores = score_all(workload, rows(workload, "test", count, 0), texts)
+        found[workload] = round(sum(next(iter(s.values())) for s in scores) / count, 3)
+    plain.close()
+    return found
 
 
 def train_heads(chosen: argparse.Namespace, model: Path, out: Path) -> dict[str, Any]:
@@ -91,6 +105,8 @@ def train_heads(chosen: argparse.Namespace, model: Path, out: Path) -> dict[str,
         minutes=chosen.head_minutes,
         rows=chosen.rows,
     )
+    if "layers" not in content:
+        sys.exit("heads: no epoch was finished in time; the same command goes on")
     return {"layers": content["layers"], "training": content["report"]["training"]["ended"]}
 
 
