@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -26,20 +25,23 @@ def measure(executor: Executor, max_drafts: int) -> Costs:
     """
     length = min(POSITIONS, executor.max_len - max_drafts - 1)
     executor.prefill(0, [1] * length)
-    one, many = _rows(length, 1), _rows(length, max_drafts + 1)
-    none, newest = np.empty(0, np.int32), np.zeros(1, np.int32)
+
+    def timed(index: int, rows: int, wanted: int) -> float:
+        def call() -> None:
+            # the rows are made anew each time, as the decoder does it
+            table = Rows([0] * rows, range(length, length + rows), [1] * rows)
+            executor.advance(index, table, np.arange(wanted, dtype=np.int32))
+
+        return _timed(call)
+
     last = len(executor.exits)
     segments, full, heads = [], [], []
     for index in range(last + 1):
-        bare = _timed(partial(executor.advance, index, one, none))
-        segments.append(bare)
-        full.append(_timed(partial(executor.advance, index, many, none)))
+        segments.append(timed(index, 1, 0))
+        full.append(timed(index, max_drafts + 1, 0))
         if index < last:
-            checked = _timed(partial(executor.advance, index, one, newest))
-            heads.append(max(0.0, checked - bare))
-    every = np.arange(max_drafts + 1, dtype=np.int32)
-    whole = _timed(partial(executor.advance, last, one, newest))
-    whole_full = _timed(partial(executor.advance, last, many, every))
+            heads.append(max(0.0, timed(index, 1, 1) - segments[-1]))
+    whole, whole_full = timed(last, 1, 1), timed(last, max_drafts + 1, max_drafts + 1)
     return Costs(
         segments=tuple(segments),
         exit_heads=tuple(heads),
@@ -64,10 +66,6 @@ def layer_costs(plain: Costs, cut: Costs, layers: int) -> LayerCosts:
         final_head_full=plain.final_head_full,
         per_pass=per_pass,
     )
-
-
-def _rows(start: int, count: int) -> Rows:
-    return Rows.of([(0, start + i, 1) for i in range(count)])
 
 
 def _timed(call: Callable[[], object]) -> float:
