@@ -1,11 +1,13 @@
 """Our engine and AdaDecode on it: same text, and how much faster than what.
 
-    python benchmarks/adadecode.py [--parts consistency speed growth] [--requests 12] [--repeats 5]
+    python benchmarks/adadecode.py [--parts consistency speed batch growth] [--requests 12]
+                                   [--repeats 5] [--model demo] [--heads auto] [--figure FILE]
 
 consistency  the text of every policy against plain decoding's, on bundled test rows: greedy and
              sampled, bfloat16 and float32, thresholds 0 to 1, 1 to 8 drafts, alone and in batches
 speed        one request at a time, the systems in turns on the same requests: transformers'
              generate, vLLM eager and compiled, plain decoding, AdaDecode with its own choice
+batch        output tokens/s of AdaDecode over plain decoding's against requests in flight
 growth       time per token against context and layers beside the time that reading the bytes takes
 
 Ratios are medians over neighbouring turns, of decode time per token (prompts apart). The last line
@@ -41,7 +43,7 @@ NEW_TOKENS = 192
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parts = {"consistency": consistency, "speed": speed, "growth": growth}
+    parts = {"consistency": consistency, "speed": speed, "batch": batch, "growth": growth}
     parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--model", default="demo")
     parser.add_argument("--dtype", default="bfloat16")
@@ -251,6 +253,39 @@ def transformers_generate(chosen: argparse.Namespace) -> Callable[[Sequence[Requ
         return found
 
     return decode
+
+
+def batch(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Throughput with 1 to 16 requests in flight, a mix of all workloads."""
+    plain = opened(chosen, "autoregressive")
+    adaptive = opened(chosen, "adadecode", heads=chosen.heads)
+    requests = [r for w in WORKLOADS for r in requests_of(chosen.model, w, chosen.requests)]
+
+    def seconds(system: Backend, concurrency: int) -> float:
+        found = answers(system, requests, concurrency)
+        last = max(g.commit_ns[-1] for g in found)
+        return (last - min(g.submitted_ns for g in found)) / 1e9
+
+    result: dict[str, Any] = {}
+    for concurrency in (1, 2, 4, 8, 16):
+        ratios, tokens = [], []
+        for repeat in range(chosen.repeats):
+            pair = [plain, adaptive] if repeat % 2 == 0 else [adaptive, plain]
+            times = {id(system): seconds(system, concurrency) for system in pair}
+            ratios.append(times[id(plain)] / times[id(adaptive)])
+            tokens.append(times[id(plain)])
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        result[str(concurrency)] = {
+            "adadecode over autoregressive": round(middle, 3),
+            "quartiles": [round(low, 3), round(high, 3)],
+            "autoregressive over itself alone": round(
+                result.get("1", {}).get("seconds", statistics.median(tokens))
+                / statistics.median(tokens),
+                3,
+            ),
+            "seconds": round(statistics.median(tokens), 4),
+        }
+    return result
 
 
 def growth(chosen: argparse.Namespace) -> dict[str, Any]:
