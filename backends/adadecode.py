@@ -58,7 +58,8 @@ class AdaDecode:
     ) -> EngineBackend:
         """Load the model and its exit heads, and choose what is left to choose. Raises `UserError`
         for heads of another checkpoint, layers without a head and what the engine cannot take."""
-        from backends.engine.decoder import Decoder, Policy
+        from backends.engine.decoder import Decoder
+        from backends.engine.streams import Policy
 
         if model_dir is None:
             raise UserError("backend 'adadecode' needs a model")

@@ -44,8 +44,8 @@ class EngineBackend:
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
-        from backends.engine.decoder import Stream
         from backends.engine.sampling import Sampling
+        from backends.engine.streams import Stream
 
         problem = self._problem(request)
         if problem is not None:

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from backends.engine.architecture import Architecture, EngineError
 from backends.engine.cuda_executor import CudaExecutor
-from backends.engine.decoder import Decoder, Policy, Stream
+from backends.engine.decoder import Decoder
 from backends.engine.executor import Executor, Rows
 from backends.engine.forward import final_logits, hidden_states
 from backends.engine.heads import ExitHead
 from backends.engine.sampling import Sampling
+from backends.engine.streams import Policy, Stream
 from backends.engine.torch_executor import TorchExecutor
 from backends.engine.weights import Layer, Weights
 from backends.kernels.exit_head import exit_head_reference

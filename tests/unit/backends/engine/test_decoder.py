@@ -11,10 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.engine.decoder import Decoder, Output, Policy, Stream
+from backends.engine.decoder import Decoder
 from backends.engine.executor import Executor
 from backends.engine.native_executor import NativeExecutor
 from backends.engine.sampling import Sampling, select
+from backends.engine.streams import Output, Policy, Stream
 from backends.engine.torch_executor import TorchExecutor
 from backends.kernels import native
 from tests.unit.backends.engine.random_models import SHAPES, RandomModel, random_model
