@@ -82,8 +82,10 @@ class NativeExecutor:
         self._model = self._describe(weights, threads or torch.get_num_threads())
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
-        """See `Executor.prefill`."""
+        """See `Executor.prefill`. Raises `EngineError` for a prompt of no or too many tokens."""
         count = len(token_ids)
+        if not 1 <= count <= self.max_len:
+            raise EngineError(f"prompt of {count} tokens: expected 1 to {self.max_len}")
         rows = Rows([slot] * count, range(count), token_ids)
         last = len(self._spans) - 1
         self._advance(last, rows, (0, self.architecture.layers), _NO_ROWS)

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -86,23 +87,27 @@ class Head(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL:
     """The loaded kernels. Raises `NativeUnavailableError`."""
-    compiler = os.environ.get("CXX") or next(filter(shutil.which, COMPILERS), None)
-    if compiler is None:
+    compiler = shlex.split(os.environ.get("CXX", "")) or [*filter(shutil.which, COMPILERS)][:1]
+    if not compiler:
         raise NativeUnavailableError(f"no C++ compiler found ({', '.join(COMPILERS)}, or $CXX)")
     try:
-        version = _run([compiler, "--version"])
+        version = _run([*compiler, "--version"])
     except OSError as error:
-        raise NativeUnavailableError(f"C++ compiler {compiler}: {error}") from None
+        raise NativeUnavailableError(f"C++ compiler {shlex.join(compiler)}: {error}") from None
     sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.iterdir())]
     parts = (*sources, version, " ".join(FLAGS), _cpu())
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     name = f"decodebench-native-{digest}.so"
+    problem = "no folder can be written to for the compiled kernels"
     for folder in filter(_is_ours, _folders()):
         target = folder / name
         if not target.is_file():
             _build(compiler, target)
-        return _declare(ctypes.CDLL(str(target)))
-    raise NativeUnavailableError("no folder can be written to for the compiled kernels")
+        try:
+            return _declare(ctypes.CDLL(str(target)))
+        except OSError as error:  # a folder mounted without execution
+            problem = f"compiled kernels: {error}"
+    raise NativeUnavailableError(problem)
 
 
 def _folders() -> list[Path]:
@@ -125,10 +130,10 @@ def _is_ours(folder: Path) -> bool:
     return not shared and os.access(folder, os.W_OK)
 
 
-def _build(compiler: str, target: Path) -> None:
+def _build(compiler: list[str], target: Path) -> None:
     draft = Path(tempfile.mkdtemp(dir=target.parent))
     try:
-        _run([compiler, *FLAGS, str(SOURCES / "library.cpp"), "-o", str(draft / target.name)])
+        _run([*compiler, *FLAGS, str(SOURCES / "library.cpp"), "-o", str(draft / target.name)])
         (draft / target.name).replace(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -137,7 +142,8 @@ def _build(compiler: str, target: Path) -> None:
 def _run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or ["failed"]
+        said = done.stderr.strip().splitlines()
+        lines = [line for line in said if "error" in line] or said[-1:] or ["failed"]
         raise NativeUnavailableError(f"{Path(command[0]).name}: {lines[0][:300]}")
     return done.stdout
 

@@ -182,3 +182,33 @@ def test_a_folder_that_others_can_write_to_is_not_used(
     native.library.cache_clear()
     assert list(shared.iterdir()) == []
     assert len(list(private.glob(f"decodebench-{os.getuid()}/*.so"))) == 1
+
+
+@pytest.mark.parametrize("count", [0, 301])
+def test_a_prompt_that_does_not_fit_is_refused(count: int) -> None:
+    with pytest.raises(EngineError, match=f"prompt of {count} tokens: expected 1 to 300"):
+        executor(random_model("llama")).prefill(0, [1] * count)
+
+
+def test_a_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_folders", list)
+    monkeypatch.setenv("CXX", "env LC_ALL=C g++")
+    with pytest.raises(native.NativeUnavailableError, match="no folder can be written to"):
+        native.library.__wrapped__()
+
+
+def test_a_folder_that_runs_no_code_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = native.library()
+    good = Path(real._name).read_bytes()
+    barred, free = tmp_path / "barred", tmp_path / "free"
+    monkeypatch.setattr(native, "_folders", lambda: [barred, free])
+
+    def build(compiler: list[str], target: Path) -> None:
+        target.write_bytes(good if target.parent == free else b"not for execution")
+
+    monkeypatch.setattr(native, "_build", build)
+    found = native.library.__wrapped__()
+    assert found.instructions() == real.instructions()
+    assert found._name == str(free / Path(real._name).name)
