@@ -37,6 +37,7 @@ def examine() -> list[Finding]:
         _gpu,
         lambda: _library("torch", "every backend that runs a model"),
         _vllm,
+        _native,
         lambda: _library("transformers", "tokenizers and training"),
         _vision,
         _sandbox,
@@ -88,6 +89,18 @@ def _vllm() -> Finding:
             continue
         return Finding("vllm", "ok", f"{distribution} {version}")
     return Finding("vllm", "missing", "needed for the backend 'vllm'; run 'make setup'")
+
+
+def _native() -> Finding:
+    """The C++ kernels of our own engine; the first look compiles them, as a first run would."""
+    from backends.kernels import native
+
+    try:
+        built = native.library().instructions().decode()
+    except native.NativeUnavailableError as error:
+        detail = f"our engine computes with torch on a CPU, several times slower: {error}"
+        return Finding("native kernels", "missing", detail)
+    return Finding("native kernels", "ok", f"of our own engine, for this CPU: {built}")
 
 
 def _vision() -> Finding:

@@ -246,12 +246,18 @@ def test_list_json_is_an_object_per_line(tmp_path: Path, what: str) -> None:
     assert decodebench("list", what, cwd=tmp_path).returncode == 0
 
 
-def test_doctor_says_what_runs_here(tmp_path: Path) -> None:
+def test_doctor_says_what_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = decodebench("doctor", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = {row["subject"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert found["python"]["state"] == "ok"
     assert found["sandbox"]["state"] == "ok", found["sandbox"]["detail"]
+    assert found["native kernels"]["detail"]
+    monkeypatch.setenv("CXX", "/bin/false")
+    done = decodebench("doctor", "--json", cwd=tmp_path)
+    found = {row["subject"]: row for row in map(json.loads, done.stdout.splitlines())}
+    assert found["native kernels"]["state"] == "missing"
+    assert "false: failed" in found["native kernels"]["detail"]
 
 
 def test_selftest_prints_truth_measured_and_bias(tmp_path: Path) -> None:
