@@ -21,7 +21,7 @@ BACKENDS: dict[str, str] = {
 }
 FOREIGN = frozenset({"http", "vllm"})
 """Backends whose speed and answers come from an installed package or a server, not from here."""
-_CODE = (".py", ".cpp", ".cu")
+_CODE = (".py", ".cpp", ".h", ".cu")
 _NO_CODE = ("training", "demo")
 
 
@@ -86,6 +86,28 @@ def code_digest(name: str) -> str | None:
     this folder's source files, but for training. None for a backend in `FOREIGN`, whose package's
     version is in the machine's fingerprint."""
     return None if name in FOREIGN else _own_code()
+
+
+def files_digest(name: str, model: Model, options: Mapping[str, Any]) -> str | None:
+    """What pins the files that options of backend `name` name, as part of its trials' keys: 16 hex
+    digits. None where there are none, or where they cannot be read, which opening it will say.
+
+    A class may offer `files(model_dir, options)`.
+    """
+    files = getattr(load_class(name), "files", None)
+    if files is None:
+        return None
+    from backends import models
+
+    state = hashlib.sha256()
+    try:
+        found = files(models.resolve(model, weights=False), options)
+        for path in found:
+            with path.open("rb") as file:
+                state.update(hashlib.file_digest(file, "sha256").digest())
+    except (UserError, OSError):
+        return None
+    return state.hexdigest()[:16] if found else None
 
 
 @functools.cache

@@ -53,6 +53,12 @@ class AdaDecode:
     needs_model = True
 
     @classmethod
+    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
+        """What options name that decides a trial's numbers: the exit heads. Raises `UserError`."""
+        where = exit_heads.find_folder(settings(options, cls.OPTIONS)["heads"], model_dir)
+        return [] if where is None else [where / "heads.safetensors"]
+
+    @classmethod
     def open(
         cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]
     ) -> EngineBackend:

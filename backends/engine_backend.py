@@ -17,7 +17,7 @@ KERNELS = ("auto", "native", "torch", "triton")
 
 OPTIONS: dict[str, Option] = {
     "max_model_len": Option(
-        int, None, f"longest prompt and answer; default: the model's, at most {LONGEST}", minimum=1
+        int, None, f"longest prompt and answer; default: the model's, at most {LONGEST}", minimum=2
     ),
     "max_num_seqs": Option(int, 32, "requests in the cache at once", minimum=1),
     "kernels": Option(

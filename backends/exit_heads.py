@@ -101,7 +101,7 @@ def open_folder(path: Path, model_dir: Path) -> HeadFolder:
     try:
         tensors = load_file(path / "heads.safetensors")
         folder = HeadFolder(path, tuple(layers), tensors)
-        _check(folder)
+        _check(folder, about["width"], about["vocabulary"])
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
         raise UserError(
             f"{path / 'heads.safetensors'}: not readable: {models.one_line(error)}"
@@ -110,23 +110,35 @@ def open_folder(path: Path, model_dir: Path) -> HeadFolder:
 
 
 def check_layers(layers: Sequence[Any], available: Sequence[int], where: str) -> tuple[int, ...]:
-    """`layers` as ascending exit layers. Raises `UserError` for one that is no number, occurs twice
-    or is not `available`."""
+    """`layers` as ascending exit layers. Raises `UserError` for none at all, and for one that is no
+    whole number, occurs twice or is not `available`."""
+    expected = f"expected some of {', '.join(map(str, available))}"
+    if not layers:
+        raise UserError(f"{where}: an empty list; {expected}")
     for layer in layers:
-        if layer not in available or isinstance(layer, bool):
-            raise UserError(
-                f"{where}: no exit behind layer {layer!r}; expected some of "
-                + ", ".join(map(str, available))
-            )
+        if layer not in available or not isinstance(layer, int) or isinstance(layer, bool):
+            raise UserError(f"{where}: no exit behind layer {layer!r}; {expected}")
     if len(set(layers)) != len(layers):
         raise UserError(f"{where}: {list(layers)} names a layer twice")
     return tuple(sorted(layers))
 
 
-def _check(folder: HeadFolder) -> None:
-    for layer in folder.layers:
-        if not any(f"layer.{layer}.{kind}" in folder.tensors for kind in ("transform", "head")):
+def _check(folder: HeadFolder, width: int, vocabulary: int) -> None:
+    """Raise `KeyError`, `TypeError` or `ValueError` for what no training writes."""
+    layers, shapes = folder.layers, {"transform": [width, width], "head": [vocabulary, width]}
+    if not layers or list(layers) != sorted({x for x in layers if type(x) is int and x > 0}):
+        raise ValueError(f"layers {list(layers)} are not ascending numbers of layers")
+    for layer in layers:
+        found = [kind for kind in shapes if f"layer.{layer}.{kind}" in folder.tensors]
+        if not found:
             raise KeyError(f"no weights for layer {layer}")
+        for kind in found:
+            if (size := list(folder.tensors[f"layer.{layer}.{kind}"].shape)) != shapes[kind]:
+                raise ValueError(f"layer.{layer}.{kind} has shape {size}, not {shapes[kind]}")
     for name, tensor in folder.tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise ValueError(f"{name} holds NaN or infinite values")
+    order = folder.tensors["token_order"]
+    if order.sort().values.tolist() != list(range(vocabulary)):
+        raise ValueError(f"token_order does not name each of {vocabulary} tokens once")
+    folder.trace()

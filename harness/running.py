@@ -8,10 +8,9 @@ import os
 import shutil
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-import backends
 from harness import display, wiring
 from harness.config import Experiment, load_experiment
 from harness.core import Trial, UserError, nearest
@@ -58,8 +57,8 @@ def run_experiment(
 
 def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepResult:
     machine = environment()
-    code = {name: backends.code_digest(name) for name in {trial.backend for trial in trials}}
-    older = _OlderCode(store, fingerprint(machine), code)
+    code = wiring.Pins().of
+    older = _OlderCode(store, fingerprint(machine), {trial.backend for trial in trials}, code)
     with display.Progress() as progress:
 
         def told(event: Event) -> None:
@@ -139,16 +138,24 @@ def _records(store: Store) -> Iterator[tuple[str, StoredTrial]]:
 
 
 class _OlderCode:
-    """Trials of this machine that an older state of our backends ran. Each stays until the same
-    trial, run by today's code, is stored: then it would count as one repeat more."""
+    """Trials of this machine that an older state of our backends ran, or one with older exit heads.
+    Each stays until the same trial, run by today's, is stored: then it would count as one repeat
+    more."""
 
-    def __init__(self, store: Store, machine: str, code: Mapping[str, str | None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        machine: str,
+        names: Collection[str],
+        code: Callable[[Trial], str | None],
+    ) -> None:
         self._store, self._keys = store, dict[str, list[str]]()
         for key, stored in _records(store):
             trial = stored.record.trial
-            today = trial.key(machine, code.get(trial.backend))
-            same = trial.backend in code and stored.record.environment.get("fingerprint") == machine
-            if same and key != today:
+            here = stored.record.environment.get("fingerprint") == machine
+            if not here or trial.backend not in names:
+                continue
+            if key != (today := trial.key(machine, code(trial))):
                 self._keys.setdefault(today, []).append(key)
         for today in [today for today in self._keys if store.has(today)]:
             self.drop(today)

@@ -134,7 +134,7 @@ def run_sweep(
     *,
     environment: Mapping[str, Any],
     fingerprint: str,
-    code: Mapping[str, str | None] | None = None,
+    code: Callable[[Trial], str | None] = lambda trial: None,
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
     setup_limit_s: float = DEFAULT_SETUP_LIMIT_S,
     keep_alive: int | None = None,
@@ -145,20 +145,19 @@ def run_sweep(
 
     A trial whose child raises, dies, runs out of memory or outlives `time_limit_s` is stored with
     that status, and its engine starts afresh for the next one; an engine that fails to start twice
-    in a row is not tried again. `code`: what pins the source of a backend, by name; it is part of a
-    trial's key. `keep_alive`: engines kept loaded side by side; None: as many as
-    memory holds. Children write what they print to files in `log_dir`.
+    in a row is not tried again. `code`: what pins the source of a trial's backend and the files
+    that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by side;
+    None: as many as memory holds. Children write what they print to files in `log_dir`.
 
     Raises `UserError` when a record cannot be stored (all stored before stays). No child survives.
     """
-    code = code or {}
-    keyed = {trial.key(fingerprint, code.get(trial.backend)): trial for trial in order(trials)}
+    keyed = {trial.key(fingerprint, code(trial)): trial for trial in order(trials)}
     todo = {key: trial for key, trial in keyed.items() if not store.has(key)}
     result = SweepResult(stored=len(keyed) - len(todo))
     fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir)
     try:
         for index, (key, trial) in enumerate(todo.items()):
-            pinned = {"fingerprint": fingerprint, "code": code.get(trial.backend)}
+            pinned = {"fingerprint": fingerprint, "code": code(trial)}
             job = Job(key, trial, {**environment, **pinned}, time_limit_s)
             teller = _Teller(events, index, len(todo), trial)
             teller.tell("started")

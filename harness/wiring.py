@@ -68,6 +68,26 @@ def resolve(experiment: Experiment) -> Experiment:
     return replace(experiment, model=model, workloads=choices, loads=loads)
 
 
+class Pins:
+    """What pins a trial beside its content and the machine: its backend's code, and the files that
+    its options name. Files are read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str | None] = {}
+
+    def of(self, trial: Trial) -> str | None:
+        """Hexadecimal digits, or None where nothing else decides the trial's numbers."""
+        key = trial.engine_key()
+        if key not in self._known:
+            self._known[key] = self._read(trial)
+        return self._known[key]
+
+    def _read(self, trial: Trial) -> str | None:
+        code = backends.code_digest(trial.backend)
+        files = backends.files_digest(trial.backend, trial.model, trial.options)
+        return "-".join(filter(None, (code, files))) or None
+
+
 def preferred_dtype() -> str:
     """bfloat16 where this machine computes in it, else float32: what ``dtype: auto`` means."""
     if gpu.devices():

@@ -18,18 +18,20 @@ RUNS = 25
 
 
 def measure(executor: Executor, max_drafts: int) -> Costs:
-    """Microseconds of each segment and head for one sequence, at one row and at `max_drafts` + 1.
+    """Microseconds of each segment and head for one sequence, at one row and at `max_drafts` + 1
+    (where a slot is shorter: at the most rows that it holds behind a prompt of one token).
 
     Lower quartiles of `RUNS` calls, which other work on the machine disturbs least; host time
     included. Slot 0 of the executor is overwritten.
     """
-    length = min(POSITIONS, executor.max_len - max_drafts - 1)
-    executor.prefill(0, [1] * length)
+    drafts = min(max_drafts, executor.max_len - 2)
+    length = min(POSITIONS, executor.max_len - drafts - 1)
+    executor.prefill(0, [0] * length)
 
     def timed(index: int, rows: int, wanted: int) -> float:
         def call() -> None:
             # the rows are made anew each time, as the decoder does it
-            table = Rows([0] * rows, range(length, length + rows), [1] * rows)
+            table = Rows([0] * rows, range(length, length + rows), [0] * rows)
             executor.advance(index, table, np.arange(wanted, dtype=np.int32))
 
         return _timed(call)
@@ -38,10 +40,10 @@ def measure(executor: Executor, max_drafts: int) -> Costs:
     segments, full, heads = [], [], []
     for index in range(last + 1):
         segments.append(timed(index, 1, 0))
-        full.append(timed(index, max_drafts + 1, 0))
+        full.append(timed(index, drafts + 1, 0))
         if index < last:
             heads.append(max(0.0, timed(index, 1, 1) - segments[-1]))
-    whole, whole_full = timed(last, 1, 1), timed(last, max_drafts + 1, max_drafts + 1)
+    whole, whole_full = timed(last, 1, 1), timed(last, drafts + 1, drafts + 1)
     return Costs(
         segments=tuple(segments),
         exit_heads=tuple(heads),

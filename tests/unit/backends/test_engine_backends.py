@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from backends import check_options, exit_heads, models, open_backend
+from backends import check_options, exit_heads, files_digest, models, open_backend
 from harness.core import Backend, Load, Model, Request, Sampling, UserError
 from harness.trial import run_load
 from tests.tiny_llama import write_tiny_llama
@@ -171,3 +171,82 @@ def test_nan_weights_are_refused(tmp_path: Path) -> None:
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UserError, match=r"layers\.3\.mlp\.down_proj\.weight.*NaN"):
         opened("autoregressive", directory, "float32")
+
+
+@pytest.mark.parametrize("length", [2, 3, 7])
+def test_slots_shorter_than_the_drafts_are_calibrated_all_the_same(length: int) -> None:
+    """Rows outside the cache were written: the process died in `free`."""
+    backend = opened("adadecode", dtype="float32", max_model_len=length, max_drafts=15)
+    (found,) = answer(backend, [Request("a", (5,), length - 1)], 1)
+    (plain,) = answer(
+        opened("autoregressive", dtype="float32", max_model_len=length),
+        [Request("a", (5,), length - 1)],
+        1,
+    )
+    assert found == plain
+    with pytest.raises(UserError, match="option 'max_model_len': expected at least 2, got 1"):
+        opened("adadecode", max_model_len=1)
+
+
+def damaged_heads(folder: Path, about: Mapping[str, Any], change: Callable[[Any], None]) -> str:
+    """The mixed heads, with other entries in ``heads.json`` and changed tensors."""
+    shutil.copytree(exit_heads.BUNDLED / "mixed", folder)
+    told = json.loads((folder / "heads.json").read_text())
+    (folder / "heads.json").write_text(json.dumps(told | about))
+    tensors = load_file(folder / "heads.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "heads.safetensors")
+    return str(folder)
+
+
+def nothing(tensors: dict[str, torch.Tensor]) -> None:
+    """No change."""
+
+
+@pytest.mark.parametrize(
+    ("about", "change", "message"),
+    [
+        ({"layers": []}, nothing, "layers [] are not ascending"),
+        ({"layers": ["2"]}, nothing, "layers ['2'] are not ascending"),
+        ({"layers": [2, 2]}, nothing, "layers [2, 2] are not ascending"),
+        ({"layers": [2, 4]}, nothing, "for layers (2, 4)"),
+        ({}, lambda found: found.pop("trace.start"), "'trace.start'"),
+        ({}, lambda found: found.pop("token_order"), "'token_order'"),
+        ({}, lambda found: found["token_order"].add_(5000), "token_order does not name each"),
+        (
+            {},
+            lambda found: found.update({"layer.3.transform": torch.eye(64)}),
+            "layer.3.transform has shape [64, 64], not [256, 256]",
+        ),
+    ],
+)
+def test_heads_that_no_training_wrote_are_refused_in_one_line(
+    tmp_path: Path, about: Mapping[str, Any], change: Callable[[Any], None], message: str
+) -> None:
+    folder = damaged_heads(tmp_path / "heads", about, change)
+    with pytest.raises(UserError) as caught:
+        exit_heads.open_folder(Path(folder), DEMO)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layers", [[], [2.0], [True]])
+def test_exit_layers_are_whole_numbers_and_at_least_one(layers: list[Any]) -> None:
+    with pytest.raises(UserError, match="exit_layers'"):
+        opened("adadecode", exit_layers=layers)
+    with pytest.raises(UserError, match="exit_layers'"):
+        opened("adadecode", exit_layers=layers, heads="original")
+
+
+def test_the_digest_of_files_follows_the_heads(tmp_path: Path) -> None:
+    model = Model("demo")
+    mixed = files_digest("adadecode", model, {})
+    assert mixed == files_digest("adadecode", model, {"heads": "mixed"})
+    assert files_digest("adadecode", model, {"heads": "original"}) is None
+    assert files_digest("adadecode", model, {"heads": str(tmp_path / "none")}) is None
+    assert files_digest("autoregressive", model, {}) is None
+    same = damaged_heads(tmp_path / "same", {}, nothing)
+    other = damaged_heads(tmp_path / "other", {}, lambda found: found["layer.1.probe"].add_(1))
+    shutil.copy(exit_heads.BUNDLED / "mixed" / "heads.safetensors", same)
+    assert files_digest("adadecode", model, {"heads": same}) == mixed
+    assert len({mixed, files_digest("adadecode", model, {"heads": other})}) == 2

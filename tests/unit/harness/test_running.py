@@ -135,6 +135,17 @@ def test_results_of_other_code_stay_until_the_new_ones_are_stored(tmp_path: Path
     assert len(now & kept) == 1, "that of the trial which was not run again"
 
 
+def test_other_exit_heads_run_the_trial_again_and_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads trained again in the same folder: the options are equal, the numbers are not."""
+    for heads in ("first", "second"):
+        monkeypatch.setattr(backends, "files_digest", lambda *told, heads=heads: heads)
+        found, kept = sweep(tmp_path, "code", make_trial())
+        assert (found.statuses["ok"], len(kept)) == (1, 1)
+        assert Store(tmp_path).read(next(iter(kept))).environment["code"] == f"code-{heads}"
+
+
 def test_a_package_s_code_is_its_version_in_the_fingerprint(tmp_path: Path) -> None:
     _, kept = sweep(tmp_path, None, make_trial())
     (key,) = kept
@@ -162,7 +173,8 @@ def test_the_digest_of_code_follows_the_source_files(
         seen = {empty, digest_with("a.py", "1"), digest_with("a.py", "2")}
         seen |= {digest_with("kernels/native.cpp", "1"), digest_with("kernels/native.cpp", "2")}
         seen |= {digest_with("engine/b.py", "")}
-        assert len(seen) == 6
+        seen |= {digest_with("kernels/cpu/rows.h", "1"), digest_with("kernels/cpu/rows.h", "2")}
+        assert len(seen) == 8
         assert backends.code_digest("scripted") == backends.code_digest("adadecode")
     finally:
         backends._own_code.cache_clear()
