@@ -114,12 +114,14 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
     for (model, workload, load), members in groups.items():
         table = _table()
         table.title, table.title_justify = f"{workload}, {load}, {model}", "left"
+        rows = [_cell_row(cell, names[_variant(cell)]) for cell in members]
         table.add_column("backend", min_width=max(map(len, names.values())), no_wrap=True)
-        for heading, width in HEADINGS.items():
+        for number, (heading, least) in enumerate(HEADINGS.items(), start=1):
+            width = max(least, *(len(row[number]) for row in rows))
             table.add_column(heading, justify="right", no_wrap=True, min_width=width)
         table.add_column("valid", overflow="fold")
-        for cell in members:
-            table.add_row(*_cell_row(cell, names[_variant(cell)]))
+        for row in rows:
+            table.add_row(*row)
         _print(table)
     print("ms: p50 / p99; same: share of answers equal to the reference's; goodput: requests/s")
     print(f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99")
@@ -133,7 +135,8 @@ def _variant(cell: Mapping[str, Any]) -> str:
 
 
 def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Backend, the options in which its variants differ, and what it is unless official code."""
+    """Backend, the options in which its variants differ, and whether it is other than official code
+    or lossy."""
     variants = {_variant(cell): cell for cell in cells}
     names = {}
     for variant, cell in variants.items():
@@ -141,10 +144,10 @@ def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         keys = sorted(set().union(*others))
         varying = [k for k in keys if any(o.get(k) != cell["options"].get(k) for o in others)]
         options = " ".join(f"{key}={cell['options'].get(key, 'default')}" for key in varying)
-        kind = (
-            "" if cell["provenance"] == "official code" else f"({cell['provenance'] or 'failed'})"
-        )
-        names[variant] = " ".join(filter(None, [cell["backend"], options, kind]))
+        kind = [] if cell["provenance"] == "official code" else [cell["provenance"] or "failed"]
+        kind += ["lossy"] if cell["lossless"] is False else []
+        told = f"({', '.join(kind)})" if kind else ""
+        names[variant] = " ".join(filter(None, [cell["backend"], options, told]))
     return names
 
 
@@ -252,9 +255,12 @@ def _table(*headings: str) -> Table:
 
 def _print(table: Table) -> None:
     from rich.console import Console, ConsoleDimensions
+    from rich.measure import Measurement
 
     console = Console(markup=False, highlight=False)
+    unbounded = console.options.update_width(sys.maxsize)
+    least = Measurement.get(console, unbounded, table).minimum
     # a pipe has no width, and on a narrow terminal wrapped lines beat truncated numbers; the height
     # is there because rich takes a dumb terminal for 80 columns unless it has both
-    console.size = ConsoleDimensions(max(console.width, WIDTH), console.height)
+    console.size = ConsoleDimensions(max(console.width, WIDTH, least), console.height)
     console.print(table)

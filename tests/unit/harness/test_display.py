@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from harness import display
+
 PROGRAM = """
 from harness import display
 table = display._table()
@@ -51,3 +53,54 @@ def on_terminal(**environment: str) -> str:
 )
 def test_no_terminal_cuts_a_number_off(environment: dict[str, str]) -> None:
     assert "123456" in on_terminal(**environment)
+
+
+METRICS = ("ttft_s", "tpot_s", "e2e_s")
+
+
+def cell(**changes: object) -> dict[str, object]:
+    """A row of results with wide numbers."""
+    numbers = {f"{name}_{p}": 8377.123 for name in METRICS for p in ("p50", "p99")}
+    return {
+        "backend": "adadecode",
+        "options": {},
+        "provenance": "re-implementation",
+        "lossless": True,
+        "is_reference": False,
+        "model": "demo",
+        "workload": "gsm8k",
+        "load": "closed c=1",
+        "n_completed": 3,
+        "statuses": {"ok": 1},
+        "valid": False,
+        "speedup": 1671.46,
+        "speedup_low": 1494.48,
+        "speedup_high": 1846.74,
+        "consistency_ratio": 1.0,
+        "output_tok_per_s": 1e6,
+        "goodput_req_per_s": 0.1,
+        "exact_match": 0.333,
+        "pass_at_1": None,
+        "rouge_l_to_label": None,
+        "invalid_reasons": ["too-few-samples: 3", "machine-noisy: 49%"],
+        **numbers,
+        **changes,
+    }
+
+
+def test_long_names_of_variants_push_no_column_out(capsys: pytest.CaptureFixture[str]) -> None:
+    long = {"heads": "a/very/long/folder/of/exit/heads/somewhere", "exit_layers": [1, 2, 3, 4]}
+    display.print_cells([cell(), cell(options=long)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[-3:] == ["goodput", "quality", "valid"]
+    row = next(line for line in lines if "very/long/folder" in line)
+    assert "1671.46 [1494.48, 1846.74]" in row
+    assert row.count("8,377,123 / 8,377,123?") == 3
+    assert "0.333   too-few-samples" in row
+
+
+def test_a_lossy_variant_is_named_so(capsys: pytest.CaptureFixture[str]) -> None:
+    display.print_cells([cell(), cell(options={"verify": False}, lossless=False)])
+    text = capsys.readouterr().out
+    assert text.count("lossy") == 1
+    assert "adadecode verify=False (re-implementation, lossy)" in text
