@@ -136,9 +136,7 @@ def train_heads(
     layers: Annotated[str | None, typer.Option(help="2,4,6 or all; quarters by default.")] = None,
     kind: Annotated[str, typer.Option(help="lightweight or full.")] = "lightweight",
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
-    rows: Annotated[
-        int | None, typer.Option(help="Of each workload; 1000 by default.")
-    ] = None,
+    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
     epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 100,
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 5e-3,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 128,
