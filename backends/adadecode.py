@@ -39,6 +39,9 @@ class AdaDecode:
             int, 5, "early predictions that may wait for verification", minimum=1,
             maximum=MOST_DRAFTS,
         ),
+        "max_batch": Option(
+            int, 4, "requests under way beyond which nothing is predicted early", minimum=1
+        ),
         "exit_layers": Option(
             list, AUTO, "layers behind which to predict; auto: chosen on the trace", words=(AUTO,)
         ),
@@ -76,7 +79,7 @@ class AdaDecode:
         plan = _Plan(loaded, folder, chosen)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
-        policy = Policy(gammas, chosen["max_drafts"], chosen["verify"])
+        policy = Policy(gammas, chosen["max_drafts"], chosen["max_batch"], chosen["verify"])
         effective = {
             "exit_layers": list(layers),
             "gamma": list(gammas),

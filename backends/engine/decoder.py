@@ -162,6 +162,9 @@ class Decoder:
 
     def _may_draft(self, stream: Stream) -> bool:
         """Room for one more draft, and for the token that its verification brings."""
+        most = self._policy.max_batch
+        if most is not None and len(self._running) > most:
+            return False
         drafts = len(stream.tokens) - 1 - stream.done[-1]
         answered = len(stream.tokens) - len(stream.prompt)
         return drafts < self._policy.max_drafts and answered + 2 <= stream.max_new_tokens

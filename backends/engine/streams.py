@@ -15,6 +15,9 @@ class Policy:
     """A prediction counts when its probability is above that of its exit."""
     max_drafts: int = 5
     """Most early predictions of a sequence that wait for verification."""
+    max_batch: int | None = None
+    """Nothing is predicted early while more streams are under way: in a batch the deepest one of
+    each step decides, and what the others drafted costs rows. None: no such limit."""
     verify: bool = True
     """False: early predictions stand as they are. Lossy; the paper's ablation."""
 

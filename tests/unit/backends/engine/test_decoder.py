@@ -136,6 +136,26 @@ def test_counts_add_up() -> None:
         assert total["accepted"] + total["steps"] == length - 1
 
 
+def test_in_a_larger_batch_nothing_is_predicted_early() -> None:
+    model = random_model("llama")
+    drafted = {}
+    for most in (None, 2, 1):
+        decoder = Decoder(open_executor(model, (2,)), Policy((0.0,), 3, max_batch=most))
+        requests = [Stream(name, (5, index), 20) for index, name in enumerate("abc")]
+        found = run(decoder, requests)
+        total: Counter[str] = Counter()
+        for output in itertools.chain.from_iterable(found.values()):
+            total.update(output.counts)
+        drafted[most] = total["drafted"]
+        assert texts(found) == texts(
+            run(
+                Decoder(open_executor(model, ())),
+                [Stream(name, (5, index), 20) for index, name in enumerate("abc")],
+            )
+        )
+    assert drafted[None] > drafted[2] >= drafted[1]
+
+
 def test_a_threshold_of_one_never_exits_and_saves_the_check_at_the_last_token() -> None:
     model = random_model("llama")
     decoder = Decoder(open_executor(model, (3,)), Policy((1.0,)))
