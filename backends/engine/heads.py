@@ -17,5 +17,3 @@ class ExitHead:
     """(V', width): the final head times the trained transform, or a head of its own."""
     token_ids: Tensor | None = None
     """(V',) int64: the tokens of a shortlist; None: all of the vocabulary."""
-    probe: Tensor | None = None
-    """(width + 1,) float32: weights and bias of a logistic guess whether the head is worth it."""
