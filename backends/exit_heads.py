@@ -32,15 +32,11 @@ class HeadFolder:
     def matrix(self, layer: int, final_head: Any) -> Any:
         """The (vocabulary, width) matrix of the exit behind `layer`, in `final_head`'s dtype and
         on its device: its own, or the final head times the trained transform."""
+        from backends.engine.heads import folded
+
         whole = self.tensors.get(f"layer.{layer}.head")
-        if whole is not None:
-            return whole.to(final_head.device, final_head.dtype)
-        transform = self.tensors[f"layer.{layer}.transform"].to(final_head.device).float()
-        found = final_head.new_empty(final_head.shape)
-        for start in range(0, len(final_head), 16384):
-            part = slice(start, start + 16384)
-            found[part] = (final_head[part].float() @ transform).to(final_head.dtype)
-        return found
+        kept = self.tensors[f"layer.{layer}.transform"] if whole is None else whole
+        return folded(final_head, kept)
 
     def shortlist(self, size: int) -> Any:
         """The (size,) ids of the tokens that were most frequent in training, ascending."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from backends.engine.heads import folded
 from backends.training.checkpoint import load_state, save_state
 from backends.training.heads_cache import Cache
 from backends.training.heads_recipe import STATE, HeadRecipe
@@ -92,19 +93,6 @@ def fit(
         if over:
             break
     return state
-
-
-def folded(head: Tensor, parameter: Tensor) -> Tensor:
-    """The matrix [V, d] that gives a head's logits, in the dtype of `head`: E* T, or the full head.
-
-    It is what a decoder multiplies with, rounded as there.
-    """
-    if parameter.shape == head.shape:
-        return parameter.to(head.dtype)
-    transform = parameter.to(head.dtype).float()
-    return torch.cat(
-        [(part.float() @ transform).to(head.dtype) for part in torch.split(head, 16384)]
-    )
 
 
 def schedule(step: int, steps: int, warm_up: float) -> float:

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from backends.engine.heads import folded
 from backends.training.heads_cache import Cache, in_turn, select
 from backends.training.heads_data import Prompt
-from backends.training.heads_fit import Fit, folded
+from backends.training.heads_fit import Fit
 from backends.training.heads_model import Backbone
 from backends.training.heads_probe import POSITIONS, Probe, fit_probe
 from backends.training.heads_recipe import HeadRecipe, write_json

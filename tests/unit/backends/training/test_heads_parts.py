@@ -13,6 +13,7 @@ from torch import Tensor
 
 from backends import models
 from backends.engine.forward import final_logits, hidden_states
+from backends.engine.heads import folded
 from backends.training import heads_cache, heads_data, heads_fit, heads_probe
 from backends.training.heads_cache import Cache, build_cache
 from backends.training.heads_data import Prompt, humaneval_row
@@ -56,7 +57,7 @@ def test_the_written_out_gradient_is_autograds(kind: str) -> None:
 def test_the_identity_is_the_models_own_head_on_a_middle_layer(backbone: Backbone) -> None:
     ids = torch.randint(2, 258, (2, 9), generator=torch.Generator().manual_seed(0))
     raw = hidden_states(backbone.weights, backbone.architecture, ids, (3,))[3]
-    matrix = heads_fit.folded(backbone.head, torch.eye(256))
+    matrix = folded(backbone.head, torch.eye(256))
     assert torch.equal(matrix, backbone.head)
     own = backbone.states(ids, (3,))[3] @ matrix.T
     torch.testing.assert_close(own, final_logits(backbone.weights, raw))
