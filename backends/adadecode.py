@@ -7,6 +7,7 @@ layers and the thresholds are chosen for this machine, from measured costs and a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -151,7 +152,7 @@ class _Plan:
         from backends.engine.calibration import measure
 
         found = asdict(measure(executor, self._chosen["max_drafts"]))
-        plain = self._measured(())
+        plain = self._plain
         return {
             "plain_us": plain.segments[0] + plain.final_head,
             "segment_us": found["segments"],
@@ -165,7 +166,12 @@ class _Plan:
         from backends.engine.calibration import layer_costs
 
         depth = self._loaded.architecture.layers
-        return layer_costs(self._measured(()), self._measured(candidates), depth)
+        return layer_costs(self._plain, self._measured(candidates), depth)
+
+    @functools.cached_property
+    def _plain(self) -> Any:
+        """The costs without exits."""
+        return self._measured(())
 
     def _measured(self, layers: tuple[int, ...]) -> Any:
         """The costs of an executor with exits behind these layers."""
