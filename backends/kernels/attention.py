@@ -179,27 +179,10 @@ def attention(
     fp16, fp32); slots and positions [rows] int32; head sizes to 256. Cache rows behind p are never
     read. Raises EngineError for what does not fit.
     """
+    _check(query, keys, values, slots, positions, scratch, out)
     rows, heads, head_dim = query.shape
     kv_heads, max_len = keys.shape[1], keys.shape[2]
     parts = -(-max_len // SPLIT)
-    if heads % kv_heads or head_dim > 256:
-        raise EngineError(
-            f"kernel attention: {heads} heads over {kv_heads} KV heads of size {head_dim}; "
-            "expected a multiple and a size of at most 256"
-        )
-    cache = (keys.shape[0], kv_heads, max_len, head_dim)
-    shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {
-        "query": (query, (rows, heads, head_dim)),
-        "out": (out, (rows, heads, head_dim)),
-        "keys": (keys, cache),
-        "values": (values, cache),
-        "slots": (slots, (rows,)),
-        "positions": (positions, (rows,)),
-        "partial": (scratch.partial, (rows, heads, parts, head_dim)),
-        "maxima": (scratch.maxima, (rows, heads, parts)),
-        "sums": (scratch.sums, (rows, heads, parts)),
-    }
-    check("attention", shapes)
     group, dim_block = heads // kv_heads, max(16, power_of_2(head_dim))
     left = (scratch.partial, scratch.maxima, scratch.sums)
     launch(
@@ -230,3 +213,34 @@ def attention(
         part_block=PART_BLOCK,
         num_warps=4,
     )
+
+
+def _check(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slots: Tensor,
+    positions: Tensor,
+    scratch: AttentionScratch,
+    out: Tensor,
+) -> None:
+    rows, heads, head_dim = query.shape
+    kv_heads, parts = keys.shape[1], -(-keys.shape[2] // SPLIT)
+    if heads % kv_heads or head_dim > 256:
+        raise EngineError(
+            f"kernel attention: {heads} heads over {kv_heads} KV heads of size {head_dim}; "
+            "expected a multiple and a size of at most 256"
+        )
+    cache = (keys.shape[0], kv_heads, keys.shape[2], head_dim)
+    shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {
+        "query": (query, (rows, heads, head_dim)),
+        "out": (out, (rows, heads, head_dim)),
+        "keys": (keys, cache),
+        "values": (values, cache),
+        "slots": (slots, (rows,)),
+        "positions": (positions, (rows,)),
+        "partial": (scratch.partial, (rows, heads, parts, head_dim)),
+        "maxima": (scratch.maxima, (rows, heads, parts)),
+        "sums": (scratch.sums, (rows, heads, parts)),
+    }
+    check("attention", shapes)
