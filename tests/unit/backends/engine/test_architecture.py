@@ -122,9 +122,12 @@ def test_linear_scaling(tmp_path: Path, name: str) -> None:
 
 
 def test_a_window_no_shorter_than_the_context_is_none(tmp_path: Path) -> None:
-    for window in (131072, None):
-        read(tmp_path, LLAMA, architectures=["MistralForCausalLM"], sliding_window=window)
-    read(tmp_path, QWEN, layer_types=["full_attention"] * 32)
+    mistral = {"architectures": ["MistralForCausalLM"]}
+    plain = read(tmp_path, LLAMA, **mistral)
+    assert [read(tmp_path, LLAMA, **mistral, sliding_window=w) for w in (131072, None)] == [
+        plain
+    ] * 2
+    assert read(tmp_path, QWEN, layer_types=["full_attention"] * 32) == read(tmp_path, QWEN)
 
 
 REFUSED = [
