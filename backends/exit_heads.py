@@ -6,13 +6,13 @@ It belongs to one checkpoint, by checksum; the wrong pair is refused.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backends import models
+from backends.bound_files import read_bound
 from backends.engine.cost_model import Trace
 from harness.core import UserError, nearest, user_path
 
@@ -82,21 +82,10 @@ def open_folder(path: Path, model_dir: Path) -> HeadFolder:
     from safetensors.torch import load_file
 
     where = path / "heads.json"
-    try:
-        about = json.loads(where.read_text(encoding="utf-8"))
-        form, checkpoint, layers = about["format"], about["checkpoint"], about["layers"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{where}: not readable: {models.one_line(error)}") from None
-    if form != FORMAT:
-        raise UserError(f"{where}: format {form!r}; this version reads {FORMAT}")
-    if checkpoint != models.checksum(model_dir):
-        raise UserError(
-            f"{where}: trained for another checkpoint (sha256 {str(checkpoint)[:12]}), not for "
-            f"{model_dir} ({models.checksum(model_dir)[:12]})"
-        )
+    about = read_bound(where, model_dir, FORMAT, "layers", "width", "vocabulary")
     try:
         tensors = load_file(path / "heads.safetensors")
-        folder = HeadFolder(path, tuple(layers), tensors)
+        folder = HeadFolder(path, tuple(about["layers"]), tensors)
         _check(folder, about["width"], about["vocabulary"])
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
         raise UserError(
