@@ -17,9 +17,23 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from backends.kernels import attention, exit_head, rms_norm, rope_cache, silu_mul, verify
+from backends.kernels import (
+    attention,
+    exit_confidence,
+    exit_head,
+    fill_cache,
+    rms_norm,
+    rope_cache,
+    silu_mul,
+    verify,
+)
 
 INT, FLOAT = torch.int32, torch.float32
+LONG = torch.int64
+MODULES = (
+    *(attention, exit_confidence, exit_head, fill_cache),
+    *(rms_norm, rope_cache, silu_mul, verify),
+)
 
 
 class Hopper:
@@ -74,6 +88,19 @@ def heads(dtype: torch.dtype, rows: int, width: int, size: int) -> None:
     verify.sample(logits, numbers, numbers, numbers, tokens)
 
 
+def early_exit(dtype: torch.dtype, rows: int, width: int, size: int, kv: int, head: int) -> None:
+    """As vLLM calls them: positions and slots int64, a cache of blocks of 16."""
+    whole = empty(100, kv, 16, 2 * head, dtype=dtype).transpose(1, 2)
+    keys, values = torch.split(whole, head, dim=-1)
+    caches = fill_cache.prepare([keys] * 8, [values] * 8)
+    where, stacked = empty(rows, dtype=LONG), empty(rows, 2 * 5 * kv * head, dtype=dtype)
+    fill_cache.fill_cache(stacked, where, empty(2048, head, dtype=dtype), where, caches)
+    numbers = empty(rows, dtype=FLOAT)
+    exit_confidence.top2(empty(rows, size, dtype=dtype), numbers, empty(rows))
+    state = empty(rows, width, dtype=dtype)
+    exit_confidence.cosine(state, state, numbers)
+
+
 def main() -> None:
     original = JITFunction.run
 
@@ -92,14 +119,16 @@ def main() -> None:
 
     driver.set_active(Hopper())
     JITFunction.run = compiled_only
-    for module in (attention, exit_head, rms_norm, rope_cache, silu_mul, verify):
+    for module in MODULES:
         setattr(module, "check", lambda name, expected: None)  # noqa: B010
     for dtype in (torch.bfloat16, torch.float32):
         layers(dtype, 8, 4096, 32, 8, 128)
         heads(dtype, 8, 4096, 128256)
+        early_exit(dtype, 8, 4096, 128256, 8, 128)
     dtype = torch.float16
     layers(dtype, 5, 960, 6, 2, 80)
     heads(dtype, 5, 960, 32003)
+    early_exit(dtype, 5, 960, 32003, 2, 80)
     print(json.dumps({"triton": triton.__version__}))
 
 
