@@ -14,8 +14,8 @@ def read_bound(where: Path, model_dir: Path, form: int, *keys: str) -> dict[str,
     """The JSON object in `where`, which has the `keys` and whose `format` and `checkpoint` fit.
 
     Raises:
-        UserError: when the file cannot be read, lacks a key, is of another format than `form`, or was made for
-            another checkpoint than the one in `model_dir`.
+        UserError: when the file cannot be read, lacks a key, is of another format than `form`,
+            or was made for another checkpoint than the one in `model_dir`.
     """
     try:
         about: dict[str, Any] = json.loads(where.read_text(encoding="utf-8"))

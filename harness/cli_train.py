@@ -59,7 +59,7 @@ def train_heads(
     minutes: Minutes = None,
 ) -> None:
     """Train exit heads for adadecode on the model's own greedy answers; resumes if interrupted."""
-    from backends.training import heads, heads_display
+    from backends.training import exit_display, heads, heads_display
 
     names = [name.strip() for name in workload.split(",")]
     report = heads.train_heads(
@@ -68,7 +68,7 @@ def train_heads(
         out,
         layers=layers,
         minutes=minutes,
-        progress=heads_display.printer(),
+        progress=exit_display.printer("KL per layer"),
         kind=kind,
         source=source,
         rows=rows,

@@ -7,46 +7,16 @@ RMSNorm, and the identity, so that the untrained head is the model's own.
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from backends import models
-from backends.training.heads_cache import Cache, build_cache
-from backends.training.heads_data import Prompt, answers, read_prompts
-from backends.training.heads_fit import SAVE_EVERY_S, Fit, fit
+from backends.training.exit_fit import SAVE_EVERY_S, fit
+from backends.training.exit_recipe import ExitRecipe, finished_run
+from backends.training.exit_run import Progress, Run, bind
+from backends.training.heads_fit import heads_problem
 from backends.training.heads_folder import write_heads
-from backends.training.heads_model import Backbone, architecture_of, read_backbone
-from backends.training.heads_recipe import (
-    STATE,
-    HeadRecipe,
-    check_recipe,
-    claim_folder,
-    finished_heads,
-    parse_layers,
-)
-from harness.core import Model
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a stage is: `done` of `total` answers, texts or epochs, after `seconds` in which all
-    but the first `found` were done.
-
-    In the stage "epochs", `kl` holds the held-out KL of each layer in nats.
-    """
-
-    stage: str
-    done: int
-    total: int
-    seconds: float
-    found: int = 0
-    kl: list[float] | None = None
+from backends.training.heads_recipe import check_kind, parse_layers
 
 
 def train_heads(
@@ -68,9 +38,10 @@ def train_heads(
         out: the heads' folder; the state of a run under way lies in its subfolder `state`.
         layers: exit layers such as "2,4,6", or "all"; the depth's quarters by default.
         minutes: stop after this time, resumable. Heads are written when any epoch was finished.
-        progress: called after every batch of answers, of hidden states, and every epoch.
+        progress: called after every batch of answers, of hidden states, and every epoch, whose
+            losses are the held-out KL of each layer in nats.
         save_every_s: seconds between states of the training on disk.
-        choices: further fields of `HeadRecipe`: kind, source, rows, epochs, rate, batch, seed.
+        choices: further fields of `ExitRecipe`: kind, source, rows, epochs, rate, batch, seed.
 
     Returns:
         The content of `heads.json`; `finished` is false when the time was up, and without any
@@ -79,90 +50,16 @@ def train_heads(
     Raises:
         UserError: for a bad option, model, source or weight, or a folder of another recipe.
     """
-    begun = HeadRecipe("", (), tuple(workloads), **choices)
-    check_recipe(begun)
-    directory = models.resolve(Model(model))
-    architecture = architecture_of(directory)
-    exits = parse_layers(layers, architecture.layers)
-    recipe = replace(begun, checkpoint=models.checksum(directory), layers=exits)
-    if (finished := finished_heads(out, recipe)) is not None:
-        shutil.rmtree(out / STATE, ignore_errors=True)
+    begun = ExitRecipe("", (), tuple(workloads), **choices)
+    check_kind(begun.kind)
+    directory, architecture, recipe = bind(begun, model, lambda depth: parse_layers(layers, depth))
+    if (finished := finished_run(out, recipe)) is not None:
         return finished
-    tokenizer = models.load_tokenizer(directory)
-    prompts = read_prompts(recipe, tokenizer, architecture.positions)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    backbone = read_backbone(directory, architecture, device)
-    claim_folder(out, recipe)
-    run = _Run(out, directory, recipe, minutes, progress)
-    return run.train(backbone, prompts, models.stop_ids(directory, tokenizer), save_every_s)
-
-
-class _Run:
-    """The stages of one run, under one deadline."""
-
-    def __init__(
-        self,
-        out: Path,
-        directory: Path,
-        recipe: HeadRecipe,
-        minutes: float | None,
-        progress: Callable[[Progress], None] | None,
-    ) -> None:
-        self.out, self.directory, self.recipe = out, directory, recipe
-        self.progress = progress
-        self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
-
-    def train(
-        self,
-        backbone: Backbone,
-        prompts: Sequence[Prompt],
-        stops: Sequence[int],
-        save_every_s: float,
-    ) -> dict[str, Any]:
-        """Go through the stages; stop where the time is up."""
-        going_on = self._stage("answers", len(prompts))
-        texts = answers(self.out, prompts, self.directory, stops, backbone.head, going_on)
-        if texts is None:
-            return {"finished": False}
-        pairs = list(zip(prompts, texts, strict=True))
-        train, held_out = (self._cache(backbone, pairs, part) for part in (False, True))
-        if train is None or held_out is None:
-            return {"finished": False}
-        done = fit(
-            self.out, self.recipe, backbone.head, train, held_out, self._epochs(), save_every_s
-        )
-        content = write_heads(self.out, self.recipe, backbone, done, train, held_out, pairs)
-        if content["finished"]:
-            shutil.rmtree(self.out / STATE)
-        return content
-
-    def _cache(
-        self, backbone: Backbone, pairs: list[tuple[Prompt, list[int]]], held_out: bool
-    ) -> Cache | None:
-        chosen = [pair for pair in pairs if pair[0].held_out == held_out]
-        name = "held-out" if held_out else "training"
-        going_on = self._stage(f"hidden states, {name}", len(chosen))
-        return build_cache(self.out, name, backbone, self.recipe.layers, chosen, going_on)
-
-    def _stage(self, stage: str, total: int) -> Callable[[int], bool]:
-        began = time.monotonic()
-        found: list[int] = []
-
-        def going_on(done: int) -> bool:
-            now = time.monotonic()
-            found.append(done)
-            if self.progress:
-                self.progress(Progress(stage, done, total, now - began, found[0]))
-            return self.deadline is None or now < self.deadline
-
-        return going_on
-
-    def _epochs(self) -> Callable[[Fit], bool]:
-        def report(state: Fit) -> bool:
-            if self.progress:
-                kl = state.held_out_kl[-1]
-                total = self.recipe.epochs
-                self.progress(Progress("epochs", state.epoch, total, state.seconds, kl=kl))
-            return self.deadline is None or time.monotonic() < self.deadline
-
-        return report
+    run = Run(out, recipe, minutes, progress)
+    found = run.collect(directory, architecture, normed=True)
+    if found is None:
+        return {"finished": False}
+    head, train, held_out = found.backbone.head, found.train, found.held_out
+    problem = heads_problem(recipe, head, train, held_out)
+    done = fit(out, recipe, problem, run.epochs(), save_every_s)
+    return run.ended(write_heads(out, recipe, found.backbone, done, train, held_out, found.pairs))

@@ -1,28 +1,8 @@
-"""What `decodebench train heads` prints: progress lines, and the report as a table."""
+"""What `decodebench train heads` prints at its end: the report as a table."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
-
-from backends.training.heads import Progress
-
-EVERY_S = 2.0
-
-
-def printer() -> Callable[[Progress], None]:
-    """A progress callback that prints a line every few seconds, and each stage's first."""
-    last: dict[str, Any] = {"stage": "", "at": 0.0}
-
-    def show(progress: Progress) -> None:
-        now = time.monotonic()
-        if progress.stage == last["stage"] and now - last["at"] < EVERY_S:
-            return
-        last["stage"], last["at"] = progress.stage, now
-        print(_line(progress), flush=True)
-
-    return show
 
 
 def report_lines(content: dict[str, Any]) -> list[str]:
@@ -52,17 +32,6 @@ def report_lines(content: dict[str, Any]) -> list[str]:
     if not content["finished"]:
         lines.append("stopped; the same command goes on from here")
     return lines
-
-
-def _line(progress: Progress) -> str:
-    text = f"{progress.stage}: {progress.done} of {progress.total}"
-    if progress.kl is not None:
-        text += "  held-out KL per layer " + " ".join(f"{value:.3f}" for value in progress.kl)
-    if progress.done > progress.found:
-        pace = progress.seconds / (progress.done - progress.found)
-        left_s = (progress.total - progress.done) * pace
-        text += f"  {left_s:.0f} s left" if left_s < 120 else f"  {left_s / 60:.0f} min left"
-    return text
 
 
 def _pair(own: float | None, other: float | None) -> str:

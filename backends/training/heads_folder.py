@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from backends.engine.heads import folded
-from backends.training.heads_cache import Cache, in_turn, select
-from backends.training.heads_data import Prompt
-from backends.training.heads_fit import Fit
-from backends.training.heads_model import Backbone
+from backends.training.exit_backbone import Backbone
+from backends.training.exit_cache import Cache, in_turn, select
+from backends.training.exit_data import Prompt
+from backends.training.exit_fit import Fit
+from backends.training.exit_recipe import ExitRecipe, write_json
 from backends.training.heads_probe import POSITIONS, Probe, fit_probe
-from backends.training.heads_recipe import HeadRecipe, write_json
 from backends.training.heads_report import Outputs, layer_reports, outputs
 
 FORMAT = 1
@@ -26,7 +26,7 @@ TRACE = 2500
 
 def write_heads(
     out: Path,
-    recipe: HeadRecipe,
+    recipe: ExitRecipe,
     backbone: Backbone,
     done: Fit,
     train: Cache,
@@ -66,7 +66,7 @@ def write_heads(
     return content
 
 
-def _identity(recipe: HeadRecipe, head: Tensor) -> dict[str, Any]:
+def _identity(recipe: ExitRecipe, head: Tensor) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "checkpoint": recipe.checkpoint,
@@ -86,16 +86,16 @@ def _probes(
     return [fit_probe(sample, learnt, held_out, trained, number) for number in range(len(matrices))]
 
 
-def _training_report(done: Fit, recipe: HeadRecipe, train: Cache) -> dict[str, Any]:
+def _training_report(done: Fit, recipe: ExitRecipe, train: Cache) -> dict[str, Any]:
     return {
         "answers": len(train.workloads),
         "positions": train.positions,
         "epochs": done.epoch,
         "ended": done.stopped(recipe) or "time is up",
         "seconds": round(done.seconds, 1),
-        "best_held_out_kl": [round(value, 5) for value in done.best_kl],
-        "train_kl": [[round(value, 5) for value in epoch] for epoch in done.train_kl],
-        "held_out_kl": [[round(value, 5) for value in epoch] for epoch in done.held_out_kl],
+        "best_held_out_kl": [round(value, 5) for value in done.best_loss],
+        "train_kl": [[round(value, 5) for value in epoch] for epoch in done.train_loss],
+        "held_out_kl": [[round(value, 5) for value in epoch] for epoch in done.held_out_loss],
     }
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from backends.training.heads_cache import Cache
+from backends.training.exit_cache import Cache
 from backends.training.heads_report import Outputs
 
 GAMMA = 0.75

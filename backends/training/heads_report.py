@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from backends.engine.forward import head_product
-from backends.training.heads_cache import Cache
+from backends.training.exit_cache import Cache
 from backends.training.heads_fit import chunks
 from backends.training.heads_recipe import GAMMAS
 
@@ -87,14 +87,7 @@ def layer_reports(
     cache: Cache, layers: Sequence[int], trained: Outputs, original: Outputs
 ) -> dict[str, dict[str, Any]]:
     """Per layer, for "all" and for each workload: the figures of the trained and original head."""
-    of_position = [
-        cache.workloads[answer]
-        for answer in range(len(cache.workloads))
-        for _ in range(cache.starts[answer + 1] - cache.starts[answer])
-    ]
-    groups = {"all": torch.ones(cache.positions, dtype=torch.bool)}
-    for name in dict.fromkeys(cache.workloads):
-        groups[name] = torch.tensor([name == own for own in of_position])
+    groups = cache.groups()
     return {
         str(layer): {
             name: {

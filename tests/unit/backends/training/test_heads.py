@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from backends import models
-from backends.training import heads, heads_display
-from backends.training.heads_data import read_prompts
-from backends.training.heads_model import architecture_of
-from backends.training.heads_recipe import HeadRecipe
+from backends.training import exit_run, heads_display
+from backends.training.exit_backbone import architecture_of
+from backends.training.exit_data import read_prompts
+from backends.training.exit_recipe import ExitRecipe
 from tests.tiny_llama import write_tiny_llama
 from tests.unit.backends.engine import checkpoints
 from tests.unit.backends.training.tiny_heads import VOCABULARY, KilledError, killer, train
@@ -75,7 +75,7 @@ def test_the_report_equals_one_worked_out_with_transformers(model: Path, trained
     positions and each statistic are checked at once."""
     from transformers import LlamaForCausalLM
 
-    recipe = HeadRecipe("", (1, 3), ("gsm8k",), rows=8)
+    recipe = ExitRecipe("", (1, 3), ("gsm8k",), rows=8)
     prompts = read_prompts(recipe, models.load_tokenizer(model), 512)
     (prompt,) = [prompt for prompt in prompts if prompt.held_out]
     reference = LlamaForCausalLM.from_pretrained(str(model), dtype=torch.float32)
@@ -169,7 +169,7 @@ def test_training_that_gains_nothing_stops_early(model: Path, tmp_path: Path) ->
 
 def test_finished_heads_are_not_trained_again(model: Path, trained: Path) -> None:
     before = (trained / "heads.safetensors").stat().st_mtime_ns
-    stages: list[heads.Progress] = []
+    stages: list[exit_run.Progress] = []
     content = train(model, trained, progress=stages.append)
     assert content == json.loads((trained / "heads.json").read_text())
     assert (stages, (trained / "heads.safetensors").stat().st_mtime_ns) == ([], before)

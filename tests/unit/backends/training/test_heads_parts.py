@@ -14,11 +14,11 @@ from torch import Tensor
 from backends import models
 from backends.engine.forward import final_logits, hidden_states
 from backends.engine.heads import folded
-from backends.training import heads_cache, heads_data, heads_fit, heads_probe
-from backends.training.heads_cache import Cache, build_cache
-from backends.training.heads_data import Prompt, humaneval_row
-from backends.training.heads_model import Backbone, architecture_of, read_backbone
-from backends.training.heads_recipe import STATE, HeadRecipe, write_json
+from backends.training import exit_cache, exit_data, exit_fit, heads_fit, heads_probe
+from backends.training.exit_backbone import Backbone, architecture_of, read_backbone
+from backends.training.exit_cache import Cache, build_cache
+from backends.training.exit_data import Prompt, humaneval_row
+from backends.training.exit_recipe import STATE, ExitRecipe, write_json
 from backends.training.heads_report import Outputs, summarise
 from harness.core import UserError
 from tests.tiny_llama import write_tiny_llama
@@ -64,13 +64,13 @@ def test_the_identity_is_the_models_own_head_on_a_middle_layer(backbone: Backbon
 
 
 def test_the_rate_rises_for_three_hundredths_and_falls_as_a_cosine() -> None:
-    factors = [heads_fit.schedule(step, 1000, 0.03) for step in range(1000)]
+    factors = [exit_fit.schedule(step, 1000, 0.03) for step in range(1000)]
     assert factors[0] == pytest.approx(1 / 30)
     assert factors[29] == factors[30] == 1
     assert factors[30 + 485] == pytest.approx(0.5)
     assert all(a > b for a, b in itertools.pairwise(factors[30:]))
     assert 0 < factors[-1] < 1e-5
-    assert heads_fit.schedule(0, 1, 0.03) == 1
+    assert exit_fit.schedule(0, 1, 0.03) == 1
 
 
 def pairs_of(lengths: list[tuple[int, int]]) -> list[tuple[Prompt, list[int]]]:
@@ -92,7 +92,7 @@ def test_cached_states_are_those_of_each_text_alone(
     backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
     """However many share a pass. An answer's first token is the first position, its last none."""
-    monkeypatch.setitem(heads_cache.TOKENS, "cpu", tokens)
+    monkeypatch.setitem(exit_cache.TOKENS, "cpu", tokens)
     (tmp_path / STATE).mkdir()
     pairs = pairs_of([(5, 4), (2, 9), (7, 1), (3, 2)])
     cache = build_cache(tmp_path, "some", backbone, (2, 5), pairs, lambda done: True)
@@ -137,10 +137,10 @@ def test_states_larger_than_the_disk_are_refused(
 def test_a_selection_takes_whole_answers_of_the_workloads_in_turn() -> None:
     states = torch.arange(2 * 10 * 1).view(2, 10, 1).float()
     cache = Cache(states, [0, 2, 5, 6, 10], ["a", "a", "a", "b"])
-    assert heads_cache.in_turn(cache, 100) == [0, 3, 1, 2]
-    assert heads_cache.in_turn(cache, 8) == [0, 3]
-    assert heads_cache.in_turn(cache, 1) == [0]
-    chosen = heads_cache.select(cache, [3, 0])
+    assert exit_cache.in_turn(cache, 100) == [0, 3, 1, 2]
+    assert exit_cache.in_turn(cache, 8) == [0, 3]
+    assert exit_cache.in_turn(cache, 1) == [0]
+    chosen = exit_cache.select(cache, [3, 0])
     assert (chosen.starts, chosen.workloads) == ([0, 4, 6], ["b", "a"])
     assert chosen.states[0, :, 0].tolist() == [6, 7, 8, 9, 0, 1]
 
@@ -164,8 +164,8 @@ def test_answers_end_at_the_stop_token_or_their_limit_and_are_kept_batch_by_batc
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parrot = Parrot()
-    monkeypatch.setattr(heads_data, "_generator", lambda *_: parrot)
-    monkeypatch.setattr(heads_data, "BATCH", 2)
+    monkeypatch.setattr(exit_data, "_generator", lambda *_: parrot)
+    monkeypatch.setattr(exit_data, "BATCH", 2)
     (tmp_path / STATE).mkdir()
     prompts = [
         Prompt("gsm8k", "0", [9, 9, 5], 4, False),
@@ -178,7 +178,7 @@ def test_answers_end_at_the_stop_token_or_their_limit_and_are_kept_batch_by_batc
         def going_on(done: int) -> bool:
             return done < budget
 
-        return heads_data.answers(tmp_path, prompts, tmp_path, [7], torch.zeros(1), going_on)
+        return exit_data.answers(tmp_path, prompts, tmp_path, [7], torch.zeros(1), going_on)
 
     assert ask(2) is None
     kept = (tmp_path / STATE / "answers.jsonl").read_text()
@@ -260,8 +260,8 @@ def test_an_mbpp_row_becomes_a_function_to_complete() -> None:
 def test_real_training_rows_become_prompts(shared_data: Path) -> None:
     """Files of a folder per workload; for HumanEval those of MBPP, whose rows are all usable."""
     tokenizer = models.load_tokenizer(models.BUNDLED["demo"])
-    recipe = HeadRecipe("", (1,), ("humaneval", "gsm8k"), source=str(shared_data), rows=120)
-    prompts = heads_data.read_prompts(recipe, tokenizer, 4096)
+    recipe = ExitRecipe("", (1,), ("humaneval", "gsm8k"), source=str(shared_data), rows=120)
+    prompts = exit_data.read_prompts(recipe, tokenizer, 4096)
     assert {name: [p.workload for p in prompts].count(name) for name in recipe.workloads} == {
         "humaneval": 120,
         "gsm8k": 120,

@@ -75,7 +75,7 @@ def test_a_folder_of_other_heads_is_refused(model: Path, trained: Path, tmp_path
     tensors = load_all(model / "model.safetensors")
     tensors["model.norm.weight"] *= 2
     save_file(tensors, other / "model.safetensors")
-    assert "heads of another checkpoint" in refusal(other, trained)
+    assert "trained for another checkpoint" in refusal(other, trained)
     assert "rate was 0.003 in the run begun there, expected 0.001" in refusal(
         model, trained, rate=1e-3
     )

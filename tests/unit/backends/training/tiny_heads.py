@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from backends import models
-from backends.training import checkpoint, heads
+from backends.training import checkpoint, exit_run, heads
 from backends.training.llama import Llama, Shape
 
 TINY = {"layers": 4, "width": 32, "feed_forward": 48, "heads": 2, "kv_heads": 1, "head_dim": 16}
@@ -49,8 +49,8 @@ class KilledError(Exception):
     """Stands for a kill: nothing in the project catches it."""
 
 
-def killer(stage: str, done: int) -> Callable[[heads.Progress], None]:
-    def die(progress: heads.Progress) -> None:
+def killer(stage: str, done: int) -> Callable[[exit_run.Progress], None]:
+    def die(progress: exit_run.Progress) -> None:
         if (progress.stage, progress.done) == (stage, done):
             raise KilledError
 

@@ -1,4 +1,4 @@
-"""The frozen model as head training sees it: hidden states at layer boundaries, and its head."""
+"""The frozen model as training sees it: hidden states at layer boundaries, and its head."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class Backbone:
 
     architecture: Architecture
     weights: Weights
+    normed: bool = True
+    """Whether `states` goes through the final RMSNorm, as an exit head reads it, or is the residual
+    stream itself, as a classifier reads it."""
 
     @property
     def head(self) -> Tensor:
@@ -32,7 +35,7 @@ class Backbone:
         return self.weights.head
 
     def states(self, ids: Tensor, layers: Sequence[int]) -> dict[int, Tensor]:
-        """What an exit head reads: the final RMSNorm of the states [B, T, d] after each layer.
+        """The states [B, T, d] after each layer, in the model's dtype; see `normed`.
 
         The norm is the model's own, so that T = I is the model's head on a middle layer.
 
@@ -41,6 +44,8 @@ class Backbone:
             layers: 1 to the number of layers.
         """
         found = hidden_states(self.weights, self.architecture, ids.to(self.head.device), layers)
+        if not self.normed:
+            return found
         gain, epsilon = self.weights.norm, self.weights.epsilon
         return {
             layer: rms_norm(hidden.float(), gain, epsilon).to(self.head.dtype)
@@ -56,7 +61,9 @@ def architecture_of(directory: Path) -> Architecture:
         raise UserError(str(error)) from None
 
 
-def read_backbone(directory: Path, architecture: Architecture, device: str) -> Backbone:
+def read_backbone(
+    directory: Path, architecture: Architecture, device: str, *, normed: bool = True
+) -> Backbone:
     """Load a checkpoint for reading hidden states, in the dtype that its config names.
 
     Raises:
@@ -65,6 +72,7 @@ def read_backbone(directory: Path, architecture: Architecture, device: str) -> B
     config: dict[str, Any] = models.read_config(directory)
     dtype = DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")), torch.float32)
     try:
-        return Backbone(architecture, load_weights(directory, architecture, dtype, device))
+        weights = load_weights(directory, architecture, dtype, device)
     except EngineError as error:
         raise UserError(str(error)) from None
+    return Backbone(architecture, weights, normed)

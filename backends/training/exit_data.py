@@ -1,4 +1,4 @@
-"""On-policy training data of exit heads: the frozen model's greedy answers to train rows.
+"""On-policy training data of exits: the frozen model's greedy answers to train rows.
 
 The answers are kept in the run's state folder batch by batch, so that a killed run goes on.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.training.heads_recipe import STATE, HeadRecipe
+from backends.training.exit_recipe import STATE, ExitRecipe
 from harness.core import UserError, Workload, user_path
 from workloads import workload_info
 from workloads.datasets import Row, load_rows
@@ -39,7 +39,7 @@ class Prompt:
     held_out: bool
 
 
-def read_prompts(recipe: HeadRecipe, tokenizer: Any, positions: int) -> list[Prompt]:
+def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[Prompt]:
     """The prompts of the train rows; the last of each workload's are held out.
 
     Rows whose prompt and longest answer do not fit into `positions` are left out.
@@ -83,7 +83,7 @@ def humaneval_row(row: Mapping[str, str]) -> dict[str, str] | None:
     return None
 
 
-def _train_rows(recipe: HeadRecipe, name: str) -> list[tuple[str, Mapping[str, str]]]:
+def _train_rows(recipe: ExitRecipe, name: str) -> list[tuple[str, Mapping[str, str]]]:
     """Distinct rows of the train split, as ids and the fields that a prompt is made of."""
     real_code = name == "humaneval" and recipe.source != "bundled"
     stored = "mbpp" if real_code else name

@@ -1,7 +1,8 @@
-"""Hidden states of the answers at every wanted boundary, normed and cached in a mapped file."""
+"""Hidden states of the answers at every wanted boundary, cached in a mapped file."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from backends.training.heads_data import Prompt
-from backends.training.heads_model import Backbone
-from backends.training.heads_recipe import STATE
+from backends.training.exit_backbone import Backbone
+from backends.training.exit_data import Prompt
+from backends.training.exit_recipe import STATE
 from harness.core import UserError
 
 TOKENS = {"cpu": 4096, "cuda": 32768}
@@ -22,12 +23,13 @@ TOKENS = {"cpu": 4096, "cuda": 32768}
 
 @dataclass(frozen=True)
 class Cache:
-    """What the heads read, of one answer after another.
+    """What exits read, of one answer after another.
 
-    `states` is [boundaries, positions, d] in the model's dtype: the final norm of the state after
-    each exit layer, and last after the model's last layer. Answer i has the positions
-    starts[i] to starts[i + 1]; they are those at which an exit can be taken: from its first token
-    to the last but one, for the prompt's last position always goes through the whole model.
+    `states` is [boundaries, positions, d] in the model's dtype: the state after each exit layer
+    (for heads normed, for a classifier as it is), and last after the model's last layer. Answer i
+    has the positions starts[i] to starts[i + 1]; they are those at which an exit can be taken: from
+    its first token to the last but one, for the prompt's last position always goes through the
+    whole model.
     """
 
     states: Tensor
@@ -39,6 +41,15 @@ class Cache:
     def positions(self) -> int:
         """Number of positions."""
         return self.starts[-1]
+
+    def groups(self) -> dict[str, Tensor]:
+        """Which positions, bool [positions], are those of "all" workloads and of each."""
+        lengths = [end - start for start, end in itertools.pairwise(self.starts)]
+        names = [name for name, n in zip(self.workloads, lengths, strict=True) for _ in range(n)]
+        found = {"all": torch.ones(self.positions, dtype=torch.bool)}
+        for name in dict.fromkeys(self.workloads):
+            found[name] = torch.tensor([name == own for own in names])
+        return found
 
     def batch(self, answers: Sequence[int]) -> Iterator[Tensor]:
         """The states of these answers, [boundaries, n, d] each."""
@@ -171,7 +182,7 @@ def _map(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     if not path.is_file() and size > free:
         raise UserError(
             f"{path.parent}: the hidden states need {size / 1e9:.1f} GB and {free / 1e9:.1f} GB "
-            "are free; fewer --rows or --layers need less"
+            "are free; fewer --rows need less"
         )
     numbers = torch.Size(shape).numel()
     return torch.from_file(str(path), shared=True, size=numbers, dtype=dtype).view(shape)
