@@ -18,6 +18,7 @@ BACKENDS: dict[str, str] = {
     "http": "backends.http:HttpBackend",
     "scripted": "backends.scripted:ScriptedBackend",
     "vllm": "backends.vllm_engine:VllmBackend",
+    "vllm-early-exit": "backends.early_exit.backend:VllmEarlyExit",
 }
 FOREIGN = frozenset({"http", "vllm"})
 """Backends whose speed and answers come from an installed package or a server, not from here."""

@@ -57,15 +57,19 @@ REFUSALS = (
 """What vLLM raises for arguments that it cannot take."""
 
 
-def check_engine(arguments: Mapping[str, Any]) -> None:
-    """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's."""
+def check_engine(
+    backend: str, arguments: Mapping[str, Any], own: Mapping[str, str] = OWN_ARGUMENTS
+) -> None:
+    """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's: `own` has
+    those by name, with the reason."""
     known = _engine_fields()
     for name in arguments:
-        if name in OWN_ARGUMENTS:
-            raise UserError(f"backend 'vllm': engine: {name}: {OWN_ARGUMENTS[name]}")
+        if name in own:
+            raise UserError(f"backend '{backend}': engine: {name}: {own[name]}")
         if name not in known:
             raise UserError(
-                f"backend 'vllm': engine: vLLM has no argument '{name}': {nearest(name, known)}"
+                f"backend '{backend}': engine: vLLM has no argument '{name}': "
+                f"{nearest(name, known)}"
             )
 
 
@@ -91,7 +95,7 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
         os.environ.setdefault("VLLM_USE_AOT_COMPILE", "0")
         eager = True if eager is None else eager
         kv_cache_gib = CPU_KV_CACHE_GIB if kv_cache_gib is None else kv_cache_gib
-    return {
+    found = {
         "model": str(model_dir),
         "dtype": dtype,
         "seed": settings["seed"],
@@ -106,9 +110,15 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
         "generation_config": "vllm",
         **settings["engine"],
     }
+    if settings["compiled_norm"] and current_platform.is_cpu():
+        from backends.vllm_norm import PRIORITY, register
+
+        register()
+        found["ir_op_priority"] = PRIORITY | found.get("ir_op_priority", {})
+    return found
 
 
-def load_engine(arguments: Mapping[str, Any]) -> Any:
+def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     """An `LLMEngine` in this process. Raises `UserError` with vLLM's reason when it refuses."""
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
@@ -117,7 +127,7 @@ def load_engine(arguments: Mapping[str, Any]) -> Any:
         config = EngineArgs(**arguments).create_engine_config()
         return LLMEngine.from_vllm_config(config, disable_log_stats=True)
     except REFUSALS as error:
-        raise UserError(f"backend 'vllm': vLLM refused its options: {_reason(error)}") from error
+        raise UserError(f"backend '{backend}': vLLM refused its options: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
@@ -152,7 +162,7 @@ def _engine_fields() -> frozenset[str]:
     """The names of vLLM's EngineArgs, read from its source: importing it takes seconds."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
-        raise UserError("backend 'vllm': vllm is not installed; run 'make setup'")
+        raise UserError("vllm is not installed; run 'make setup'")
     source = Path(spec.origin).parent / "engine" / "arg_utils.py"
     for node in ast.parse(source.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef) and node.name == "EngineArgs":

@@ -30,6 +30,7 @@ from harness.core import (
     Commit,
     FinishReason,
     Model,
+    Provenance,
     Request,
     UserError,
 )
@@ -65,9 +66,14 @@ class VllmBackend:
         "seed": Option(int, 0, "the engine's seed; a request's own is in its sampling"),
         "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1),
         "margins": Option(bool, False, "record the top-2 logit margin of each token (costs time)"),
+        "compiled_norm": Option(
+            bool, False, "on a CPU: vLLM's compiled RMSNorm, as on a GPU; default: its Python one"
+        ),
         "engine": Option(dict, {}, "further arguments of vLLM's EngineArgs, by name"),
     }
     needs_model = True
+    NAME: ClassVar[str] = "vllm"
+    PROVENANCE: ClassVar[Provenance] = "official code"
 
     def __init__(self, engine: Any, options: Mapping[str, Any], eos_ids: Sequence[int]) -> None:
         import vllm
@@ -95,9 +101,9 @@ class VllmBackend:
         self._number = itertools.count()
         self._refused: list[Commit] = []
         self._info = BackendInfo(
-            name="vllm",
+            name=self.NAME,
             version=vllm.__version__,
-            provenance="official code",
+            provenance=self.PROVENANCE,
             options=options,
             lossless=True,
             capabilities=frozenset({"cache-telemetry", "cold-reset", "token-ids"}),
@@ -106,17 +112,17 @@ class VllmBackend:
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's."""
-        check_engine(options.get("engine", {}))
+        check_engine(cls.NAME, options.get("engine", {}))
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> VllmBackend:
         """Load the engine. Raises `UserError` for a value that vLLM refuses."""
         if model_dir is None:
-            raise UserError("backend 'vllm' needs a model")
+            raise UserError(f"backend '{cls.NAME}' needs a model")
         settings = {name: option.default for name, option in cls.OPTIONS.items()} | dict(options)
         cls.check(settings)
         set_environment(settings["threads"])
-        engine = load_engine(engine_arguments(settings, model_dir, model.dtype))
+        engine = load_engine(cls.NAME, engine_arguments(settings, model_dir, model.dtype))
         return cls(engine, effective(settings, engine), models.stop_ids(model_dir))
 
     @property
@@ -145,7 +151,7 @@ class VllmBackend:
         """One engine step. A step that only reads prompts hands out nothing."""
         commits, self._refused = self._refused, []
         if self._live:
-            found = self._engine.engine_core.get_output().outputs
+            found = self._step()
             commits.extend(
                 self._commit(output) for output in found if output.request_id in self._live
             )
@@ -167,6 +173,11 @@ class VllmBackend:
         """Shut the engine down and free its memory."""
         self._engine.engine_core.shutdown()
         del self._engine
+
+    def _step(self) -> Sequence[Any]:
+        """One engine step; its `EngineCoreOutput` of each request that got tokens."""
+        outputs: Sequence[Any] = self._engine.engine_core.get_output().outputs
+        return outputs
 
     def _problem(self, request: Request) -> str | None:
         """Why vLLM could not serve the request as asked; it would cut it short or fall over."""
@@ -200,7 +211,7 @@ class VllmBackend:
             live.cached_tokens = output.prefill_stats.num_cached_tokens
         telemetry: Mapping[str, float] = {}
         if before:
-            telemetry = self._one_token if len(tokens) == 1 else self._work(len(tokens))
+            telemetry = self._telemetry(output.request_id, len(tokens))
         if self._with_margins and output.new_logprobs is not None:
             telemetry = {**telemetry, **_margins(before, output.new_logprobs.logprobs)}
         if output.finish_reason is None:
@@ -212,8 +223,12 @@ class VllmBackend:
         telemetry = {**telemetry, "cached_tokens": live.cached_tokens}
         return Commit(live.request_id, tokens, finished, telemetry, error)
 
+    def _telemetry(self, name: str, tokens: int) -> Mapping[str, float]:
+        """The counts of the step that brought the request `name` so many tokens; the prompt's own
+        is not counted."""
+        return self._one_token if tokens == 1 else self._work(tokens)
+
     def _work(self, tokens: int) -> Mapping[str, float]:
-        """The counts of one pass that brought so many tokens; the prompt's own is not counted."""
         return {"steps": 1, "layers_run": self._layers, "layers_total": self._layers * tokens}
 
 

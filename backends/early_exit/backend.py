@@ -1,0 +1,209 @@
+"""The backend `vllm-early-exit`: a vLLM whose model leaves early, driven like the plain one."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from backends import Option, exit_heads, models
+from backends.early_exit import register
+from backends.early_exit.calibration import AUTO
+from backends.early_exit.plan import MIXED, SEPARATE, Plan
+from backends.early_exit.policy import (
+    CONFIDENT,
+    DECAYS,
+    DEFAULT_THRESHOLD,
+    MEASURES,
+    PREFIX,
+    TAU,
+)
+from backends.vllm_arguments import (
+    OWN_ARGUMENTS,
+    check_engine,
+    effective,
+    engine_arguments,
+    load_engine,
+    set_environment,
+)
+from backends.vllm_engine import VllmBackend
+from harness.core import Commit, Model, Provenance, UserError
+
+ONE_DEVICE = "early exit runs on one device, without it"
+REFUSED_ARGUMENTS = OWN_ARGUMENTS | {
+    "hf_overrides": "the backend puts its own model class there",
+    "additional_config": "the backend has its own settings there",
+    "scheduler_cls": "the option prompt_steps",
+    "speculative_config": "early exit and speculative decoding do not go together",
+    "quantization": "the fill needs plain weights",
+    "tensor_parallel_size": ONE_DEVICE,
+    "pipeline_parallel_size": ONE_DEVICE,
+    "enable_lora": "the fill does not know adapters",
+}
+GOES_WITH = {
+    "threshold": CONFIDENT,
+    "thresholds": CONFIDENT,
+    "decay": CONFIDENT,
+    "heads": ("softmax",),
+    "classifier": ("classifier",),
+    "calibration": CONFIDENT,
+}
+"""The measures with which an option means something."""
+
+
+class VllmEarlyExit(VllmBackend):
+    """Iteration-level batched early exit inside vLLM. Lossy, unless `measure` is never."""
+
+    OPTIONS: ClassVar[dict[str, Option]] = {
+        **VllmBackend.OPTIONS,
+        "measure": Option(
+            str, "softmax", "how confidence is measured; static and schedule do not ask", MEASURES
+        ),
+        "threshold": Option(
+            float,
+            AUTO,
+            "a confidence must be greater; auto: the calibration's, "
+            f"{DEFAULT_THRESHOLD} without one",
+            minimum=0,
+            maximum=1,
+            words=(AUTO,),
+        ),
+        "thresholds": Option(list, None, "one for each of `layers`, instead of `threshold`",
+            minimum=0, maximum=1),
+        "layers": Option(
+            list,
+            AUTO,
+            "layers behind which confidence is asked, static leaves, or schedule leaves in turn; "
+            "auto: the calibration's, else quarters of the depth (static: half)",
+            words=(AUTO,),
+        ),
+        "decay": Option(str, "none", "thresholds that fall along the answer: a formula", DECAYS),
+        "decay_tau": Option(float, TAU, "how fast they fall", minimum=0),
+        "heads": Option(
+            str, exit_heads.ORIGINAL, "softmax: original (the model's head), or trained exit "
+            "heads: auto (the demo model's), a bundled name, a folder"
+        ),
+        "classifier": Option(str, AUTO, "a trained classifier: auto (the demo model's), a folder"),
+        "calibration": Option(
+            str, AUTO, "thresholds that 'decodebench calibrate' chose: auto (the demo model's), "
+            "none, a file"
+        ),
+        "prompt_steps": Option(
+            str, MIXED, "separate: no step both reads prompts and decodes", (MIXED, SEPARATE)
+        ),
+        "step_times": Option(
+            bool, None, "measure checks and fills; default: on a CPU. On a GPU it costs time"
+        ),
+    }  # fmt: skip
+    NAME = "vllm-early-exit"
+    PROVENANCE: ClassVar[Provenance] = "re-implementation"
+
+    def __init__(self, engine: Any, plan: Plan, options: Mapping[str, Any]) -> None:
+        super().__init__(engine, options, models.stop_ids(plan.model_dir))
+        self._plan = plan
+        self._model: Any = None
+        self._pending: dict[str, deque[Mapping[str, float]]] = {}
+        engine.collective_rpc(self._attach)
+        self.configure({})
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for options that contradict each other, and engine arguments that are
+        not the user's."""
+        check_engine(cls.NAME, options.get("engine", {}), REFUSED_ARGUMENTS)
+        measure = options.get("measure", "softmax")
+        for name, measures in GOES_WITH.items():
+            default = cls.OPTIONS[name].default
+            if options.get(name, default) != default and measure not in measures:
+                raise UserError(
+                    f"{PREFIX}: option '{name}' has no meaning with 'measure: {measure}'; it goes "
+                    f"with {', '.join(measures)}"
+                )
+        if options.get("thresholds") is not None and options.get("threshold", AUTO) != AUTO:
+            raise UserError(f"{PREFIX}: give 'threshold' or 'thresholds', not both")
+
+    @classmethod
+    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
+        """What options name that decides a trial's numbers: heads, classifier, calibration."""
+        return Plan(model_dir, _settings(options)).files()
+
+    @classmethod
+    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
+        """What the user probably did not mean. Raises `UserError` for what cannot be run."""
+        return Plan(model_dir, _settings(options)).warnings()
+
+    @classmethod
+    def open(
+        cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]
+    ) -> VllmEarlyExit:
+        """Load the engine. Raises `UserError` for what vLLM refuses, a model family that the plugin
+        does not know, layers out of range, and files of another checkpoint."""
+        if model_dir is None:
+            raise UserError(f"{PREFIX} needs a model")
+        settings = _settings(options)
+        cls.check(settings)
+        plan = Plan(model_dir, settings)
+        set_environment(settings["threads"])
+        # the newer runner keeps no batch on the host, by which prompts are told from decodes
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        register()
+        arguments = engine_arguments(settings, model_dir, model.dtype)
+        engine = load_engine(cls.NAME, arguments | plan.engine_arguments(arguments))
+        return cls(engine, plan, effective(settings, engine) | plan.effective())
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """From the next step on leave as the options of `open` say, but for those given here: measure,
+        threshold, thresholds, layers, decay, decay_tau, heads, classifier. Loads no engine.
+
+        Raises `UserError` for a layer at which the engine was not cut when it was opened.
+        """
+        plan = self._plan.changed(options)
+        available = self._model.exits
+        for layer in plan.policy.boundaries(plan.depth):
+            if layer not in available:
+                raise UserError(
+                    f"{PREFIX}: no exit behind layer {layer}; this engine was opened with "
+                    f"{', '.join(map(str, available)) or 'none'}"
+                )
+        self._model.set_policy(plan.policy, plan.measure(self._causal))
+        self._pending.clear()
+
+    def reset(self) -> None:
+        """Abort what is unfinished and empty the prefix cache; schedules begin anew."""
+        super().reset()
+        self._model.restart()
+        self._pending.clear()
+
+    def _attach(self, worker: Any) -> None:
+        """Runs where the model is, which is this process."""
+        self._causal = worker.model_runner.get_model()
+        self._model = self._causal.model
+        self._model.runner = worker.model_runner
+        timed = self._plan.settings["step_times"]
+        self._model.timed = worker.device.type == "cpu" if timed is None else timed
+        if self._model.filling is None:
+            self._model.build_filling()
+
+    def _step(self) -> Sequence[Any]:
+        outputs = super()._step()
+        for step in self._model.take_steps():
+            for name, counts in zip(step.names, step.counts(), strict=True):
+                if name in self._live:
+                    self._pending.setdefault(name, deque()).append(counts)
+        return outputs
+
+    def _commit(self, output: Any) -> Commit:
+        commit = super()._commit(output)
+        if commit.finished is not None:
+            self._pending.pop(output.request_id, None)
+        return commit
+
+    def _telemetry(self, name: str, tokens: int) -> Mapping[str, float]:
+        # an asynchronous scheduler hands out a step's tokens one step later
+        return self._pending[name].popleft()
+
+
+def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: option.default for name, option in VllmEarlyExit.OPTIONS.items()} | dict(options)

