@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,56 +25,12 @@ from torch.nn import functional
 
 from backends.kernels import attention, exit_head, rms_norm, rope_cache, silu_mul, verify
 from benchmarks.device_timing import ceilings, describe, microseconds
+from benchmarks.kernel_case import BF16, DEVICE, SHAPES, Case, Shape, error, normal
+from benchmarks.kernels_early_exit import early_exit_cases
 
-BF16 = torch.bfloat16
-DEVICE = "cuda"
 SPREAD_BYTES = 256 << 20
 """Inputs of one graph, several times the L2."""
 MOST_SETS = 64
-Launch = Callable[[], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The sizes of a model, and how much of its caches is read."""
-
-    width: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-    rows: int = 8
-    context: int = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One input set: our launch, the library's, the bytes that must move, and a check."""
-
-    name: str
-    ours: Launch
-    library: Launch | None
-    moved: int
-    check: Callable[[], float] | None = None
-    """The largest error relative to the reference's largest number, after `ours` ran."""
-
-
-SHAPES = {
-    "llama-3.1-8b": Shape(4096, 14336, 32, 8, 128, 128256),
-    "300m": Shape(1024, 2816, 16, 4, 64, 32003),
-    "demo": Shape(256, 768, 4, 2, 64, 1280),
-}
-
-
-def error(got: Tensor, expected: Tensor) -> float:
-    """Relative to the largest number; NaN stays NaN."""
-    size = expected.double().abs().max()
-    return float((got.double() - expected.double()).abs().max() / size)
-
-
-def normal(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
-    return torch.randn(*shape, device=DEVICE, dtype=dtype)
 
 
 def rms_norm_case(shape: Shape) -> Case:
@@ -239,6 +195,7 @@ def cases(shape: Shape) -> Iterator[Callable[[], Case]]:
         yield partial(head_case, shape, kind)
     yield partial(greedy_case, shape)
     yield partial(sample_case, shape)
+    yield from early_exit_cases(shape)
     yield partial(product_case, shape)
 
 

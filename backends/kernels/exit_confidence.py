@@ -55,7 +55,7 @@ def top2_kernel(
         best = higher
     top = tl.max(best, 0)
     token = tl.min(tl.where(best == top, place, 2147483647), 0)
-    winner = (best == top) & (place == token) & (lane == token % block)
+    winner = (best == top) & (place == token)
     runner_up = tl.max(tl.where(winner, second, best), 0)
     mass = tl.sum(total * tl.exp(best - top), 0)
     tl.store(margins + row, (1.0 - tl.exp(runner_up - top)) / mass)
