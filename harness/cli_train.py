@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-train_app = typer.Typer(help="Train exit heads, or the demo model.", no_args_is_help=True)
+train_app = typer.Typer(
+    help="Train exit heads, the exit classifier or the demo model.", no_args_is_help=True
+)
 
 Out = Annotated[Path, typer.Option(help="Folder for the model and the state to resume from.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps; the recipe's by default.")]
@@ -78,6 +80,38 @@ def train_heads(
         seed=seed,
     )
     print("\n".join(heads_display.report_lines(report)))
+
+
+@train_app.command("classifier")
+def train_classifier(
+    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
+    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
+    out: Annotated[Path, typer.Option(help="Folder for the classifier and its state.")],
+    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
+    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 30,
+    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 1e-2,
+    batch: Annotated[int, typer.Option(help="Answers a step.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    minutes: Minutes = None,
+) -> None:
+    """Train the exit classifier for vllm-early-exit, one layer d to 2; resumes if interrupted."""
+    from backends.training import classifier, classifier_display, exit_display
+
+    report = classifier.train_classifier(
+        model,
+        [name.strip() for name in workload.split(",")],
+        out,
+        minutes=minutes,
+        progress=exit_display.printer("loss"),
+        source=source,
+        rows=rows,
+        epochs=epochs,
+        rate=lr,
+        batch=batch,
+        seed=seed,
+    )
+    print("\n".join(classifier_display.report_lines(report)))
 
 
 def _progress(report: Any) -> None:
