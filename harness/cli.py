@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.cli_calibrate import calibrate
 from harness.cli_train import train_app
 from harness.core import UserError, nearest
 
@@ -36,6 +37,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(train_app, name="train")
+app.command()(calibrate)
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("harness", "backends", "workloads", "results", "reports")
-JOINTS = {"cli", "cli_train", "wiring", "session", "running", "doctor", "selftest"}
+JOINTS = {"cli", "cli_calibrate", "cli_train", "wiring", "session", "running", "doctor", "selftest"}
 """Modules of harness/ that may import every folder."""
 HEAVY = {"torch", "vllm", "transformers", "ray", "matplotlib", "pandas", "datasets", "pyarrow"}
 

@@ -1,0 +1,83 @@
+"""What a calibration says in the end: a statement with its confidence, or what would do instead."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from backends.early_exit.calibration import Calibration, Point
+from backends.early_exit.calibration_settings import Settings
+from backends.early_exit.learn_then_test import samples_needed
+from harness.core import UserError
+
+QUALITIES = {
+    "rouge_l": "the mean ROUGE-L to the full model's answers",
+    "consistency": "the share of answers equal to the full model's",
+}
+
+
+def statement(settings: Settings, prompts: Mapping[str, int], threshold: float) -> str:
+    """The guarantee in words."""
+    mixed = ", ".join(f"{count} {name}" for name, count in prompts.items())
+    together = "one at a time" if settings.batch == 1 else f"{settings.batch} at a time"
+    total = sum(prompts.values())
+    return (
+        f"With {_percent(settings)} confidence over the draw of {total} calibration "
+        f"prompts ({mixed}), {QUALITIES[settings.metric]} is at least "
+        f"{settings.target:g} at threshold {threshold:g}, for prompts drawn like these and decoded "
+        f"{together}."
+    )
+
+
+def too_few(settings: Settings, groups: int) -> str | None:
+    """Why so many groups cannot show the target even without a fault; None when they can."""
+    needed = samples_needed(0.0, settings.limit, settings.level) or 0
+    if groups >= needed:
+        return None
+    unit = "prompts" if settings.batch == 1 else f"groups of {settings.batch} prompts"
+    return (
+        f"--rows: {groups} {unit} cannot show a quality of {settings.target:g} with "
+        f"{_percent(settings)} confidence, even without a fault; {needed} can "
+        f"(--rows {_rows(settings, needed)}), or take a lower --target"
+    )
+
+
+def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
+    """Why not even the highest threshold, measured as `point`, is accepted, and what would do."""
+    seen = 1.0 - point.quality
+    needed = samples_needed(seen, settings.limit, settings.level, binary=settings.binary)
+    ways = []
+    if needed is not None:
+        ways.append(f"about {needed * settings.batch} prompts (--rows {_rows(settings, needed)})")
+    if (target := math.floor(point.quality_at_least * 1000) / 1000) > 0:
+        ways.append(f"--target {target:g}")
+    ways.append("higher thresholds in --grid")
+    return (
+        f"no threshold holds {settings.metric} {settings.target:g} with "
+        f"{_percent(settings)} confidence: at {point.threshold:g}, the highest, "
+        f"{groups * settings.batch} prompts have {point.quality:.3f}, which shows "
+        f"{point.quality_at_least:.3f}; {' or '.join(ways)} would do (answers are kept in {kept})"
+    )
+
+
+def write_calibration(out: Path, found: Calibration) -> None:
+    """Write the file under a temporary name and rename it."""
+    draft = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text(found.to_json(), encoding="utf-8")
+        draft.replace(out)
+    except OSError as error:
+        raise UserError(f"--out: {out}: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _percent(settings: Settings) -> str:
+    return f"{100 * settings.confidence:.10g}%"
+
+
+def _rows(settings: Settings, groups: int) -> int:
+    """Of each workload, for so many groups."""
+    return math.ceil(groups * settings.batch / len(settings.workloads))

@@ -1,0 +1,145 @@
+"""Answers of a calibration, kept group by group as they are made, so that a run can be taken up."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from backends.models import one_line
+from harness.core import UserError
+
+FORMAT = 1
+SUFFIX = ".answers.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What prompts decoded together were answered, and the work of their decode steps."""
+
+    answers: tuple[tuple[int, ...], ...]
+    """Token ids in the order of the prompts."""
+    steps: float
+    layers_run: float
+    layers_total: float
+    """The three are sums over the decoded tokens."""
+
+
+class AnswerFile:
+    """The answers in the file beside a calibration, by threshold (None: the full model's).
+
+    Everything that decides an answer apart from the threshold is in the file's first line; a file
+    begun with something else is refused. One process at a time may hold it.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        """Open or begin the file. Raises `UserError` for one that belongs to another run."""
+        self.path = path
+        self.opened: dict[str, Any] = {}
+        """What the backend said when it was first opened."""
+        self._groups: dict[float | None, dict[int, Group]] = {}
+        try:
+            self._file = path.open("a+", encoding="utf-8", errors="surrogateescape")
+        except OSError as error:
+            raise UserError(f"--out: {path}: {error.strerror}") from None
+        try:
+            self._lock()
+            self._take_up(json.loads(json.dumps(dict(identity))))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> AnswerFile:
+        """The file itself, which closes with the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file, and so let others have it."""
+        self._file.close()
+
+    def groups(self, threshold: float | None) -> dict[int, Group]:
+        """The groups answered at this threshold, by their number."""
+        return self._groups.get(threshold, {})
+
+    def note_opened(self, told: Mapping[str, Any]) -> None:
+        """Keep what the backend says of itself. Raises `UserError` when it was otherwise before."""
+        own = json.loads(json.dumps(dict(told)))
+        if not self.opened:
+            self._append({"opened": own})
+            self.opened = own
+        self._check_same(self.opened, own)
+
+    def add(self, threshold: float | None, number: int, group: Group) -> None:
+        """Keep a group's answers, on the disk when this returns."""
+        self._append({"threshold": threshold, "group": number} | asdict(group))
+        self._groups.setdefault(threshold, {})[number] = group
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        try:
+            self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise UserError(f"--out: {self.path}: {error.strerror}") from None
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{self.path}: another calibration is writing into it; name another --out"
+            ) from None
+        except OSError:  # a file system without locks
+            return
+
+    def _take_up(self, identity: dict[str, Any]) -> None:
+        self._file.seek(0)
+        whole = 0
+        for number, line in enumerate(self._file):
+            if not line.endswith("\n"):  # a kill cut it short
+                break
+            self._read(number, line, identity)
+            whole += len(line.encode(errors="surrogateescape"))
+        self._file.truncate(whole)
+        if whole == 0:
+            self._append({"format": FORMAT, "identity": identity})
+
+    def _read(self, number: int, line: str, identity: dict[str, Any]) -> None:
+        try:
+            content = json.loads(line)
+            if number == 0:
+                form, there = content["format"], dict(content["identity"])
+            elif "opened" in content:
+                self.opened = dict(content["opened"])
+            else:
+                threshold, place = content.pop("threshold"), content.pop("group")
+                answers = tuple(tuple(answer) for answer in content.pop("answers"))
+                self._groups.setdefault(threshold, {})[place] = Group(answers, **content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{self.path}: line {number + 1} was not written by this command "
+                f"({one_line(error)}); choose another --out or delete the file"
+            ) from None
+        if number == 0:
+            self._check_same({"format": form} | there, {"format": FORMAT} | identity)
+
+    def _check_same(self, there: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        for key, wanted in own.items():
+            if there.get(key) != wanted:
+                raise UserError(
+                    f"{self.path}: {key} was {_shown(there.get(key))} in the calibration begun "
+                    f"there, now it is {_shown(wanted)}; choose another --out or delete the file"
+                )
+
+
+def _shown(value: Any) -> str:
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 40 else f"{text[:12]}..."
