@@ -130,6 +130,7 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
             if layer == self.depth:
                 break
             if layer >= forced:
+                step.own_exits = [layer] * len(step.names)
                 return self._leave(layer, hidden + residual, None, positions, step)
             if layer not in bounds or measure is None:
                 continue
