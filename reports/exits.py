@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from harness.core import canonical_json
-from reports import ablations, prediction
+from reports import ablations, prediction, techniques
 from reports.cells import Cell, Overview
 from reports.figures import exits as figures
-from reports.figures.panel import Panel, draw
+from reports.figures.panel import Panel, draw, short_label
 from reports.sections import PanelGroup, Section, by_load, measured, panel_width, rows_panel
 from reports.text import clipped, visible
 from reports.variants import plain
@@ -30,15 +30,17 @@ _TITLES = ("Speed-up", "Early prediction rate", "Rejection rate")
 
 
 def exit_sections(overview: Overview) -> list[Section]:
-    """Those of the four sections that the run has numbers for. Needs `figures.panel.drawing`."""
+    """Those of the four sections that the run has numbers for; all but the first are of early
+    predictions. Needs `figures.panel.drawing`."""
     cells = [c for c in measured(overview) if c.metrics.get("exits_by_layer")]
     if not cells:
         return []
+    predicting = [cell for cell in cells if cell.value("early_prediction_rate") is not None]
     found = [
         _histogram(overview, cells),
-        _prediction(overview, cells),
-        _ablations(cells),
-        _gamma(overview, cells),
+        _prediction(overview, predicting),
+        _ablations(predicting),
+        _gamma(overview, predicting),
     ]
     return [section for section in found if section is not None]
 
@@ -47,16 +49,28 @@ def _histogram(overview: Overview, cells: Sequence[Cell]) -> Section | None:
     panels = []
     for place, (load, own) in enumerate(_loads(overview, cells)):
         rows = [cell for cell in own if figures.shares(cell)]
+        if not rows:
+            continue
         title = f"Share of tokens by the layer they were committed at, {load}"
-        paint = partial(figures.histogram, cells=rows)
+        paint = partial(figures.histogram, cells=rows, name=_name)
         svg = draw(paint, prefix=f"ex{place}-", title=title, **rows_panel(rows))
         panels.append(Panel(svg, load, load=load))
     note = (
         "Tokens by where they were predicted: at the exit behind a layer (its number; the deeper, "
-        "the fainter) or at full depth (grey, all). Outlined beyond 100%: drafts that verification "
-        "threw away."
+        "the fainter) or at full depth (grey, all)."
     )
+    if any(cell.value("early_prediction_rate") is not None for cell in cells):
+        note += " Outlined beyond 100%: drafts that verification threw away."
+    if any(techniques.leaves_early(cell) for cell in cells):
+        note += (
+            " Where a batch leaves together the thin bar below is where each sequence would have "
+            "left alone."
+        )
     return Section("exits", "Exits by layer", "Exits", note, [PanelGroup(panels)])
+
+
+def _name(cell: Cell) -> str:
+    return techniques.label(cell) if techniques.leaves_early(cell) else short_label(cell)
 
 
 def _prediction(overview: Overview, cells: Sequence[Cell]) -> Section | None:

@@ -16,6 +16,7 @@ from reports import facts, requests
 from reports.cells import Overview, overview
 from reports.collect import Samples, collect
 from reports.definitions import DEFINITIONS
+from reports.early_exit import early_exit_sections
 from reports.exits import exit_sections
 from reports.figures.panel import drawing
 from reports.headline import headline, trust_line
@@ -55,7 +56,11 @@ def render(run: Run) -> str:
     seen = overview(run)
     samples = collect(run, seen)
     with drawing():
-        figures = [*sections(seen, samples), *exit_sections(seen)]
+        figures = [
+            *sections(seen, samples),
+            *early_exit_sections(seen),
+            *exit_sections(seen),
+        ]
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     blocks, data = _requests(run, seen, samples)
     context: dict[str, Any] = {

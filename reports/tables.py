@@ -146,7 +146,7 @@ def _row(cell: Cell, css: str, why_no_speedup: str) -> Row:
     if not cell.valid:
         css = f"{css} invalid".strip()
     validity = "valid" if cell.valid else "not valid" if cell.is_measured else "failed"
-    items = (*names, _validity(cell, validity), *numbers, _quality(cell))
+    items = (*names, _validity(cell, validity), *numbers, quality(cell))
     return Row(cell.variant, cell.workload, cell.load, validity, css, items)
 
 
@@ -183,7 +183,8 @@ def _why_undefined(cell: Cell, column: Column, why_no_speedup: str) -> str:
     return "undefined: no request finished"
 
 
-def _quality(cell: Cell) -> Item:
+def quality(cell: Cell) -> Item:
+    """The task score of the workload."""
     for metric, name in QUALITY.items():
         value = cell.value(metric)
         if value is not None:

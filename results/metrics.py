@@ -46,8 +46,8 @@ def cells(run: Run) -> list[dict[str, Any]]:
 
     Metrics are medians over the repeats that ended well, and `spread` has their [least, greatest];
     `speedup` is the geometric mean over all pairs of all repeats, with its interval, and
-    `exits_by_layer` adds the repeats up. `repeats` counts them, `statuses` counts all trials by
-    status, `keys` names them. A cell is valid when each of its trials is.
+    `exits_by_layer` and `exits_by_batch` add the repeats up. `repeats` counts them, `statuses`
+    counts all trials by status, `keys` names them. A cell is valid when each of its trials is.
     """
     return run.evaluated["cells"]
 
@@ -119,7 +119,8 @@ def _cell(
         spread[name] = [min(values), max(values)] if values else None
     for name, interval in intervals.items():
         cell[name] = interval.value if interval else None
-    cell["exits_by_layer"] = work.added(row["exits_by_layer"] for row in ended)
+    for name in ("exits_by_layer", "exits_by_batch"):
+        cell[name] = work.added(row[name] for row in ended)
     return {**cell, "spread": spread}
 
 

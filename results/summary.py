@@ -44,9 +44,11 @@ def metrics(member: Member, against: Versus | None, native: Versus | None) -> di
         **_scores(requests),
         **work.rates(sums),
         "exits_by_layer": work.exits_by_layer(sums),
+        "exits_by_batch": work.exits_by_batch(sums),
         **exit_costs.predictions(requests, record.backend.options if record.backend else {}),
         **_agreement(requests, against),
         **_speed(against, ""),
+        **_of_the_reference(requests, against),
         "noise_floor": None,
         "consistency_native": agreement.consistency_ratio(native.agreement) if native else None,
         **_speed(native, "_native"),
@@ -217,6 +219,21 @@ def _earliest(
         "first_divergence": int(pairs.divergence[place]),
         "first_divergence_request": requests.ids[int(pairs.rows[place])],
         "first_divergence_margin": agreement.margin_at_divergence(pairs, reference, place),
+    }
+
+
+def _of_the_reference(
+    requests: RequestArrays | None, against: Versus | None
+) -> dict[str, float | None]:
+    """This trial against the reference's of the same repeat, each as a whole; above 1 is better.
+    Speed is never compared across repeats."""
+    other = against.other.requests if against and against.log_ratios is not None else None
+    if requests is None or other is None:
+        return dict.fromkeys(("throughput_ratio", "inner_token_latency_ratio"))
+    throughput, inner = latency.output_tok_per_s, latency.inner_token_latency_s
+    return {
+        "throughput_ratio": work.ratio(throughput(requests), throughput(other)),
+        "inner_token_latency_ratio": work.ratio(inner(other), inner(requests)),
     }
 
 

@@ -17,6 +17,22 @@ is None unless its counts are there. Sums run over the completed requests of a t
 | `layers_skipped` | layer passes left out because the request exited early |
 | `layers_total` | layers of the model x tokens committed after the prompt's pass: plain decoding |
 | `top2_margin@I` | the logit margin before output token I (see `results.agreement`) |
+
+A backend whose whole batch leaves early together (`vllm-early-exit`) counts, for each token that it
+decodes, what the step did that decoded it. So a step of B sequences is counted B times, and rates
+are averages over tokens, not over steps.
+
+| count | meaning |
+|---|---|
+| `checks_layer_L`, `exits_layer_L` | that step asked for confidence behind layer L; left there |
+| `own_exits_layer_L` | L is the first layer behind which this sequence was confident |
+| `layers_needed` | that layer, or all layers of the model: what an exit of its own would have run |
+| `mixed_steps` | the step also read prompt tokens, and so ran all layers and checked nothing |
+| `batch_rows` | sequences that the step decoded |
+| `decode_steps_batch_B` | the step decoded B sequences and read no prompt |
+| `decode_layers_batch_B` | the layers that it ran |
+| `forward_us` | microseconds of the whole forward pass but for the head, divided by B |
+| `check_us`, `fill_us` | those of its checks, and of filling the caches of skipped layers |
 """
 
 from __future__ import annotations
@@ -31,9 +47,12 @@ from results.latency import later_tokens
 
 EXIT_COUNTS = ("checks", "exits", "accepted")
 """What is counted at each exit layer; telemetry has it as NAME_layer_L."""
-_EXIT_COUNT = re.compile(r"(checks|exits|accepted)_layer_(\d+)")
-ByLayer = dict[str, dict[str, float]]
-"""Exit layer (as text, as JSON has keys), ascending -> each of `EXIT_COUNTS`."""
+BATCH_COUNTS = ("checks", "exits", "own_exits")
+"""The same where a batch leaves together."""
+_BY_LAYER = re.compile(r"(checks|exits|accepted|own_exits)_layer_(\d+)")
+_BY_BATCH = re.compile(r"decode_(steps|layers)_batch_(\d+)")
+Counts = dict[str, dict[str, float]]
+"""Exit layer or batch size (as text, as JSON has keys), ascending -> counts by name."""
 
 
 def totals(requests: RequestArrays) -> dict[str, float]:
@@ -51,10 +70,6 @@ def totals(requests: RequestArrays) -> dict[str, float]:
 
 def rates(sums: Mapping[str, float]) -> dict[str, float | None]:
     """All work metrics by name; each formula is the quotient of two sums."""
-
-    def ratio(above: float | None, below: float | None) -> float | None:
-        return above / below if above is not None and below else None
-
     drafted, accepted = sums.get("drafted"), sums.get("accepted")
     steps, early = sums.get("steps"), sums.get("early_predictions")
     run, skipped = sums.get("layers_run"), sums.get("layers_skipped")
@@ -68,25 +83,64 @@ def rates(sums: Mapping[str, float]) -> dict[str, float | None]:
         "acceptance_rate": ratio(accepted, drafted),
         "tokens_per_step": ratio(sums.get("step_tokens"), steps),
         "full_passes_per_token": ratio(run, sums.get("layers_total")),
+        **_batch_rates(sums),
     }
 
 
-def exits_by_layer(sums: Mapping[str, float]) -> ByLayer | None:
-    """The counts of each exit layer, 0 where one is not reported; None without exit layers."""
+def _batch_rates(sums: Mapping[str, float]) -> dict[str, float | None]:
+    """Those of a backend whose batches leave early together; None for any other."""
+    total, needed, forward = (sums.get(n) for n in ("layers_total", "layers_needed", "forward_us"))
+    steps = sums.get("steps") if "batch_rows" in sums else None
+    spared = total - needed if total is not None and needed is not None else None
+    return {
+        "model_layers": ratio(total, steps),
+        "mean_exit_layer": ratio(sums.get("layers_run"), steps),
+        "early_exit_rate_own": ratio(spared, total),
+        "mean_decode_batch": ratio(sums.get("batch_rows"), steps),
+        "mixed_step_share": ratio(sums.get("mixed_steps", 0.0), steps),
+        "check_time_share": ratio(sums.get("check_us", 0.0), forward),
+        "fill_time_share": ratio(sums.get("fill_us", 0.0), forward),
+    }
+
+
+def ratio(above: float | None, below: float | None) -> float | None:
+    """The quotient; None where either is missing or the divisor is 0."""
+    return above / below if above is not None and below else None
+
+
+def exits_by_layer(sums: Mapping[str, float]) -> Counts | None:
+    """What was counted at each exit layer, 0 where one is not reported; None without exit layers.
+    The names are `EXIT_COUNTS`, and of a backend whose batches leave together `BATCH_COUNTS`."""
+    names = BATCH_COUNTS if "batch_rows" in sums else EXIT_COUNTS
+    return {
+        layer: {name: counts.get(name, 0.0) for name in names}
+        for layer, counts in _by_number(sums, _BY_LAYER).items()
+    } or None
+
+
+def exits_by_batch(sums: Mapping[str, float]) -> Counts | None:
+    """For each batch size B the `steps` that decoded B sequences and read no prompt, and the
+    `layers` that they ran; None where no such step was counted."""
+    return {
+        size: {name: value / int(size) for name, value in counts.items()}
+        for size, counts in _by_number(sums, _BY_BATCH).items()
+    } or None
+
+
+def added(parts: Iterable[Counts | None]) -> Counts | None:
+    """Counts of several trials as one; None where none has any."""
+    sums: dict[int, dict[str, float]] = {}
+    for part in parts:
+        for number, counts in (part or {}).items():
+            own = sums.setdefault(int(number), {})
+            for name, value in counts.items():
+                own[name] = own.get(name, 0.0) + value
+    return {str(number): sums[number] for number in sorted(sums)} or None
+
+
+def _by_number(sums: Mapping[str, float], pattern: re.Pattern[str]) -> Counts:
     found: dict[int, dict[str, float]] = {}
     for name, value in sums.items():
-        if match := _EXIT_COUNT.fullmatch(name):
-            counts = found.setdefault(int(match[2]), dict.fromkeys(EXIT_COUNTS, 0.0))
-            counts[match[1]] = value
-    return {str(layer): found[layer] for layer in sorted(found)} or None
-
-
-def added(parts: Iterable[ByLayer | None]) -> ByLayer | None:
-    """Counts by layer of several trials as one; None where none has any."""
-    sums: dict[str, float] = {}
-    for part in parts:
-        for layer, counts in (part or {}).items():
-            for name, value in counts.items():
-                key = f"{name}_layer_{layer}"
-                sums[key] = sums.get(key, 0.0) + value
-    return exits_by_layer(sums)
+        if match := pattern.fullmatch(name):
+            found.setdefault(int(match[2]), {})[match[1]] = value
+    return {str(number): found[number] for number in sorted(found)}

@@ -24,6 +24,7 @@ from harness.core import (
     to_json,
 )
 from results.store import Store
+from tests.batch_steps import BatchSteps, decode_batches
 from tests.early_exits import Exits, decode_early
 
 _TEXT = """
@@ -67,7 +68,7 @@ class Engine:
     status: str = "ok"
     reasons: tuple[str, ...] = ()
     lossless: bool = True
-    exits: Exits | None = None
+    exits: Exits | BatchSteps | None = None
 
     @property
     def effective(self) -> Mapping[str, Any]:
@@ -183,6 +184,8 @@ def _record(
         generations.append(generation)
         answers[request_id] = texts.get(request_id, " ".join(words))
         scores[request_id] = {SCORES[workload]: _score(workload, request_id, words)}
+    if isinstance(engine.exits, BatchSteps):
+        decode_batches(generations, engine.exits, load.concurrency or 4, draw)
     return replace(record, generations=generations, texts=answers, scores=scores)
 
 
@@ -198,6 +201,8 @@ def _generation(
     now = start_ns + 15e6 + queue_ns
     generation.token_ids = ids
     generation.finished = "stop"
+    if isinstance(engine.exits, BatchSteps):
+        return generation, [_WORDS[i % len(_WORDS)] for i in ids[:-1]]
     if engine.exits is not None:
         decode_early(generation, engine.exits, now, draw)
         return generation, [_WORDS[i % len(_WORDS)] for i in ids[:-1]]
@@ -251,3 +256,25 @@ GAMMAS = (
     ),
 )
 """The shape of its study of the confidence threshold."""
+
+
+def _leaving(changes: float, steps: BatchSteps, **options: Any) -> Engine:
+    asked = {"measure": steps.measure, **options}
+    return Engine("vllm-early-exit", 0.0, asked, changes=changes, lossless=False, exits=steps)
+
+
+TECHNIQUES = (
+    ENGINES[0],
+    _leaving(0.9, BatchSteps((1.0,), (4,), "static", ())),
+    _leaving(0.3, BatchSteps(thresholds=(0.91, 0.84, 0.7), calibrated=True), threshold="auto"),
+    _leaving(0.6, BatchSteps((0.4, 0.5, 0.6), thresholds=(0.8,) * 3), threshold=0.8),
+    _leaving(0.5, BatchSteps((0.2, 0.6, 0.6), measure="classifier"), threshold=0.9),
+    _leaving(
+        0.7,
+        BatchSteps((0.1, 0.3, 0.7), measure="state", thresholds=(0.95,) * 3, times=False),
+        threshold=0.95,
+    ),
+)
+"""The shape of the early-exit paper's table 1."""
+BATCHES = (LOADS[0], Load("closed", concurrency=4), Load("closed", concurrency=16))
+"""Of its figures, with batches."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
@@ -26,10 +26,16 @@ class Shares(NamedTuple):
     """Drafts thrown away per committed token; beyond the other shares, which add up to 1."""
 
 
-def shares(cell: Cell) -> Shares | None:
-    """None without exit layers, or where nothing was decoded. A full pass commits one token."""
+def shares(cell: Cell, count: str = "exits") -> Shares | None:
+    """None without exit layers, or where nothing was decoded. A full pass commits one token.
+
+    `count`: of a batch that leaves together "exits" are its own, "own_exits" those that its
+    sequences would have made alone.
+    """
     exits = cell.metrics.get("exits_by_layer")
     rate = cell.value("early_prediction_rate")
+    if exits and rate is None:
+        return _of_batches(cell, {layer: counts[count] for layer, counts in exits.items()})
     if not exits or rate is None:
         return None
     early = sum(counts["exits"] for counts in exits.values())
@@ -43,16 +49,34 @@ def shares(cell: Cell) -> Shares | None:
     )
 
 
-def histogram(axes: Axes, cells: Sequence[Cell]) -> None:
-    """A stacked bar per cell, grouped by workload: shallow exits first, full depth last."""
-    rows = Rows(axes)
+def _of_batches(cell: Cell, exits: Mapping[str, float]) -> Shares | None:
+    """Tokens decoded in steps that read prompts went through all layers."""
+    batches = cell.metrics.get("exits_by_batch") or {}
+    tokens = sum(int(size) * counts["steps"] for size, counts in batches.items())
+    if not tokens:
+        return None
+    tokens /= 1 - (cell.value("mixed_step_share") or 0.0)
+    early = {layer: count / tokens for layer, count in exits.items()}
+    return Shares(early, 1 - sum(early.values()), 0.0)
+
+
+def histogram(axes: Axes, cells: Sequence[Cell], name: Callable[[Cell], str]) -> None:
+    """A stacked bar per cell, grouped by workload: shallow exits first, full depth last. Where a
+    batch leaves together, a thin one below it has the exits of its sequences alone."""
+    rows = Rows(axes, name)
     widest = 100.0
     for cell in cells:
         y = rows.place(cell)
         found = shares(cell)
-        if found is not None:
-            widest = max(widest, 100 + 100 * found.rejected)
-            _stack(axes, cell, found, y)
+        if found is None:
+            continue
+        widest = max(widest, 100 + 100 * found.rejected)
+        alone = shares(cell, "own_exits") if _shares_batches(cell) else None
+        if alone is None:
+            _stack(axes, cell, found, Place(y, 0.68))
+        else:
+            _stack(axes, cell, found, Place(y - 0.09, 0.5))
+            _stack(axes, cell, alone, Place(y + 0.26, 0.16, is_thin=True))
     rows.finish()
     rule(axes, x=100.0)
     axes.set_xlim(0, widest * 1.03)
@@ -60,29 +84,44 @@ def histogram(axes: Axes, cells: Sequence[Cell]) -> None:
     axes.set_xlabel("% of committed tokens")
 
 
-def _stack(axes: Axes, cell: Cell, found: Shares, y: float) -> None:
+def _shares_batches(cell: Cell) -> bool:
+    return (cell.value("mean_decode_batch") or 1.0) > 1.0
+
+
+class Place(NamedTuple):
+    """Where a bar stands."""
+
+    y: float
+    height: float
+    is_thin: bool = False
+    """Without room for numbers: what sequences would have done alone."""
+
+
+def _stack(axes: Axes, cell: Cell, found: Shares, place: Place) -> None:
     left, faded = 0.0, 1.0 if cell.valid else 0.35
     parts = [*found.by_layer.items(), ("all", found.full_depth)]
     words = [f"layer {layer} {percent(share)}%" for layer, share in found.by_layer.items()]
-    words += [f"full depth {percent(found.full_depth)}%", f"rejected {percent(found.rejected)}%"]
-    note = f"{cell.workload}, {', '.join(words)}"
-    for place, (layer, share) in enumerate(parts):
+    words.append(f"full depth {percent(found.full_depth)}%")
+    if cell.value("early_prediction_rate") is not None:
+        words.append(f"rejected {percent(found.rejected)}%")
+    note = f"{cell.workload}, {'alone ' * place.is_thin}{', '.join(words)}"
+    for number, (layer, share) in enumerate(parts):
         width, is_full = 100 * share, layer == "all"
-        depth = place / max(len(found.by_layer), 1)
+        depth = number / max(len(found.by_layer), 1)
         bar = axes.barh(
-            y, width, left=left, height=0.68, linewidth=0,
+            place.y, width, left=left, height=place.height, linewidth=0,
             color=GRID if is_full else cell.variant.colour,
             alpha=faded * (1 if is_full else 0.5 - 0.4 * depth),
         )  # fmt: skip
         tag(list(bar.patches), cell, note)
-        if width >= _ROOM_FOR_A_NUMBER:
-            text = axes.text(left + width / 2, y, layer, fontsize=7, ha="center", va="center")
-            text.set_color(INK)
+        if width >= _ROOM_FOR_A_NUMBER and not place.is_thin:
+            text = axes.text(left + width / 2, place.y, layer, fontsize=7, ha="center")
+            text.set(color=INK, va="center")
             tag(text, cell, note)
         left += width
     if found.rejected > 0:
         outline = axes.barh(
-            y, 100 * found.rejected, left=left, height=0.68, facecolor="none",
+            place.y, 100 * found.rejected, left=left, height=place.height, facecolor="none",
             edgecolor=cell.variant.colour, linewidth=0.9, alpha=faded,
         )  # fmt: skip
         tag(list(outline.patches), cell, note)

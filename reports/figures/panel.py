@@ -121,11 +121,17 @@ def short_number(value: float) -> str:
     return f"{value:.4g}" if size >= 1000 else f"{value:.3g}"
 
 
+def short_label(cell: Cell) -> str:
+    """What a cell's row is called where all backends are shown."""
+    return cell.variant.short_label
+
+
 class Rows:
     """Rows with labels at the left edge: a heading per workload, a row per cell."""
 
-    def __init__(self, axes: Axes) -> None:
+    def __init__(self, axes: Axes, name: Callable[[Cell], str] = short_label) -> None:
         self.axes = axes
+        self._name = name
         self.y = -1.0
         self._heading: str | None = None
 
@@ -136,7 +142,7 @@ class Rows:
             self.y += 1.2
             self._label(shortened(cell.workload, 40), INK, "bold")
         self.y += 1.0
-        self._label(shortened(cell.variant.short_label, LABEL_LENGTH), MUTED, "normal")
+        self._label(shortened(self._name(cell), LABEL_LENGTH), MUTED, "normal")
         return self.y
 
     def finish(self) -> None:

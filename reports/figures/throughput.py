@@ -1,12 +1,13 @@
-"""Output tokens per second: as bars per load, and against the load."""
+"""Throughput, and what it is of another's: as bars per load, and against the load."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.panel import MARKERS, Rows, short_number, tag, value_axis
+from reports.figures.panel import MARKERS, Rows, rule, short_label, short_number, tag, value_axis
+from reports.numbers import ratio
 from reports.svg import INK, MUTED
 
 if TYPE_CHECKING:
@@ -15,20 +16,43 @@ if TYPE_CHECKING:
 METRIC = "output_tok_per_s"
 
 
-def bars(axes: Axes, cells: Sequence[Cell]) -> None:
+class Quantity(NamedTuple):
+    """What bars show."""
+
+    metric: str
+    label: str
+    """Of the axis."""
+    unit: str
+    is_ratio: bool = False
+    """Of the reference's, which is then marked at 1."""
+
+
+TOKENS = Quantity(METRIC, "output tokens per second", " tokens/s")
+
+
+def bars(
+    axes: Axes,
+    cells: Sequence[Cell],
+    quantity: Quantity = TOKENS,
+    name: Callable[[Cell], str] = short_label,
+) -> None:
     """One bar per cell, grouped by workload, with the range of the repeats; one load."""
-    rows = Rows(axes)
+    rows = Rows(axes, name)
     for cell in cells:
-        _bar(axes, cell, rows.place(cell))
+        _bar(axes, cell, rows.place(cell), quantity)
     rows.finish()
-    top = max((cell.high(METRIC) or cell.value(METRIC) or 0.0 for cell in cells), default=0.0)
-    axes.set_xlim(0, top * 1.25 or 1.0)
+    metric = quantity.metric
+    top = max((cell.high(metric) or cell.value(metric) or 0.0 for cell in cells), default=0.0)
+    axes.set_xlim(0, max(top, float(quantity.is_ratio)) * 1.25 or 1.0)
+    if quantity.is_ratio:
+        rule(axes, x=1.0)
     value_axis(axes, "x", [])
-    axes.set_xlabel("output tokens per second")
+    axes.set_xlabel(quantity.label)
 
 
-def _bar(axes: Axes, cell: Cell, y: float) -> None:
-    value, low, high = cell.value(METRIC), cell.low(METRIC), cell.high(METRIC)
+def _bar(axes: Axes, cell: Cell, y: float, quantity: Quantity) -> None:
+    metric = quantity.metric
+    value, low, high = cell.value(metric), cell.low(metric), cell.high(metric)
     if value is None:
         text = axes.annotate("no value", (0, y), xytext=(4, 0), textcoords="offset points")
         text.set(color=MUTED, va="center", fontsize=7.5)
@@ -39,12 +63,13 @@ def _bar(axes: Axes, cell: Cell, y: float) -> None:
     drawn: list[Any] = list(bar.patches)
     if low is not None and high is not None and high > low:
         drawn += axes.plot([low, high], [y, y], color=INK, linewidth=1.1, solid_capstyle="butt")
-    note = short_number(value) if cell.valid else f"{short_number(value)}  not valid"
-    text = axes.annotate(
-        note, (max(value, high or value), y), xytext=(4, 0), textcoords="offset points"
-    )
+    shown = ratio(value) if quantity.is_ratio else short_number(value)
+    note = shown if cell.valid else f"{shown}  not valid"
+    # a number stands behind the line at 1, not on it
+    end = max(value, high or value, float(quantity.is_ratio))
+    text = axes.annotate(note, (end, y), xytext=(4, 0), textcoords="offset points")
     text.set(color=INK if cell.valid else MUTED, va="center", fontsize=7.5)
-    tag([*drawn, text], cell, f"{cell.workload}, {note} tokens/s")
+    tag([*drawn, text], cell, f"{cell.workload}, {note}{quantity.unit}")
 
 
 def against_load(axes: Axes, cells: Sequence[Cell], x_label: str) -> None:

@@ -23,11 +23,15 @@ class Baseline(NamedTuple):
     name: str
     speedup: str
     consistency: str
+    faster: str = "speed-up"
+    alike: str = "same answers"
 
 
 REFERENCE = Baseline("the reference", "speedup", "consistency_ratio")
 PLAIN = Baseline(NATIVE, "speedup_native", "consistency_native")
 """Plain decoding on the same engine, the paper's baseline."""
+FULL = Baseline("full", "throughput_ratio", "rouge_l_to_full", "throughput", "ROUGE-L to full")
+"""All layers, as the early-exit paper compares with them."""
 
 
 def consistency_against_speedup(axes: Axes, cells: Sequence[Cell], baseline: Baseline) -> None:
@@ -43,7 +47,7 @@ def consistency_against_speedup(axes: Axes, cells: Sequence[Cell], baseline: Bas
             speedup, share * 100, MARKERS[cell.variant.style % len(MARKERS)],
             color=colour, markersize=5.5, alpha=alpha, clip_on=False,
         )  # fmt: skip
-        tag(drawn, cell, f"{cell.load}, {speedup:.2f}×, {share:.1%} same")
+        tag(drawn, cell, f"{cell.load}, {speedup:.2f}×, {share:.1%} {baseline.alike}")
     rule(axes, x=1.0)
     floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
     if floors and baseline is REFERENCE:
@@ -51,8 +55,8 @@ def consistency_against_speedup(axes: Axes, cells: Sequence[Cell], baseline: Bas
     _tight_share_axis(axes, cells, baseline)
     axes.margins(x=0.12)
     value_axis(axes, "x", [])
-    axes.set_xlabel(f"speed-up over {baseline.name} (×)")
-    axes.set_ylabel("same answers (%)")
+    axes.set_xlabel(f"{baseline.faster} over {baseline.name} (×)")
+    axes.set_ylabel(f"{baseline.alike} (%)")
 
 
 def _tight_share_axis(axes: Axes, cells: Sequence[Cell], baseline: Baseline) -> None:

@@ -1,0 +1,182 @@
+"""Early exit by technique: how a cell decides to leave, and the table of the early-exit paper."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from reports.cells import Cell, Overview
+from reports.numbers import interval, milliseconds, percent, ratio, significant
+from reports.tables import Head, Item, Row, Table, quality
+from reports.text import clipped, visible
+from reports.variants import plain
+
+FULL = "full"
+CONFIDENT = ("softmax", "classifier", "state")
+"""Techniques that have a threshold."""
+FORCED = ("static", "schedule")
+"""Those that leave at layers given beforehand."""
+_SAID = ("measure", "threshold", "thresholds")
+_OF_QUALITY = {"length-mismatch"}
+"""A reason against a lossy backend's speed: its answers are of other lengths. Comparing answers is
+what quality does."""
+_HEADS = (
+    ("Technique", "", ""),
+    ("Threshold", "", "as it took effect; one where all checked layers have the same"),
+    ("Workload", "", ""),
+    ("Load", "", ""),
+    ("ROUGE-L", "to full", "of the answers against the reference's, which runs all layers"),
+    ("Quality", "to label", "task score"),
+    ("Early-exit rate", "%", "layer passes skipped; below: if each sequence left alone"),
+    ("Throughput", "tokens/s", "output tokens per second, and of the reference's"),
+    ("Inner-token", "ms", "decoding latency over tokens, and the reference's over this"),
+    ("Speed-up", "×", "decode speed against the reference, 95% interval"),
+)
+
+
+def leaves_early(cell: Cell) -> bool:
+    """Whether the cell's backend lets batches leave early (a rate of 0 does not)."""
+    return cell.is_measured and cell.value("mean_exit_layer") is not None
+
+
+def technique(cell: Cell) -> str:
+    """``softmax``, ``static`` and so on; ``full`` where no layer is ever skipped."""
+    if not leaves_early(cell):
+        return FULL
+    said = cell.effective.get("measure") or cell.variant.options.get("measure") or "?"
+    return visible(clipped(str(said), 20))
+
+
+def label(cell: Cell, *, with_threshold: bool = True) -> str:
+    """The technique with the options that tell its variants apart: ``softmax 0.9``."""
+    own = cell.variant.options
+    asked = [own[key] for key in ("threshold", "thresholds") if key in own and with_threshold]
+    rest = {key: own[key] for key in cell.variant.telling if key in own and key not in _SAID}
+    words = [plain(value) for value in asked if technique(cell) in CONFIDENT]
+    words += [f"{k}={plain(v)}" if isinstance(v, bool) else plain(v) for k, v in rest.items()]
+    return visible(clipped(" ".join([technique(cell), *words]), 60))
+
+
+def statements(cells: Sequence[Cell]) -> list[str]:
+    """What calibrations state of the thresholds they chose, each once."""
+    found = {
+        f"{technique(cell).capitalize()}, calibrated: {visible(clipped(str(said), 400))}"
+        for cell in cells
+        if (said := cell.effective.get("calibrated"))
+    }
+    return sorted(found)
+
+
+def threshold(cell: Cell) -> Item:
+    """As it took effect, and whether it was calibrated; the layer of what leaves at one always."""
+    if technique(cell) in FORCED:
+        layers = " ".join(plain(layer) for layer in cell.effective.get("layers") or ["?"])
+        text = visible(clipped(f"layer {layers}", 60))
+        return Item(text, text)
+    if technique(cell) not in CONFIDENT:
+        return Item(undefined="no layer is ever skipped")
+    told = cell.effective.get("thresholds", cell.effective.get("threshold"))
+    values = list(told) if isinstance(told, list | tuple) else [told]
+    distinct = list(dict.fromkeys(_short(value) for value in values if value is not None))
+    if not distinct:
+        return Item(undefined="the backend did not say")
+    words = distinct if len(distinct) == 1 else [_short(value) for value in values]
+    text = visible(clipped(" ".join(words), 60))
+    return Item(text, text, small="calibrated" if cell.effective.get("calibrated") else "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else plain(value)
+
+
+def with_full(overview: Overview, cells: Sequence[Cell]) -> list[Cell]:
+    """These cells and the reference's of the same workloads and loads, in the page's order."""
+    scopes = {(cell.workload, cell.load) for cell in cells}
+    return [
+        cell
+        for cell in overview.cells
+        if cell in cells
+        or (cell.is_measured and cell.variant.is_reference and (cell.workload, cell.load) in scopes)
+    ]
+
+
+def table(cells: Sequence[Cell]) -> Table:
+    """A row per cell: the early-exit paper's table 1, and what the technique gained."""
+    heads = [Head("Backend", rows=1, column=0)]
+    for column, (title, unit, words) in enumerate(_HEADS, start=1):
+        css = "num" if column > 4 or title == "Threshold" else ""
+        heads.append(Head(title, unit, css, words, column=column))
+    return Table(tuple(heads), (), tuple(_rows(cells)))
+
+
+def _rows(cells: Sequence[Cell]) -> Iterator[Row]:
+    before: tuple[str, str] | None = None
+    for cell in cells:
+        scope = (cell.workload, cell.load)
+        css = "first-of-group" if scope != before else ""
+        before = scope
+        validity = "valid" if cell.valid else "not valid"
+        yield Row(cell.variant, cell.workload, cell.load, validity, css, _items(cell))
+
+
+def _items(cell: Cell) -> tuple[Item, ...]:
+    name = label(cell, with_threshold=False)
+    is_reference = cell.variant.is_reference
+    alone = cell.value("early_exit_rate_own")
+    return (
+        Item(name, name, css=""),
+        threshold(cell),
+        Item(cell.workload, cell.workload, css=""),
+        Item(cell.load, str(cell.order), css=""),
+        _doubted(
+            cell,
+            Item(undefined="the reference itself")
+            if is_reference
+            else _number(cell, "rouge_l_to_full", significant),
+        ),
+        _doubted(cell, quality(cell)),
+        _doubted(
+            cell,
+            _number(
+                cell,
+                "early_exit_rate",
+                percent,
+                "all layers run" if is_reference else "",
+                small="" if alone is None else f"alone {percent(alone)}",
+            ),
+        ),
+        _speed(cell, "output_tok_per_s", significant, "throughput_ratio"),
+        _speed(cell, "inner_token_latency_s", milliseconds, "inner_token_latency_ratio"),
+        _speed(cell, "speedup", ratio, None),
+    )
+
+
+def _number(
+    cell: Cell, metric: str, form: Callable[[float], str], why: str = "", small: str = ""
+) -> Item:
+    value = cell.value(metric)
+    if value is None:
+        return Item(undefined=why or "nothing to compare with, or nothing was counted")
+    return Item(form(value), repr(value), small=small)
+
+
+def _speed(cell: Cell, metric: str, form: Callable[[float], str], over: str | None) -> Item:
+    """A number that is struck through where the cell is not valid, for whatever reason."""
+    small = ""
+    low, high = cell.low(metric), cell.high(metric)
+    if over is None and low is not None and high is not None:
+        small = interval(low, high)
+    if over is not None and not cell.variant.is_reference:
+        times = cell.value(over)
+        small = f"{ratio(times)}×" if times is not None else ""
+    return _struck(_number(cell, metric, form, small=small), not cell.valid)
+
+
+def _doubted(cell: Cell, item: Item) -> Item:
+    return _struck(item, not cell.valid and bool(cell.reasons.keys() - _OF_QUALITY))
+
+
+def _struck(item: Item, is_struck: bool) -> Item:
+    css = "num" + " struck" * is_struck
+    return dataclasses.replace(item, css=css)
