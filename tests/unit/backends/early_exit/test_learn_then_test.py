@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from backends.early_exit.learn_then_test import (
     accepted,
@@ -124,7 +125,7 @@ def test_fixed_sequence_testing_stops_at_the_first_that_is_not_rejected() -> Non
     assert accepted([float("nan"), 0.01], 0.05) == 0
 
 
-def draw_losses(rng: np.random.Generator, binary: bool, count: int) -> np.ndarray:
+def draw_losses(rng: np.random.Generator, binary: bool, count: int) -> NDArray[np.float64]:
     """(thresholds, prompts) losses that hang together: one hardness per prompt for all settings.
     The true mean losses are 0.10, 0.18, 0.2501 and 0.40, the third just above the limit."""
     means = np.array([0.10, 0.18, LIMIT + 1e-4, 0.40])
