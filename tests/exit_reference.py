@@ -96,14 +96,15 @@ class ExitReference:
         self.kv_heads, self.group = config.num_key_value_heads, config.num_attention_heads
         self.group //= self.kv_heads
         self.head_dim = config.head_dim
-        self.heads = self.rule.heads and load_file(self.rule.heads / "heads.safetensors")
+        folder = self.rule.heads
+        self.heads = {} if folder is None else load_file(folder / "heads.safetensors")
 
     def submit(self, request: Request) -> None:
         """A request that steps may name from now on."""
         room = (len(request.prompt_ids) + request.max_new_tokens, self.kv_heads, self.head_dim)
-        empty = [[torch.full(room, math.nan) for _ in range(self.depth)] for _ in "kv"]
+        keys, values = ([torch.full(room, math.nan) for _ in range(self.depth)] for _ in "kv")
         self.sequences[request.id] = Answer(
-            list(request.prompt_ids), len(request.prompt_ids), request.max_new_tokens, *empty
+            list(request.prompt_ids), len(request.prompt_ids), request.max_new_tokens, keys, values
         )
 
     @torch.inference_mode()
@@ -206,8 +207,8 @@ class ExitReference:
             best = self._logits(hidden, layer).softmax(-1).topk(2).values
             return best[:, 0] - best[:, 1]
         if self.rule.measure == "state":
-            lengths = hidden.norm(dim=-1) * before.norm(dim=-1)
-            return (hidden * before).sum(-1) / lengths
+            squares = hidden.pow(2).sum(-1) * before.pow(2).sum(-1)
+            return (hidden * before).sum(-1) / squares.sqrt()
         assert self.rule.classifier is not None
         weight, bias = self.rule.classifier
         scores = hidden @ weight.float().T + bias.float()
@@ -216,7 +217,7 @@ class ExitReference:
     def _logits(self, hidden: Tensor, layer: int = 0) -> Tensor:
         """(rows, vocabulary) of the exit behind `layer`; 0 and the depth: of the model."""
         normed = self._norm(self.model.model.norm, hidden)
-        if self.heads is not None and 0 < layer < self.depth:
+        if self.heads and 0 < layer < self.depth:
             whole = self.heads.get(f"layer.{layer}.head")
             if whole is not None:
                 return functional.linear(normed, whole.float())
@@ -229,7 +230,8 @@ class ExitReference:
         return int(logits.argmax())
 
     def _embed(self, tokens: Sequence[int]) -> Tensor:
-        return self.model.model.embed_tokens.weight[torch.tensor(tokens)]
+        table: Tensor = self.model.model.embed_tokens.weight
+        return table[torch.tensor(tokens)]
 
     def _layer(self, layer: int, hidden: Tensor, spans: Sequence[Any]) -> Tensor:
         """One decoder layer over (rows, width); `spans` says whose and at which positions."""
@@ -244,14 +246,15 @@ class ExitReference:
         hidden = hidden + block.self_attn.o_proj(torch.cat(mixed))
         normed = self._norm(block.post_attention_layernorm, hidden)
         gate, up = block.mlp.gate_proj(normed), block.mlp.up_proj(normed)
-        return hidden + block.mlp.down_proj(functional.silu(gate) * up)
+        out: Tensor = hidden + block.mlp.down_proj(functional.silu(gate) * up)
+        return out
 
     def _keep(self, layer: int, hidden: Tensor, spans: Sequence[Any]) -> None:
         """Write keys and values of `layer` computed from `hidden`."""
         block = self.model.model.layers[layer]
         normed = self._norm(block.input_layernorm, hidden)
         keys = self._rotate(block.self_attn.k_proj(normed), _positions(spans))
-        values = block.self_attn.v_proj(normed).unflatten(-1, (-1, self.head_dim))
+        values = block.self_attn.v_proj(normed).view(len(normed), -1, self.head_dim)
         first = 0
         for sequence, start, count in spans:
             sequence.keys[layer][start : start + count] = keys[first : first + count]
@@ -270,16 +273,18 @@ class ExitReference:
 
     def _rotate(self, flat: Tensor, positions: Tensor) -> Tensor:
         """Rotary embedding of (rows, heads * head_dim): (rows, heads, head_dim)."""
-        heads = flat.unflatten(-1, (-1, self.head_dim))
+        heads = flat.view(len(flat), -1, self.head_dim)
         cosines, sines = self.model.model.rotary_emb(heads, positions[None])
         left, right = heads.chunk(2, -1)
         turned = torch.cat((-right, left), -1)
-        return heads * cosines[0][:, None] + turned * sines[0][:, None]
+        out: Tensor = heads * cosines[0][:, None] + turned * sines[0][:, None]
+        return out
 
     @staticmethod
     def _norm(norm: Any, hidden: Tensor) -> Tensor:
         scale = torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
-        return hidden * scale * norm.weight
+        out: Tensor = hidden * scale * norm.weight
+        return out
 
 
 def _positions(spans: Sequence[Any]) -> Tensor:

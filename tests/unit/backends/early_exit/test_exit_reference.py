@@ -29,7 +29,8 @@ def ask(name: str, length: int, limit: int = 12) -> Request:
 def alone(reference: ExitReference, request: Request, chunk: int = 1000) -> list[int]:
     """The tokens of one request, its prompt in chunks."""
     reference.submit(request)
-    start, found = 0, []
+    start = 0
+    found: list[int] = []
     while len(found) < request.max_new_tokens:
         total = len(reference.sequences[request.id].tokens)
         count = min(chunk, total - start)
@@ -56,7 +57,8 @@ def with_transformers(directory: Path, request: Request, schedule: tuple[int, ..
     from transformers import AutoModelForCausalLM, DynamicCache
 
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    layers, cache, found = list(model.model.layers), DynamicCache(), []
+    layers, cache = list(model.model.layers), DynamicCache()
+    found: list[int] = []
     ids = torch.tensor([request.prompt_ids])
     with torch.inference_mode():
         for step in range(request.max_new_tokens):
