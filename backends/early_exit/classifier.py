@@ -57,7 +57,7 @@ def find_classifier(name: str, model_dir: Path) -> Path:
     path = user_path(name, "classifier")
     if path.is_dir():
         return path
-    raise UserError(f"classifier: no folder '{name}'; {nearest(name, [AUTO])} or a folder")
+    raise UserError(f"classifier: no folder '{name}'; {nearest(name, [AUTO])}")
 
 
 def open_classifier(path: Path, model_dir: Path) -> Classifier:

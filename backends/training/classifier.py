@@ -15,7 +15,7 @@ from backends.training.classifier_fit import Scale, classifier_problem, scale_of
 from backends.training.classifier_labels import Labels, label
 from backends.training.classifier_report import confidences, held_out_report
 from backends.training.exit_fit import SAVE_EVERY_S, Fit, fit
-from backends.training.exit_recipe import ExitRecipe, finished_run, write_json
+from backends.training.exit_recipe import STATE, ExitRecipe, finished_run, write_json
 from backends.training.exit_run import Material, Progress, Run, bind
 from harness.core import UserError
 
@@ -78,7 +78,8 @@ def _labels(run: Run, found: Material) -> tuple[Labels, Labels] | None:
     """Of the training and the held-out positions; None where the time was up."""
     made = []
     for name, cache in (("training", found.train), ("held-out", found.held_out)):
-        labels = label(found.backbone, cache, run.stage(f"labels, {name}", cache.positions))
+        going_on = run.stage(f"labels, {name}", cache.positions)
+        labels = label(run.out / STATE / f"{name}.labels", found.backbone, cache, going_on)
         if labels is None:
             return None
         made.append(labels)

@@ -87,15 +87,15 @@ def classifier_problem(
 
     Args:
         train, held_out: states of the residual stream.
-        labels: theirs.
+        labels: theirs; each set is balanced by its own shares.
         scale: of the training states.
         device: where to compute.
     """
     taught, asked = labels
-    weights = class_weights(taught.shares()).float().to(device)
     parameter = torch.zeros(2, train.states.shape[2] + 1, device=device)
 
     def over(cache: Cache, known: Labels, places: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        weights = class_weights(known.shares()).float().to(device)
         marks = torch.split(known.agrees[:, places], _rows(cache, device), dim=1)
         for states, agrees in zip(_pieces(cache, places, device), marks, strict=True):
             x = (states - scale.mean) / scale.deviation

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from backends.engine.forward import final_logits
+from backends.training.checkpoint import load_state, save_state
 from backends.training.exit_backbone import Backbone
 from backends.training.exit_cache import Cache
 
@@ -32,13 +34,16 @@ class Labels:
 
 
 @torch.no_grad()
-def label(backbone: Backbone, cache: Cache, going_on: Callable[[int], bool]) -> Labels | None:
+def label(
+    path: Path, backbone: Backbone, cache: Cache, going_on: Callable[[int], bool]
+) -> Labels | None:
     """Put every layer's state through the model's final norm and head.
 
     The tokens are the model's own greedy answer, so the last layer's top token is the next of them.
     Inputs of the head are in the model's dtype, its logits float32, as in `final_logits`.
 
     Args:
+        path: file that keeps the labels; what an earlier run finished is used again.
         backbone: the frozen model.
         cache: states of the residual stream behind the exit layers and the last.
         going_on: called with the number of positions done so far; False stops early.
@@ -46,6 +51,8 @@ def label(backbone: Backbone, cache: Cache, going_on: Callable[[int], bool]) -> 
     Returns:
         None when it was stopped early.
     """
+    if (kept := load_state(path)) is not None:
+        return Labels(**kept)
     head = backbone.head
     rows = max(16, LOGITS[head.device.type] // (head.shape[0] * len(cache.states)))
     agrees, margins = [], []
@@ -58,4 +65,6 @@ def label(backbone: Backbone, cache: Cache, going_on: Callable[[int], bool]) -> 
         tokens = logits.argmax(dim=-1)
         agrees.append((tokens[:-1] == tokens[-1]).cpu())
         margins.append((top[..., 0] - top[..., 1]).cpu())
-    return Labels(torch.cat(agrees, dim=1), torch.cat(margins, dim=1))
+    found = {"agrees": torch.cat(agrees, dim=1), "margin": torch.cat(margins, dim=1)}
+    save_state(path, found)
+    return Labels(**found)

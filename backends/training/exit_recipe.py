@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -138,4 +137,4 @@ def _check_same(path: Path, there: dict[str, Any], own: dict[str, Any]) -> None:
 
 
 def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, Sequence | list) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

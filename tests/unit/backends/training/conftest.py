@@ -1,4 +1,4 @@
-"""A tiny model and finished heads of it, made once for all tests of their training."""
+"""A tiny model, finished heads and a classifier of it, made once for all tests of training."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.backends.training import tiny_classifier
 from tests.unit.backends.training.tiny_heads import train, write_model
 
 
@@ -18,4 +19,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("heads")
     assert train(model, out)["finished"]
+    return out
+
+
+@pytest.fixture(scope="session")
+def classified(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("classifier")
+    assert tiny_classifier.train(model, out, workloads=["gsm8k", "humaneval"])["finished"]
     return out
