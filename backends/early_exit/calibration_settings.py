@@ -20,10 +20,17 @@ SEED = 10_000
 """Of the rows: `train heads` and `train classifier` begin at 0, and what was fitted to a row looks
 better on it than on others."""
 ROWS = 100
+_PROBABILITIES = (
+    *(0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55),
+    *(0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05),
+)
 GRIDS: dict[str, tuple[float, ...]] = {
-    "softmax": (0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
-    "state": (0.995, 0.99, 0.98, 0.97, 0.96, 0.95, 0.93, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5),
-    "classifier": (0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
+    "softmax": _PROBABILITIES,
+    "state": (
+        *(0.995, 0.99, 0.98, 0.97, 0.96, 0.95, 0.93, 0.9, 0.85, 0.8),
+        *(0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05),
+    ),
+    "classifier": _PROBABILITIES,
 }
 """Thresholds tested by default. They are fixed beforehand: a grid that was looked for on the same
 prompts would void the guarantee."""
