@@ -111,6 +111,20 @@ def files_digest(name: str, model: Model, options: Mapping[str, Any]) -> str | N
     return state.hexdigest()[:16] if found else None
 
 
+def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
+    """What the user probably did not mean by these options of backend `name`, one line each.
+
+    A class may offer `warnings(model_dir, options)`. Raises `UserError` for what it cannot run.
+    """
+    told = getattr(load_class(name), "warnings", None)
+    if told is None:
+        return []
+    from backends import models
+
+    found: list[str] = told(models.resolve(model, weights=False), options)
+    return found
+
+
 @functools.cache
 def _own_code() -> str:
     root = Path(__file__).parent

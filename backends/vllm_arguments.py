@@ -110,7 +110,7 @@ def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -
         "generation_config": "vllm",
         **settings["engine"],
     }
-    if settings["compiled_norm"] and current_platform.is_cpu():
+    if settings["compiled_norm"] and eager and current_platform.is_cpu():
         from backends.vllm_norm import PRIORITY, register
 
         register()
@@ -127,7 +127,8 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
         config = EngineArgs(**arguments).create_engine_config()
         return LLMEngine.from_vllm_config(config, disable_log_stats=True)
     except REFUSALS as error:
-        raise UserError(f"backend '{backend}': vLLM refused its options: {_reason(error)}") from error
+        words = f"backend '{backend}': vLLM refused its options: {_reason(error)}"
+        raise UserError(words) from error
 
 
 def _reason(error: Exception) -> str:

@@ -39,6 +39,8 @@ def run_experiment(
     _check_folder(directory)
     experiment = wiring.resolve(experiment)
     trials = [trial for trial in experiment.trials() if only in (None, trial.backend)]
+    for warning in wiring.warnings(trials):
+        print(f"warning: {warning}", file=sys.stderr)
     if dry_run:
         display.print_plan(trials)
         return None

@@ -68,6 +68,14 @@ def resolve(experiment: Experiment) -> Experiment:
     return replace(experiment, model=model, workloads=choices, loads=loads)
 
 
+def warnings(trials: Sequence[Trial]) -> list[str]:
+    """What the user probably did not mean, each told once. Raises `UserError` for options that a
+    backend cannot run on this model, before anything runs."""
+    engines = {trial.engine_key(): trial for trial in trials}.values()
+    found = [backends.warnings(t.backend, t.model, t.options) for t in engines]
+    return list(dict.fromkeys(line for lines in found for line in lines))
+
+
 class Pins:
     """What pins a trial beside its content and the machine: its backend's code, and the files that
     its options name. Files are read once."""

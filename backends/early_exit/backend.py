@@ -154,8 +154,9 @@ class VllmEarlyExit(VllmBackend):
         return cls(engine, plan, effective(settings, engine) | plan.effective())
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """From the next step on leave as the options of `open` say, but for those given here: measure,
-        threshold, thresholds, layers, decay, decay_tau, heads, classifier. Loads no engine.
+        """From the next step on leave as the options of `open` say, but for those given here:
+        measure, threshold, thresholds, layers, decay, decay_tau, heads, classifier. No engine is
+        loaded.
 
         Raises `UserError` for a layer at which the engine was not cut when it was opened.
         """

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from vllm import ir
 from vllm.forward_context import get_forward_context
 from vllm.model_executor.layers.attention.attention import unified_kv_cache_update
 from vllm.platforms import current_platform
 
+from backends.early_exit.norm import rms_norm
 from backends.early_exit.projection import Projection
 
 
@@ -54,7 +54,7 @@ class Filling(nn.Module):
         """
         attention, count = self._first, len(self._layers) - exit_layer
         size = attention.kv_size
-        normed = ir.ops.rms_norm(stream, None, self._epsilon)
+        normed = rms_norm(stream, None, self._epsilon)
         both = self.stacks[str(exit_layer)](normed)
         keys, values = both.split([count * size, count * size], dim=-1)
         # vLLM rotates what stands in the query's place alone when there is no key

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
+
+from backends.kernels.exit_confidence import cosine_rows, linear_probability, top2_margin
 
 
 @dataclass(slots=True)
@@ -85,16 +86,4 @@ class Classifier:
 
     def __call__(self, layer: int, stream: Tensor) -> Answer:
         """See `Measure`."""
-        return Answer(torch.sigmoid(torch.mv(stream.float(), self._weight) + self._bias))
-
-
-def top2_margin(logits: Tensor) -> Tensor:
-    """(rows,) float32: the best token's probability minus the second's, of (rows, vocabulary)."""
-    wide = logits.float()
-    probabilities = torch.exp(wide.topk(2, -1).values - wide.logsumexp(-1, keepdim=True))
-    return probabilities[:, 0] - probabilities[:, 1]
-
-
-def cosine_rows(a: Tensor, b: Tensor) -> Tensor:
-    """(rows,) float32: the cosine of each row of `a` with that of `b`, both (rows, width)."""
-    return torch.nn.functional.cosine_similarity(a.float(), b.float(), dim=-1)
+        return Answer(linear_probability(stream, self._weight, self._bias))

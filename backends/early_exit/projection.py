@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from vllm.platforms import current_platform
 
 
 class Projection(nn.Module):
-    """`x @ weight.T + bias`. On a CPU the weight is packed for the kernel that vLLM's layers use."""
+    """`x @ weight.T + bias`; on a CPU with the weight packed for the kernel of vLLM's layers."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__()
@@ -23,6 +25,7 @@ class Projection(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(rows, width) to (rows, outputs), in the weight's dtype."""
         if self._packed:
-            out: Tensor = self.cpu_linear(x, self.weight, self.bias)
+            product: Any = self.cpu_linear
+            out: Tensor = product(x, self.weight, self.bias)
             return out
         return torch.nn.functional.linear(x, self.weight, self.bias)

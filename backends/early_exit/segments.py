@@ -23,18 +23,17 @@ def build_segments(
     """Segments of `layers` (shared, not copied) cut behind the layers `cuts`, ascending.
 
     The first is called with (positions, hidden), the others with (positions, hidden, residual);
-    each returns (hidden, residual), whose sum is the residual stream. `end` is a segment's last
-    layer, counted from 1.
+    each returns (hidden, residual), whose sum is the residual stream.
     """
     ends = [*cuts, len(layers)]
     segments = []
     for begin, end in zip([0, *ends], ends, strict=False):
         with set_model_tag(f"early_exit_{begin}_{end}"):
-            segment = _segment_class(begin, end)(
-                vllm_config=vllm_config, prefix=f"{prefix}.segments.{begin}", layers=layers
+            segments.append(
+                _segment_class(begin, end)(
+                    vllm_config=vllm_config, prefix=f"{prefix}.segments.{begin}", layers=layers
+                )
             )
-        segment.end = end
-        segments.append(segment)
     return nn.ModuleList(segments)
 
 
@@ -68,7 +67,7 @@ def _segment_class(begin: int, end: int) -> Any:
     )
     forward.__annotations__ = dict.fromkeys(("positions", "hidden", "residual"), torch.Tensor)
     forward.__qualname__ = f"{name}.forward"
-    Segment.forward = forward  # type: ignore[method-assign]
+    Segment.forward = forward
     Segment.__name__ = Segment.__qualname__ = name
     dimensions = {"positions": 0, "hidden": 0} | ({} if begin == 0 else {"residual": 0})
     return support_torch_compile(dynamic_arg_dims=dimensions)(Segment)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from backends.kernels import native_checks
 from backends.kernels.triton_runtime import INTERPRETED, check, jit, launch, power_of_2, tl
 
 BLOCK = 4096
@@ -80,9 +81,11 @@ def top2(logits: Tensor, margins: Tensor, tokens: Tensor | None = None) -> None:
 
 
 def top2_margin(logits: Tensor) -> Tensor:
-    """The margins [T] float32 of `top2`; on a CPU by the reference, except when interpreted."""
+    """The margins [T] float32 of `top2`. On a CPU by the C++ kernel, or by the reference where that
+    cannot be built."""
     if logits.device.type == "cpu" and not INTERPRETED:
-        return top2_reference(logits)[0]
+        native = native_checks.available()
+        return native_checks.top2_margin(logits) if native else top2_reference(logits)[0]
     margins = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     top2(logits, margins)
     return margins
@@ -130,9 +133,21 @@ def cosine(a: Tensor, b: Tensor, out: Tensor) -> None:
 
 
 def cosine_rows(a: Tensor, b: Tensor) -> Tensor:
-    """`cosine` as a new tensor [T] float32; on a CPU by the reference, except when interpreted."""
+    """`cosine` as a new tensor [T] float32; on a CPU as `top2_margin`."""
     if a.device.type == "cpu" and not INTERPRETED:
-        return cosine_reference(a, b)
+        native = native_checks.available()
+        return native_checks.cosine_rows(a, b) if native else cosine_reference(a, b)
     out = torch.empty(len(a), dtype=torch.float32, device=a.device)
     cosine(a, b, out)
     return out
+
+
+def linear_probability(x: Tensor, weight: Tensor, bias: float) -> Tensor:
+    """sigmoid(x @ weight + bias) [T] float32, computed in float32.
+
+    x [T, d] bf16, fp16 or fp32; weight [d] float32 (CALM's exit classifier, section 3.5, of whose
+    two logits only the difference matters).
+    """
+    if x.device.type == "cpu" and native_checks.available():
+        return native_checks.linear_probability(x, weight, bias)
+    return torch.sigmoid(torch.mv(x.float(), weight) + bias)

@@ -159,6 +159,7 @@ def _cpu() -> str:
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+    single = ctypes.c_float
     declared: dict[str, tuple[Any, list[Any]]] = {
         "instructions": (ctypes.c_char_p, []),
         "shared_bytes": (long, [pointer, long]),
@@ -166,6 +167,9 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "pack": (None, [number, pointer, long, long, pointer]),
         "advance": (None, [pointer, pointer, number, number, pointer, pointer, pointer]),
         "head_logits": (None, [pointer, pointer, pointer, pointer]),
+        "margins": (None, [number, pointer, long, long, pointer]),
+        "cosines": (None, [number, pointer, pointer, long, long, pointer]),
+        "probabilities": (None, [number, pointer, pointer, single, long, long, pointer]),
     }
     for name, (result, arguments) in declared.items():
         function = getattr(library, name)

@@ -4,6 +4,7 @@
 // of its inputs, attention is cut at fixed positions, and partial results are combined in order. So
 // the number of rows, their company and the number of threads change no bit.
 
+#include "checks.h"
 #include "heads.h"
 
 using namespace decodebench;
@@ -69,6 +70,32 @@ void pack(int32_t dtype, const void* from, int64_t outputs, int64_t inputs, void
     if (dtype == 0) fill(float{});
     else if (dtype == 1) fill(Bf16{});
     else fill(Fp16{});
+}
+
+// The confidence measures of early exit, for `rows` rows of `size` numbers of type `dtype`.
+void margins(int32_t dtype, const void* logits, int64_t rows, int64_t size, float* out) {
+    typed(dtype, [&](auto number) {
+        auto from = static_cast<const decltype(number)*>(logits);
+        for (int64_t r = 0; r < rows; ++r) out[r] = margin(from + r * size, size);
+    });
+}
+
+void cosines(int32_t dtype, const void* a, const void* b, int64_t rows, int64_t size, float* out) {
+    typed(dtype, [&](auto number) {
+        auto one = static_cast<const decltype(number)*>(a);
+        auto two = static_cast<const decltype(number)*>(b);
+        for (int64_t r = 0; r < rows; ++r)
+            out[r] = cosine(one + r * size, two + r * size, size);
+    });
+}
+
+void probabilities(int32_t dtype, const void* x, const float* weight, float bias, int64_t rows,
+                   int64_t size, float* out) {
+    typed(dtype, [&](auto number) {
+        auto from = static_cast<const decltype(number)*>(x);
+        for (int64_t r = 0; r < rows; ++r)
+            out[r] = probability(from + r * size, weight, bias, size);
+    });
 }
 
 const char* instructions() {
