@@ -36,29 +36,32 @@ def early_exit_sections(overview: Overview) -> list[Section]:
 
 
 def _techniques(overview: Overview, cells: Sequence[Cell]) -> Section:
-    panels = []
-    for place, workload in enumerate(overview.workloads):
-        own = [
-            cell
-            for cell in cells
-            if cell.workload == workload
-            and cell.value(tradeoff.FULL.speedup) is not None
-            and cell.value(tradeoff.FULL.consistency) is not None
-        ]
-        if not own:
-            continue
-        title = f"ROUGE-L to full against throughput over full: {workload}"
-        paint = partial(tradeoff.consistency_against_speedup, cells=own, baseline=tradeoff.FULL)
-        svg = draw(paint, prefix=f"tq{place}-", title=title, width_in=panel_width(overview))
-        panels.append(Panel(svg, workload, workload))
+    groups: list[PanelGroup] = []
+    for place, (load, _) in enumerate(by_load(overview)):
+        panels = []
+        for number, workload in enumerate(overview.workloads):
+            own = [
+                cell
+                for cell in cells
+                if (cell.workload, cell.load) == (workload, load)
+                and cell.value(tradeoff.FULL.speedup) is not None
+                and cell.value(tradeoff.FULL.consistency) is not None
+            ]
+            if not own:
+                continue
+            title = f"ROUGE-L to full against throughput over full: {workload}, {load}"
+            paint = partial(tradeoff.consistency_against_speedup, cells=own, baseline=tradeoff.FULL)
+            prefix = f"tq{place}-{number}-"
+            svg = draw(paint, prefix=prefix, title=title, width_in=panel_width(overview))
+            panels.append(Panel(svg, workload, workload, load))
+        groups += [PanelGroup(panels, load, load, fold=True, open=not groups)][: len(panels)]
     note = (
         "Each way to leave early, with its threshold as it took effect: how alike its answers are "
         "to the reference's (full), how good, and what was skipped and gained (the shape of the "
-        "early-exit paper's table 1). Struck through: not valid; where only lengths of answers "
-        "differ that concerns speed, not quality."
+        "early-exit paper's table 1). Struck through: not valid; what only makes times "
+        "doubtful (noise, answers of other lengths) does not strike exits and answers."
     )
     table = techniques.table(techniques.with_full(overview, cells))
-    groups = [PanelGroup(panels)][: len(panels)]
     words = techniques.statements(cells)
     return Section("techniques", "Early-exit techniques", "Techniques", note, groups, table, words)
 

@@ -18,9 +18,9 @@ CONFIDENT = ("softmax", "classifier", "state")
 FORCED = ("static", "schedule")
 """Those that leave at layers given beforehand."""
 _SAID = ("measure", "threshold", "thresholds")
-_OF_QUALITY = {"length-mismatch"}
-"""A reason against a lossy backend's speed: its answers are of other lengths. Comparing answers is
-what quality does."""
+_AGAINST_COUNTS = {"failures", "output-clipped"}
+"""Reasons that concern more than times: a noisy machine exits at the same layers, and how much
+answers differ, in length too, is what their quality says."""
 _HEADS = (
     ("Technique", "", ""),
     ("Threshold", "", "as it took effect; one where all checked layers have the same"),
@@ -38,6 +38,11 @@ _HEADS = (
 def leaves_early(cell: Cell) -> bool:
     """Whether the cell's backend lets batches leave early (a rate of 0 does not)."""
     return cell.is_measured and cell.value("mean_exit_layer") is not None
+
+
+def counts_hold(cell: Cell) -> bool:
+    """Whether its exits and answers may be believed, if not its times."""
+    return not cell.reasons.keys() & _AGAINST_COUNTS and cell.has_samples_for("p50")
 
 
 def technique(cell: Cell) -> str:
@@ -71,7 +76,7 @@ def statements(cells: Sequence[Cell]) -> list[str]:
 def threshold(cell: Cell) -> Item:
     """As it took effect, and whether it was calibrated; the layer of what leaves at one always."""
     if technique(cell) in FORCED:
-        layers = " ".join(plain(layer) for layer in cell.effective.get("layers") or ["?"])
+        layers = plain(cell.effective.get("layers", "?")).strip("[]")
         text = visible(clipped(f"layer {layers}", 60))
         return Item(text, text)
     if technique(cell) not in CONFIDENT:
@@ -174,7 +179,7 @@ def _speed(cell: Cell, metric: str, form: Callable[[float], str], over: str | No
 
 
 def _doubted(cell: Cell, item: Item) -> Item:
-    return _struck(item, not cell.valid and bool(cell.reasons.keys() - _OF_QUALITY))
+    return _struck(item, not counts_hold(cell))
 
 
 def _struck(item: Item, is_struck: bool) -> Item:

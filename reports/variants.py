@@ -13,6 +13,16 @@ _LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2)), (0, (1, 3)))
 LOSSY_MARK = "†"
 _ABSENT = object()
 _SWEEP = 3
+_MARKS = (
+    "M18.5 6a3.5 3.5 0 1 1-7 0a3.5 3.5 0 1 1 7 0z",
+    "M12 3h6v6h-6z",
+    "M15 2l4 7.5h-8z",
+    "M15 1.6l4.4 4.4-4.4 4.4-4.4-4.4z",
+    "M15 10l-4-7.5h8z",
+    "M13.5 2h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z",
+    "M15 4l2-2 2 2-2 2 2 2-2 2-2-2-2 2-2-2 2-2-2-2 2-2z",
+)
+"""The markers of `figures.panel.MARKERS`, in their order, as SVG paths in the middle of 30 x 12."""
 _DASHES = ("none", "5 2.5", "1.2 1.8", "6 2 1.2 2", "7 2 1.5 2 1.5 2", "1.2 4")
 
 
@@ -55,6 +65,11 @@ class Variant:
     def dashes(self) -> str:
         """The same line style for the SVG of the legend."""
         return _DASHES[self.style % len(_DASHES)]
+
+    @property
+    def mark(self) -> str:
+        """Its marker, for the SVG of the legend."""
+        return _MARKS[self.style % len(_MARKS)]
 
     @property
     def name(self) -> str:

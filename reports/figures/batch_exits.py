@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reports.cells import Cell
 from reports.figures.panel import rule, short_number, tag
 from reports.svg import MUTED, SURFACE
+from reports.techniques import counts_hold
 from results.batch_exits import BatchExits, Profile
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def against_batch(axes: Axes, loads: Sequence[Load], alone: Profile, largest: in
 
 def _point(axes: Axes, load: Load, one: BatchExits) -> None:
     cell = load.cell
-    colour, alpha = cell.variant.colour, 1.0 if cell.valid else 0.35
+    colour, alpha = cell.variant.colour, 1.0 if counts_hold(cell) else 0.35
     theory, alone = load.own.layer(one.batch), load.own.layer(1)
     size = 3.0 + 2.2 * min(1.0, one.steps / 1000)
     drawn: list[Any] = []

@@ -43,7 +43,8 @@ def bars(
     rows.finish()
     metric = quantity.metric
     top = max((cell.high(metric) or cell.value(metric) or 0.0 for cell in cells), default=0.0)
-    axes.set_xlim(0, max(top, float(quantity.is_ratio)) * 1.25 or 1.0)
+    room = 1.25 if all(cell.valid for cell in cells) else 1.5
+    axes.set_xlim(0, max(top, float(quantity.is_ratio)) * room or 1.0)
     if quantity.is_ratio:
         rule(axes, x=1.0)
     value_axis(axes, "x", [])

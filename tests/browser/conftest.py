@@ -12,7 +12,7 @@ import pytest
 from harness.core import Slo
 from reports.page import write_report
 from tests.early_exits import Exits
-from tests.report_runs import ENGINES, LOADS, PLAIN, Engine, write_run
+from tests.report_runs import ENGINES, LOADS, PLAIN, TECHNIQUES, Engine, write_run
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -36,7 +36,8 @@ Open = Callable[..., "Chrome"]
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with several variants, exits, a backend that is not valid, hostile answers."""
+    """A report with several variants, exits of both kinds, a backend that is not valid, hostile
+    answers."""
     noisy = Engine("noisy", 0.009, changes=0.2, reasons=("machine-noisy: others used 30%",))
     gammas = [
         Engine("adadecode", 0.0, {"gamma": g}, exits=Exits(), lossless=g > 0.4, changes=0.9 - g)
@@ -45,7 +46,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     early = [Engine("adadecode", 0.0, {"gamma": 0.75}, exits=Exits()), *gammas]
     run = write_run(
         tmp_path_factory.mktemp("run"),
-        engines=(*ENGINES[:3], noisy, PLAIN, *early),
+        engines=(*ENGINES[:3], noisy, PLAIN, *early, *TECHNIQUES[1:3]),
         workloads=["cnn_dailymail", "gsm8k"],
         loads=LOADS[:2],
         repeats=2,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.browser.conftest import Open
 
 pytestmark = pytest.mark.slow
-ROWS = 8 * 2 * 2
+ROWS = 10 * 2 * 2
 SHOWN_ROWS = "[...document.querySelectorAll('#results tbody tr')].filter(r => r.offsetHeight > 0)"
 
 
@@ -220,6 +220,28 @@ def test_the_sections_on_exits_follow_the_filters(open_report: Open) -> None:
     assert [_run(browser, count, name) for name in ("prediction", "ablations")] == [3, 3]
     shown = "return [...document.querySelectorAll('#gamma figure')].filter(f => f.offsetHeight)"
     assert _run(browser, f"{shown}.length") == 3
+
+
+def test_the_sections_on_early_exit_follow_the_filters(open_report: Open) -> None:
+    browser = open_report()
+    _open_all(browser)
+    rows = "[...document.querySelectorAll(`#${arguments[0]} tbody tr`)].filter(r => r.offsetHeight)"
+    count = f"return {rows}.length"
+    panels = (
+        "return [...document.querySelectorAll(`#${arguments[0]} figure`)]"
+        ".filter(f => f.offsetHeight).length"
+    )
+    names = ("techniques", "gains", "exitbatch", "exits")
+    for name in names:
+        box = f"return document.getElementById('{name}').offsetHeight"
+        assert _run(browser, box) > 100, name
+    assert [_run(browser, count, name) for name in ("techniques", "exitbatch")] == [12, 8]
+    assert [_run(browser, panels, name) for name in names] == [4, 4, 2, 2]
+    _choose(browser, "workload", "gsm8k")
+    assert [_run(browser, count, name) for name in ("techniques", "exitbatch")] == [6, 4]
+    _choose(browser, "load", "closed c=1")
+    assert [_run(browser, count, name) for name in ("techniques", "exitbatch")] == [3, 2]
+    assert [_run(browser, panels, name) for name in names] == [1, 2, 1, 1]
 
 
 def test_without_javascript_everything_that_matters_is_there(open_report: Open) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from backends.early_exit.telemetry import Step
 from harness.core import (
     BackendInfo,
     FinishReason,
@@ -50,6 +51,20 @@ def generation(
         error="connection dropped" if finished == "error" else None,
         telemetry=dict(telemetry or {}),
     )
+
+
+def decoded(steps: Iterable[Step]) -> list[Generation]:
+    """A generation per request of these steps, with what they count of it."""
+    told: dict[str, dict[str, float]] = {}
+    for step in steps:
+        for name, counts in zip(step.names, step.counts(), strict=True):
+            mine = told.setdefault(name, {})
+            for key, value in counts.items():
+                mine[key] = mine.get(key, 0.0) + value
+    return [
+        generation(name, range(1, 2 + int(counts["steps"])), telemetry=counts)
+        for name, counts in told.items()
+    ]
 
 
 def trial(backend: str = "vllm", **changes: Any) -> Trial:

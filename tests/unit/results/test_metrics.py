@@ -30,6 +30,10 @@ CONTRACT = {
     *("goodput_req_per_s", "goodput_tok_per_s", "good_and_right_per_s"),
     *("consistency_ratio", "first_divergence", "noise_floor"),
     *("early_exit_rate", "early_prediction_rate", "rejection_rate"),
+    *("early_exit_rate_own", "mean_exit_layer", "model_layers", "mean_decode_batch"),
+    *("mixed_step_share", "check_time_share", "fill_time_share"),
+    *("exits_by_layer", "exits_by_batch"),
+    *("throughput_ratio", "inner_token_latency_ratio"),
     *("tokens_per_step", "acceptance_rate", "full_passes_per_token"),
     *("speedup", "speedup_low", "speedup_high", "speedup_native", "consistency_native"),
     *("rouge_l_to_full", "rouge_l_to_label", "pass_at_1", "exact_match"),
@@ -53,6 +57,22 @@ def test_every_name_of_the_contract_is_always_there(tmp_path: Path) -> None:
     assert {boom[n] for n in CONTRACT if n.endswith(PERCENTILES)} == {None}
     assert boom["output_tok_per_s"] is None
     assert of(rows, "fast", 1)["provenance"] is None
+
+
+def test_whole_trials_are_set_against_the_reference_of_their_repeat(tmp_path: Path) -> None:
+    """Two tokens after 10 and 30 ms, against 10 and 20 ms, counted from the submit at 0."""
+    slow, fast = answer(20, [1, 2]), answer(10, [1, 2])
+    later = dataclasses.replace(trial("fast"), repeat=1)
+    run = run_of(
+        tmp_path, record(REFERENCE, [slow]), record(trial("fast"), [fast]), record(later, [fast])
+    )
+    rows = summaries(run)
+    row, alone, own = of(rows, "fast"), of(rows, "fast", 1), of(rows, "vllm")
+    assert row["throughput_ratio"] == pytest.approx(30 / 20)
+    assert row["inner_token_latency_ratio"] == pytest.approx(20 / 10)
+    assert (own["throughput_ratio"], own["inner_token_latency_ratio"]) == (1.0, 1.0)
+    assert alone["throughput_ratio"] is None, "speed is never compared across repeats"
+    assert alone["inner_token_latency_ratio"] is None
 
 
 def test_good_and_right(tmp_path: Path) -> None:

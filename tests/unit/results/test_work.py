@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from backends.early_exit.telemetry import Step
 from results import work
 from results.arrays import from_record
-from tests.unit.results.make import generation, record, trial
+from tests.unit.results.make import decoded, generation, record, trial
 
 
 def rates(*telemetry: dict[str, float]) -> dict[str, float | None]:
@@ -83,3 +84,61 @@ def test_trials_add_up_by_layer() -> None:
     found = work.added([part, None, part, other])
     assert found == {"4": {"checks": 4.0, "exits": 2.0, "accepted": 2.0}, **other}
     assert work.added([None]) is None
+
+
+def batch_rates(*steps: Step) -> tuple[dict[str, float | None], dict[str, float]]:
+    sums = work.totals(from_record(record(trial(), decoded(steps))))
+    return work.rates(sums), sums
+
+
+def test_a_batch_that_leaves_together_is_counted_once_for_each_sequence() -> None:
+    """Steps of 3 and 1 sequences, and one of 2 that also reads a prompt, of a model of 8 layers."""
+    found, sums = batch_rates(
+        Step(["a", "b", "c"], 8, 6, [2, 6, 4], (2, 4, 6)),
+        Step(["a"], 8, 2, [2], (2,)),
+        Step(["a", "b"], 8, 8, [8, 8], mixed=True),
+    )
+    assert found["model_layers"] == 8
+    assert found["mean_exit_layer"] == (3 * 6 + 2 + 2 * 8) / 6
+    assert found["early_exit_rate"] == pytest.approx((3 * 2 + 6) / 48)
+    assert found["early_exit_rate_own"] == pytest.approx((6 + 2 + 4 + 6) / 48)
+    assert found["full_passes_per_token"] == pytest.approx(1 - (3 * 2 + 6) / 48)
+    assert found["mean_decode_batch"] == (3 * 3 + 1 + 2 * 2) / 6
+    assert found["mixed_step_share"] == pytest.approx(2 / 6)
+    assert found["tokens_per_step"] == 1
+    assert found["early_prediction_rate"] is None
+    assert (found["check_time_share"], found["fill_time_share"]) == (None, None)
+    assert work.exits_by_layer(sums) == {
+        "2": {"checks": 4, "exits": 1, "own_exits": 2},
+        "4": {"checks": 3, "exits": 0, "own_exits": 1},
+        "6": {"checks": 3, "exits": 3, "own_exits": 1},
+    }
+    assert work.exits_by_batch(sums) == {
+        "1": {"steps": 1, "layers": 2},
+        "3": {"steps": 1, "layers": 6},
+    }
+
+
+def test_static_half_skips_half_as_the_paper_counts_it() -> None:
+    found, _ = batch_rates(*(Step(["a", "b"], 8, 4, [4, 4]) for _ in range(5)))
+    assert found["early_exit_rate"] == 0.5
+    assert found["early_exit_rate_own"] == 0.5
+
+
+def test_times_of_steps_are_shares_of_the_forward_pass() -> None:
+    steps = [
+        Step(["a", "b"], 8, 4, [4, 4], (4,), check_ns=300, fill_ns=100, forward_ns=1000),
+        Step(["b"], 8, 8, [8], (4,), check_ns=200, fill_ns=0, forward_ns=1000),
+    ]
+    found, sums = batch_rates(*steps)
+    assert sums["forward_us"] == pytest.approx(2.0), "a step's time is shared among its sequences"
+    assert found["check_time_share"] == pytest.approx(0.25)
+    assert found["fill_time_share"] == pytest.approx(0.05)
+
+
+def test_other_backends_have_no_batch_metrics() -> None:
+    found = rates({"steps": 4.0, "layers_run": 32.0, "layers_total": 32.0})
+    for name in ("model_layers", "mean_exit_layer", "early_exit_rate_own", "mean_decode_batch"):
+        assert found[name] is None
+    assert found["mixed_step_share"] is None
+    assert work.exits_by_batch({"steps": 4.0}) is None

@@ -1,0 +1,268 @@
+"""The sections on batches that leave early: drawn when there are any, saying what was counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import batch_price, techniques
+from reports.cells import Cell, Overview, overview
+from reports.figures.exits import shares
+from reports.page import write_report
+from results import batch_exits, load
+from tests.batch_steps import STATEMENT, BatchSteps
+from tests.early_exits import Exits
+from tests.report_runs import BATCHES, ENGINES, PLAIN, TECHNIQUES, Engine, write_run
+
+NAMES = ("techniques", "gains", "exitbatch", "exits")
+SMALL: dict[str, Any] = {
+    "workloads": ["cnn_dailymail", "gsm8k"],
+    "loads": BATCHES[:2],
+    "repeats": 2,
+    "requests": 24,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("techniques"), engines=TECHNIQUES, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def seen(folder: Path) -> Overview:
+    return overview(load(folder))
+
+
+@pytest.fixture(scope="module")
+def text(folder: Path) -> str:
+    return write_report(folder).read_text()
+
+
+def written(folder: Path, *engines: Engine, **changes: Any) -> str:
+    options = {**SMALL, "workloads": ["gsm8k"], "repeats": 1, "requests": 12, **changes}
+    return write_report(write_run(folder, engines=engines, **options)).read_text()
+
+
+def section(text: str, name: str) -> str:
+    found = re.search(rf'<section id="{name}">.*?</section>', text, re.DOTALL)
+    return found.group() if found else ""
+
+
+def rows(text: str, name: str) -> list[str]:
+    return re.findall(r"<tr class=.*?</tr>", section(text, name), re.DOTALL)
+
+
+def early(seen: Overview) -> list[Cell]:
+    return [cell for cell in seen.cells if techniques.leaves_early(cell)]
+
+
+def test_sections_are_drawn_for_batches_that_leave_only(run_text: str, text: str) -> None:
+    assert [name for name in NAMES if section(run_text, name)] == []
+    assert [name for name in NAMES if section(text, name)] == list(NAMES)
+    assert not [name for name in ("prediction", "ablations", "gamma") if section(text, name)]
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert all(f'href="#{name}"' in text for name in NAMES)
+
+
+def test_the_sections_of_early_predictions_stay_theirs(tmp_path: Path) -> None:
+    """The same page with and without batches that leave early, where both kinds have exits."""
+    predicting = (
+        PLAIN,
+        *(Engine("adadecode", 0.0, {"gamma": g}, exits=Exits()) for g in (1, 2, 3)),
+    )
+    asked = {"reference": "autoregressive"}
+    alone = written(tmp_path / "alone", *predicting, **asked)
+    both = written(tmp_path / "both", *predicting, TECHNIQUES[2], **asked)
+    for name in ("prediction", "ablations", "gamma"):
+        legends = re.compile(r'<ul class="legend">.*?</ul>', re.DOTALL)
+        own, other = (legends.sub("", section(page, name)) for page in (alone, both))
+        assert own
+        assert own == other
+    notes = [section(page, "exits").partition("</p>")[0] for page in (alone, both)]
+    assert "drafts that verification threw away" in notes[0]
+    assert "thin bar" not in notes[0]
+    assert "thin bar" in notes[1]
+    assert "softmax auto" in section(both, "exits")
+    assert not section(alone, "techniques")
+
+
+def test_the_table_has_the_paper_s_columns(seen: Overview, text: str) -> None:
+    found = rows(text, "techniques")
+    assert len(found) == len(seen.cells) == 24
+    for cell, row in zip(seen.cells, found, strict=True):
+        for metric in ("output_tok_per_s", "inner_token_latency_s", "rouge_l_to_label"):
+            if (value := cell.value(metric)) is not None:
+                assert f'data-sort="{value!r}"' in row
+        if cell.variant.is_reference:
+            assert ">full</td>" in row
+            assert "official code, reference" in row
+            continue
+        for metric in ("rouge_l_to_full", "early_exit_rate", "speedup"):
+            assert f'data-sort="{cell.value(metric)!r}"' in row
+        assert f">{cell.effective['measure']}</td>" in row
+    assert ">layer 4</td>" in found[1]
+    assert re.search(r'>0\.91 0\.84 0\.7 <span class="interval">calibrated</span>', found[2])
+    assert ">0.8</td>" in found[3]
+    assert f"<p>Softmax, calibrated: {STATEMENT}</p>" in section(text, "techniques")
+
+
+def test_labels_tell_the_technique_first(seen: Overview) -> None:
+    found = list(dict.fromkeys(techniques.label(cell) for cell in seen.cells))
+    expected = ["full", "static", "softmax auto", "softmax 0.8", "classifier 0.9", "state 0.95"]
+    assert found == expected
+
+
+def test_options_beside_measure_and_threshold_are_in_the_label(tmp_path: Path) -> None:
+    engines = [
+        Engine("vllm-early-exit", 0.0, {"measure": "softmax", **more}, exits=BatchSteps())
+        for more in ({}, {"decay": "calm"}, {"enforce_eager": True}, {"thresholds": [0.8, 0.7]})
+    ]
+    run = load(write_run(tmp_path, engines=engines, **{**SMALL, "repeats": 1, "requests": 4}))
+    found = {techniques.label(cell) for cell in overview(run).cells}
+    assert found == {
+        "softmax", "softmax calm", "softmax enforce_eager=yes", "softmax [0.8, 0.7]",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "quality_struck"),
+    [
+        ("machine-noisy: others used 30%", False),
+        ("length-mismatch: 3 of 12 outputs", False),
+        ("failures: 2 of 12 requests failed", True),
+    ],
+)
+def test_doubts_about_times_strike_speed_only(
+    seen: Overview, reason: str, quality_struck: bool
+) -> None:
+    cell = dataclasses.replace(
+        early(seen)[1], valid_trials=0, reasons={reason.partition(":")[0]: (2, reason)}
+    )
+    (row,) = techniques.table([cell]).rows
+    *_, full, label, rate, throughput, inner, speedup = row.cells
+    assert ["struck" in item.css for item in (full, label, rate)] == [quality_struck] * 3
+    assert all("struck" in item.css for item in (throughput, inner, speedup))
+    assert row.validity == "not valid"
+
+
+def test_gains_are_over_the_reference_of_the_repeat(seen: Overview, text: str) -> None:
+    drawn = section(text, "gains")
+    assert drawn.count("<figure") == 4
+    for cell in early(seen):
+        throughput, latency = (
+            cell.value(name) or 0 for name in ("throughput_ratio", "inner_token_latency_ratio")
+        )
+        words = f"{cell.variant.label} (lossy): {cell.workload}, "
+        assert f"<title>{words}{throughput:.2f}×</title>" in drawn
+        assert f"<title>{words}{latency:.2f}×</title>" in drawn
+    assert "(lossy): gsm8k, 1.0" in drawn
+    assert not re.search(r"<title>vllm: ", drawn)
+
+
+def test_without_a_reference_there_are_no_gains(tmp_path: Path) -> None:
+    text = written(tmp_path, *TECHNIQUES[1:3])
+    assert not section(text, "gains")
+    assert "<figure" not in section(text, "techniques")
+    assert len(rows(text, "techniques")) == 4
+    assert section(text, "exitbatch")
+
+
+def test_a_backend_that_never_leaves_has_a_row_and_no_histogram(tmp_path: Path) -> None:
+    never = Engine(
+        "vllm-early-exit", 0.0, {"measure": "never"}, exits=BatchSteps((), (), "never", ())
+    )
+    text = written(tmp_path, ENGINES[0], never)
+    row = rows(text, "techniques")[1]
+    assert ">never</td>" in row
+    assert 'data-sort="0.0"' in row
+    assert not section(text, "exits")
+    assert "<figure" not in section(text, "exitbatch")
+
+
+def test_the_price_of_the_batch_is_what_was_counted(seen: Overview, text: str) -> None:
+    found = rows(text, "exitbatch")
+    cells = early(seen)
+    assert len(found) == len(cells) == 20
+    for cell, row in zip(cells, found, strict=True):
+        own, steps = batch_exits.profile(cell.metrics), batch_exits.measured(cell.metrics)
+        assert own is not None
+        layers = [own.layer(1), batch_exits.mean_layer(batch_exits.expected(steps, own))]
+        for layer in (*layers, batch_exits.mean_layer(steps)):
+            assert f'data-sort="{layer!r}"' in row
+        for name in ("mixed_step_share", "mean_decode_batch"):
+            assert f'data-sort="{cell.value(name)!r}"' in row
+        untimed = cell.effective["measure"] == "state"
+        assert ("the run took no times of steps" in row) == untimed
+        if not untimed:
+            assert f'data-sort="{cell.value("check_time_share")!r}"' in row
+            assert f'data-sort="{cell.value("fill_time_share")!r}"' in row
+
+
+def test_theory_from_the_least_load_is_told_beside_the_load_s_own(seen: Overview) -> None:
+    soft = [c for c in early(seen) if c.workload == "gsm8k" and c.variant.index == 2]
+    one, four = soft
+    drawn = batch_price.section(soft)
+    assert drawn is not None
+    assert drawn.table is not None
+    alone, steps = batch_exits.profile(one.metrics), batch_exits.measured(four.metrics)
+    assert alone is not None
+    told = [item.sort for item in drawn.table.rows[1].cells]
+    assert told[7] == repr(batch_exits.mean_layer(batch_exits.expected(steps, alone)))
+    assert told[6] != told[7]
+
+
+def test_the_sentence_says_what_batches_keep(seen: Overview, text: str) -> None:
+    (sentence,) = re.findall(r"<p>(Under closed c=4, .*?)</p>", section(text, "exitbatch"))
+    words = r"layer ([\d.]+) of 8.* leave at ([\d.]+); they left at ([\d.]+), .* ([\d.]+)% of"
+    alone, theory, measured, kept = map(float, re.findall(words, sentence.replace("&#39;", "'"))[0])
+    assert kept == pytest.approx(100 * (8 - measured) / (8 - alone), abs=0.5)
+    assert measured == pytest.approx(theory, abs=0.15), "made-up sequences are independent"
+    assert "means over 8 cells" in sentence
+    assert "closed c=1," not in section(text, "exitbatch").partition('<p class="note">')[0]
+
+
+def test_curves_are_drawn_for_techniques_whose_exits_vary(text: str) -> None:
+    drawn = section(text, "exitbatch")
+    titles = re.findall(r"<title[^>]*>Exit layer against batch size: ([^<]+)</title>", drawn)
+    assert len(titles) == 8
+    assert not [title for title in titles if title.startswith("static")]
+    notes = re.findall(
+        r"closed c=4, 4 in the batch, [\d,]+ steps: layer [\d.]+, independent", drawn
+    )
+    assert len(notes) == 3 * 8, "a dot, a ring and a bar for each"
+    assert drawn.count("theory, exits counted over") == 8
+
+
+def test_the_histogram_has_the_counts(seen: Overview, text: str) -> None:
+    for cell in early(seen):
+        for count in ("exits", "own_exits"):
+            found = shares(cell, count)
+            assert found is not None
+            assert sum(found.by_layer.values()) + found.full_depth == pytest.approx(1.0)
+            skipped = sum((8 - int(layer)) * share for layer, share in found.by_layer.items())
+            rate = "early_exit_rate" if count == "exits" else "early_exit_rate_own"
+            assert skipped / 8 == pytest.approx(cell.value(rate), abs=0.004)
+    drawn = section(text, "exits")
+    assert re.search(r"gsm8k, alone layer 2 [\d.]+%, .*full depth [\d.]+%</title>", drawn)
+    assert "rejected" not in drawn
+    assert "verification" not in drawn
+
+
+def test_what_a_backend_says_is_escaped(tmp_path: Path) -> None:
+    evil: Any = dataclasses.replace(TECHNIQUES[2].exits, measure="softmax")  # type: ignore[type-var]
+    engine = dataclasses.replace(TECHNIQUES[2], exits=_Evil(**dataclasses.asdict(evil)))
+    strange = dataclasses.replace(TECHNIQUES[1], options={"measure": "<img src=y>"})
+    text = written(tmp_path, ENGINES[0], engine, strange)
+    assert "<img" not in text
+    assert "&lt;img src=x&gt;⟨U+202E⟩" in section(text, "techniques")
+
+
+class _Evil(BatchSteps):
+    def options(self, asked: Any) -> dict[str, Any]:
+        bad = "<img src=x>\u202e"
+        return {**super().options(asked), "thresholds": [bad, None], "calibrated": bad}
