@@ -1,0 +1,120 @@
+"""Early exit on the bundled workloads against plain vLLM, for `benchmarks/early_exit.py`."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from backends import models
+from benchmarks.turns import BATCHES, Wanted, answers, engines, in_turns, spread, tokens_per_second
+from harness.core import Generation, Request
+from results.rouge import rouge_l
+from workloads.bundled import rows
+from workloads.prompts import encode_prompt
+
+WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
+
+
+def techniques(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
+    """Throughput over plain vLLM's with the calibrated thresholds, and what it costs in text."""
+    depth = models.read_config(chosen.folder)["num_hidden_layers"]
+    tokenizer = models.load_tokenizer(chosen.folder)
+    requests = bundled_requests(chosen, tokenizer)
+    options = {m: {"measure": m} for m in ("static", "softmax", "classifier", "state")}
+    every = {"measure": "schedule", "layers": list(range(1, depth))}
+    wanted: dict[str, Wanted] = {"vllm": ("vllm", chosen.folder, {}),
+              "early": ("vllm-early-exit", chosen.folder, every)}  # fmt: skip
+    if mode == "compiled":  # each engine cut where it leaves, as a user would have it
+        del wanted["early"]
+        wanted |= {m: ("vllm-early-exit", chosen.folder, o) for m, o in options.items()}
+    found: dict[str, Any] = {}
+    with engines(chosen, mode, **wanted) as systems:
+
+        def run(technique: str, batch: int) -> float:
+            system = systems.get(technique) or systems["early"]
+            if technique in options and mode != "compiled":
+                system.configure({"layers": "auto", **options[technique]})
+            done = last[technique] = answers(system, requests, batch)
+            return tokens_per_second(done)
+
+        for batch in BATCHES:
+            last: dict[str, list[Generation]] = {}
+            calls = {n: functools.partial(run, n, batch) for n in ("vllm", *options)}
+            times = in_turns(calls, chosen.repeats)
+            texts = {n: [tokenizer.decode(g.token_ids) for g in done] for n, done in last.items()}
+            found[f"batch {batch}"] = {
+                name: {
+                    "throughput": spread(times[name], times["vllm"]),
+                    "rouge_l_to_full": round(
+                        statistics.mean(map(rouge_l, texts["vllm"], texts[name])), 4
+                    ),
+                    **exits(last[name]),
+                }
+                for name in options
+            }
+    return found
+
+
+def exits(done: Sequence[Generation]) -> dict[str, float]:
+    """Where the decode steps left, together and each sequence alone."""
+    sums: dict[str, float] = {}
+    for generation in done:
+        for name, count in generation.telemetry.items():
+            sums[name] = sums.get(name, 0) + count
+    steps = sums["steps"]
+    return {
+        "early_exit_rate": round(sums["layers_skipped"] / sums["layers_total"], 4),
+        "mean exit layer": round(sums["layers_run"] / steps, 3),
+        "needed alone": round(sums["layers_needed"] / steps, 3),
+        "mixed steps": round(sums.get("mixed_steps", 0) / steps, 4),
+        "checks of the forward pass": round(sums["check_us"] / sums["forward_us"], 4),
+        "fill of the forward pass": round(sums["fill_us"] / sums["forward_us"], 4),
+    }
+
+
+def prompts(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
+    """Throughput with prompts apart over mixed steps, in closed loops of short answers."""
+    tokenizer = models.load_tokenizer(chosen.folder)
+    requests = bundled_requests(chosen, tokenizer)
+    options: dict[str, Any] = {"measure": "static", "layers": [3]}
+    wanted: dict[str, Wanted] = {
+        name: ("vllm-early-exit", chosen.folder, {**options, "prompt_steps": name})
+        for name in ("mixed", "separate")
+    }
+    found: dict[str, Any] = {}
+    with engines(chosen, mode, **wanted) as systems:
+        for batch in BATCHES[1:]:
+            last: dict[str, list[Generation]] = {}
+
+            def run(name: str, batch: int, last: dict[str, list[Generation]] = last) -> float:
+                last[name] = answers(systems[name], requests, batch)
+                return tokens_per_second(last[name])
+
+            calls = {name: functools.partial(run, name, batch) for name in wanted}
+            times = in_turns(calls, chosen.repeats)
+            found[f"batch {batch}"] = {
+                **spread(times["separate"], times["mixed"]),
+                **{f"mixed steps, {name}": exits(last[name])["mixed steps"] for name in wanted},
+            }
+    return found
+
+
+def bundled_requests(chosen: argparse.Namespace, tokenizer: Any) -> list[Request]:
+    """The first bundled test rows of each workload, the workloads in turn."""
+    stops = models.stop_ids(chosen.folder, tokenizer)
+    found = [
+        [
+            Request(
+                f"{workload}-{number}",
+                tuple(encode_prompt(tokenizer, workload, row)),
+                192,
+                stop_ids=stops,
+            )
+            for number, row in enumerate(rows(workload, "test", chosen.requests, 0))
+        ]
+        for workload in WORKLOADS
+    ]
+    return [request for together in zip(*found, strict=True) for request in together]
