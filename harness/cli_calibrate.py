@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,6 +73,7 @@ def calibrate(
         dtype=_dtype(dtype),
         whole_curve=whole_curve,
     )
+    warnings.simplefilter("ignore", FutureWarning)  # vLLM's own, of torch
     found = driver.calibrate(settings, out, rouge=rouge_l, progress=_printer())
     print("\n".join(_conclusion(found, out)))
 
