@@ -1,0 +1,92 @@
+"""The options of `vllm-early-exit`, read for a checkpoint; without loading vLLM."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends import check_options, files_digest, models, warnings
+from backends.early_exit import plan as plans
+from harness.core import Model, UserError
+
+NAME = "vllm-early-exit"
+DEMO = Model("demo")
+
+
+def told(**options: Any) -> list[str]:
+    check_options(NAME, options)
+    return warnings(NAME, DEMO, options)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("expected numbers from 1 to 7", {"layers": [8]}),
+        ("goes with softmax, state, classifier", {"measure": "static", "threshold": 0.5}),
+        ("goes with softmax", {"measure": "state", "heads": "mixed"}),
+        ("goes with classifier", {"measure": "state", "classifier": "x"}),
+        ("give 'threshold' or 'thresholds'", {"threshold": 0.5, "thresholds": [0.5]}),
+        ("no folder 'mixde'; did you mean 'mixed'", {"heads": "mixde"}),
+        ("no exit behind layer 6; expected some of 1, 2, 3, 4",
+         {"heads": "xsum", "layers": [6]}),
+        ("no folder", {"measure": "classifier", "classifier": "nowhere"}),
+        ("no file 'nowhere'", {"calibration": "nowhere"}),
+        ("engine: quantization", {"engine": {"quantization": "fp8"}}),
+        ("engine: speculative_config", {"engine": {"speculative_config": {}}}),
+        ("vLLM has no argument 'max_seqs'", {"engine": {"max_seqs": 2}}),
+        ("did you mean 'state'", {"measure": "stat"}),
+        ("expected at most 1", {"threshold": 1.5}),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_refused_before_an_engine_is_loaded(
+    words: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        told(**options)
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_threshold_that_never_passes_is_told() -> None:
+    assert "can never be passed" in told(threshold=1, layers=[2])[0]
+
+
+def test_an_untested_vllm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "TESTED_VLLM", ("0.0.1", "0.0.2"))
+    assert "is untested; tested: 0.0.1, 0.0.2" in told(threshold=0.5)[-1]
+
+
+def test_an_unknown_family_and_a_model_without_a_middle_are_refused(tmp_path: Path) -> None:
+    for name, change, words in (
+        ("qwen", {"architectures": ["Qwen2ForCausalLM"]}, "not known to the early-exit plugin"),
+        ("flat", {"num_hidden_layers": 1}, "no exit before its end"),
+    ):
+        folder = tmp_path / name
+        shutil.copytree(models.BUNDLED["demo"], folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | change))
+        with pytest.raises(UserError, match=words):
+            warnings(NAME, Model(str(folder)), {"measure": "static"})
+
+
+def test_heads_of_another_checkpoint_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(models.BUNDLED["demo"], folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 12345.0}))
+    heads = models.DEMO / "heads" / "mixed"
+    with pytest.raises(UserError, match="for another checkpoint"):
+        warnings(NAME, Model(str(folder)), {"heads": str(heads), "layers": [2]})
+
+
+def test_what_decides_the_numbers_is_part_of_the_key() -> None:
+    plain = files_digest(NAME, DEMO, {"calibration": "none"})
+    heads = files_digest(NAME, DEMO, {"calibration": "none", "heads": "mixed", "layers": [2]})
+    other = files_digest(NAME, DEMO, {"calibration": "none", "heads": "xsum", "layers": [2]})
+    assert plain is None
+    assert heads is not None
+    assert heads != other
