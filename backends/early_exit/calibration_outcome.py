@@ -33,14 +33,14 @@ def statement(settings: Settings, prompts: Mapping[str, int], threshold: float) 
 
 def too_few(settings: Settings, groups: int) -> str | None:
     """Why so many groups cannot show the target even without a fault; None when they can."""
-    needed = samples_needed(0.0, settings.limit, settings.level) or 0
-    if groups >= needed:
+    needed = samples_needed(0.0, settings.limit, settings.level)
+    if needed is not None and groups >= needed:
         return None
     unit = "prompts" if settings.batch == 1 else f"groups of {settings.batch} prompts"
+    can = f"{needed} can (--rows {_rows(settings, needed)})" if needed else "ten million cannot"
     return (
-        f"--rows: {groups} {unit} cannot show a quality of {settings.target:g} with "
-        f"{_percent(settings)} confidence, even without a fault; {needed} can "
-        f"(--rows {_rows(settings, needed)}), or take a lower --target"
+        f"--rows: {groups} {unit} cannot show a quality of {settings.target:.10g} with "
+        f"{_percent(settings)} confidence, even without a fault; {can}, or take a lower --target"
     )
 
 
@@ -58,7 +58,7 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
         f"no threshold holds {settings.metric} {settings.target:g} with "
         f"{_percent(settings)} confidence: at {point.threshold:g}, the highest, "
         f"{groups * settings.batch} prompts have {point.quality:.3f}, which shows "
-        f"{point.quality_at_least:.3f}; {' or '.join(ways)} would do (answers are kept in {kept})"
+        f"{point.quality_at_least:.3f}; {' or '.join(ways)} may do (answers are kept in {kept})"
     )
 
 

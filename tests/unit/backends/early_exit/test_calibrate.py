@@ -228,6 +228,8 @@ def test_too_few_prompts_are_refused_before_any_work(engines: Opener, tmp_path: 
     )
     with pytest.raises(UserError, match=r"20 groups of 4 prompts .* 59 can \(--rows 118\)"):
         run(tmp_path / "c.json", replace(SETTINGS, batch=4, target=0.95))
+    with pytest.raises(UserError, match=r"quality of 0\.999999999 .* ten million cannot"):
+        run(tmp_path / "c.json", replace(SETTINGS, target=1 - 1e-9))
     assert engines.opened == []
 
 
