@@ -4,7 +4,7 @@ A check behind layer c costs time whenever a step gets that far, and saves the l
 whenever all of the batch are confident by then. With the share of tokens that are confident behind
 layer c or before (which a run that checks every layer tells), the expected time of a step is a sum
 over neighbouring checks, so the best set of layers is a shortest path from the first layer to the
-last. It takes a sequence that is confident once for confident ever after, as the method itself does.
+last. A sequence that is confident once counts as confident ever after, as in the method itself.
 """
 
 from __future__ import annotations
