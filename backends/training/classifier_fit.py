@@ -2,7 +2,8 @@
 
 After "Confident Adaptive Language Modeling" (CALM), section 3.5: cross-entropy of "the top token is
 the last layer's", the classes weighted against their imbalance at each layer, averaged over all
-layers but the last. The model is frozen; its states are cached.
+layers but the last. The weights are those of its authors' code in t5x, but for shares that are
+taken over the training set and not over a batch. The model is frozen; its states are cached.
 
 A residual stream has dimensions a hundred times as loud as others, and louder ones at later layers.
 Adam therefore works on states of mean 0 and variance 1, over all layers together, and what it found
@@ -58,20 +59,18 @@ def scale_of(cache: Cache, device: torch.device) -> Scale:
 def class_weights(shares: Tensor) -> Tensor:
     """The weight of a position that differs and of one that agrees, at each layer.
 
-    Each class weighs as the other's share, divided by the sum of such weights, so that both classes
-    and all layers count alike whatever the shares. Where a layer has only one class there is
-    nothing to balance, and its positions weigh nothing.
+    Each class weighs as the other's share: within a layer both count alike, and a layer counts the
+    less the rarer its rarer class, for p of one class and 1 - p of the other weigh 2 p (1 - p) in
+    all. So the layers that have most to tell apart lead. All are divided by their mean over layers
+    and positions: a classifier that says nothing has a loss of ln 2.
 
     Args:
-        shares: [layers], how many positions agree.
+        shares: [layers], how many positions agree; some layer has both classes.
 
     Returns:
-        float64 [2, layers]: summing weight times loss over positions and dividing by their number
-        gives the weighted mean.
+        float64 [2, layers].
     """
-    others = torch.stack([shares, 1 - shares])
-    total = 2 * shares * (1 - shares)
-    return torch.where(total > 0, others / total, 0.0)
+    return torch.stack([shares, 1 - shares]) / (2 * shares * (1 - shares)).mean()
 
 
 def classifier_problem(
@@ -87,7 +86,7 @@ def classifier_problem(
 
     Args:
         train, held_out: states of the residual stream.
-        labels: theirs; each set is balanced by its own shares.
+        labels: theirs; each set is balanced by its own shares, over all of its positions.
         scale: of the training states.
         device: where to compute.
     """

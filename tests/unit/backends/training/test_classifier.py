@@ -133,7 +133,7 @@ def test_training_brings_the_balanced_loss_down(classified: Path) -> None:
     """A layer that says nothing has a loss of ln 2, whatever the shares of the classes."""
     content = json.loads((classified / "classifier.json").read_text())
     training = content["report"]["training"]
-    assert 0.69 > training["train_loss"][0] + 0.001 > training["train_loss"][-1] + 0.02
+    assert training["train_loss"][-1] < training["train_loss"][0] - 0.02 < 0.68
     assert training["best_held_out_loss"] == min(training["held_out_loss"]) < 0.69
     auc = [layer["all"]["auc"] for layer in content["report"]["layers"].values()]
     assert sum(auc) / 3 > 0.55

@@ -41,14 +41,15 @@ def random_labels(cache: Cache, seed: int) -> Labels:
 
 
 def reference_loss(cache: Cache, labels: Labels, weight: Tensor, bias: Tensor) -> Tensor:
-    """Class-balanced cross-entropy by torch: its weighted mean at each layer, then their mean."""
-    losses = []
+    """Class-balanced cross-entropy by torch: the weighted mean over all layers and positions."""
+    losses, total = [], 0.0
     for states, agrees in zip(cache.states[:-1], labels.agrees, strict=True):
         share = agrees.float().mean()
         weights = torch.stack([share, 1 - share])  # 1 - share of "differs", 1 - share of "agrees"
-        logits = states @ weight.T + bias
-        losses.append(functional.cross_entropy(logits, agrees.long(), weight=weights))
-    return torch.stack(losses).mean()
+        given, target = states @ weight.T + bias, agrees.long()
+        losses.append(functional.cross_entropy(given, target, weight=weights, reduction="sum"))
+        total += float(weights[target].sum())
+    return torch.stack(losses).sum() / total
 
 
 def test_loss_and_gradient_are_those_of_torchs_weighted_cross_entropy(
@@ -88,13 +89,14 @@ def test_a_batch_is_its_answers_positions() -> None:
     torch.testing.assert_close(sum(part.gradients for part in parts), whole.gradients)
 
 
-def test_each_class_and_each_layer_counts_alike() -> None:
+def test_within_a_layer_each_class_counts_alike() -> None:
     shares = torch.tensor([0.5, 0.9, 1.0, 0.0, 0.25]).double()
     differs, agrees = class_weights(shares)
-    assert differs.tolist() == pytest.approx([1, 5, 0, 0, 2 / 3])
-    assert agrees.tolist() == pytest.approx([1, 5 / 9, 0, 0, 2])
-    both = shares * agrees + (1 - shares) * differs
-    assert both.tolist() == pytest.approx([1, 1, 0, 0, 1])
+    mean = (0.5 + 0.18 + 0 + 0 + 0.375) / 5
+    assert (differs * mean).tolist() == pytest.approx([0.5, 0.9, 1, 0, 0.25])
+    assert (agrees * mean).tolist() == pytest.approx([0.5, 0.1, 0, 1, 0.75])
+    assert (shares * agrees).tolist() == pytest.approx(((1 - shares) * differs).tolist())
+    assert float((shares * agrees + (1 - shares) * differs).mean()) == pytest.approx(1)
 
 
 def test_the_scale_is_that_of_all_layers_but_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
