@@ -54,6 +54,16 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "verification threw away over all drafts.",
     ),
     (
+        "early_exit_rate",
+        "Layer passes skipped over all layer passes, of the tokens after the first. alone: if each "
+        "sequence left when it was confident itself, instead of with its batch.",
+    ),
+    (
+        "inner_token_latency_s",
+        "The sum over requests of last commit minus first commit, over the sum of all their "
+        "tokens.",
+    ),
+    (
         "predicted_speedup",
         "Plain decoding's cost of the committed tokens over the cost of the passes that were "
         "counted, at the costs that the backend measured before the first trial. It leaves out "

@@ -33,3 +33,22 @@ def test_the_papers_grids_are_there() -> None:
     assert gammas == sorted(gammas)
     assert {0, 0.2, 0.4, 0.6, 0.8, 1} <= set(gammas)
     assert len({str({**c.options, "gamma": 0}) for c in figure.backends[1:]}) == 1
+
+
+def test_the_early_exit_paper_s_grids_are_there() -> None:
+    """Each technique at the paper's threshold and at the calibrated one, against full vLLM."""
+    table = load_experiment(FOLDER / "early_exit_table1.yaml", known())
+    figures = load_experiment(FOLDER / "early_exit_figures.yaml", known())
+    for experiment in (table, figures):
+        assert experiment.reference == experiment.backends[0].name == "vllm"
+        assert experiment.backends[0].options == {}
+        found = {
+            (c.options["measure"], c.options.get("threshold")) for c in experiment.backends[1:]
+        }
+        paper = {("static", None), ("softmax", 0.85), ("classifier", 0.9), ("state", 0.95)}
+        assert found >= paper | {(name, "auto") for name in ("softmax", "classifier", "state")}
+        assert experiment.workloads[0].workload.name == "cnn_dailymail"
+    assert not table.ignore_eos, "quality is of whole answers"
+    assert [load.concurrency for load in table.loads] == [1]
+    assert figures.ignore_eos, "speed is of equal work"
+    assert [load.concurrency for load in figures.loads] == [1, 4, 16]
