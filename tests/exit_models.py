@@ -11,7 +11,7 @@ BASE: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 32,
-    "vocab_size": 96,
+    "vocab_size": 101,
     "max_position_embeddings": 512,
     "rms_norm_eps": 1e-5,
     "bos_token_id": 0,

@@ -117,11 +117,7 @@ class ExitReference:
         """
         for name, (start, _) in rows.items():
             self._begin(name, start)
-        pure = all(
-            count == 1 and start >= self.sequences[name].prompt
-            for name, (start, count) in rows.items()
-        )
-        if pure:
+        if all(self._decodes(name, *span) for name, span in rows.items()):
             decided, logits = self._decode(list(rows))
         else:
             hidden = {name: self._read(name, *span) for name, span in rows.items()}
@@ -135,6 +131,12 @@ class ExitReference:
                 sequence.tokens.append(decided.tokens[name])
         decided.own = {name: decided.own[name] for name in decided.tokens}
         return decided
+
+    def _decodes(self, name: str, start: int, count: int) -> bool:
+        """Whether a row is the newest token of an answer, and nothing of a prompt or of what a
+        request that gave way computes once more."""
+        answer = self.sequences[name]
+        return count == 1 and answer.prompt <= start == len(answer.tokens) - 1
 
     def _begin(self, name: str, start: int) -> None:
         sequence = self.sequences[name]

@@ -98,14 +98,18 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
         """What is about to be decoded; None for a warm-up and for steps of prompts only."""
         if self.runner is None or get_forward_context().attn_metadata is None:
             return None
-        batch = self.runner.input_batch
+        batch, runner = self.runner.input_batch, self.runner
         count = batch.num_reqs
-        # one new token alone does not tell: a prompt's last chunk may be of one token
-        decoding = batch.num_computed_tokens_cpu[:count] >= batch.num_prompt_tokens[:count]
-        if decoding.all():
+        prompts = batch.num_prompt_tokens[:count]
+        brings_token = ~runner.discard_request_mask.np[:count]
+        # One new token alone does not tell: a prompt's last chunk may be of one token. Nor does a
+        # position behind the prompt: a request that gave way computes its answer once more.
+        decoding = brings_token & (batch.num_computed_tokens_cpu[:count] >= prompts)
+        if decoding.all() and runner.query_start_loc.np[count] == count:
             names, mixed = list(batch.req_ids[:count]), False
         else:
-            names, mixed = [batch.req_ids[i] for i in decoding.nonzero()[0]], True
+            goes_on = brings_token & (batch.num_tokens_no_spec[:count] > prompts)
+            names, mixed = [batch.req_ids[i] for i in goes_on.nonzero()[0]], True
         if not names:
             return None
         return Step(names, self.depth, self.depth, [self.depth] * len(names), mixed=mixed)

@@ -1,0 +1,138 @@
+"""Drives real engines in a process of its own and writes down what they did, step by step.
+
+Usage: ``python early_exit_child.py PLAN.json RECORD.json``. The plan is a list of engines, each
+with the runs that it makes one after another (see `tests/e2e/exit_plans.py`). The record holds, for
+each run, every poll: which positions of which requests vLLM's scheduler put into the step, as it
+says itself, and what the backend handed out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from backends import open_backend
+from harness.core import Commit, Model, Request
+
+MAX_POLLS = 1500
+
+
+def main() -> None:
+    """Make every run of the plan. An engine that fails ends its own runs only."""
+    plan, record = (Path(argument) for argument in sys.argv[1:3])
+    found: dict[str, Any] = {}
+    for engine in json.loads(plan.read_text()):
+        try:
+            found |= serve(engine)
+        except Exception:
+            found[engine["name"]] = {"error": traceback.format_exc()}
+        record.write_text(json.dumps(found))
+
+
+def serve(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Open an engine, make its runs, close it."""
+    directory, name = Path(engine["model"]), engine["backend"]
+    model = Model("tiny", dtype=engine["dtype"])
+    backend: Any = open_backend(name, directory, model, engine["options"])
+    steps: list[Any] = []
+    watch(backend, steps)
+    found = {}
+    try:
+        for run in engine["runs"]:
+            try:
+                backend.reset()
+                if run["configure"]:
+                    backend.configure(run["configure"])
+                if run["mutate"]:
+                    MUTATIONS[run["mutate"]](backend._model.filling)
+                found[run["name"]] = {"polls": make(backend, run, steps)}
+            except Exception:
+                found[run["name"]] = {"error": traceback.format_exc()}
+                break
+    finally:
+        backend.close()
+    return found
+
+
+def watch(backend: Any, steps: list[Any]) -> None:
+    """Note what the scheduler decides: of each row the first position and the count."""
+    scheduler = backend._engine.engine_core.engine_core.scheduler
+    plain = scheduler.schedule
+
+    def schedule(*arguments: Any, **named: Any) -> Any:
+        output = plain(*arguments, **named)
+        starts = {row.req_id: row.num_computed_tokens for row in output.scheduled_new_reqs}
+        cached = output.scheduled_cached_reqs
+        starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        rows = {n: [starts[n], count] for n, count in output.num_scheduled_tokens.items()}
+        steps.append({n.rpartition("-")[0]: row for n, row in rows.items()})
+        return output
+
+    scheduler.schedule = schedule
+
+
+def make(backend: Any, run: Mapping[str, Any], steps: list[Any]) -> list[dict[str, Any]]:
+    """Submit each request before its poll and poll until all are answered."""
+    coming = [
+        (at, Request(name, tuple(prompt), tokens, ignore_eos=True))
+        for at, name, prompt, tokens in run["requests"]
+    ]
+    waiting: set[str] = set()
+    polls: list[dict[str, Any]] = []
+    for now in range(MAX_POLLS):
+        if now == run["reset_at"]:
+            backend.reset()
+            waiting.clear()
+            polls.append({"reset": True})
+        for request in [request for at, request in coming if at == now]:
+            backend.submit(request)
+            waiting.add(request.id)
+        coming = [pair for pair in coming if pair[0] > now]
+        steps.clear()
+        commits = [told(commit) for commit in backend.poll()]
+        polls.append({"steps": list(steps), "commits": commits})
+        waiting -= {commit[0] for commit in commits if commit[2]}
+        if not waiting and not coming:
+            return polls
+    raise RuntimeError(f"{sorted(waiting)} unanswered after {MAX_POLLS} polls")
+
+
+def told(commit: Commit) -> list[Any]:
+    return [
+        commit.request_id,
+        list(commit.token_ids),
+        commit.finished,
+        dict(commit.telemetry),
+        commit.error,
+    ]
+
+
+def _nothing(filling: Any) -> None:
+    filling.forward = lambda *_: None
+
+
+def _late(filling: Any) -> None:
+    """Everything one position too late: what a slot mapping of another step would do."""
+    plain = filling.forward
+    filling.forward = lambda layer, stream, positions: plain(layer, stream, positions + 1)
+
+
+def _own_norm(filling: Any) -> None:
+    """The hidden state of an exit taken for one without its norm's scale."""
+    plain = filling.forward
+    filling.forward = lambda layer, stream, positions: plain(layer, stream * 0 + 1, positions)
+
+
+MUTATIONS: dict[str, Callable[[Any], None]] = {
+    "writes nothing": _nothing,
+    "turns keys by one position too many": _late,
+    "forgets the hidden state": _own_norm,
+}
+
+
+if __name__ == "__main__":
+    main()
