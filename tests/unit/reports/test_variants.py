@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reports.figures.panel import MARKERS
 from reports.variants import Engine, variants
 
 
@@ -86,3 +87,8 @@ def test_option_values_are_shown_safely() -> None:
     (only,) = variants([Engine("x\u202e", {"k": {"a": [1.5, True]}}, "simulation", False)])
     assert only.name == "x⟨U+202E⟩"
     assert only.all_options == "k={a=[1.5, yes]}"
+
+
+def test_the_legend_has_a_mark_for_every_marker_of_the_plots() -> None:
+    found = variants([Engine("fast", {"n": n}, "simulation", False) for n in range(len(MARKERS))])
+    assert len({variant.mark for variant in found}) == len(MARKERS)
