@@ -53,9 +53,10 @@ def _of_batches(cell: Cell, exits: Mapping[str, float]) -> Shares | None:
     """Tokens decoded in steps that read prompts went through all layers."""
     batches = cell.metrics.get("exits_by_batch") or {}
     tokens = sum(int(size) * counts["steps"] for size, counts in batches.items())
-    if not tokens:
+    mixed = cell.value("mixed_step_share") or 0.0
+    if not tokens or mixed >= 1:
         return None
-    tokens /= 1 - (cell.value("mixed_step_share") or 0.0)
+    tokens /= 1 - mixed
     early = {layer: count / tokens for layer, count in exits.items()}
     return Shares(early, 1 - sum(early.values()), 0.0)
 
