@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+NOTHING_LEARNT = (
+    "no epoch did better on the held-out rows than a classifier that says nothing, which was kept: "
+    "take more --rows, or a lower --lr in another folder"
+)
+
 
 def report_lines(content: dict[str, Any]) -> list[str]:
     """The held-out figures of every layer, then of first passages at every threshold."""
@@ -37,6 +42,8 @@ def report_lines(content: dict[str, Any]) -> list[str]:
             f"{threshold:<9}  {own['layers_run']:<10.2f}  {_cell(own['skipped'], 7)}  "
             f"{_cell(own['agreement'], 9)}".rstrip()
         )
+    if min(training["held_out_loss"]) > training["best_held_out_loss"]:
+        lines.append(NOTHING_LEARNT)
     if not content["finished"]:
         lines.append("stopped; the same command goes on from here")
     return lines

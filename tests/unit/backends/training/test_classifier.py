@@ -186,6 +186,16 @@ def test_a_finished_classifier_is_not_trained_again(model: Path, classified: Pat
     assert f"{content['report']['exits']['all']['0.95']['agreement']:.3f}" in lines[-1]
 
 
+def test_training_that_gains_nothing_says_so(model: Path, classified: Path, tmp_path: Path) -> None:
+    content = train(model, tmp_path, rate=30.0, epochs=2)
+    assert not load_file(tmp_path / "classifier.safetensors")["weight"].any()
+    assert content["report"]["layers"]["1"]["all"]["auc"] == 0.5
+    assert content["report"]["exits"]["all"]["0.5"]["skipped"] == 0
+    assert classifier_display.report_lines(content)[-1] == classifier_display.NOTHING_LEARNT
+    sound = json.loads((classified / "classifier.json").read_text())
+    assert classifier_display.NOTHING_LEARNT not in classifier_display.report_lines(sound)
+
+
 @pytest.mark.parametrize("family", ["Qwen2", "Qwen3"])
 def test_other_families_and_untied_heads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
