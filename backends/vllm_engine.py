@@ -105,7 +105,7 @@ class VllmBackend:
             version=vllm.__version__,
             provenance=self.PROVENANCE,
             options=options,
-            lossless=True,
+            lossless=self._is_lossless(options),
             capabilities=frozenset({"cache-telemetry", "cold-reset", "token-ids"}),
         )
 
@@ -222,6 +222,10 @@ class VllmBackend:
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
         telemetry = {**telemetry, "cached_tokens": live.cached_tokens}
         return Commit(live.request_id, tokens, finished, telemetry, error)
+
+    def _is_lossless(self, options: Mapping[str, Any]) -> bool:
+        """Whether its text is promised to be plain decoding's."""
+        return True
 
     def _telemetry(self, name: str, tokens: int) -> Mapping[str, float]:
         """The counts of the step that brought the request `name` so many tokens; the prompt's own

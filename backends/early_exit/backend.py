@@ -17,6 +17,7 @@ from backends.early_exit.policy import (
     DECAYS,
     DEFAULT_THRESHOLD,
     MEASURES,
+    NEVER,
     PREFIX,
     TAU,
 )
@@ -186,6 +187,9 @@ class VllmEarlyExit(VllmBackend):
         self._model.timed = worker.device.type == "cpu" if timed is None else timed
         if self._model.filling is None:
             self._model.build_filling()
+
+    def _is_lossless(self, options: Mapping[str, Any]) -> bool:
+        return bool(options["measure"] == NEVER)
 
     def _step(self) -> Sequence[Any]:
         outputs = super()._step()
