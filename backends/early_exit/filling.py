@@ -9,7 +9,7 @@ remains is one write into each layer's paged cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from vllm.model_executor.layers.attention.attention import unified_kv_cache_upda
 from vllm.platforms import current_platform
 
 from backends.early_exit.norm import rms_norm
+from backends.early_exit.paged_fill import PagedFill, paged_fill
 from backends.early_exit.projection import Projection
 
 
@@ -43,6 +44,8 @@ class Filling(nn.Module):
             bias = None if biases[0] is None else torch.cat([b for b in biases if b is not None])
             self.stacks[str(exit_layer)] = Projection(weight, bias)
         self._joined: dict[int, _Joined | None] = {}
+        self._paged: PagedFill | Literal[False] | None = None
+        """None until the caches are there; False where the kernel does not fit."""
 
     def forward(self, exit_layer: int, stream: Tensor, positions: Tensor) -> None:
         """Write the keys and values of the layers above `exit_layer` at this step's positions.
@@ -56,6 +59,11 @@ class Filling(nn.Module):
         size = attention.kv_size
         normed = rms_norm(stream, None, self._epsilon)
         both = self.stacks[str(exit_layer)](normed)
+        if self._paged is None:
+            self._paged = paged_fill(self._layers) or False
+        if self._paged:
+            self._paged.write(both, positions)
+            return
         keys, values = both.split([count * size, count * size], dim=-1)
         # vLLM rotates what stands in the query's place alone when there is no key
         keys, _ = attention.rotary_emb(positions, keys.contiguous(), None)

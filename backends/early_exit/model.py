@@ -20,6 +20,7 @@ from vllm.forward_context import get_forward_context
 from vllm.model_executor.models.llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaModel
 
 from backends.early_exit.filling import Filling
+from backends.early_exit.handover import make_handover
 from backends.early_exit.measures import Measure
 from backends.early_exit.norm import rms_norm
 from backends.early_exit.policy import NEVER, Policy
@@ -39,7 +40,8 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
         self.depth = len(self.layers)
         settings = (vllm_config.additional_config or {}).get(SETTINGS, {})
         self.exits: tuple[int, ...] = tuple(settings.get("exits", ()))
-        self.segments = build_segments(self.layers, self.exits, vllm_config, prefix)
+        self.segments = build_segments(self.layers, self.exits, self.norm, vllm_config, prefix)
+        self.handover = make_handover(vllm_config)
         self.policy = Policy(NEVER)
         self.measure: Measure | None = None
         self.runner: Any = None
@@ -118,8 +120,7 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
         residual = None
         for segment in self.segments:
             hidden, residual = self._run(segment, positions, hidden, residual)
-        out: Tensor = self.norm(hidden, residual)[0]
-        return out
+        return hidden
 
     def _decode(self, positions: Tensor, hidden: Tensor, step: Step) -> Tensor:
         policy, measure = self.policy, self.measure
@@ -146,8 +147,7 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
             if left:
                 self.exit_logits = answer.logits
                 return self._leave(layer, stream, answer.normed, positions, step)
-        out: Tensor = self.norm(hidden, residual)[0]
-        return out
+        return hidden
 
     def _latch(self, layer: int, confidence: Tensor, bound: float, step: Step) -> bool:
         """Note who passes at this layer; whether all have passed by now."""
@@ -186,6 +186,8 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
     def _run(
         self, segment: Any, positions: Tensor, hidden: Tensor, residual: Tensor | None
     ) -> tuple[Tensor, Tensor]:
+        if self.handover is not None:
+            hidden, residual = self.handover(hidden, residual)
         found = (
             segment(positions, hidden) if residual is None else segment(positions, hidden, residual)
         )

@@ -18,12 +18,13 @@ from vllm.compilation.decorators import support_torch_compile
 
 
 def build_segments(
-    layers: Sequence[nn.Module], cuts: Sequence[int], vllm_config: Any, prefix: str
+    layers: Sequence[nn.Module], cuts: Sequence[int], norm: nn.Module, vllm_config: Any, prefix: str
 ) -> nn.ModuleList:
     """Segments of `layers` (shared, not copied) cut behind the layers `cuts`, ascending.
 
     The first is called with (positions, hidden), the others with (positions, hidden, residual);
-    each returns (hidden, residual), whose sum is the residual stream.
+    each returns (hidden, residual), whose sum is the residual stream; the last one returns what the
+    head reads in the place of hidden, since a norm on its own would not be compiled.
     """
     ends = [*cuts, len(layers)]
     segments = []
@@ -31,7 +32,10 @@ def build_segments(
         with set_model_tag(f"early_exit_{begin}_{end}"):
             segments.append(
                 _segment_class(begin, end)(
-                    vllm_config=vllm_config, prefix=f"{prefix}.segments.{begin}", layers=layers
+                    vllm_config=vllm_config,
+                    prefix=f"{prefix}.segments.{begin}",
+                    layers=layers,
+                    norm=norm if end == len(layers) else None,
                 )
             )
     return nn.ModuleList(segments)
@@ -42,23 +46,26 @@ def _segment_class(begin: int, end: int) -> Any:
     so that segments which shared them would overwrite one another's."""
 
     class Segment(nn.Module):
-        def __init__(self, *, vllm_config: Any, prefix: str, layers: Sequence[nn.Module]) -> None:
+        def __init__(
+            self, *, vllm_config: Any, prefix: str, layers: Sequence[nn.Module], norm: Any
+        ) -> None:
             super().__init__()
             self.layers = nn.ModuleList(layers[begin:end])
+            self.norm = norm
 
     def first(self: Any, positions: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         residual = None
         for layer in self.layers:
             hidden, residual = layer(positions, hidden, residual)
         assert residual is not None
-        return hidden, residual
+        return (hidden, residual) if self.norm is None else self.norm(hidden, residual)
 
     def later(
         self: Any, positions: Tensor, hidden: Tensor, residual: Tensor
     ) -> tuple[Tensor, Tensor]:
         for layer in self.layers:
             hidden, residual = layer(positions, hidden, residual)
-        return hidden, residual
+        return (hidden, residual) if self.norm is None else self.norm(hidden, residual)
 
     source: Any = first if begin == 0 else later
     name = f"Segment_{begin}_{end}"

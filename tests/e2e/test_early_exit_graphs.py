@@ -1,0 +1,58 @@
+"""Segments under CUDA graphs, as far as a machine without a GPU can tell (see the child)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny_llama import write_tiny_llama
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
+]
+ROOT = Path(__file__).parents[2]
+CHILD = Path(__file__).with_name("early_exit_graphs_child.py")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("model"), tokenizer=False)
+
+
+def child(model: Path, *options: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(CHILD), str(model), *options],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_segments_as_graphs_answer_as_eager_mode_does(model: Path) -> None:
+    found = child(model)
+    assert found["pieces"] == 8 + 3, "three segments of 8 layers in all, cut at each attention"
+    assert len(found["steps"]) > 1, "graphs of several sizes"
+    assert found["replayed"] > 10 * found["captured"] / len(found["steps"])
+    assert found["moved"] == 0, "inputs that a graph would not have read"
+    assert found["graphs"] == found["eager"]
+    assert found["eager"]["schedule"] != found["eager"]["never"]
+
+
+def test_without_fixed_places_graphs_read_what_is_not_there(model: Path) -> None:
+    """The test above can fail."""
+    found = child(model, "--without-handover")
+    assert found["moved"] > 0
+    assert found["graphs"]["schedule"] != found["eager"]["schedule"]
