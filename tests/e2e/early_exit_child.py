@@ -40,16 +40,19 @@ def serve(engine: Mapping[str, Any]) -> dict[str, Any]:
     backend: Any = open_backend(name, directory, model, engine["options"])
     steps: list[Any] = []
     watch(backend, steps)
-    found = {}
+    found: dict[str, Any] = {}
     try:
         for run in engine["runs"]:
             try:
                 backend.reset()
-                if run["configure"]:
+                if name != "vllm":
                     backend.configure(run["configure"])
                 if run["mutate"]:
-                    MUTATIONS[run["mutate"]](backend._model.filling)
+                    filling = backend._model.filling
+                    filling.forward = MUTATIONS[run["mutate"]](filling.forward)
                 found[run["name"]] = {"polls": make(backend, run, steps)}
+                if run["mutate"]:
+                    del filling.forward
             except Exception:
                 found[run["name"]] = {"error": traceback.format_exc()}
                 break
@@ -111,27 +114,16 @@ def told(commit: Commit) -> list[Any]:
     ]
 
 
-def _nothing(filling: Any) -> None:
-    filling.forward = lambda *_: None
-
-
-def _late(filling: Any) -> None:
-    """Everything one position too late: what a slot mapping of another step would do."""
-    plain = filling.forward
-    filling.forward = lambda layer, stream, positions: plain(layer, stream, positions + 1)
-
-
-def _own_norm(filling: Any) -> None:
-    """The hidden state of an exit taken for one without its norm's scale."""
-    plain = filling.forward
-    filling.forward = lambda layer, stream, positions: plain(layer, stream * 0 + 1, positions)
-
-
-MUTATIONS: dict[str, Callable[[Any], None]] = {
-    "writes nothing": _nothing,
-    "turns keys by one position too many": _late,
-    "forgets the hidden state": _own_norm,
+MUTATIONS: dict[str, Callable[[Any], Any]] = {
+    "writes nothing": lambda fill: lambda layer, stream, positions: None,
+    "turns keys by one position too many": lambda fill: (
+        lambda layer, stream, positions: fill(layer, stream, positions + 1)
+    ),
+    "forgets the hidden state": lambda fill: (
+        lambda layer, stream, positions: fill(layer, stream * 0 + 1, positions)
+    ),
 }
+"""Wrong fills, each made from the right one."""
 
 
 if __name__ == "__main__":
