@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,12 @@ class ExitReference:
     directory: Path
     rule: Rule = Rule()
     logit_margin: float = math.inf
-    """How near the two best logits ever came: below some 1e-4 another rounding may choose another
-    token."""
+    """How near the two best logits ever came: too near, and rounding chooses the token."""
     confidence_margin: float = math.inf
     """How near a confidence that mattered ever came to its threshold."""
     sequences: dict[str, Answer] = field(default_factory=dict)
+    given_way: list[Answer] = field(default_factory=list)
+    """What a request had computed when it had to begin again: prefix hits may find it."""
     decode_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -115,20 +116,19 @@ class ExitReference:
         before which positions are missing takes them from an earlier request with equal tokens (a
         hit in the prefix cache).
         """
-        for name, (start, _) in rows.items():
-            self._begin(name, start)
         if all(self._decodes(name, *span) for name, span in rows.items()):
+            for name, (start, _) in rows.items():
+                self._begin(name, start)
             decided, logits = self._decode(list(rows))
         else:
-            hidden = {name: self._read(name, *span) for name, span in rows.items()}
-            logits = {name: self._logits(state[-1:])[0] for name, state in hidden.items()}
+            logits = {name: self._read(name, *span) for name, span in rows.items()}
             decided = Decided(True, self.depth, dict.fromkeys(rows, self.depth), {})
         for name, (start, count) in rows.items():
-            sequence = self.sequences[name]
-            sequence.filled = start + count
-            if sequence.filled == len(sequence.tokens):
+            answer = self.sequences[name]
+            answer.filled = start + count
+            if answer.filled == len(answer.tokens):
                 decided.tokens[name] = self._choose(logits[name])
-                sequence.tokens.append(decided.tokens[name])
+                answer.tokens.append(decided.tokens[name])
         decided.own = {name: decided.own[name] for name in decided.tokens}
         return decided
 
@@ -139,27 +139,34 @@ class ExitReference:
         return count == 1 and answer.prompt <= start == len(answer.tokens) - 1
 
     def _begin(self, name: str, start: int) -> None:
-        sequence = self.sequences[name]
-        if start > sequence.filled:
+        answer = self.sequences[name]
+        if start < answer.filled:
+            keys, values = ([x.clone() for x in kind] for kind in (answer.keys, answer.values))
+            self.given_way.append(
+                replace(answer, tokens=answer.tokens[:], keys=keys, values=values)
+            )
+        if start > answer.filled:
             source = next(
                 other
-                for other in self.sequences.values()
-                if other is not sequence
+                for other in [*self.sequences.values(), *self.given_way]
+                if other is not answer
                 and other.filled >= start
-                and other.tokens[:start] == sequence.tokens[:start]
+                and other.tokens[:start] == answer.tokens[:start]
             )
             for layer in range(self.depth):
-                sequence.keys[layer][:start] = source.keys[layer][:start]
-                sequence.values[layer][:start] = source.values[layer][:start]
-        sequence.filled = start
+                answer.keys[layer][:start] = source.keys[layer][:start]
+                answer.values[layer][:start] = source.values[layer][:start]
+        answer.filled = start
 
     def _read(self, name: str, start: int, count: int) -> Tensor:
-        """Full depth over positions of one sequence: their last hidden states (count, width)."""
-        sequence = self.sequences[name]
-        hidden = self._embed(sequence.tokens[start : start + count])
+        """Full depth over positions of one sequence: (vocabulary,) logits at the last of them."""
+        self._begin(name, start)
+        answer = self.sequences[name]
+        hidden = self._embed(answer.tokens[start : start + count])
         for layer in range(self.depth):
-            hidden = self._layer(layer, hidden, [(sequence, start, count)])
-        return hidden
+            hidden = self._layer(layer, hidden, [(answer, start, count)])
+        answer.filled = start + count
+        return self._logits(hidden[-1:])[0]
 
     def _decode(self, names: Sequence[str]) -> tuple[Decided, dict[str, Tensor]]:
         """One token of each sequence, all of which leave where the last of them would."""
