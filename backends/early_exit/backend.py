@@ -169,22 +169,23 @@ class VllmEarlyExit(VllmBackend):
                     f"{PREFIX}: no exit behind layer {layer}; this engine was opened with "
                     f"{', '.join(map(str, available)) or 'none'}"
                 )
-        self._model.set_policy(plan.policy, plan.measure(self._causal))
+        self._control.set_policy(plan.policy, plan.measure(self._causal))
         self._pending.clear()
 
     def reset(self) -> None:
         """Abort what is unfinished and empty the prefix cache; schedules begin anew."""
         super().reset()
-        self._model.restart()
+        self._control.restart()
         self._pending.clear()
 
     def _attach(self, worker: Any) -> None:
         """Runs where the model is, which is this process."""
         self._causal = worker.model_runner.get_model()
         self._model = self._causal.model
-        self._model.runner = worker.model_runner
+        self._control = self._model.control
+        self._control.runner = worker.model_runner
         timed = self._plan.settings["step_times"]
-        self._model.timed = worker.device.type == "cpu" if timed is None else timed
+        self._control.timed = worker.device.type == "cpu" if timed is None else timed
         if self._model.filling is None:
             self._model.build_filling()
 
@@ -193,7 +194,7 @@ class VllmEarlyExit(VllmBackend):
 
     def _step(self) -> Sequence[Any]:
         outputs = super()._step()
-        for step in self._model.take_steps():
+        for step in self._control.take_steps():
             for name, counts in zip(step.names, step.counts(), strict=True):
                 if name in self._live:
                     self._pending.setdefault(name, deque()).append(counts)

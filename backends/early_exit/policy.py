@@ -36,7 +36,8 @@ class Policy:
 
     def boundaries(self, depth: int) -> tuple[int, ...]:
         """The layers after which the forward pass has to stop and look, ascending."""
-        return tuple(sorted({layer for layer in self.layers if layer < depth}))
+        layers = self.layers if self.measure in FORCED else self.checks()
+        return tuple(sorted({layer for layer in layers if layer < depth}))
 
     def checks(self) -> dict[int, float]:
         """Threshold by layer, without the layers at which none can pass: they cost nothing."""

@@ -140,7 +140,7 @@ def stand_in(handover: bool) -> None:
 
     def noted_forward(self: Any, ids: Any, positions: Any, *others: Any, **named: Any) -> Any:
         context = get_forward_context()
-        real = self.runner is not None and context.attn_metadata is not None
+        real = self.control.runner is not None and context.attn_metadata is not None
         HERE["rows"], HERE["graphs"] = len(positions), real and len(positions) <= LARGEST
         if HERE["graphs"]:
             SEEN["steps"].add(len(positions))
