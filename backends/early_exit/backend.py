@@ -104,7 +104,7 @@ class VllmEarlyExit(VllmBackend):
     def __init__(self, engine: Any, plan: Plan, options: Mapping[str, Any]) -> None:
         super().__init__(engine, options, models.stop_ids(plan.model_dir))
         self._plan = plan
-        self._model: Any = None
+        self._causal: Any = None
         self._pending: dict[str, deque[Mapping[str, float]]] = {}
         engine.collective_rpc(self._attach)
         self.configure({})
@@ -162,7 +162,7 @@ class VllmEarlyExit(VllmBackend):
         Raises `UserError` for a layer at which the engine was not cut when it was opened.
         """
         plan = self._plan.changed(options)
-        available = self._model.exits
+        available = self._causal.exits
         for layer in plan.policy.boundaries(plan.depth):
             if layer not in available:
                 raise UserError(
@@ -181,13 +181,11 @@ class VllmEarlyExit(VllmBackend):
     def _attach(self, worker: Any) -> None:
         """Runs where the model is, which is this process."""
         self._causal = worker.model_runner.get_model()
-        self._model = self._causal.model
-        self._control = self._model.control
+        self._control = self._causal.control
         self._control.runner = worker.model_runner
         timed = self._plan.settings["step_times"]
         self._control.timed = worker.device.type == "cpu" if timed is None else timed
-        if self._model.filling is None:
-            self._model.build_filling()
+        self._causal.prepare_filling()
 
     def _is_lossless(self, options: Mapping[str, Any]) -> bool:
         return bool(options["measure"] == NEVER)

@@ -13,7 +13,8 @@ from vllm.forward_context import get_forward_context
 class Handover:
     """Two buffers, through which hidden states and residuals reach a segment.
 
-    A graph reads its inputs where they lay when it was captured. And vLLM lets go of the memory of
+    A graph reads its inputs where they lay when it was captured (vLLM's runner keeps token ids and
+    positions, which the first segment reads, in one place). And vLLM lets go of the memory of
     a compiled unit's outputs while it captures, so that graphs of other units write there: outputs
     have to be copied before the next segment runs (as its Gemma3n does between two units).
     """
@@ -22,16 +23,13 @@ class Handover:
         self._hidden = torch.empty(rows, width, dtype=dtype, device=device)
         self._residual = torch.empty_like(self._hidden)
 
-    def __call__(self, hidden: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, hidden: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """The (rows, width) inputs of the next segment; a step without graphs takes them as they
         are."""
         if get_forward_context().cudagraph_runtime_mode == CUDAGraphMode.NONE:
             return hidden, residual
         rows = len(hidden)
-        kept = None
-        if residual is not None:
-            kept = self._residual[:rows].copy_(residual)
-        return self._hidden[:rows].copy_(hidden), kept
+        return self._hidden[:rows].copy_(hidden), self._residual[:rows].copy_(residual)
 
 
 def make_handover(vllm_config: Any) -> Handover | None:

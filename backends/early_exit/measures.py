@@ -30,6 +30,9 @@ class Answer:
 class Measure(Protocol):
     """A confidence measure. Checks of one step come in ascending order of their layers."""
 
+    reads_embedding: bool
+    """Whether each step has to `begin`."""
+
     def begin(self, embedded: Tensor) -> None:
         """A step begins with these (rows, width) inputs of the first layer."""
 
@@ -39,6 +42,8 @@ class Measure(Protocol):
 
 class Softmax:
     """Top-1 minus top-2 probability of the exit's next token."""
+
+    reads_embedding = False
 
     def __init__(self, norm: Any, heads: dict[int, Any], shared: Any) -> None:
         self._norm, self._heads, self._shared = norm, heads, shared
@@ -56,12 +61,14 @@ class Softmax:
 class State:
     """Cosine of the residual stream at successive exits; the first against the embedding."""
 
+    reads_embedding = True
+
     def __init__(self) -> None:
         self._before: Tensor | None = None
 
     def begin(self, embedded: Tensor) -> None:
-        """Keep the embedding. A copy: fused kernels add to their input in place."""
-        self._before = embedded.clone()
+        """Keep the embedding."""
+        self._before = embedded
 
     def __call__(self, layer: int, stream: Tensor) -> Answer:
         """See `Measure`."""
@@ -77,6 +84,8 @@ class Classifier:
     Of the two logits of a linear layer d -> 2 only the difference matters, so one product with one
     float32 vector (width,) is enough.
     """
+
+    reads_embedding = False
 
     def __init__(self, weight: Tensor, bias: float) -> None:
         self._weight, self._bias = weight, bias

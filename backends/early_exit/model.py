@@ -9,7 +9,7 @@ reads prompt tokens runs at full depth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -31,56 +31,43 @@ SETTINGS = "early_exit"
 class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
     """The layers, cut at the exits. `control` decides where a step leaves."""
 
-    def __init__(self, *, vllm_config: Any, prefix: str = "", **arguments: Any) -> None:
+    control: Control
+
+    def __init__(
+        self, exits: Sequence[int], *, vllm_config: Any, prefix: str = "", **arguments: Any
+    ) -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix, **arguments)
-        self.depth = len(self.layers)
-        settings = (vllm_config.additional_config or {}).get(SETTINGS, {})
-        self.exits: tuple[int, ...] = tuple(settings.get("exits", ()))
-        self.segments = build_segments(self.layers, self.exits, self.norm, vllm_config, prefix)
+        self.depth, self.exits = len(self.layers), tuple(exits)
+        self.segments = build_segments(self, exits, vllm_config, prefix)
         self.handover = make_handover(vllm_config)
-        self.control = Control(self.depth)
         self.filling: Filling | None = None
 
     def build_filling(self) -> None:
         """Stack the projections that fill the caches. The layers' weights must be as loaded."""
-        if self.exits:
-            self.filling = Filling(self.layers, self.exits)
+        self.filling = Filling(self.layers, self.exits)
 
     def forward(
         self,
-        input_ids: Tensor | None,
+        input_ids: Tensor,
         positions: Tensor,
         intermediate_tensors: Any = None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """(tokens, width): the hidden states that the head reads, after the final norm."""
-        hidden = self.embed_input_ids(input_ids) if inputs_embeds is None else inputs_embeds
-        control = self.control
-        step = control.begin()
-        if step is None:
-            return self._whole(positions, hidden)
-        began = control.now()
-        if step.mixed:
-            out = self._whole(positions, hidden)
-        else:
-            out = self._decode(positions, hidden, step)
-        step.forward_ns = control.now() - began
-        return out
-
-    def _whole(self, positions: Tensor, hidden: Tensor) -> Tensor:
-        residual = None
+        """All layers: (tokens,) to (tokens, width), what the head reads."""
+        hidden, residual = input_ids, None
         for segment in self.segments:
             hidden, residual = self._run(segment, positions, hidden, residual)
         return hidden
 
-    def _decode(self, positions: Tensor, hidden: Tensor, step: Step) -> Tensor:
+    def decode(self, input_ids: Tensor, positions: Tensor, step: Step) -> Tensor:
+        """As `forward`, for a step that decodes one token of each sequence and may leave early."""
         control, depth = self.control, self.depth
         bounds, measure, forced = control.bounds, control.measure, control.forced_layer()
         if forced == depth and not bounds:
-            return self._whole(positions, hidden)
-        if measure is not None:
-            measure.begin(hidden)
-        residual: Tensor | None = None
+            return self(input_ids, positions)  # type: ignore[no-any-return]
+        if measure is not None and measure.reads_embedding:
+            measure.begin(self.embed_input_ids(input_ids))
+        hidden, residual = input_ids, None
         for segment, layer in zip(self.segments, (*self.exits, depth), strict=True):
             hidden, residual = self._run(segment, positions, hidden, residual)
             if layer == depth:
@@ -115,35 +102,75 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
 
     def _run(
         self, segment: Any, positions: Tensor, hidden: Tensor, residual: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Any]:
+        """The next segment on what the last one left; the first one on token ids."""
+        if residual is None:
+            hidden, residual = segment(positions, hidden)
+            return hidden, residual
         if self.handover is not None:
             hidden, residual = self.handover(hidden, residual)
-        given = (hidden,) if residual is None else (hidden, residual)
-        hidden, residual = segment(positions, *given)
+        hidden, residual = segment(positions, hidden, residual)
         return hidden, residual
 
 
 class EarlyExitLlamaForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
-    """The whole model, with the head."""
+    """The whole model, with the head. Without exits it is vLLM's own in one piece."""
 
-    model: EarlyExitLlamaModel
+    def __init__(self, *, vllm_config: Any, prefix: str = "", **arguments: Any) -> None:
+        super().__init__(vllm_config=vllm_config, prefix=prefix, **arguments)
+        self.control = Control(len(self.model.layers))
+        self.leaves = isinstance(self.model, EarlyExitLlamaModel)
+        if self.leaves:
+            self.model.control = self.control
 
     def _init_model(
         self, vllm_config: Any, prefix: str = "", layer_type: Any = LlamaDecoderLayer
-    ) -> EarlyExitLlamaModel:
-        return EarlyExitLlamaModel(vllm_config=vllm_config, prefix=prefix, layer_type=layer_type)
+    ) -> LlamaModel:
+        arguments = {"vllm_config": vllm_config, "prefix": prefix, "layer_type": layer_type}
+        exits = (vllm_config.additional_config or {}).get(SETTINGS, {}).get("exits")
+        return EarlyExitLlamaModel(exits, **arguments) if exits else LlamaModel(**arguments)
+
+    @property
+    def exits(self) -> tuple[int, ...]:
+        """The layers behind which a step can leave."""
+        return self.model.exits if self.leaves else ()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        intermediate_tensors: Any = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor:
+        """(tokens, width): the hidden states that the head reads, after the final norm."""
+        control = self.control
+        step = control.begin()
+        began = control.now()
+        out: Tensor
+        if step is None or step.mixed or not self.leaves:
+            out = self.model(input_ids, positions, intermediate_tensors, inputs_embeds)
+        else:
+            out = self.model.decode(input_ids, positions, step)
+        if step is not None:
+            step.forward_ns = control.now() - began
+        return out
+
+    def prepare_filling(self) -> None:
+        """Stack the projections of the fill, where no weights were loaded from files."""
+        if self.leaves and self.model.filling is None:
+            self.model.build_filling()
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
         """Load, and stack the projections of the fill, of which vLLM knows nothing."""
         loaded: set[str] = super().load_weights(weights)
-        self.model.build_filling()
+        self.prepare_filling()
         return loaded | {name for name, _ in self.named_parameters() if ".filling." in name}
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor | None:
         """(rows, vocabulary). The exit's own where its check has computed them already."""
-        logits = self.model.control.logits
+        logits = self.control.logits
         if logits is not None and len(logits) >= len(hidden_states):
-            self.model.control.logits = None
+            self.control.logits = None
             return logits[: len(hidden_states)]
         computed: Tensor | None = super().compute_logits(hidden_states)
         return computed

@@ -110,6 +110,8 @@ class Plan:
         the policy asks for none."""
         from backends.early_exit import measures
 
+        if not self.policy.checks():
+            return None
         if self.policy.measure == "state":
             return measures.State()
         weight = causal.lm_head.weight

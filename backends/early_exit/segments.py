@@ -17,25 +17,22 @@ from vllm.compilation.backends import set_model_tag
 from vllm.compilation.decorators import support_torch_compile
 
 
-def build_segments(
-    layers: Sequence[nn.Module], cuts: Sequence[int], norm: nn.Module, vllm_config: Any, prefix: str
-) -> nn.ModuleList:
-    """Segments of `layers` (shared, not copied) cut behind the layers `cuts`, ascending.
+def build_segments(model: Any, cuts: Sequence[int], vllm_config: Any, prefix: str) -> nn.ModuleList:
+    """Segments of a `LlamaModel` (its modules shared, not copied), cut behind the layers `cuts`.
 
-    The first is called with (positions, hidden), the others with (positions, hidden, residual);
-    each returns (hidden, residual), whose sum is the residual stream; the last one returns what the
-    head reads in the place of hidden, since a norm on its own would not be compiled.
+    `cuts` ascend. The first segment is called with (positions, input_ids), the others with
+    (positions, hidden, residual); each returns (hidden, residual), whose sum is the residual
+    stream; the last one returns what the head reads in the place of hidden. Embedding and norm are
+    inside, since they would not be compiled on their own.
     """
+    layers = model.layers
     ends = [*cuts, len(layers)]
     segments = []
     for begin, end in zip([0, *ends], ends, strict=False):
         with set_model_tag(f"early_exit_{begin}_{end}"):
             segments.append(
                 _segment_class(begin, end)(
-                    vllm_config=vllm_config,
-                    prefix=f"{prefix}.segments.{begin}",
-                    layers=layers,
-                    norm=norm if end == len(layers) else None,
+                    vllm_config=vllm_config, prefix=f"{prefix}.segments.{begin}", model=model
                 )
             )
     return nn.ModuleList(segments)
@@ -46,15 +43,14 @@ def _segment_class(begin: int, end: int) -> Any:
     so that segments which shared them would overwrite one another's."""
 
     class Segment(nn.Module):
-        def __init__(
-            self, *, vllm_config: Any, prefix: str, layers: Sequence[nn.Module], norm: Any
-        ) -> None:
+        def __init__(self, *, vllm_config: Any, prefix: str, model: Any) -> None:
             super().__init__()
-            self.layers = nn.ModuleList(layers[begin:end])
-            self.norm = norm
+            self.embed = model.embed_tokens if begin == 0 else None
+            self.layers = nn.ModuleList(model.layers[begin:end])
+            self.norm = model.norm if end == len(model.layers) else None
 
-    def first(self: Any, positions: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        residual = None
+    def first(self: Any, positions: Tensor, input_ids: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, residual = self.embed(input_ids), None
         for layer in self.layers:
             hidden, residual = layer(positions, hidden, residual)
         assert residual is not None
@@ -72,9 +68,9 @@ def _segment_class(begin: int, end: int) -> Any:
     forward = types.FunctionType(
         source.__code__.replace(), source.__globals__, "forward", None, source.__closure__
     )
-    forward.__annotations__ = dict.fromkeys(("positions", "hidden", "residual"), torch.Tensor)
+    given = ("positions", "input_ids") if begin == 0 else ("positions", "hidden", "residual")
+    forward.__annotations__ = dict.fromkeys(given, torch.Tensor)
     forward.__qualname__ = f"{name}.forward"
     Segment.forward = forward
     Segment.__name__ = Segment.__qualname__ = name
-    dimensions = {"positions": 0, "hidden": 0} | ({} if begin == 0 else {"residual": 0})
-    return support_torch_compile(dynamic_arg_dims=dimensions)(Segment)
+    return support_torch_compile(dynamic_arg_dims=dict.fromkeys(given, 0))(Segment)

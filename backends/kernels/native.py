@@ -169,6 +169,10 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "head_logits": (None, [pointer, pointer, pointer, pointer]),
         "margins": (None, [number, pointer, long, long, pointer]),
         "cosines": (None, [number, pointer, pointer, long, long, pointer]),
+        "arrange_fill": (
+            None,
+            [number, pointer, *[long] * 4, *[pointer] * 3, long, *[pointer] * 3],
+        ),
         "probabilities": (None, [number, pointer, pointer, single, long, long, pointer]),
     }
     for name, (result, arguments) in declared.items():

@@ -48,7 +48,7 @@ def serve(engine: Mapping[str, Any]) -> dict[str, Any]:
                 if name != "vllm":
                     backend.configure(run["configure"])
                 if run["mutate"]:
-                    filling = backend._model.filling
+                    filling = backend._causal.model.filling
                     filling.forward = MUTATIONS[run["mutate"]](filling.forward)
                 found[run["name"]] = {"polls": make(backend, run, steps)}
                 if run["mutate"]:

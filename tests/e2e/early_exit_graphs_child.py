@@ -135,8 +135,14 @@ def stand_in(handover: bool) -> None:
         sizes = LARGEST, config.model_config.get_hidden_size()
         return Handover(*sizes, torch.float32, torch.device("cpu")) if handover else None
 
-    forward, run = ours.EarlyExitLlamaModel.forward, ours.EarlyExitLlamaModel._run
-    kept = torch.zeros(LARGEST, dtype=torch.int64)
+    causal = ours.EarlyExitLlamaForCausalLM
+    forward, run = causal.forward, ours.EarlyExitLlamaModel._run
+    kept: dict[str, torch.Tensor] = {}
+
+    def at_its_place(name: str, given: torch.Tensor) -> torch.Tensor:
+        """On a GPU the runner's ids and positions stay where they are."""
+        place = kept.setdefault(name, torch.zeros(LARGEST, dtype=given.dtype))
+        return place[: len(given)].copy_(given)
 
     def noted_forward(self: Any, ids: Any, positions: Any, *others: Any, **named: Any) -> Any:
         context = get_forward_context()
@@ -145,8 +151,7 @@ def stand_in(handover: bool) -> None:
         if HERE["graphs"]:
             SEEN["steps"].add(len(positions))
             context.cudagraph_runtime_mode = CUDAGraphMode.PIECEWISE
-            # on a GPU the runner's positions stay where they are
-            positions = kept[: len(positions)].copy_(positions)
+            ids, positions = at_its_place("ids", ids), at_its_place("positions", positions)
         return forward(self, ids, positions, *others, **named)
 
     def noted_run(self: Any, segment: Any, *others: Any) -> Any:
@@ -156,7 +161,7 @@ def stand_in(handover: bool) -> None:
     platform.check_and_update_config = classmethod(in_pieces)
     compilation.wrap_with_cudagraph_if_needed = lambda piece, a, b, first, last: Graph(piece, last)
     ours.make_handover = make_handover
-    ours.EarlyExitLlamaModel.forward, ours.EarlyExitLlamaModel._run = noted_forward, noted_run
+    causal.forward, ours.EarlyExitLlamaModel._run = noted_forward, noted_run
 
 
 if __name__ == "__main__":

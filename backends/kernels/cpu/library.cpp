@@ -5,6 +5,7 @@
 // the number of rows, their company and the number of threads change no bit.
 
 #include "checks.h"
+#include "fill.h"
 #include "heads.h"
 
 using namespace decodebench;
@@ -95,6 +96,17 @@ void probabilities(int32_t dtype, const void* x, const float* weight, float bias
         auto from = static_cast<const decltype(number)*>(x);
         for (int64_t r = 0; r < rows; ++r)
             out[r] = probability(from + r * size, weight, bias, size);
+    });
+}
+
+void arrange_fill(int32_t dtype, const void* both, int64_t rows, int64_t layers, int64_t kv_heads,
+                  int64_t head_dim, const int64_t* positions, const float* cos_sin,
+                  const int64_t* slots, int64_t slots_per_layer, void* keys, void* values,
+                  int64_t* places) {
+    typed(dtype, [&](auto number) {
+        typedef decltype(number) T;
+        arrange(static_cast<const T*>(both), rows, layers, kv_heads, head_dim, positions, cos_sin,
+                slots, slots_per_layer, static_cast<T*>(keys), static_cast<T*>(values), places);
     });
 }
 
