@@ -41,11 +41,12 @@ class Filling(nn.Module):
         super().__init__()
         self._layers = list(layers)
         self._epsilon: float = layers[0].input_layernorm.variance_epsilon
-        rows = [_folded(layer) for layer in layers]
+        rows, biases = [_folded(layer) for layer in layers], _biases(layers)
         self.stacks = nn.ModuleDict()
         for exit_layer in exits:
             keys, values = zip(*rows[exit_layer:], strict=True)
-            self.stacks[str(exit_layer)] = Projection(torch.cat([*keys, *values]))
+            bias = biases and torch.cat([b for kind in biases for b in kind[exit_layer:]])
+            self.stacks[str(exit_layer)] = Projection(torch.cat([*keys, *values]), bias)
         self._writers: dict[int, Writer] = {}
         self._place = 0
 
@@ -97,3 +98,12 @@ def _folded(layer: Any) -> tuple[Tensor, Tensor]:
     folded = (weight.float() * gain.float()).to(weight.dtype)
     keys, values = folded.split(attention.kv_size)
     return keys, values
+
+
+def _biases(layers: Sequence[Any]) -> tuple[list[Tensor], list[Tensor]] | None:
+    """What each layer adds to its keys, and to its values; None in a model without."""
+    if getattr(layers[0].self_attn.qkv_proj, "bias", None) is None:
+        return None
+    attentions = [layer.self_attn for layer in layers]
+    pairs = [a.qkv_proj.bias.data[a.q_size :].split(a.kv_size) for a in attentions]
+    return [keys for keys, _ in pairs], [values for _, values in pairs]

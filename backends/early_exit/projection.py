@@ -10,12 +10,12 @@ from vllm.platforms import current_platform
 
 
 class Projection(nn.Module):
-    """`x @ weight.T`; on a CPU with the weight packed for the kernel of vLLM's layers."""
+    """`x @ weight.T + bias`; on a CPU with the weight packed for the kernel of vLLM's layers."""
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
-        self.bias = None
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self._packed = current_platform.is_cpu()
         if self._packed:
             from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
