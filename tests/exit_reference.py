@@ -1,5 +1,4 @@
-"""Batched early exit with filling of the key-value cache, in plain PyTorch: what vLLM's plugin must
-equal.
+"""Batched early exit with filling of the key-value cache, in plain PyTorch.
 
 Written from the semantics alone: every operation on transformers' float32 weights, a cache that
 begins as NaN (so that reading what nobody wrote shows), no shortcut. It replays the steps that an
@@ -28,8 +27,7 @@ class Rule:
 
     measure: str = "never"
     """softmax, state, classifier, static, schedule, never"""
-    layers: tuple[int, ...] = ()
-    """Checked ones; the one of static; those of schedule in turn."""
+    layers: tuple[int, ...] = ()  # checked ones, the one of static, those of schedule
     thresholds: tuple[float, ...] = ()
     decay: str = "none"
     tau: float = 4.0
@@ -39,6 +37,12 @@ class Rule:
     """Weight (2, width) and bias (2,); the second row speaks for leaving."""
     fill: bool = True
     """False leaves the skipped layers' cache as it was: a wrong engine, for tests of tests."""
+
+    def checked(self) -> list[int]:
+        """Layers whose confidence counts; where none can pass there is no exit, for state too."""
+        pairs = zip(self.layers, self.thresholds, strict=False)
+        passable = [layer for layer, bound in pairs if bound < 1 or self.decay != "none"]
+        return passable if self.measure in ("softmax", "state", "classifier") else []
 
     def bound(self, layer: int, token: int, tokens: int) -> float:
         """The threshold behind `layer` at decode step `token` of at most `tokens` tokens."""
@@ -81,7 +85,7 @@ class ExitReference:
     logit_margin: float = math.inf
     """How near the two best logits ever came: too near, and rounding chooses the token."""
     confidence_margin: float = math.inf
-    """How near a confidence that mattered ever came to its threshold."""
+    """The same of confidences that mattered and their thresholds."""
     sequences: dict[str, Answer] = field(default_factory=dict)
     given_way: list[Answer] = field(default_factory=list)
     """What a request had computed when it had to begin again: prefix hits may find it."""
@@ -175,13 +179,12 @@ class ExitReference:
         hidden = self._embed([row.tokens[row.filled] for row in rows])
         before, own, exit_layer = hidden, [0] * len(rows), self.depth
         forced = self._forced()
-        self.decode_steps += 1
         for layer in range(1, self.depth):
             hidden = self._layer(layer - 1, hidden, spans)
             if layer == forced:
                 own, exit_layer = [layer] * len(rows), layer
                 break
-            if rule.measure in ("softmax", "state", "classifier") and layer in rule.layers:
+            if layer in rule.checked():
                 found = self._confidence(layer, hidden, before)
                 before = hidden
                 for index, (row, confidence) in enumerate(zip(rows, found.tolist(), strict=True)):
@@ -205,10 +208,10 @@ class ExitReference:
         return decided, dict(zip(names, logits, strict=True))
 
     def _forced(self) -> int:
-        rule = self.rule
-        if rule.measure not in ("static", "schedule"):
-            return 0
-        return rule.layers[self.decode_steps % len(rule.layers)]
+        rule, step = self.rule, self.decode_steps
+        self.decode_steps += 1
+        unasked = rule.measure in ("static", "schedule")
+        return rule.layers[step % len(rule.layers)] if unasked else 0
 
     def _confidence(self, layer: int, hidden: Tensor, before: Tensor) -> Tensor:
         """(rows,) confidences behind `layer`; `before` is the hidden state of the last exit."""
@@ -239,8 +242,7 @@ class ExitReference:
         return int(logits.argmax())
 
     def _embed(self, tokens: Sequence[int]) -> Tensor:
-        table: Tensor = self.model.model.embed_tokens.weight
-        return table[torch.tensor(tokens)]
+        return functional.embedding(torch.tensor(tokens), self.model.model.embed_tokens.weight)
 
     def _layer(self, layer: int, hidden: Tensor, spans: Sequence[Any]) -> Tensor:
         """One decoder layer over (rows, width); `spans` says whose and at which positions."""
@@ -255,8 +257,7 @@ class ExitReference:
         hidden = hidden + block.self_attn.o_proj(torch.cat(mixed))
         normed = self._norm(block.post_attention_layernorm, hidden)
         gate, up = block.mlp.gate_proj(normed), block.mlp.up_proj(normed)
-        out: Tensor = hidden + block.mlp.down_proj(functional.silu(gate) * up)
-        return out
+        return torch.add(hidden, block.mlp.down_proj(functional.silu(gate) * up))
 
     def _keep(self, layer: int, hidden: Tensor, spans: Sequence[Any]) -> None:
         """Write keys and values of `layer` computed from `hidden`."""
@@ -286,14 +287,12 @@ class ExitReference:
         cosines, sines = self.model.model.rotary_emb(heads, positions[None])
         left, right = heads.chunk(2, -1)
         turned = torch.cat((-right, left), -1)
-        out: Tensor = heads * cosines[0][:, None] + turned * sines[0][:, None]
-        return out
+        return torch.add(heads * cosines[0][:, None], turned * sines[0][:, None])
 
     @staticmethod
     def _norm(norm: Any, hidden: Tensor) -> Tensor:
-        scale = torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
-        out: Tensor = hidden * scale * norm.weight
-        return out
+        mean = hidden.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon
+        return torch.mul(hidden * mean.rsqrt(), norm.weight)
 
 
 def _positions(spans: Sequence[Any]) -> Tensor:

@@ -125,10 +125,9 @@ def counted(
     }
     if decided.mixed:
         return {**counts, "mixed_steps": 1}
-    if rule.measure in ("softmax", "state", "classifier"):
-        for layer, bound in zip(rule.layers, rule.thresholds, strict=True):
-            if layer <= leaves and (bound < 1 or rule.decay != "none"):
-                counts[f"checks_layer_{layer}"] = 1
+    for layer in rule.checked():
+        if layer <= leaves:
+            counts[f"checks_layer_{layer}"] = 1
     if leaves < depth:
         counts[f"exits_layer_{leaves}"] = 1
     if own < depth:

@@ -108,6 +108,11 @@ def confident(depth: int, classifier: Path, heads: Path) -> dict[str, dict[str, 
         "softmax, decay calm": {**softmax, "threshold": 0.3, "decay": "calm", "decay_tau": 2.5},
         "softmax, trained heads": {**softmax, "threshold": 0.4, "heads": str(heads)},
         "state": {"measure": "state", "layers": every, "thresholds": rising},
+        "state, one that none can pass": {
+            "measure": "state",
+            "layers": [1, 3, 5],
+            "thresholds": [0.1, 1.0, 0.35],
+        },
         "state, some layers": {"measure": "state", "layers": [3, 4, 5], "threshold": 0.86},
         "state, decay t5x": {"measure": "state", "layers": every, "thresholds": rising}
         | {"decay": "t5x"},
@@ -181,22 +186,24 @@ def prompt_engines(at: Mapping[str, Path]) -> list[Engine]:
 def plain_engines(at: Mapping[str, Path], *, eager: bool) -> list[Engine]:
     """Unmodified vLLM beside engines that never leave: one opened so, one cut for exits.
 
-    Compiled in bfloat16 the engines round at other places than unmodified vLLM, so that random
-    weights choose other tokens now and then.
+    Compiled in bfloat16, graphs that end at exits round at other places than one graph, so that
+    random weights choose other tokens now and then: no engine is cut there.
     """
-    never, load = {"measure": "never"}, [*waves(101, seed=1), *pieces(101)]
+    never = {"measure": "never", "enforce_eager": eager}
+    load = [*waves(101, seed=1), *pieces(101)]
     cut = {"measure": "softmax", "layers": [2, 4, 5], "threshold": 0.3, "enforce_eager": eager}
     turns = {"measure": "schedule", "layers": [2, 6, 5, 4, 6, 2, 5]}
     found = []
-    for dtype in ("float32", "bfloat16") if eager else ("float32",):
+    for dtype in ("float32", "bfloat16"):
         mode, model = f"{'eager' if eager else 'compiled'} {dtype}", at["biased"]
         runs = [Run("never", never, load), Run("turns", turns, load), Run("softmax", {}, load)]
         plain = Run("never", {}, load)
         found.append(
             Engine(f"vllm, {mode}", model, [plain], {"enforce_eager": eager}, "vllm", dtype)
         )
-        found.append(Engine(f"cut, {mode}", model, runs, cut, dtype=dtype))
-        if eager:
+        if eager or dtype == "float32":
+            found.append(Engine(f"cut, {mode}", model, runs, cut, dtype=dtype))
+        if eager or dtype == "bfloat16":
             found.append(Engine(f"whole, {mode}", model, [plain], never, dtype=dtype))
     return found
 
