@@ -27,18 +27,24 @@ from benchmarks.turns import (
 
 
 def never(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
-    """Speed of never leaving over plain vLLM's, and how many answers differ."""
+    """Speed of never leaving over plain vLLM's, and how many answers differ. Beside it a second
+    plain vLLM over the first: engines of one process differ by where their memory lies."""
     found: dict[str, Any] = {}
-    early: Wanted = ("vllm-early-exit", chosen.folder, {"threshold": 1, "calibration": "none"})
     plain: Wanted = ("vllm", chosen.folder, {})
-    with engines(chosen, mode, vllm=plain, never=early) as systems:
+    early: Wanted = ("vllm-early-exit", chosen.folder, {"measure": "never"})
+    with engines(chosen, mode, vllm=plain, never=early, again=plain) as systems:
         for batch in BATCHES:
             calls = {n: functools.partial(step_ms, s, batch) for n, s in systems.items()}
             times = in_turns(calls, chosen.repeats)
             requests = random_requests(batch, PROMPT, TOKENS, 1)
-            texts = [[g.token_ids for g in answers(s, requests, batch)] for s in systems.values()]
+            texts = [
+                [g.token_ids for g in answers(systems[n], requests, batch)]
+                for n in ("vllm", "never")
+            ]
             found[f"batch {batch}"] = {
                 **spread(times["vllm"], times["never"]),
+                "second vLLM over the first": spread(times["vllm"], times["again"]),
+                "never over the second vLLM": spread(times["again"], times["never"]),
                 "answers that differ": sum(a != b for a, b in zip(*texts, strict=True)),
             }
     return found
