@@ -4,12 +4,14 @@
                                     [--modes eager norm compiled] [--repeats 7] [--requests 24]
                                     [--model demo | random | FOLDER]
 
-never       what never leaves against plain vLLM: same tokens, and speed
+never       what never leaves against plain vLLM, opened so or cut at exits: same tokens, and speed
 static      always leaving at half the depth against the ideal: a vLLM of half the layers, plus the
             fill; where the rest goes
 checks      what checking costs that never passes, by measure and number of layers
 techniques  static, softmax, classifier and state with their calibrated thresholds on the bundled
             workloads: throughput over vLLM, ROUGE-L to full, exits, and what the batch costs them
+layers      behind which layers a check pays by the counts and costs of a run that checks them all,
+            and throughput with these against all and against those that were calibrated
 prompts     prompts apart from decodes against steps that mix them, under requests that keep coming
 
 Modes: eager, eager with the compiled RMSNorm (both sides), compiled. The engines are loaded beside
@@ -29,7 +31,7 @@ from typing import Any
 
 from backends import models
 from benchmarks.early_exit_steps import checks, never, static
-from benchmarks.early_exit_text import prompts, techniques
+from benchmarks.early_exit_text import layers, prompts, techniques
 from benchmarks.turns import MODES
 from harness.core import Model
 
@@ -51,6 +53,7 @@ def main() -> None:
         "static": static,
         "checks": checks,
         "techniques": techniques,
+        "layers": layers,
         "prompts": prompts,
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)

@@ -27,25 +27,31 @@ from benchmarks.turns import (
 
 
 def never(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
-    """Speed of never leaving over plain vLLM's, and how many answers differ. Beside it a second
-    plain vLLM over the first: engines of one process differ by where their memory lies."""
+    """Speed of never leaving over plain vLLM's, and how many answers differ: of an engine opened
+    so, and of one that is cut at the quarters of the depth. Beside them a second plain vLLM:
+    engines of one process differ by where their memory lies."""
+    depth = models.read_config(chosen.folder)["num_hidden_layers"]
     found: dict[str, Any] = {}
     plain: Wanted = ("vllm", chosen.folder, {})
     early: Wanted = ("vllm-early-exit", chosen.folder, {"measure": "never"})
-    with engines(chosen, mode, vllm=plain, never=early, again=plain) as systems:
+    quarters = {"measure": "schedule", "layers": [depth // 4, depth // 2, depth * 3 // 4]}
+    cut: Wanted = ("vllm-early-exit", chosen.folder, quarters)
+    with engines(chosen, mode, vllm=plain, never=early, cut=cut, again=plain) as systems:
+        systems["cut"].configure({"measure": "never"})
         for batch in BATCHES:
             calls = {n: functools.partial(step_ms, s, batch) for n, s in systems.items()}
             times = in_turns(calls, chosen.repeats)
             requests = random_requests(batch, PROMPT, TOKENS, 1)
-            texts = [
-                [g.token_ids for g in answers(systems[n], requests, batch)]
-                for n in ("vllm", "never")
-            ]
+            texts = {n: answers(s, requests, batch) for n, s in systems.items()}
             found[f"batch {batch}"] = {
-                **spread(times["vllm"], times["never"]),
-                "second vLLM over the first": spread(times["vllm"], times["again"]),
-                "never over the second vLLM": spread(times["again"], times["never"]),
-                "answers that differ": sum(a != b for a, b in zip(*texts, strict=True)),
+                name: {
+                    **spread(times["vllm"], times[name]),
+                    "answers that differ": sum(
+                        a.token_ids != b.token_ids
+                        for a, b in zip(texts["vllm"], texts[name], strict=True)
+                    ),
+                }
+                for name in ("never", "cut", "again")
             }
     return found
 
@@ -110,7 +116,8 @@ def truncated(folder: Path, target: Path, layers: int) -> Path:
 
 
 def checks(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
-    """Speed with checks that never pass over plain vLLM's."""
+    """Speed with checks that never pass over plain vLLM's. It includes the making of a threshold
+    for each row, which only decays need."""
     depth = models.read_config(chosen.folder)["num_hidden_layers"]
     sets = {"one": [depth // 2], "all": list(range(1, depth))}
     measures = ["softmax", "state", *["classifier"][: chosen.model == "demo"]]
@@ -123,7 +130,7 @@ def checks(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
 
         def checked(measure: str, layers: list[int], batch: int) -> float:
             # a bound of 1 that the policy does not know to be one: checked, and never passed
-            bound = {"threshold": 1, "decay": "calm", "decay_tau": 0}
+            bound = {"threshold": 1, "decay": "calm", "decay_tau": 1e-9}
             early.configure({"measure": measure, "layers": layers, **bound})
             return step_ms(early, batch)
 

@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 
 from backends import Option, exit_heads, models
 from backends.early_exit import register
-from backends.early_exit.calibration import AUTO
+from backends.early_exit.calibration import AUTO, NONE
 from backends.early_exit.plan import MIXED, SEPARATE, Plan
 from backends.early_exit.policy import (
     CONFIDENT,
     DECAYS,
     DEFAULT_THRESHOLD,
+    FORCED,
     MEASURES,
     NEVER,
     PREFIX,
@@ -47,6 +48,7 @@ GOES_WITH = {
     "threshold": CONFIDENT,
     "thresholds": CONFIDENT,
     "decay": CONFIDENT,
+    "layers": (*CONFIDENT, *FORCED),
     "heads": ("softmax",),
     "classifier": ("classifier",),
     "calibration": CONFIDENT,
@@ -81,7 +83,7 @@ class VllmEarlyExit(VllmBackend):
             words=(AUTO,),
         ),
         "decay": Option(str, "none", "thresholds that fall along the answer: a formula", DECAYS),
-        "decay_tau": Option(float, TAU, "how fast they fall", minimum=0),
+        "decay_tau": Option(float, TAU, "how fast they fall", minimum=0, maximum=1000),
         "heads": Option(
             str, exit_heads.ORIGINAL, "softmax: original (the model's head), or trained exit "
             "heads: auto (the demo model's), a bundled name, a folder"
@@ -102,11 +104,16 @@ class VllmEarlyExit(VllmBackend):
     PROVENANCE: ClassVar[Provenance] = "re-implementation"
 
     def __init__(self, engine: Any, plan: Plan, options: Mapping[str, Any]) -> None:
-        super().__init__(engine, options, models.stop_ids(plan.model_dir))
         self._plan = plan
         self._causal: Any = None
+        self._control: Any = None
         self._pending: dict[str, deque[Mapping[str, float]]] = {}
-        engine.collective_rpc(self._attach)
+        self.configured = plan.policy
+        (fill,) = engine.collective_rpc(self._attach)
+        from backends.kernels import exit_confidence
+
+        paths = {"checks": exit_confidence.kernels(), "fill": fill}
+        super().__init__(engine, {**options, **paths}, models.stop_ids(plan.model_dir))
         self.configure({})
 
     @classmethod
@@ -122,8 +129,23 @@ class VllmEarlyExit(VllmBackend):
                     f"{PREFIX}: option '{name}' has no meaning with 'measure: {measure}'; it goes "
                     f"with {', '.join(measures)}"
                 )
-        if options.get("thresholds") is not None and options.get("threshold", AUTO) != AUTO:
-            raise UserError(f"{PREFIX}: give 'threshold' or 'thresholds', not both")
+        given = [
+            name
+            for name, left_open in (("threshold", AUTO), ("thresholds", None))
+            if options.get(name, left_open) != left_open
+        ]
+        if options.get("calibration", AUTO) not in (AUTO, NONE):
+            given.append("calibration")
+        if len(given) > 1:
+            raise UserError(f"{PREFIX}: give '{given[0]}' or '{given[1]}', not both")
+        if options.get("decay_tau", TAU) != TAU and options.get("decay", "none") == "none":
+            raise UserError(f"{PREFIX}: option 'decay_tau' needs a 'decay': calm or t5x")
+        graphs = (options.get("engine", {}).get("compilation_config") or {}).get("cudagraph_mode")
+        if graphs not in (None, "NONE", "PIECEWISE"):
+            raise UserError(
+                f"{PREFIX}: engine: compilation_config: cudagraph_mode {graphs!r}: a graph of the "
+                "whole model cannot end early; expected PIECEWISE or NONE"
+            )
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
@@ -146,20 +168,22 @@ class VllmEarlyExit(VllmBackend):
         settings = _settings(options)
         cls.check(settings)
         plan = Plan(model_dir, settings)
+        plan.warnings()  # also refuses heads and classifiers that do not fit
         set_environment(settings["threads"])
         # the newer runner keeps no batch on the host, by which prompts are told from decodes
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         register()
         arguments = engine_arguments(settings, model_dir, model.dtype)
         engine = load_engine(cls.NAME, arguments | plan.engine_arguments(arguments))
-        return cls(engine, plan, effective(settings, engine) | plan.effective())
+        return cls(engine, plan, effective(settings, engine) | plan.effective(model.dtype))
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """From the next step on leave as the options of `open` say, but for those given here:
         measure, threshold, thresholds, layers, decay, decay_tau, heads, classifier. No engine is
         loaded.
 
-        Raises `UserError` for a layer at which the engine was not cut when it was opened.
+        Raises `UserError` for a layer at which the engine was not cut when it was opened: it is
+        cut at its layers, apart from those whose threshold nothing can pass.
         """
         plan = self._plan.changed(options)
         available = self._causal.exits
@@ -169,6 +193,7 @@ class VllmEarlyExit(VllmBackend):
                     f"{PREFIX}: no exit behind layer {layer}; this engine was opened with "
                     f"{', '.join(map(str, available)) or 'none'}"
                 )
+        self.configured = plan.policy
         self._control.set_policy(plan.policy, plan.measure(self._causal))
         self._pending.clear()
 
@@ -178,14 +203,21 @@ class VllmEarlyExit(VllmBackend):
         self._control.restart()
         self._pending.clear()
 
-    def _attach(self, worker: Any) -> None:
-        """Runs where the model is, which is this process."""
+    def close(self) -> None:
+        """Shut the engine down and free its memory."""
+        self._causal = self._control = None
+        super().close()
+
+    def _attach(self, worker: Any) -> str | None:
+        """Runs where the model is, which is this process. Says how fills reach the caches."""
         self._causal = worker.model_runner.get_model()
         self._control = self._causal.control
         self._control.runner = worker.model_runner
         timed = self._plan.settings["step_times"]
         self._control.timed = worker.device.type == "cpu" if timed is None else timed
         self._causal.prepare_filling()
+        path: str | None = self._causal.fill_path
+        return path
 
     def _is_lossless(self, options: Mapping[str, Any]) -> bool:
         return bool(options["measure"] == NEVER)

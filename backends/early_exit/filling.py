@@ -24,6 +24,8 @@ from backends.early_exit.projection import Projection
 class Writer(Protocol):
     """Brings the product of a fill into the caches of the layers above one exit."""
 
+    name: str
+
     def write(self, both: Tensor, positions: Tensor) -> None:
         """`both` (rows, 2 m S): the keys of these m layers, then their values, S = Hkv hd;
         `positions` (rows,) int64."""
@@ -62,6 +64,11 @@ class Filling(nn.Module):
         both = self.stacks[str(exit_layer)](normed)
         self._writer(exit_layer).write(both, positions)
 
+    def path(self, exit_layer: int) -> str:
+        """Which writer the exit has: "joined" or "paged" kernels, or "layers" for vLLM's own
+        operations layer by layer. Call when the caches are allocated."""
+        return self._writer(exit_layer).name
+
     def _writer(self, exit_layer: int) -> Writer:
         place = self._layers[-1].self_attn.attn.kv_cache.data_ptr()
         if place != self._place:  # vLLM has allocated its caches, perhaps anew
@@ -74,6 +81,8 @@ class Filling(nn.Module):
 
 class _EachLayer:
     """A write for each layer, by whatever attention backend vLLM uses."""
+
+    name = "layers"
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self._attentions = [layer.self_attn for layer in layers]

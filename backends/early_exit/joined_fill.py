@@ -21,6 +21,8 @@ from backends.kernels.native_fill import arrange
 class JoinedFill:
     """Writes the keys and values that the stacked product of a fill left, for given layers."""
 
+    name = "joined"
+
     def __init__(self, layers: Sequence[Any]) -> None:
         first = layers[0].self_attn
         self._attention = first.attn

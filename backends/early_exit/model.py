@@ -155,6 +155,11 @@ class EarlyExitLlamaForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
             step.forward_ns = control.now() - began
         return out
 
+    @property
+    def fill_path(self) -> str | None:
+        """How the fill reaches the caches (`Filling.path`); None without exits."""
+        return self.model.filling.path(self.exits[-1]) if self.leaves else None
+
     def prepare_filling(self) -> None:
         """Stack the projections of the fill, where no weights were loaded from files."""
         if self.leaves and self.model.filling is None:

@@ -19,6 +19,8 @@ LAYOUTS = ("FLASH_ATTN", "TRITON_ATTN")
 class PagedFill:
     """Rotates and writes the keys and values that the stacked product of a fill left."""
 
+    name = "paged"
+
     def __init__(self, layers: Sequence[Any]) -> None:
         self._attentions = [layer.self_attn.attn for layer in layers]
         self._rotary = layers[0].self_attn.rotary_emb

@@ -44,6 +44,8 @@ class Plan:
     def __init__(self, model_dir: Path, settings: Mapping[str, Any]) -> None:
         self.model_dir, self.settings = model_dir, settings
         self.depth = _depth(model_dir)
+        self._unfit: str | None = None
+        """Why a calibration that was there is not used."""
         self._calibration = self._find_calibration()
         self.policy = self._policy()
 
@@ -67,7 +69,12 @@ class Plan:
         elif self._parameters is not None:
             self._heads()
         found = self.policy.warnings()
-        version = _vllm_version()
+        if self._unfit is not None:
+            found.append(
+                f"{PREFIX}: the bundled calibration does not hold here ({self._unfit}); threshold "
+                f"{DEFAULT_THRESHOLD} is taken"
+            )
+        version = _vllm_version().partition("+")[0]
         if version not in TESTED_VLLM:
             found.append(f"{PREFIX}: vLLM {version} is untested; tested: {', '.join(TESTED_VLLM)}")
         return found
@@ -83,7 +90,7 @@ class Plan:
             "hf_overrides": {"architectures": [ARCHITECTURE]},
             "additional_config": {SETTINGS: {"exits": exits}},
         }
-        if not current_platform.is_cpu() and not arguments["enforce_eager"]:
+        if exits and not current_platform.is_cpu() and not arguments["enforce_eager"]:
             # a graph of the whole model could not end early: one graph for each segment
             given = dict(arguments.get("compilation_config") or {})
             found["compilation_config"] = {"cudagraph_mode": "PIECEWISE", **given}
@@ -94,15 +101,17 @@ class Plan:
             found["scheduler_cls"] = SeparateScheduler if waits else AsyncSeparateScheduler
         return found
 
-    def effective(self) -> dict[str, Any]:
-        """The options as they took effect."""
+    def effective(self, dtype: str) -> dict[str, Any]:
+        """The options as they took effect. A calibration's statement holds for its dtype only."""
         policy, calibration = self.policy, self._calibration
         same = len(set(policy.thresholds)) == 1
+        stated = calibration is not None and calibration[1].dtype == dtype
         return {
             "layers": list(policy.layers),
             "threshold": policy.thresholds[0] if same else None,
             "thresholds": list(policy.thresholds),
-            "calibrated": None if calibration is None else calibration[1].statement,
+            "calibrated": calibration[1].statement if calibration and stated else None,
+            "model_runner": "V1",
         }
 
     def measure(self, causal: Any) -> Any:
@@ -182,6 +191,7 @@ class Plan:
         if problem is None:
             return path, found
         if chosen["calibration"] == AUTO:
+            self._unfit = problem
             return None
         raise UserError(f"{PREFIX}: {path}: {problem}; calibrate anew or give 'threshold'")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,11 @@ class Policy:
             return []
         pairs = list(zip(self.layers, self.thresholds, strict=True))
         never = [layer for layer, bound in pairs if self._never_passes(bound)]
-        always = [layer for layer, bound in pairs if bound <= 0 and self.measure != "state"]
+        always = [
+            layer
+            for layer, bound in pairs
+            if self.threshold(bound, 0, 1) <= 0 and self.measure != "state"
+        ]
         found = []
         if never:
             found.append(
@@ -85,7 +89,7 @@ class Policy:
         return found
 
     def _never_passes(self, bound: float) -> bool:
-        return bound >= 1 and self.decay == "none"
+        return self.threshold(bound, 1, 1) >= 1  # thresholds fall along the answer
 
 
 def make_policy(
@@ -146,9 +150,3 @@ def default_layers(measure: str, depth: int) -> tuple[int, ...]:
     if measure == "static":
         return (half,)
     return tuple(sorted({depth * q // 4 for q in (1, 2, 3)} - {0})) or (half,)
-
-
-def check_depth(options: Mapping[str, Any], depth: int) -> None:
-    """Raise `UserError` for a model too shallow to leave early."""
-    if depth < 2 and options["measure"] != NEVER:
-        raise UserError(f"{PREFIX}: a model of {depth} layer has no exit before its end")

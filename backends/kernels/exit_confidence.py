@@ -142,6 +142,13 @@ def cosine_rows(a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
+def kernels() -> str:
+    """What computes the measures here: "triton", "native" (C++) or "torch"."""
+    if torch.cuda.is_available():
+        return "triton"
+    return "native" if native_checks.available() else "torch"
+
+
 def linear_probability(x: Tensor, weight: Tensor, bias: float) -> Tensor:
     """sigmoid(x @ weight + bias) [T] float32, computed in float32.
 

@@ -32,6 +32,10 @@ def arrange(
     """
     layers, kv_heads, head_dim = shape
     rows = len(both)
+    assert both.shape == (rows, 2 * layers * kv_heads * head_dim)
+    assert positions.dtype == slots.dtype == torch.int64
+    assert len(positions) >= rows <= len(slots)
+    assert all(tensor.is_contiguous() for tensor in (positions, slots, cos_sin))
     keys = torch.empty(rows * layers, kv_heads, head_dim, dtype=both.dtype)
     values, places = torch.empty_like(keys), torch.empty(rows * layers, dtype=torch.int64)
     both = both.contiguous()

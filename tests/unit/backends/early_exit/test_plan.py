@@ -30,6 +30,12 @@ def told(**options: Any) -> list[str]:
         ("goes with softmax", {"measure": "state", "heads": "mixed"}),
         ("goes with classifier", {"measure": "state", "classifier": "x"}),
         ("give 'threshold' or 'thresholds'", {"threshold": 0.5, "thresholds": [0.5]}),
+        ("give 'threshold' or 'calibration'", {"threshold": 0.5, "calibration": "some.json"}),
+        ("'decay_tau' needs a 'decay'", {"decay_tau": 2.0}),
+        ("expected at most 1000", {"decay": "calm", "decay_tau": float("inf")}),
+        ("'layers' has no meaning with 'measure: never'", {"measure": "never", "layers": [2]}),
+        ("cannot end early; expected PIECEWISE or NONE",
+         {"engine": {"compilation_config": {"cudagraph_mode": "FULL"}}}),
         ("no folder 'mixde'; did you mean 'mixed'", {"heads": "mixde"}),
         ("no exit behind layer 6; expected some of 1, 2, 3, 4",
          {"heads": "xsum", "layers": [6]}),
@@ -53,6 +59,12 @@ def test_what_cannot_run_is_refused_before_an_engine_is_loaded(
 
 def test_a_threshold_that_never_passes_is_told() -> None:
     assert "can never be passed" in told(threshold=1, layers=[2])[0]
+
+
+def test_a_bundled_calibration_that_does_not_hold_is_told() -> None:
+    assert "calibrated with layers 1, 2, 3, 4, not 2, 4" in told(layers=[2, 4])[0]
+    assert told(layers=[1, 2, 3, 4]) == []
+    assert told(layers=[2, 4], threshold=0.5) == []
 
 
 def test_an_untested_vllm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
