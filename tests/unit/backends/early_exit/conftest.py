@@ -1,0 +1,15 @@
+"""The backend whose answers are known in advance takes the place of the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+import backends
+from tests.unit.backends.early_exit.fake_exits import Opener
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Opener:
+    opener = Opener()
+    monkeypatch.setattr(backends, "open_backend", opener)
+    return opener

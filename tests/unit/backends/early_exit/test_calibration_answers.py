@@ -1,0 +1,105 @@
+"""Answers that a calibration keeps: taken up, asked again, or refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.early_exit.calibrate import Progress
+from harness.core import UserError
+from tests.unit.backends.early_exit.calibrating import GRID, SETTINGS, run
+from tests.unit.backends.early_exit.fake_exits import Opener
+
+
+class KilledError(BaseException):
+    """Stands for Ctrl-C or a kill: nothing in the project catches it."""
+
+
+@pytest.mark.parametrize("polls", [5, 900, 2000, 3500])
+def test_what_was_answered_before_a_kill_is_not_answered_again(
+    engines: Opener, tmp_path: Path, polls: int
+) -> None:
+    plain = run(tmp_path / "plain.json")
+    once = engines.decoded()
+    left = iter(range(polls))
+
+    def die() -> None:
+        if next(left, None) is None:
+            raise KilledError
+
+    engines.on_poll = die
+    with pytest.raises(KilledError):
+        run(tmp_path / "c.json")
+    assert engines.opened[-1].closed
+    engines.on_poll = lambda: None
+    assert run(tmp_path / "c.json") == plain
+    assert once <= engines.decoded() - once <= once + 1
+
+
+def test_a_line_that_a_kill_cut_short_is_dropped(engines: Opener, tmp_path: Path) -> None:
+    plain = run(tmp_path / "c.json")
+    answers = tmp_path / "c.json.answers.jsonl"
+    before = answers.read_bytes()
+    answers.write_bytes(before[:-9])
+    decoded = engines.decoded()
+    assert run(tmp_path / "c.json") == plain
+    assert engines.decoded() == decoded + 1
+    assert answers.read_bytes() == before
+
+
+def test_another_question_to_the_same_answers_needs_no_engine(
+    engines: Opener, tmp_path: Path
+) -> None:
+    found = run(tmp_path / "c.json")
+    some: dict[str, Any] = {"grid": GRID[:2]}
+    for change in ({}, {"target": 0.5, **some}, {"confidence": 0.9, **some}):
+        again = run(tmp_path / "c.json", replace(SETTINGS, **change))
+        assert (again == found) == (not change)
+    assert len(engines.opened) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"seed": 3}, "seed was 10000 in the calibration begun there, now it is 3"),
+        ({"rows": 41}, "rows was 40"),
+        ({"batch": 2}, "batch was 1"),
+        ({"layers": (2,)}, "layers was auto in the calibration begun there, now it is 2"),
+        ({"decay": "calm"}, "decay was none"),
+        ({"workloads": ("gsm8k",), "rows": 80}, "workloads was gsm8k,xsum"),
+        ({"measure": "softmax"}, "measure was state"),
+    ],
+)
+def test_answers_to_something_else_are_not_taken_up(
+    engines: Opener, tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    run(tmp_path / "c.json")
+    with pytest.raises(UserError) as refused:
+        run(tmp_path / "c.json", replace(SETTINGS, **change))
+    assert told in str(refused.value)
+    assert "choose another --out" in str(refused.value)
+    assert len(engines.opened) == 1
+
+
+@pytest.mark.parametrize("text", ["x\n", "[]\n", "{}\n", '{"format": 1}\n', "\xff\xfe\n"])
+def test_a_foreign_answer_file_is_refused(engines: Opener, tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.json.answers.jsonl").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match="line 1 was not written by this command"):
+        run(tmp_path / "c.json")
+    assert (tmp_path / "c.json.answers.jsonl").read_bytes() == text.encode("latin-1")
+
+
+def test_two_calibrations_do_not_write_one_file(engines: Opener, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def second(_: Progress) -> None:
+        if not refused:
+            with pytest.raises(UserError) as error:
+                run(tmp_path / "c.json")
+            refused.append(str(error.value))
+
+    run(tmp_path / "c.json", progress=second)
+    assert "another calibration is writing into it" in refused[0]
