@@ -29,6 +29,7 @@ from backends.early_exit.calibration_settings import (
     check_settings,
     parameters,
     trained_folder,
+    training_report,
 )
 from backends.early_exit.learn_then_test import p_value, upper_bound
 from backends.early_exit.policy import NEVER
@@ -102,10 +103,11 @@ class _Run:
         self.settings, self.directory, self.trained = settings, directory, trained
         self.rouge, self.progress, self.stack = rouge, progress, stack
         self.checkpoint = models.checksum(directory)
-        self.parameters = parameters(trained)
+        self.parameters = parameters(trained, settings.measure)
         self.tokenizer = models.load_tokenizer(directory)
         self.stops = models.stop_ids(directory, self.tokenizer)
-        self.groups = read_groups(settings, directory, self.tokenizer)
+        report = training_report(settings, trained)
+        self.groups = read_groups(settings, directory, self.tokenizer, report)
         if (reason := too_few(settings, len(self.groups))) is not None:
             raise UserError(reason)
         self.prompts_checksum = prompts_checksum(self.groups)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends.early_exit.calibration_runs import Group
 from backends.early_exit.calibration_settings import Settings
+from backends.models import one_line
 from harness.core import Backend, Request, UserError, canonical_json
+
+if TYPE_CHECKING:
+    from backends.training.exit_data import Prompt as TrainPrompt
+    from backends.training.exit_recipe import ExitRecipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +29,16 @@ class Prompt:
     limit: int
 
 
-def read_groups(settings: Settings, directory: Path, tokenizer: Any) -> list[list[Prompt]]:
+def read_groups(
+    settings: Settings, directory: Path, tokenizer: Any, report: Path | None = None
+) -> list[list[Prompt]]:
     """The prompts of the train rows, `settings.batch` in each group, the workloads in turn.
 
+    Rows that the heads or the classifier behind `report` were trained on, or held out in their
+    training, are passed over for the next ones: what was fitted to a row does better on it.
     Only whole groups: a smaller last one would weigh as much as the others. Raises `UserError` for
-    a workload without rows.
+    a workload without rows, or without enough that are not of the training.
     """
-    from backends.training import exit_data
-    from backends.training.exit_backbone import architecture_of
     from backends.training.exit_recipe import ExitRecipe, check_recipe
 
     recipe = ExitRecipe(
@@ -42,7 +50,14 @@ def read_groups(settings: Settings, directory: Path, tokenizer: Any) -> list[lis
         seed=settings.seed,
     )
     check_recipe(recipe)
-    read = exit_data.read_prompts(recipe, tokenizer, architecture_of(directory).positions)
+    seen = _Seen()
+    if report is not None:
+        seen = _Seen(report, *_trained_rows(report, directory, tokenizer))
+    read = [
+        prompt
+        for name in settings.workloads
+        for prompt in _unseen(replace(recipe, workloads=(name,)), seen, directory, tokenizer)
+    ]
     prompts = list(_in_turn([Prompt(p.workload, p.row, tuple(p.ids), p.limit) for p in read]))
     batch = settings.batch
     return [prompts[end - batch : end] for end in range(batch, len(prompts) + 1, batch)]
@@ -72,6 +87,69 @@ def decode(backend: Backend, prompts: Sequence[Prompt], stops: Sequence[int]) ->
             if commit.finished is not None:
                 going.remove(commit.request_id)
     return Group(tuple(tuple(ids) for ids in answers.values()), **sums)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The rows of a training, by their ids and by the tokens of their prompts: the same rows may
+    lie in another source under other ids."""
+
+    report: Path | None = None
+    rows: frozenset[str] = frozenset()
+    prompts: frozenset[tuple[int, ...]] = frozenset()
+
+    def __contains__(self, prompt: TrainPrompt) -> bool:
+        return prompt.row in self.rows or tuple(prompt.ids) in self.prompts
+
+
+def _trained_rows(
+    report: Path, directory: Path, tokenizer: Any
+) -> tuple[frozenset[str], frozenset[tuple[int, ...]]]:
+    """Ids and prompts of the rows named by the recipe in `classifier.json` or `heads.json`."""
+    from backends.training import exit_data
+    from backends.training.exit_backbone import architecture_of
+    from backends.training.exit_recipe import ExitRecipe, check_recipe
+
+    try:
+        told = json.loads(report.read_text(encoding="utf-8"))["recipe"]
+        recipe = ExitRecipe("", (), tuple(told["workloads"]), source=told["source"])
+        recipe = replace(recipe, rows=told["rows"], seed=told["seed"], held_out=told["held_out"])
+        check_recipe(recipe)
+        if not isinstance(recipe.source, str) or type(recipe.seed) is not int:
+            raise TypeError("source is no text or seed no whole number")
+        read = exit_data.read_prompts(recipe, tokenizer, architecture_of(directory).positions)
+    except (UserError, OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{report}: the rows of this training cannot be kept out of the calibration, as they "
+            f"cannot be read again: {one_line(error)}"
+        ) from None
+    return frozenset(p.row for p in read), frozenset(tuple(p.ids) for p in read)
+
+
+def _unseen(recipe: ExitRecipe, seen: _Seen, directory: Path, tokenizer: Any) -> list[TrainPrompt]:
+    """One workload's prompts of the first `recipe.rows` rows that are not of the training."""
+    from backends.training import exit_data
+    from backends.training.exit_backbone import architecture_of
+
+    positions = architecture_of(directory).positions
+    assert recipe.rows is not None
+    wanted = drawn = recipe.rows
+    while True:
+        try:
+            read = exit_data.read_prompts(replace(recipe, rows=drawn), tokenizer, positions)
+        except UserError:
+            if drawn == wanted:
+                raise
+            raise UserError(
+                f"--rows: of source '{recipe.source}' fewer than {wanted} rows of workload "
+                f"{recipe.workloads[0]} are left without those of the training in {seen.report}; "
+                "take fewer or another --source, or train on fewer"
+            ) from None
+        fresh = [prompt for prompt in read if prompt not in seen]
+        known = len(read) - len(fresh)
+        if drawn - known >= wanted:
+            return fresh
+        drawn = wanted + known
 
 
 def _in_turn(prompts: Sequence[Prompt]) -> Iterator[Prompt]:

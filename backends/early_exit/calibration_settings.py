@@ -12,7 +12,7 @@ from typing import Any
 
 from backends import exit_heads
 from backends.early_exit.calibration import METRICS, NONE
-from backends.early_exit.classifier import TENSORS, find_classifier, open_classifier
+from backends.early_exit.classifier import ABOUT, TENSORS, find_classifier, open_classifier
 from backends.early_exit.policy import CONFIDENT, DECAYS, TAU
 from harness.core import UserError, nearest
 
@@ -169,12 +169,20 @@ def trained_folder(settings: Settings, model_dir: Path) -> Path | None:
     return None
 
 
-def parameters(folder: Path | None) -> str | None:
-    """sha256 of a folder's trained tensors (`Calibration.parameters`)."""
+def training_report(settings: Settings, folder: Path | None) -> Path | None:
+    """The file in a trained folder that says on which rows."""
     if folder is None:
         return None
-    for name in (TENSORS, "heads.safetensors"):
-        if (folder / name).is_file():
-            with (folder / name).open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-    raise UserError(f"{folder}: neither {TENSORS} nor heads.safetensors")
+    return folder / (ABOUT if settings.measure == "classifier" else "heads.json")
+
+
+def parameters(folder: Path | None, measure: str) -> str | None:
+    """sha256 of the trained tensors in `folder` that `measure` uses (`Calibration.parameters`)."""
+    if folder is None:
+        return None
+    path = folder / (TENSORS if measure == "classifier" else "heads.safetensors")
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None

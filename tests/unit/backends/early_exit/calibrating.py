@@ -1,4 +1,4 @@
-"""What the tests of the calibration's driver share: a small calibration, and what is known of it."""
+"""What the tests of the calibration's driver share: a small one and what is known of it."""
 
 from __future__ import annotations
 

@@ -51,4 +51,4 @@ def test_they_hold_what_the_demo_says(bundled: Calibration) -> None:
 
 def test_they_belong_to_the_classifier_beside_them(bundled: Calibration) -> None:
     folder = find_classifier("auto", DEMO) if bundled.measure == "classifier" else None
-    assert bundled.parameters == parameters(folder)
+    assert bundled.parameters == parameters(folder, bundled.measure)
