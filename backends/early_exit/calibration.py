@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,9 @@ class Calibration:
     statement: str
     curve: tuple[Point, ...]
     """By falling threshold."""
+    earlier_choices: int = 0
+    """Other questions (grid, target, metric or confidence) that were put to the same answers. The
+    confidence is not corrected for a choice among them."""
 
     def differs_from(
         self,
@@ -90,14 +93,18 @@ class Calibration:
         decay: str = "none",
         tau: float = TAU,
         parameters: str | None = None,
+        dtype: str | None = None,
     ) -> str | None:
         """The first thing in which a backend's settings differ from those calibrated, in words;
-        None where the statement holds for them. `tau` counts with a decay only."""
+        None where the statement holds for them. `tau` counts with a decay only, and `dtype` where
+        it is given: the name of what "auto" stands for."""
         pairs: list[tuple[str, Any, Any]] = [
             ("layers", list(self.layers), list(layers)),
             ("decay", self.decay, decay),
             ("parameters", self.parameters, parameters),
         ]
+        if dtype is not None:
+            pairs.append(("dtype", self.dtype, dtype))
         if self.decay != "none":
             pairs.append(("decay_tau", self.tau, tau))
         for name, calibrated, own in pairs:
@@ -135,7 +142,8 @@ def find_calibration(name: str, measure: str, model_dir: Path) -> Path | None:
 def open_calibration(path: Path, model_dir: Path) -> Calibration:
     """Read a calibration file. Raises `UserError` when it is broken or was made for another
     checkpoint than the one in `model_dir`."""
-    content = read_bound(path, model_dir, FORMAT, *(field.name for field in fields(Calibration)))
+    needed = [field.name for field in fields(Calibration) if field.default is MISSING]
+    content = read_bound(path, model_dir, FORMAT, *needed)
     content.pop("format")
     try:
         return _read(content)
@@ -169,6 +177,8 @@ def _read(content: dict[str, Any]) -> Calibration:
             raise ValueError(f"{name}: expected a number between 0 and 1, got {value!r}")
     if not _is_number(found.tau) or found.tau < 0:
         raise ValueError(f"tau: expected a number that is not negative, got {found.tau!r}")
+    if type(found.earlier_choices) is not int or found.earlier_choices < 0:
+        raise ValueError(f"earlier_choices: expected a count, got {found.earlier_choices!r}")
     if not isinstance(found.statement, str):
         raise TypeError("statement: expected text")
     return found

@@ -18,16 +18,20 @@ QUALITIES = {
 }
 
 
-def statement(settings: Settings, prompts: Mapping[str, int], threshold: float) -> str:
-    """The guarantee in words."""
-    mixed = ", ".join(f"{count} {name}" for name, count in prompts.items())
+def statement(
+    settings: Settings, prompts: Mapping[str, int], threshold: float, earlier: int = 0
+) -> str:
+    """The guarantee in words, and what it is not corrected for: `earlier` choices."""
+    counts = ", ".join(f"{count} {name}" for name, count in prompts.items())
     together = "one at a time" if settings.batch == 1 else f"{settings.batch} at a time"
-    total = sum(prompts.values())
+    mixture = "for prompts" if len(prompts) == 1 else "for the mixture of workloads, prompts"
+    choices = f"{earlier} earlier choice{'s' if earlier > 1 else ''} on these prompts"
     return (
-        f"With {_percent(settings)} confidence over the draw of {total} calibration "
-        f"prompts ({mixed}), {QUALITIES[settings.metric]} is at least "
-        f"{settings.target:g} at threshold {threshold:g}, for prompts drawn like these and decoded "
-        f"{together}."
+        f"With {_percent(settings)} confidence over the draw of {sum(prompts.values())} "
+        f"calibration prompts ({counts}), {QUALITIES[settings.metric]} is at least "
+        f"{settings.target:g} at threshold {threshold:g}, {mixture} drawn like these and "
+        f"decoded {together} in {settings.dtype}"
+        + (f"; after {choices}, not corrected for." if earlier else ".")
     )
 
 
@@ -45,7 +49,11 @@ def too_few(settings: Settings, groups: int) -> str | None:
 
 
 def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
-    """Why not even the highest threshold, measured as `point`, is accepted, and what would do."""
+    """Why not even the highest threshold, measured as `point`, is accepted, and what would do.
+
+    Always on other prompts: a target or grid that was chosen by these answers and tested on them
+    again would not have the confidence that it states.
+    """
     seen = 1.0 - point.quality
     needed = samples_needed(seen, settings.limit, settings.level, binary=settings.binary)
     ways = []
@@ -58,7 +66,8 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
         f"no threshold holds {settings.metric} {settings.target:g} with "
         f"{_percent(settings)} confidence: at {point.threshold:g}, the highest, "
         f"{groups * settings.batch} prompts have {point.quality:.3f}, which shows "
-        f"{point.quality_at_least:.3f}; {' or '.join(ways)} may do (answers are kept in {kept})"
+        f"{point.quality_at_least:.3f}; on other prompts (a fresh --seed and another --out) "
+        f"{' or '.join(ways)} may do (answers are kept in {kept})"
     )
 
 

@@ -37,6 +37,10 @@ def test_the_last_threshold_that_is_accepted_in_turn_is_chosen(
     assert f"equal to the full model's is at least 0.6 at threshold {GRID[stop - 1]:g}" in (
         found.statement
     )
+    assert found.statement.endswith(
+        "for the mixture of workloads, prompts drawn like these and decoded one at a time in "
+        "float32."
+    )
     assert open_calibration(tmp_path / "c.json", DEMO) == found
     assert engines.opened[0].closed
 

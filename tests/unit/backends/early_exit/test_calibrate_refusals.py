@@ -38,13 +38,14 @@ def test_when_nothing_is_accepted_the_line_says_what_would_be(
     line = str(refused.value)
     assert f"at 0.75, the highest, 80 prompts have {quality:.3f}" in line
     assert not (tmp_path / "c.json").exists()
+    assert "; on other prompts (a fresh --seed and another --out) about " in line
     rows, target = line.split("--rows ")[1].split(")")[0], line.split("--target ")[1].split()[0]
     decoded = engines.decoded()
     lower = run(tmp_path / "c.json", replace(hard, target=float(target)))
     assert lower.thresholds[0] == 0.75
     assert engines.decoded() <= decoded + 80, "the highest threshold's answers were kept"
     assert int(rows) > 40
-    with pytest.raises(UserError, match=r"shows 0\.\d+; --target [0-9.]+ or higher thresholds"):
+    with pytest.raises(UserError, match=r"--out\) --target [0-9.]+ or higher thresholds"):
         run(tmp_path / "c.json", replace(hard, target=quality + 0.02))
 
 

@@ -95,6 +95,8 @@ def drop(key: str) -> Callable[[dict[str, Any]], None]:
         (change("statement", 5), "statement: expected text"),
         (change("curve", [{"threshold": 1}]), "missing"),
         (change("prompts", 12), "not iterable"),
+        (change("earlier_choices", -1), "earlier_choices: expected a count, got -1"),
+        (change("earlier_choices", "2"), "earlier_choices: expected a count, got '2'"),
         (change("extra", 1), "unexpected keyword argument 'extra'"),
     ],
 )
@@ -150,3 +152,19 @@ def test_settings_that_differ_are_told(example: Calibration) -> None:
     assert decaying.differs_from(layers=(2, 4), decay="calm") is None
     told = decaying.differs_from(layers=(2, 4), decay="calm", tau=1.0)
     assert told == "calibrated with decay_tau 4.0, not 1.0"
+
+
+def test_another_dtype_differs_where_it_is_given(example: Calibration) -> None:
+    assert example.differs_from(layers=(2, 4), dtype="bfloat16") is None
+    told = example.differs_from(layers=(2, 4), dtype="float32")
+    assert told == "calibrated with dtype bfloat16, not float32"
+
+
+def test_files_from_before_choices_were_counted_are_read(
+    example: Calibration, tmp_path: Path
+) -> None:
+    content = json.loads(example.to_json())
+    del content["earlier_choices"]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(content))
+    assert open_calibration(path, DEMO) == example

@@ -44,6 +44,11 @@ def test_they_hold_what_the_demo_says(bundled: Calibration) -> None:
     assert set(bundled.prompts) == {"cnn_dailymail", "xsum", "humaneval", "gsm8k"}
     assert len(set(bundled.prompts.values())) == 1, "the four workloads weigh alike"
     assert bundled.seed == SEED, "rows that neither heads nor classifier were fitted to"
+    assert bundled.earlier_choices == 0
+    assert bundled.statement.endswith(
+        "for the mixture of workloads, prompts drawn like these and decoded one at a time in "
+        f"{bundled.dtype}."
+    )
     assert all(1 <= point.mean_exit_layer <= 8 for point in bundled.curve)
     rates = [point.early_exit_rate for point in bundled.curve]
     assert rates == sorted(rates), "a lower threshold exits earlier"
