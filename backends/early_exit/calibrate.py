@@ -31,7 +31,7 @@ from backends.early_exit.calibration_settings import (
     trained_folder,
     training_report,
 )
-from backends.early_exit.learn_then_test import p_value, upper_bound
+from backends.early_exit.learn_then_test import accepted, p_value, upper_bound
 from backends.early_exit.policy import NEVER
 from harness.core import Backend, Model, UserError
 
@@ -65,7 +65,8 @@ def calibrate(
     """Choose the lowest threshold that holds the target quality, and write `out`.
 
     Every group's answers are kept in a file beside `out` as soon as they are there; the same
-    settings, also with another target, metric, confidence or grid, take them up.
+    settings, also with another target, metric, confidence or grid, take them up. The statement
+    then says how many such choices there were before: its confidence is that of a first choice.
 
     Args:
         settings: what to calibrate, and for what.
@@ -113,23 +114,26 @@ class _Run:
         self.prompts_checksum = prompts_checksum(self.groups)
         self.texts: dict[tuple[int, ...], str] = {}
         self.kept: AnswerFile
+        self.earlier = 0
 
     def choose(self, answers: Path) -> Calibration:
         """Test thresholds from the highest on, up to the first that is not accepted."""
         self.kept = self.stack.enter_context(AnswerFile(answers, self._identity()))
         full = self._answers(None)
         curve: list[Point] = []
-        accepted = 0
+        chosen = 0
         for threshold in self.settings.thresholds:
-            tested = accepted == len(curve)
+            tested = chosen == len(curve)
             if not tested and not self.settings.whole_curve:
                 break
-            curve.append(self._point(threshold, full, self._answers(threshold), tested))
-            accepted += tested and curve[-1].p_value <= self.settings.level
+            groups = self._answers(threshold)
+            self.earlier = self.kept.note_question(self._question())
+            curve.append(self._point(threshold, full, groups, tested))
+            chosen = accepted([point.p_value for point in curve], self.settings.level)
             self._tell(threshold, len(full), len(full), 0.0, curve[-1])
-        if not accepted:
+        if not chosen:
             raise UserError(refusal(self.settings, curve[0], len(full), answers))
-        return self._calibration(curve, accepted - 1)
+        return self._calibration(curve, chosen - 1)
 
     def _identity(self) -> dict[str, Any]:
         """All that decides answers, apart from the threshold."""
@@ -149,6 +153,17 @@ class _Run:
             "dtype": settings.dtype,
             "prompts": self.prompts_checksum,
             "code": backends.code_digest(NAME),
+        }
+
+    def _question(self) -> dict[str, Any]:
+        """All that decides the choice among thresholds, apart from the answers."""
+        settings = self.settings
+        return {
+            "grid": list(settings.thresholds),
+            "target": settings.target,
+            "metric": settings.metric,
+            "confidence": settings.confidence,
+            "rows": settings.rows,
         }
 
     @cached_property
@@ -264,6 +279,7 @@ class _Run:
             batch=settings.batch,
             dtype=settings.dtype,
             backend=self.kept.opened["backend"],
-            statement=statement(settings, prompts, point.threshold),
+            statement=statement(settings, prompts, point.threshold, self.earlier),
+            earlier_choices=self.earlier,
             curve=tuple(curve),
         )

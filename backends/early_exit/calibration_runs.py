@@ -41,6 +41,7 @@ class AnswerFile:
         self.path = path
         self.opened: dict[str, Any] = {}
         """What the backend said when it was first opened."""
+        self._questions: list[dict[str, Any]] = []
         self._groups: dict[float | None, dict[int, Group]] = {}
         try:
             self._file = path.open("a+", encoding="utf-8", errors="surrogateescape")
@@ -77,6 +78,14 @@ class AnswerFile:
             self._append({"opened": own})
             self.opened = own
         self._check_same(self.opened, own)
+
+    def note_question(self, asked: Mapping[str, Any]) -> int:
+        """Keep what is asked of the answers. Returns how many other questions were asked before."""
+        own = json.loads(json.dumps(dict(asked)))
+        if own not in self._questions:
+            self._append({"question": own})
+            self._questions.append(own)
+        return len(self._questions) - 1
 
     def add(self, threshold: float | None, number: int, group: Group) -> None:
         """Keep a group's answers, on the disk when this returns."""
@@ -119,6 +128,10 @@ class AnswerFile:
                 form, there = content["format"], dict(content["identity"])
             elif "opened" in content:
                 self.opened = dict(content["opened"])
+            elif "question" in content:
+                asked = dict(content["question"])
+                if asked not in self._questions:
+                    self._questions.append(asked)
             else:
                 threshold, place = content.pop("threshold"), content.pop("group")
                 answers = tuple(tuple(answer) for answer in content.pop("answers"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from backends.early_exit.calibrate import Progress
+from backends.early_exit.calibration import open_calibration
 from harness.core import UserError
-from tests.unit.backends.early_exit.calibrating import GRID, SETTINGS, run
+from tests.unit.backends.early_exit.calibrating import DEMO, GRID, SETTINGS, run
 from tests.unit.backends.early_exit.fake_exits import Opener
 
 
@@ -103,3 +105,25 @@ def test_two_calibrations_do_not_write_one_file(engines: Opener, tmp_path: Path)
 
     run(tmp_path / "c.json", progress=second)
     assert "another calibration is writing into it" in refused[0]
+
+
+def test_choices_on_the_same_answers_are_counted_and_stated(
+    engines: Opener, tmp_path: Path
+) -> None:
+    out = tmp_path / "c.json"
+    with pytest.raises(UserError, match="no threshold holds"):
+        run(out, replace(SETTINGS, target=0.8, grid=(0.6, 0.5)))
+    for number, change in enumerate(
+        ({"grid": GRID[:2]}, {"target": 0.5, "grid": GRID[:2]}, {"confidence": 0.9}), start=1
+    ):
+        found = run(out, replace(SETTINGS, **change))
+        assert found.earlier_choices == number
+        choices = f"{number} earlier choice{'s' * (number > 1)} on these prompts"
+        assert found.statement.endswith(f"; after {choices}, not corrected for.")
+        assert json.loads(out.read_text())["earlier_choices"] == number
+        assert open_calibration(out, DEMO) == found
+    again = run(out, replace(SETTINGS, confidence=0.9, whole_curve=True))
+    assert again.earlier_choices == 3, "the same question is no further choice"
+    fresh = run(tmp_path / "fresh.json", replace(SETTINGS, seed=7))
+    assert fresh.earlier_choices == 0
+    assert "earlier" not in fresh.statement
