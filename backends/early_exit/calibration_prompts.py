@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backends.early_exit.calibration_runs import Group
+from backends.early_exit.calibration_group import Group
 from backends.early_exit.calibration_settings import Settings
 from backends.models import one_line
 from harness.core import Backend, Request, UserError, canonical_json

@@ -5,28 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from backends.early_exit.calibration_group import Group, read_group, read_opened
 from backends.models import one_line
 from harness.core import UserError
 
 FORMAT = 1
 SUFFIX = ".answers.jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """What prompts decoded together were answered, and the work of their decode steps."""
-
-    answers: tuple[tuple[int, ...], ...]
-    """Token ids in the order of the prompts."""
-    steps: float
-    layers_run: float
-    layers_total: float
-    """The three are sums over the decoded tokens."""
+_NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 class AnswerFile:
@@ -94,7 +84,7 @@ class AnswerFile:
 
     def _append(self, line: Mapping[str, Any]) -> None:
         try:
-            self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            self._file.write(_line(line))
             self._file.flush()
         except OSError as error:
             raise UserError(f"--out: {self.path}: {error.strerror}") from None
@@ -110,13 +100,18 @@ class AnswerFile:
             return
 
     def _take_up(self, identity: dict[str, Any]) -> None:
+        begun = _line({"format": FORMAT, "identity": identity})
         self._file.seek(0)
         whole = 0
         for number, line in enumerate(self._file):
-            if not line.endswith("\n"):  # a kill cut it short
+            if not line.endswith("\n"):  # a kill cut it short, or it is another's file
+                if number == 0 and not begun.startswith(line):
+                    raise self._foreign(number, ValueError("no whole line"))
                 break
             self._read(number, line, identity)
             whole += len(line.encode(errors="surrogateescape"))
+        if self._groups and not self.opened:
+            raise self._foreign(1, ValueError("answers before what gave them"))
         self._file.truncate(whole)
         if whole == 0:
             self._append({"format": FORMAT, "identity": identity})
@@ -127,22 +122,24 @@ class AnswerFile:
             if number == 0:
                 form, there = content["format"], dict(content["identity"])
             elif "opened" in content:
-                self.opened = dict(content["opened"])
+                self.opened = read_opened(content)
             elif "question" in content:
                 asked = dict(content["question"])
                 if asked not in self._questions:
                     self._questions.append(asked)
             else:
-                threshold, place = content.pop("threshold"), content.pop("group")
-                answers = tuple(tuple(answer) for answer in content.pop("answers"))
-                self._groups.setdefault(threshold, {})[place] = Group(answers, **content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{self.path}: line {number + 1} was not written by this command "
-                f"({one_line(error)}); choose another --out or delete the file"
-            ) from None
+                threshold, place, group = read_group(content, identity["batch"])
+                self._groups.setdefault(threshold, {})[place] = group
+        except _NOT_OURS as error:
+            raise self._foreign(number, error) from None
         if number == 0:
             self._check_same({"format": form} | there, {"format": FORMAT} | identity)
+
+    def _foreign(self, number: int, error: Exception) -> UserError:
+        return UserError(
+            f"{self.path}: line {number + 1} was not written by this command "
+            f"({one_line(error)}); choose another --out or delete the file"
+        )
 
     def _check_same(self, there: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         for key, wanted in own.items():
@@ -151,6 +148,10 @@ class AnswerFile:
                     f"{self.path}: {key} was {_shown(there.get(key))} in the calibration begun "
                     f"there, now it is {_shown(wanted)}; choose another --out or delete the file"
                 )
+
+
+def _line(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":")) + "\n"
 
 
 def _shown(value: Any) -> str:

@@ -113,9 +113,12 @@ def test_choices_on_the_same_answers_are_counted_and_stated(
     out = tmp_path / "c.json"
     with pytest.raises(UserError, match="no threshold holds"):
         run(out, replace(SETTINGS, target=0.8, grid=(0.6, 0.5)))
-    for number, change in enumerate(
-        ({"grid": GRID[:2]}, {"target": 0.5, "grid": GRID[:2]}, {"confidence": 0.9}), start=1
-    ):
+    changes: list[dict[str, Any]] = [
+        {"grid": GRID[:2]},
+        {"target": 0.5, "grid": GRID[:2]},
+        {"confidence": 0.9},
+    ]
+    for number, change in enumerate(changes, start=1):
         found = run(out, replace(SETTINGS, **change))
         assert found.earlier_choices == number
         choices = f"{number} earlier choice{'s' * (number > 1)} on these prompts"
@@ -127,3 +130,67 @@ def test_choices_on_the_same_answers_are_counted_and_stated(
     fresh = run(tmp_path / "fresh.json", replace(SETTINGS, seed=7))
     assert fresh.earlier_choices == 0
     assert "earlier" not in fresh.statement
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "told"),
+    [
+        ("group", {"answers": []}, "0 answers in a group of 1"),
+        ("group", {"answers": [["a"]]}, "expected lists of token ids"),
+        ("group", {"answers": [[-1]]}, "expected lists of token ids"),
+        ("group", {"answers": [[2**70]]}, "expected lists of token ids"),
+        ("group", {"answers": "x"}, "expected lists of token ids"),
+        ("group", {"threshold": "0.9"}, "threshold '0.9'"),
+        ("group", {"threshold": [1]}, "threshold [1]"),
+        ("group", {"group": [0]}, "group [0]"),
+        ("group", {"steps": "many"}, "steps 'many'"),
+        ("group", {"steps": 10**400}, "int too large"),
+        ("group", {"layers_run": float("nan")}, "layers_run nan"),
+        ("opened", {"opened": {"backend": "x"}}, "'layers'"),
+        ("opened", {"opened": {"backend": "x", "layers": "24"}}, "layers '24'"),
+        ("opened", {"opened": {"backend": 1, "layers": [2]}}, "backend 1"),
+        ("opened", {"question": {}}, "answers before what gave them"),
+        ("question", {"question": 5}, "not iterable"),
+    ],
+)
+def test_a_damaged_line_is_told_and_nothing_is_destroyed(
+    engines: Opener, tmp_path: Path, line: str, change: dict[str, Any], told: str
+) -> None:
+    run(tmp_path / "c.json")
+    path = tmp_path / "c.json.answers.jsonl"
+    lines = path.read_text().splitlines()
+    number = next(i for i, text in enumerate(lines) if f'"{line}"' in text)
+    content = change if line != "group" else json.loads(lines[number]) | change
+    lines[number] = json.dumps(content)
+    damaged = "\n".join(lines) + "\n"
+    path.write_text(damaged)
+    with pytest.raises(UserError) as refused:
+        run(tmp_path / "c.json")
+    assert f"{path}: line " in str(refused.value)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert path.read_text() == damaged
+    assert len(engines.opened) == 1
+
+
+@pytest.mark.parametrize("text", ["my notes, without an end of line", '{"format":2', "x\ny"])
+def test_a_foreign_file_without_a_last_newline_is_kept(
+    engines: Opener, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "c.json.answers.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match="line 1 was not written by this command"):
+        run(tmp_path / "c.json")
+    assert path.read_text() == text
+    assert engines.opened == []
+
+
+def test_a_first_line_that_a_kill_cut_short_is_written_again(
+    engines: Opener, tmp_path: Path
+) -> None:
+    plain = run(tmp_path / "c.json")
+    path = tmp_path / "c.json.answers.jsonl"
+    whole = path.read_text()
+    path.write_text(whole[:90])
+    assert run(tmp_path / "c.json") == plain
+    assert path.read_text() == whole
