@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -74,7 +75,7 @@ def calibrate(
         whole_curve=whole_curve,
     )
     warnings.simplefilter("ignore", FutureWarning)  # vLLM's own, of torch
-    found = driver.calibrate(settings, out, rouge=rouge_l, progress=_printer())
+    found = driver.calibrate(settings, out, rouge=rouge_l, progress=_printer(), warn=_warn)
     print("\n".join(_conclusion(found, out)))
 
 
@@ -126,6 +127,10 @@ def _printer() -> Callable[[Progress], None]:
         last[0] = time.monotonic()
 
     return show
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
 def _line(progress: Progress) -> str:

@@ -20,9 +20,10 @@ from typing import Any
 import backends
 from backends import models
 from backends.early_exit.calibration import Calibration, Point
+from backends.early_exit.calibration_group import Group
 from backends.early_exit.calibration_outcome import refusal, statement, too_few, write_calibration
 from backends.early_exit.calibration_prompts import decode, prompts_checksum, read_groups
-from backends.early_exit.calibration_runs import SUFFIX, AnswerFile, Group
+from backends.early_exit.calibration_runs import SUFFIX, AnswerFile
 from backends.early_exit.calibration_settings import (
     Settings,
     check_out,
@@ -61,6 +62,7 @@ def calibrate(
     *,
     rouge: Rouge,
     progress: Callable[[Progress], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Calibration:
     """Choose the lowest threshold that holds the target quality, and write `out`.
 
@@ -73,6 +75,7 @@ def calibrate(
         out: the calibration file to write.
         rouge: ROUGE-L of two texts.
         progress: called as groups are answered, and when a threshold is over.
+        warn: called with each line of what the user probably did not mean.
 
     Raises:
         UserError: for settings that cannot be used, too few prompts for the target, and when not
@@ -80,8 +83,13 @@ def calibrate(
     """
     check_settings(settings)
     check_out(out)
-    directory = models.resolve(Model(settings.model))
+    model = Model(settings.model, dtype=settings.dtype)
+    directory = models.resolve(model)
     trained = trained_folder(settings, directory)
+    backends.check_options(NAME, settings.options())
+    for line in backends.warnings(NAME, model, settings.options()):
+        if warn is not None:
+            warn(line)
     with ExitStack() as stack:
         run = _Run(settings, directory, trained, rouge, progress, stack)
         found = run.choose(out.with_name(out.name + SUFFIX))

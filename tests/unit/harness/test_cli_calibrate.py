@@ -79,3 +79,14 @@ def test_bad_input_is_one_line(
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
     assert engines.opened == []
+
+
+def test_warnings_are_printed_as_such(
+    engines: Opener,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backends, "warnings", lambda *_: ["not what you meant"])
+    cli_calibrate.calibrate(**ASKED, out=tmp_path / "c.json")
+    assert capsys.readouterr().err == "warning: not what you meant\n"

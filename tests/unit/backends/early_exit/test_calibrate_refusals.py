@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import backends
+from backends import exit_heads
 from harness.core import UserError
-from tests.unit.backends.early_exit.calibrating import SETTINGS, run, wrong
+from tests.unit.backends.early_exit.calibrating import DEMO, SETTINGS, run, wrong
 from tests.unit.backends.early_exit.fake_exits import Opener
 
 
@@ -118,3 +121,44 @@ def test_an_out_that_cannot_be_written_is_refused_before_any_work(
         with pytest.raises(UserError, match=told):
             run(tmp_path / name)
     assert engines.opened == []
+
+
+def another_family(folder: Path) -> Path:
+    shutil.copytree(DEMO, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["architectures"] = ["BloomForCausalLM"]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_what_the_backend_refuses_leaves_no_answers_behind(engines: Opener, tmp_path: Path) -> None:
+    model = str(another_family(tmp_path / "model"))
+    with pytest.raises(UserError, match="architecture BloomForCausalLM is not"):
+        run(tmp_path / "c.json", replace(SETTINGS, model=model))
+    wrong_heads = tmp_path / "heads"
+    shutil.copytree(exit_heads.BUNDLED / "mixed", wrong_heads)
+    about = json.loads((wrong_heads / "heads.json").read_text())
+    (wrong_heads / "heads.json").write_text(json.dumps(about | {"checkpoint": "0" * 64}))
+    with pytest.raises(UserError, match="trained for another checkpoint"):
+        run(tmp_path / "c.json", replace(SETTINGS, measure="softmax", heads=str(wrong_heads)))
+    with pytest.raises(UserError, match="layer"):
+        run(tmp_path / "c.json", replace(SETTINGS, layers=(2, 99)))
+    assert not list(tmp_path.glob("c.json*"))
+    assert engines.opened == []
+
+
+def test_the_backends_warnings_are_handed_on(
+    engines: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def warnings(*told: Any) -> list[str]:
+        asked.append(told)
+        return ["first", "second"]
+
+    monkeypatch.setattr(backends, "warnings", warnings)
+    heard: list[str] = []
+    run(tmp_path / "c.json", warn=heard.append)
+    assert heard == ["first", "second"]
+    ((name, model, options),) = asked
+    assert (name, model.name, options) == ("vllm-early-exit", "demo", SETTINGS.options())
