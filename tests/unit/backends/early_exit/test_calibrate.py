@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backends import models
+from backends.early_exit import calibrate
 from backends.early_exit.calibration import open_calibration
 from backends.early_exit.learn_then_test import p_value
 from results.rouge import rouge_l
@@ -102,3 +103,13 @@ def test_trained_heads_are_pinned_by_their_content(engines: Opener, tmp_path: Pa
     assert len(found.parameters) == 64
     assert engines.opened[0].options["heads"] == "mixed"
     assert run(tmp_path / "d.json").parameters is None
+
+
+def test_the_choice_is_that_of_fixed_sequence_testing(
+    engines: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function that the simulations of the guarantee are about is the one that chooses."""
+    monkeypatch.setattr(calibrate, "accepted", lambda p_values, _: min(len(p_values), 1))
+    found = run(tmp_path / "c.json")
+    assert found.thresholds == (GRID[0],) * 2
+    assert [point.tested for point in found.curve] == [True, True]
