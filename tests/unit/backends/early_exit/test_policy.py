@@ -78,12 +78,12 @@ def test_under_a_decay_a_threshold_of_1_can_be_passed() -> None:
 
 def test_warnings_go_by_what_a_decay_leaves_of_a_threshold() -> None:
     assert made(thresholds=0.0, decay="calm").warnings() == []
-    assert "always passed" in made(thresholds=0.0, decay="t5x").warnings()[0]
+    assert "passed by all but ties" in made(thresholds=0.0, decay="t5x").warnings()[0]
     assert "never be passed" in made(thresholds=1.0, decay="calm", tau=0.0).warnings()[0]
 
 
 def test_a_threshold_that_all_pass_is_told_but_a_cosine_may_be_below_0() -> None:
-    assert "layers 2, 4 is always passed" in made(thresholds=0.0).warnings()[0]
+    assert "layers 2, 4 is passed by all but ties" in made(thresholds=0.0).warnings()[0]
     assert made("state", thresholds=0.0).warnings() == []
 
 
