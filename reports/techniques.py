@@ -88,7 +88,17 @@ def threshold(cell: Cell) -> Item:
         return Item(undefined="the backend did not say")
     words = distinct if len(distinct) == 1 else [_short(value) for value in values]
     text = visible(clipped(" ".join(words), 60))
-    return Item(text, text, small="calibrated" if cell.effective.get("calibrated") else "")
+    return Item(text, text, small=_calibrated(cell))
+
+
+def _calibrated(cell: Cell) -> str:
+    """Whether thresholds were calibrated, and for which batch where the load is not of that."""
+    if not cell.effective.get("calibrated"):
+        return ""
+    batch = cell.effective.get("calibrated_batch", 1)
+    if (cell.load_kind, cell.load_value) == ("closed", batch):
+        return "calibrated"
+    return "calibrated one at a time" if batch == 1 else f"calibrated {batch} at a time"
 
 
 def _short(value: Any) -> str:

@@ -111,6 +111,7 @@ class Plan:
             "threshold": policy.thresholds[0] if same else None,
             "thresholds": list(policy.thresholds),
             "calibrated": calibration[1].statement if calibration and stated else None,
+            "calibrated_batch": calibration[1].batch if calibration and stated else None,
             "model_runner": "V1",
         }
 

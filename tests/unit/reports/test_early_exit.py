@@ -107,6 +107,11 @@ def test_the_table_has_the_paper_s_columns(seen: Overview, text: str) -> None:
         assert f">{cell.effective['measure']}</td>" in row
     assert ">layer 4</td>" in found[1]
     assert re.search(r'>0\.91 0\.84 0\.7 <span class="interval">calibrated</span>', found[2])
+    for cell, row in zip(seen.cells, found, strict=True):
+        if cell.effective.get("calibrated"):
+            alone = (cell.load_kind, cell.load_value) == ("closed", 1)
+            assert (">calibrated one at a time<" in row) != alone
+            assert (">calibrated<" in row) == alone
     assert ">0.8</td>" in found[3]
     assert f"<p>Softmax, calibrated: {STATEMENT}</p>" in section(text, "techniques")
 
