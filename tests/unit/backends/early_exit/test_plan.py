@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from backends import check_options, files_digest, models, warnings
 from backends.early_exit import plan as plans
+from backends.early_exit import register
 from harness.core import Model, UserError
 
 NAME = "vllm-early-exit"
@@ -55,6 +57,15 @@ def test_what_cannot_run_is_refused_before_an_engine_is_loaded(
         told(**options)
     assert words in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_vllm_finds_the_plugin_in_each_of_its_processes() -> None:
+    (found,) = (
+        point
+        for point in entry_points(group="vllm.general_plugins")
+        if point.name == "decodebench_early_exit"
+    )
+    assert found.load() is register
 
 
 def test_a_threshold_that_never_passes_is_told() -> None:
