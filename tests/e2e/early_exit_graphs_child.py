@@ -144,15 +144,16 @@ def stand_in(handover: bool) -> None:
         place = kept.setdefault(name, torch.zeros(LARGEST, dtype=given.dtype))
         return place[: len(given)].copy_(given)
 
-    def noted_forward(self: Any, ids: Any, positions: Any, *others: Any, **named: Any) -> Any:
+    def noted_forward(self: Any, input_ids: Any, positions: Any, *others: Any, **named: Any) -> Any:
         context = get_forward_context()
         real = self.control.runner is not None and context.attn_metadata is not None
         HERE["rows"], HERE["graphs"] = len(positions), real and len(positions) <= LARGEST
         if HERE["graphs"]:
             SEEN["steps"].add(len(positions))
             context.cudagraph_runtime_mode = CUDAGraphMode.PIECEWISE
-            ids, positions = at_its_place("ids", ids), at_its_place("positions", positions)
-        return forward(self, ids, positions, *others, **named)
+            input_ids = at_its_place("ids", input_ids)
+            positions = at_its_place("positions", positions)
+        return forward(self, input_ids, positions, *others, **named)
 
     def noted_run(self: Any, segment: Any, *others: Any) -> Any:
         HERE["segment"] = segment

@@ -52,7 +52,6 @@ def test_segments_as_graphs_answer_as_eager_mode_does(model: Path) -> None:
 
 
 def test_without_fixed_places_graphs_read_what_is_not_there(model: Path) -> None:
-    """The test above can fail."""
+    """The test above can fail: what a segment left is gone when the next one's graph reads it."""
     found = child(model, "--without-handover")
-    assert found["moved"] > 0
     assert found["graphs"]["schedule"] != found["eager"]["schedule"]
