@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# no test asserts a time, and a busy machine may take its time over an example
+settings.register_profile("decodebench", deadline=None)
+settings.load_profile("decodebench")
 
 _ROOT = Path(__file__).resolve().parents[1]
 
