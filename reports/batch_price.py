@@ -33,6 +33,13 @@ _SHARES = (
     ("checks", "check_time_share", "of the time of the layers: asking for confidence"),
     ("filling", "fill_time_share", "of the time of the layers: caches of skipped layers"),
 )
+_ENDS = "A step ends when all its sequences are confident."
+_NOTE = (
+    f"{_ENDS} ● where batches left (larger: more steps), ○ where batches of independent sequences "
+    "with the exits of this load would, – what each sequence needs alone. The curve is ○ from "
+    f"exits counted under the least load, dashed are all layers. Means over fewer than "
+    f"{figures.FEWEST_STEPS} steps, and steps that read prompts, are left out."
+)
 
 
 def section(cells: Sequence[Cell]) -> Section | None:
@@ -46,13 +53,7 @@ def section(cells: Sequence[Cell]) -> Section | None:
         panels = list(_panels(own, f"xb{place}-"))
         title = techniques.label(own[0].cell)
         groups += [PanelGroup(panels, title, fold=True, open=not groups)][: len(panels)]
-    note = (
-        "A step ends when all its sequences are confident. ● where batches left (larger: more "
-        "steps), ○ where batches of independent sequences with the exits of this load would, "
-        "– what each sequence needs alone. The curve is ○ from exits counted under the least load, "
-        f"dashed are all layers. Means over fewer than {figures.FEWEST_STEPS} steps, and steps "
-        "that read prompts, are left out."
-    )
+    note = _NOTE if groups else f"{_ENDS} No load had batches to draw."
     return Section(
         "exitbatch",
         "Exits and batch size",
@@ -84,7 +85,7 @@ def _panels(loads: Sequence[figures.Load], prefix: str) -> Iterator[Panel]:
             for load in own
         ]
         largest = max((one.batch for load in shown for one in load.found), default=0)
-        if not largest or not any(_varies(load.own) for load in own):
+        if largest < 2 or not any(_varies(load.own) for load in own):
             continue
         alone = _smallest(own).own
         words = f"Exit layer against batch size: {techniques.label(own[0].cell)}, {workload}"

@@ -63,6 +63,11 @@ def _techniques(overview: Overview, cells: Sequence[Cell]) -> Section:
     )
     table = techniques.table(techniques.with_full(overview, cells))
     words = techniques.statements(cells)
+    if words:
+        note += (
+            " Calibrated: a statement above is of the mixture of its calibration prompts, decoded "
+            "as it says. It promises nothing of one workload alone, and nothing of another load."
+        )
     return Section("techniques", "Early-exit techniques", "Techniques", note, groups, table, words)
 
 

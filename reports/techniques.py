@@ -59,8 +59,14 @@ def label(cell: Cell, *, with_threshold: bool = True) -> str:
     asked = [own[key] for key in ("threshold", "thresholds") if key in own and with_threshold]
     rest = {key: own[key] for key in cell.variant.telling if key in own and key not in _SAID}
     words = [plain(value) for value in asked if technique(cell) in CONFIDENT]
-    words += [f"{k}={plain(v)}" if isinstance(v, bool) else plain(v) for k, v in rest.items()]
+    words += [_option(key, value) for key, value in rest.items()]
     return visible(clipped(" ".join([technique(cell), *words]), 60))
+
+
+def _option(key: str, value: Any) -> str:
+    """The value, with its name where it says nothing without."""
+    needs_name = isinstance(value, bool) or value in ("auto", "none")
+    return f"{key}={plain(value)}" if needs_name else plain(value)
 
 
 def statements(cells: Sequence[Cell]) -> list[str]:
@@ -92,13 +98,13 @@ def threshold(cell: Cell) -> Item:
 
 
 def _calibrated(cell: Cell) -> str:
-    """Whether thresholds were calibrated, and for which batch where the load is not of that."""
+    """What a calibration was made on: its prompts together, which no row of one workload is."""
     if not cell.effective.get("calibrated"):
         return ""
     batch = cell.effective.get("calibrated_batch", 1)
-    if (cell.load_kind, cell.load_value) == ("closed", batch):
-        return "calibrated"
-    return "calibrated one at a time" if batch == 1 else f"calibrated {batch} at a time"
+    together = "one at a time" if batch == 1 else f"{batch} at a time"
+    own = (cell.load_kind, cell.load_value) == ("closed", batch)
+    return f"calibrated {together}, {'on the mixture' if own else 'not for this load'}"
 
 
 def _short(value: Any) -> str:

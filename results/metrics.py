@@ -46,8 +46,9 @@ def cells(run: Run) -> list[dict[str, Any]]:
 
     Metrics are medians over the repeats that ended well, and `spread` has their [least, greatest];
     `speedup` is the geometric mean over all pairs of all repeats, with its interval, and
-    `exits_by_layer` and `exits_by_batch` add the repeats up. `repeats` counts them, `statuses`
-    counts all trials by status, `keys` names them. A cell is valid when each of its trials is.
+    `exits_by_layer`, `exits_by_batch` and `mixed_steps` add the repeats up. `repeats` counts them,
+    `statuses` counts all trials by status, `keys` names them. A cell is valid when each of its
+    trials is.
     """
     return run.evaluated["cells"]
 
@@ -121,6 +122,9 @@ def _cell(
         cell[name] = interval.value if interval else None
     for name in ("exits_by_layer", "exits_by_batch"):
         cell[name] = work.added(row[name] for row in ended)
+    if cell["mixed_steps"] is not None:
+        # a count like those it stands beside, not a rate: shares of all tokens need its sum
+        cell["mixed_steps"] = sum(row["mixed_steps"] or 0.0 for row in ended)
     return {**cell, "spread": spread}
 
 

@@ -97,6 +97,7 @@ def _batch_rates(sums: Mapping[str, float]) -> dict[str, float | None]:
         "mean_exit_layer": ratio(sums.get("layers_run"), steps),
         "early_exit_rate_own": ratio(spared, total),
         "mean_decode_batch": ratio(sums.get("batch_rows"), steps),
+        "mixed_steps": sums.get("mixed_steps", 0.0) if steps is not None else None,
         "mixed_step_share": ratio(sums.get("mixed_steps", 0.0), steps),
         "check_time_share": ratio(sums.get("check_us", 0.0), forward),
         "fill_time_share": ratio(sums.get("fill_us", 0.0), forward),

@@ -9,6 +9,7 @@ from reports.cells import Cell
 from reports.figures.panel import MARKERS, Rows, rule, tag, value_axis
 from reports.numbers import percent, ratio
 from reports.svg import GRID, INK, MUTED, SURFACE
+from reports.techniques import counts_hold
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,10 +54,9 @@ def _of_batches(cell: Cell, exits: Mapping[str, float]) -> Shares | None:
     """Tokens decoded in steps that read prompts went through all layers."""
     batches = cell.metrics.get("exits_by_batch") or {}
     tokens = sum(int(size) * counts["steps"] for size, counts in batches.items())
-    mixed = cell.value("mixed_step_share") or 0.0
-    if not tokens or mixed >= 1:
+    if not tokens:
         return None
-    tokens /= 1 - mixed
+    tokens += cell.value("mixed_steps") or 0.0
     early = {layer: count / tokens for layer, count in exits.items()}
     return Shares(early, 1 - sum(early.values()), 0.0)
 
@@ -99,7 +99,7 @@ class Place(NamedTuple):
 
 
 def _stack(axes: Axes, cell: Cell, found: Shares, place: Place) -> None:
-    left, faded = 0.0, 1.0 if cell.valid else 0.35
+    left, faded = 0.0, 1.0 if counts_hold(cell) else 0.35
     parts = [*found.by_layer.items(), ("all", found.full_depth)]
     words = [f"layer {layer} {percent(share)}%" for layer, share in found.by_layer.items()]
     words.append(f"full depth {percent(found.full_depth)}%")

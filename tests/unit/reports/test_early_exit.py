@@ -106,14 +106,26 @@ def test_the_table_has_the_paper_s_columns(seen: Overview, text: str) -> None:
             assert f'data-sort="{cell.value(metric)!r}"' in row
         assert f">{cell.effective['measure']}</td>" in row
     assert ">layer 4</td>" in found[1]
-    assert re.search(r'>0\.91 0\.84 0\.7 <span class="interval">calibrated</span>', found[2])
+    assert re.search(r'>0\.91 0\.84 0\.7 <span class="interval">calibrated one', found[2])
     for cell, row in zip(seen.cells, found, strict=True):
         if cell.effective.get("calibrated"):
             alone = (cell.load_kind, cell.load_value) == ("closed", 1)
-            assert (">calibrated one at a time<" in row) != alone
-            assert (">calibrated<" in row) == alone
+            assert (">calibrated one at a time, not for this load<" in row) != alone
+            assert (">calibrated one at a time, on the mixture<" in row) == alone
     assert ">0.8</td>" in found[3]
     assert f"<p>Softmax, calibrated: {STATEMENT}</p>" in section(text, "techniques")
+
+
+def test_shares_are_of_all_tokens_of_all_repeats(seen: Overview) -> None:
+    for cell in early(seen):
+        found = shares(cell)
+        assert found is not None
+        # counts of the cell, none of them a median of the repeats
+        decoded = sum(int(b) * n["steps"] for b, n in cell.metrics["exits_by_batch"].items())
+        tokens = decoded + cell.metrics["mixed_steps"]
+        for layer, counts in cell.metrics["exits_by_layer"].items():
+            assert found.by_layer[layer] == pytest.approx(counts["exits"] / tokens)
+        assert sum(found.by_layer.values()) + found.full_depth == pytest.approx(1)
 
 
 def test_labels_tell_the_technique_first(seen: Overview) -> None:

@@ -143,6 +143,7 @@ def test_a_cell_pools_its_repeats(tmp_path: Path) -> None:
         parts = [row["exits_by_batch"].get(size, {"steps": 0, "layers": 0}) for row in rows]
         assert counts["steps"] == pytest.approx(sum(part["steps"] for part in parts))
         assert counts["layers"] == pytest.approx(sum(part["layers"] for part in parts))
+    assert cell["mixed_steps"] == sum(row["mixed_steps"] for row in rows) > 0
     own = batch_exits.profile(cell)
     assert own is not None
     assert own.tokens == sum(part.tokens for row in rows if (part := batch_exits.profile(row)))

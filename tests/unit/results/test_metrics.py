@@ -31,7 +31,7 @@ CONTRACT = {
     *("consistency_ratio", "first_divergence", "noise_floor"),
     *("early_exit_rate", "early_prediction_rate", "rejection_rate"),
     *("early_exit_rate_own", "mean_exit_layer", "model_layers", "mean_decode_batch"),
-    *("mixed_step_share", "check_time_share", "fill_time_share"),
+    *("mixed_steps", "mixed_step_share", "check_time_share", "fill_time_share"),
     *("exits_by_layer", "exits_by_batch"),
     *("throughput_ratio", "inner_token_latency_ratio"),
     *("tokens_per_step", "acceptance_rate", "full_passes_per_token"),
