@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backends.early_exit.telemetry import Step
+from backends.early_exit.telemetry import Step, summed
 from harness.core import Generation
 
 LAYERS = 8
@@ -78,7 +78,7 @@ def decode_batches(
             spent_us += REST_US + step.forward_ns / 1e3
             if not steps.times:
                 step.forward_ns = 0
-            told = step.counts()
+            told = [summed([(step, row)]) for row in range(len(names))]
         for generation in started:
             generation.scheduled_ns, generation.submitted_ns = int(now), int(now) + 1000
         now += spent_us * 1e3 * (1 + 0.1 * draw.random())

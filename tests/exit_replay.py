@@ -29,6 +29,8 @@ class Outcome:
     mixed: int = 0
     """Steps with prompt tokens in which something decoded."""
     tokens: dict[str, list[int]] = field(default_factory=dict)
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    """Of each request that is not answered yet, what its tokens counted so far."""
     logit_margin: float = 0.0
     confidence_margin: float = 0.0
 
@@ -95,9 +97,11 @@ def _compare(
         if commit is None:
             found.problems.append(f"{where}: {name}: no token; expected {token}")
             continue
-        _, tokens, finished, telemetry, error = commit
+        _, tokens, finished, telemetry, error, of_token = commit
         counts = counted(reference, decided, name, len(decoding)) if name in decoding else {}
-        seen = {n: c for n, c in telemetry.items() if n not in (*TIMES, "cached_tokens")}
+        seen = untimed(of_token)
+        sums = found.counts.setdefault(name, Counter())
+        sums.update(counts)
         last = len(reference.sequences[name].tokens) - reference.sequences[name].prompt
         ends = "length" if last == reference.sequences[name].limit else None
         if (tokens, finished, error) != ([token], ends, None):
@@ -107,6 +111,15 @@ def _compare(
             )
         if seen != counts:
             found.problems.append(f"{where}: {name}: counts {seen}; expected {counts}")
+        if (handed := untimed(telemetry)) != (sums if ends else {}):
+            found.problems.append(f"{where}: {name}: handed out {handed}; expected {dict(sums)}")
+        if ends:
+            del found.counts[name]
+
+
+def untimed(telemetry: Mapping[str, float]) -> dict[str, float]:
+    """What does not depend on the machine."""
+    return {n: c for n, c in telemetry.items() if n not in (*TIMES, "cached_tokens")}
 
 
 def counted(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from backends.early_exit.policy import (
     PREFIX,
     TAU,
 )
+from backends.early_exit.telemetry import StepLog
 from backends.vllm_arguments import (
     OWN_ARGUMENTS,
     check_engine,
@@ -107,7 +108,7 @@ class VllmEarlyExit(VllmBackend):
         self._plan = plan
         self._causal: Any = None
         self._control: Any = None
-        self._pending: dict[str, deque[Mapping[str, float]]] = {}
+        self._log = StepLog()
         self.configured = plan.policy
         (fill,) = engine.collective_rpc(self._attach)
         from backends.kernels import exit_confidence
@@ -195,13 +196,13 @@ class VllmEarlyExit(VllmBackend):
                 )
         self.configured = plan.policy
         self._control.set_policy(plan.policy, plan.measure(self._causal))
-        self._pending.clear()
+        self._log.clear()
 
     def reset(self) -> None:
         """Abort what is unfinished and empty the prefix cache; schedules begin anew."""
         super().reset()
         self._control.restart()
-        self._pending.clear()
+        self._log.clear()
 
     def close(self) -> None:
         """Shut the engine down and free its memory."""
@@ -225,20 +226,23 @@ class VllmEarlyExit(VllmBackend):
     def _step(self) -> Sequence[Any]:
         outputs = super()._step()
         for step in self._control.take_steps():
-            for name, counts in zip(step.names, step.counts(), strict=True):
-                if name in self._live:
-                    self._pending.setdefault(name, deque()).append(counts)
+            self._log.note(step, self._live)
         return outputs
 
     def _commit(self, output: Any) -> Commit:
+        decoded = self._live[output.request_id].tokens + len(output.new_token_ids) - 1
         commit = super()._commit(output)
-        if commit.finished is not None:
-            self._pending.pop(output.request_id, None)
-        return commit
+        if commit.finished is None:
+            return commit
+        # an asynchronous scheduler may have decoded one token more, which is not handed out
+        counts = self._log.take(output.request_id, max(decoded, 0))
+        return dataclasses.replace(commit, telemetry={**commit.telemetry, **counts})
 
     def _telemetry(self, name: str, tokens: int) -> Mapping[str, float]:
-        # an asynchronous scheduler hands out a step's tokens one step later
-        return self._pending[name].popleft()
+        return _NOT_YET
+
+
+_NOT_YET: Mapping[str, float] = {}
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:

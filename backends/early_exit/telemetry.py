@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 
@@ -26,19 +27,52 @@ class Step:
     fill_ns: int = 0
     forward_ns: int = 0
 
-    def counts(self) -> list[Mapping[str, float]]:
-        """For each request in order, its share of the counts (see `results.work`)."""
-        rows = len(self.names)
-        timed: dict[str, float] = {}
-        if self.forward_ns:
-            times = ("check_us", self.check_ns), ("fill_us", self.fill_ns)
-            for name, nanoseconds in (*times, ("forward_us", self.forward_ns)):
-                timed[name] = nanoseconds / 1e3 / rows
-        found = []
-        for own in self.own_exits:
-            counts = _counts(self.depth, self.exit_layer, own, self.checked, self.mixed, rows)
-            found.append({**counts, **timed} if timed else counts)
-        return found
+    def kind(self, row: int) -> _Kind:
+        """What its request's counts depend on."""
+        own, rows = self.own_exits[row], len(self.names)
+        return self.depth, self.exit_layer, own, self.checked, self.mixed, rows
+
+
+class StepLog:
+    """The steps that decoded each request, added up when it ends.
+
+    Counts handed out token by token cost 3% of a small model's step at 16 requests.
+    """
+
+    def __init__(self) -> None:
+        self._places: defaultdict[str, list[tuple[Step, int]]] = defaultdict(list)
+
+    def note(self, step: Step, live: Container[str]) -> None:
+        """The step decoded a token of each of its requests that is still wanted."""
+        for row, name in enumerate(step.names):
+            if name in live:
+                self._places[name].append((step, row))
+
+    def take(self, name: str, tokens: int) -> dict[str, float]:
+        """The counts of the steps that decoded a request's first `tokens` tokens after the
+        prompt's (see `results.work`), its share of each step's times; the request is forgotten."""
+        return summed(self._places.pop(name, [])[:tokens])
+
+    def clear(self) -> None:
+        """Forget all requests."""
+        self._places.clear()
+
+
+def summed(places: list[tuple[Step, int]]) -> dict[str, float]:
+    """The counts of a request that stood in these steps at these rows."""
+    found: dict[str, float] = defaultdict(float)
+    for kind, times in Counter(step.kind(row) for step, row in places).items():
+        for name, count in _counts(*kind).items():
+            found[name] += count * times
+    timed = [(step, 1e3 * len(step.names)) for step, _ in places if step.forward_ns]
+    if timed:
+        found["check_us"] = sum(step.check_ns / share for step, share in timed)
+        found["fill_us"] = sum(step.fill_ns / share for step, share in timed)
+        found["forward_us"] = sum(step.forward_ns / share for step, share in timed)
+    return dict(found)
+
+
+_Kind = tuple[int, int, int, tuple[int, ...], bool, int]
 
 
 @functools.lru_cache(maxsize=4096)

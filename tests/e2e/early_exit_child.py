@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from backends import open_backend
+from backends.early_exit.telemetry import Step, summed
 from harness.core import Commit, Model, Request
 
 MAX_POLLS = 1500
@@ -85,18 +86,27 @@ def make(backend: Any, run: Mapping[str, Any], steps: list[Any]) -> list[dict[st
         for at, name, prompt, tokens in run["requests"]
     ]
     waiting: set[str] = set()
+    decoded = watch_log(backend) if hasattr(backend, "_log") else {}
+    begun: set[str] = set()
     polls: list[dict[str, Any]] = []
     for now in range(MAX_POLLS):
         if now == run["reset_at"]:
             backend.reset()
             waiting.clear()
+            decoded.clear()
+            begun.clear()
             polls.append({"reset": True})
         for request in [request for at, request in coming if at == now]:
             backend.submit(request)
             waiting.add(request.id)
         coming = [pair for pair in coming if pair[0] > now]
         steps.clear()
-        commits = [told(commit) for commit in backend.poll()]
+        commits = []
+        for commit in backend.poll():
+            name = commit.request_id
+            counts = decoded[name].pop(0) if name in begun and name in decoded else {}
+            commits.append(told(commit, counts))
+            begun.add(name)
         polls.append({"steps": list(steps), "commits": commits})
         waiting -= {commit[0] for commit in commits if commit[2]}
         if not waiting and not coming:
@@ -104,14 +114,27 @@ def make(backend: Any, run: Mapping[str, Any], steps: list[Any]) -> list[dict[st
     raise RuntimeError(f"{sorted(waiting)} unanswered after {MAX_POLLS} polls")
 
 
-def told(commit: Commit) -> list[Any]:
-    return [
-        commit.request_id,
-        list(commit.token_ids),
-        commit.finished,
-        dict(commit.telemetry),
-        commit.error,
-    ]
+def watch_log(backend: Any) -> dict[str, list[dict[str, float]]]:
+    """By request, the counts of each token that it decoded, as they are noted from now on."""
+    found: dict[str, list[dict[str, float]]] = {}
+    log = backend._log
+    note = type(log).note
+
+    def noted(step: Step, live: Container[str]) -> None:
+        note(log, step, live)
+        for row, name in enumerate(step.names):
+            if name in live:
+                counts = summed([(step, row)])
+                found.setdefault(name.rpartition("-")[0], []).append(counts)
+
+    log.note = noted
+    return found
+
+
+def told(commit: Commit, counts: Mapping[str, float]) -> list[Any]:
+    """The commit, and the counts of the step that decoded its token; none of a prompt's token."""
+    parts = [commit.request_id, list(commit.token_ids), commit.finished, dict(commit.telemetry)]
+    return [*parts, commit.error, dict(counts)]
 
 
 MUTATIONS: dict[str, Callable[[Any], Any]] = {

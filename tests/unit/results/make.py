@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from backends.early_exit.telemetry import Step
+from backends.early_exit.telemetry import Step, StepLog
 from harness.core import (
     BackendInfo,
     FinishReason,
@@ -55,15 +56,13 @@ def generation(
 
 def decoded(steps: Iterable[Step]) -> list[Generation]:
     """A generation per request of these steps, with what they count of it."""
-    told: dict[str, dict[str, float]] = {}
+    log, tokens = StepLog(), Counter[str]()
     for step in steps:
-        for name, counts in zip(step.names, step.counts(), strict=True):
-            mine = told.setdefault(name, {})
-            for key, value in counts.items():
-                mine[key] = mine.get(key, 0.0) + value
+        log.note(step, step.names)
+        tokens.update(step.names)
     return [
-        generation(name, range(1, 2 + int(counts["steps"])), telemetry=counts)
-        for name, counts in told.items()
+        generation(name, range(1, 2 + count), telemetry=log.take(name, count))
+        for name, count in tokens.items()
     ]
 
 
