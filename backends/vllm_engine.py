@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from backends import Option, models
@@ -37,6 +38,7 @@ from harness.core import (
 
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 DRAIN_STEPS = 8
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -209,12 +211,11 @@ class VllmBackend:
         live.tokens += len(tokens)
         if output.prefill_stats is not None:
             live.cached_tokens = output.prefill_stats.num_cached_tokens
-        telemetry: Mapping[str, float] = {}
-        if before:
-            telemetry = self._telemetry(output.request_id, len(tokens))
+        ended = output.finish_reason is not None
+        telemetry = self._telemetry(output.request_id, before, len(tokens), ended=ended)
         if self._with_margins and output.new_logprobs is not None:
             telemetry = {**telemetry, **_margins(before, output.new_logprobs.logprobs)}
-        if output.finish_reason is None:
+        if not ended:
             return Commit(live.request_id, tokens, None, telemetry)
         del self._live[output.request_id]
         reason = str(output.finish_reason)
@@ -227,9 +228,13 @@ class VllmBackend:
         """Whether its text is promised to be plain decoding's."""
         return True
 
-    def _telemetry(self, name: str, tokens: int) -> Mapping[str, float]:
-        """The counts of the step that brought the request `name` so many tokens; the prompt's own
-        is not counted."""
+    def _telemetry(
+        self, name: str, before: int, tokens: int, *, ended: bool
+    ) -> Mapping[str, float]:
+        """What `tokens` new tokens add to the counts of the request `name`, which had `before`; the
+        prompt's own token is not counted."""
+        if not before:
+            return NOTHING
         return self._one_token if tokens == 1 else self._work(tokens)
 
     def _work(self, tokens: int) -> Mapping[str, float]:

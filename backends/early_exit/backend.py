@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,8 +30,8 @@ from backends.vllm_arguments import (
     load_engine,
     set_environment,
 )
-from backends.vllm_engine import VllmBackend
-from harness.core import Commit, Model, Provenance, UserError
+from backends.vllm_engine import NOTHING, VllmBackend
+from harness.core import Model, Provenance, UserError
 
 ONE_DEVICE = "early exit runs on one device, without it"
 REFUSED_ARGUMENTS = OWN_ARGUMENTS | {
@@ -229,20 +228,11 @@ class VllmEarlyExit(VllmBackend):
             self._log.note(step, self._live)
         return outputs
 
-    def _commit(self, output: Any) -> Commit:
-        decoded = self._live[output.request_id].tokens + len(output.new_token_ids) - 1
-        commit = super()._commit(output)
-        if commit.finished is None:
-            return commit
+    def _telemetry(
+        self, name: str, before: int, tokens: int, *, ended: bool
+    ) -> Mapping[str, float]:
         # an asynchronous scheduler may have decoded one token more, which is not handed out
-        counts = self._log.take(output.request_id, max(decoded, 0))
-        return dataclasses.replace(commit, telemetry={**commit.telemetry, **counts})
-
-    def _telemetry(self, name: str, tokens: int) -> Mapping[str, float]:
-        return _NOT_YET
-
-
-_NOT_YET: Mapping[str, float] = {}
+        return self._log.take(name, max(before + tokens - 1, 0)) if ended else NOTHING
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from vllm.model_executor.layers.attention.attention import unified_kv_cache_update
 
 from backends.early_exit.joined_fill import joined_fill
-from backends.early_exit.norm import rms_norm
 from backends.early_exit.paged_fill import paged_fill
 from backends.early_exit.projection import Projection
 
@@ -42,7 +41,6 @@ class Filling(nn.Module):
     def __init__(self, layers: Sequence[Any], exits: Sequence[int]) -> None:
         super().__init__()
         self._layers = list(layers)
-        self._epsilon: float = layers[0].input_layernorm.variance_epsilon
         rows, biases = [_folded(layer) for layer in layers], _biases(layers)
         self.stacks = nn.ModuleDict()
         for exit_layer in exits:
@@ -52,16 +50,16 @@ class Filling(nn.Module):
         self._writers: dict[int, Writer] = {}
         self._place = 0
 
-    def forward(self, exit_layer: int, stream: Tensor, positions: Tensor) -> None:
+    def forward(self, exit_layer: int, unit: Tensor, positions: Tensor) -> None:
         """Write the keys and values of the layers above `exit_layer` at this step's positions.
 
         Args:
             exit_layer: the last layer that ran, counted from 1.
-            stream: (rows, width), the residual stream after it, in the model's dtype.
+            unit: (rows, width), the residual stream after it divided by its root mean square, in
+                the model's dtype.
             positions: (rows,) int64.
         """
-        normed = rms_norm(stream, None, self._epsilon)
-        both = self.stacks[str(exit_layer)](normed)
+        both = self.stacks[str(exit_layer)](unit)
         self._writer(exit_layer).write(both, positions)
 
     def path(self, exit_layer: int) -> str:
