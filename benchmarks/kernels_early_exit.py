@@ -65,7 +65,8 @@ def vllm_fill(
     from vllm import _custom_ops
 
     heads = (shape.rows, len(caches.keys), shape.kv_heads, shape.head_dim)
-    keys, values = (part.contiguous() for part in kv.chunk(2, -1))
+    rows, layers = heads[:2]
+    keys, values = (part.reshape(rows, -1) for part in kv.view(rows, layers, 2, -1).unbind(2))
     one = torch.ones(1, device=DEVICE)
 
     def launch() -> None:

@@ -17,7 +17,7 @@ from vllm.model_executor.layers.attention.attention import unified_kv_cache_upda
 
 from backends.early_exit.joined_fill import joined_fill
 from backends.early_exit.paged_fill import paged_fill
-from backends.early_exit.projection import Projection
+from backends.early_exit.projection import StackedProjection
 
 
 class Writer(Protocol):
@@ -26,27 +26,29 @@ class Writer(Protocol):
     name: str
 
     def write(self, both: Tensor, positions: Tensor) -> None:
-        """`both` (rows, 2 m S): the keys of these m layers, then their values, S = Hkv hd;
+        """`both` (rows, 2 m S): of each of these m layers its keys, then its values, S = Hkv hd;
         `positions` (rows,) int64."""
 
 
 class Filling(nn.Module):
     """Fills the caches of the layers above an exit.
 
-    Built from the layers' weights before vLLM packs them, which on a CPU leaves none behind. It
-    holds a stacked projection for each of `exits`: the rows of all keys, then those of all values,
-    of the layers above.
+    Built from the layers' weights before vLLM packs them, which on a CPU leaves none behind: one
+    above the other, of each layer above the first of `exits` the rows of its keys, then those of
+    its values.
     """
 
     def __init__(self, layers: Sequence[Any], exits: Sequence[int]) -> None:
         super().__init__()
         self._layers = list(layers)
-        rows, biases = [_folded(layer) for layer in layers], _biases(layers)
-        self.stacks = nn.ModuleDict()
-        for exit_layer in exits:
-            keys, values = zip(*rows[exit_layer:], strict=True)
-            bias = biases and torch.cat([b for kind in biases for b in kind[exit_layer:]])
-            self.stacks[str(exit_layer)] = Projection(torch.cat([*keys, *values]), bias)
+        self._first = exits[0]
+        self._rows: int = 2 * layers[0].self_attn.kv_size
+        above = layers[self._first :]
+        self.stack = StackedProjection(
+            torch.cat([_folded(layer) for layer in above]),
+            _biases(above),
+            [self._start(exit_layer) for exit_layer in exits],
+        )
         self._writers: dict[int, Writer] = {}
         self._place = 0
 
@@ -59,13 +61,16 @@ class Filling(nn.Module):
                 the model's dtype.
             positions: (rows,) int64.
         """
-        both = self.stacks[str(exit_layer)](unit)
+        both = self.stack(unit, self._start(exit_layer))
         self._writer(exit_layer).write(both, positions)
 
     def path(self, exit_layer: int) -> str:
         """Which writer the exit has: "joined" or "paged" kernels, or "layers" for vLLM's own
         operations layer by layer. Call when the caches are allocated."""
         return self._writer(exit_layer).name
+
+    def _start(self, exit_layer: int) -> int:
+        return (exit_layer - self._first) * self._rows
 
     def _writer(self, exit_layer: int) -> Writer:
         place = self._layers[-1].self_attn.attn.kv_cache.data_ptr()
@@ -88,29 +93,28 @@ class _EachLayer:
     def write(self, both: Tensor, positions: Tensor) -> None:
         """See `Writer`."""
         first, count = self._attentions[0], len(self._attentions)
-        keys, values = both.chunk(2, dim=-1)
+        shape = (len(both), count, first.num_kv_heads, first.head_dim)
+        keys, values = both.view(len(both), count, 2, -1).unbind(2)
         # vLLM rotates what stands in the query's place alone when there is no key
-        keys, _ = first.rotary_emb(positions, keys.contiguous(), None)
-        shape = (-1, count, first.num_kv_heads, first.head_dim)
+        keys, _ = first.rotary_emb(positions, keys.reshape(len(both), -1), None)
         keys, values = keys.view(shape), values.reshape(shape)
         for place, attention in enumerate(self._attentions):
             name = attention.attn.layer_name
             unified_kv_cache_update(keys[:, place], values[:, place], name)
 
 
-def _folded(layer: Any) -> tuple[Tensor, Tensor]:
-    """The rows of a layer's keys and those of its values, its norm gain folded in."""
+def _folded(layer: Any) -> Tensor:
+    """The rows of a layer's keys and values, its norm gain folded in."""
     attention, gain = layer.self_attn, layer.input_layernorm.weight.data
-    weight = attention.qkv_proj.weight.data[attention.q_size :]
-    folded = (weight.float() * gain.float()).to(weight.dtype)
-    keys, values = folded.split(attention.kv_size)
-    return keys, values
+    weight: Tensor = attention.qkv_proj.weight.data[attention.q_size :]
+    folded: Tensor = weight.float() * gain.float()
+    return folded.to(weight.dtype)
 
 
-def _biases(layers: Sequence[Any]) -> tuple[list[Tensor], list[Tensor]] | None:
-    """What each layer adds to its keys, and to its values; None in a model without."""
+def _biases(layers: Sequence[Any]) -> Tensor | None:
+    """What the layers add to their keys and values; None in a model without."""
     if getattr(layers[0].self_attn.qkv_proj, "bias", None) is None:
         return None
-    attentions = [layer.self_attn for layer in layers]
-    pairs = [a.qkv_proj.bias.data[a.q_size :].split(a.kv_size) for a in attentions]
-    return [keys for keys, _ in pairs], [values for _, values in pairs]
+    return torch.cat(
+        [layer.self_attn.qkv_proj.bias.data[layer.self_attn.q_size :] for layer in layers]
+    )

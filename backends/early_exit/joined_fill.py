@@ -36,7 +36,7 @@ class JoinedFill:
         self._cos_sin = angles.float().contiguous()
 
     def write(self, both: Tensor, positions: Tensor) -> None:
-        """both (rows, 2 m S), the keys of the layers, then their values; positions (rows,)."""
+        """both (rows, 2 m S), of each layer its keys, then its values; positions (rows,)."""
         attention = self._attention
         slots = get_forward_context().slot_mapping[attention.layer_name]
         keys, values, places = arrange(

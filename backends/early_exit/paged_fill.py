@@ -28,7 +28,8 @@ class PagedFill:
         self._place = 0
 
     def write(self, kv: Tensor, positions: Tensor) -> None:
-        """kv (rows, 2 m S), the keys of the last m layers, then their values; positions (rows,)."""
+        """kv (rows, 2 m S), of each of the last m layers its keys, then its values;
+        positions (rows,)."""
         last = self._attentions[-1]
         place = last.kv_cache.data_ptr()
         if self._caches is None or place != self._place:

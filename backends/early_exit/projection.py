@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,3 +30,31 @@ class Projection(nn.Module):
             out: Tensor = product(x, self.weight, self.bias)
             return out
         return torch.nn.functional.linear(x, self.weight, self.bias)
+
+
+class StackedProjection(nn.Module):
+    """Products with the last rows of one weight, from any of several `starts` on.
+
+    On a CPU a packed weight cannot be cut, so that each start has a copy of its rows.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, starts: Sequence[int]) -> None:
+        super().__init__()
+        self._packed = current_platform.is_cpu()
+        if self._packed:
+            copies = {str(s): Projection(weight[s:], _from(bias, s)) for s in starts}
+            self.copies = nn.ModuleDict(copies)
+        else:
+            self.weight = nn.Parameter(weight, requires_grad=False)
+            self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+
+    def forward(self, x: Tensor, start: int) -> Tensor:
+        """(rows, width) to (rows, outputs - start), in the weight's dtype."""
+        if self._packed:
+            out: Tensor = self.copies[str(start)](x)
+            return out
+        return torch.nn.functional.linear(x, self.weight[start:], _from(self.bias, start))
+
+
+def _from(bias: Tensor | None, start: int) -> Tensor | None:
+    return None if bias is None else bias[start:]

@@ -77,11 +77,11 @@ def fill_cache_reference(
     layers = kv.shape[1] // (2 * kv_heads * head_dim)
     real = slots >= 0
     where = slots[real].long()
-    wide = kv[: len(slots)][real].float().view(len(where), 2, layers, kv_heads, head_dim)
+    wide = kv[: len(slots)][real].float().view(len(where), layers, 2, kv_heads, head_dim)
     cos, sin = cos_sin[positions[: len(slots)][real].long()].float()[:, None, None].chunk(2, -1)
-    first, second = wide[:, 0].chunk(2, -1)
+    first, second = wide[:, :, 0].chunk(2, -1)
     keys = torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(kv.dtype)
-    values = wide[:, 1].to(kv.dtype)
+    values = wide[:, :, 1].to(kv.dtype)
     block, row = where // block_size, where % block_size
     for index in range(layers):
         layer = len(caches.keys) - layers + index
@@ -118,8 +118,8 @@ def fill_cache_kernel(
     dims = tl.arange(0, half_block)
     heads = tl.arange(0, head_block)
     inside = (heads < kv_heads)[:, None] & (dims < half)[None, :]
-    end = row.to(tl.int64) * 2 * columns + (part + 1) * columns
-    start = kv + end - (layer + 1) * (kv_heads * head_dim)
+    end = (row.to(tl.int64) + 1) * columns
+    start = kv + end - (2 * layer + 2 - part) * (kv_heads * head_dim)
     source = start + heads[:, None] * head_dim + dims[None, :]
     first = tl.load(source, mask=inside, other=0.0)
     second = tl.load(source + half, mask=inside, other=0.0)
@@ -147,7 +147,7 @@ def fill_cache(
     """For row r at slot s = slots[r] >= 0, and each of the last m of `caches`' layers: its keys at
     s = rope(K, positions[r]), its values at s = V; everything else is left as it is.
 
-    kv [>= T, 2 m S] of the caches' dtype, S = Hkv hd: K of the m layers in their order, then V;
+    kv [>= T, 2 m S] of the caches' dtype, S = Hkv hd: for each of the m layers in order K, then V;
     m >= 1 follows from its width. positions [>= T] and slots [T] are integers (int32 or int64); a
     slot is block * block_size + row, -1 for a padded row. cos_sin [positions, hd], of any dtype:
     cosines, then sines of the hd / 2 pairs (vLLM's `rotary_emb.cos_sin_cache`, in its neox style
@@ -166,8 +166,8 @@ def _launch(
 ) -> None:
     cache = caches.keys[0]
     _, block_size, kv_heads, head_dim = cache.shape
-    columns = kv.shape[1] // 2
-    layers = columns // (kv_heads * head_dim)
+    columns = kv.shape[1]
+    layers = columns // (2 * kv_heads * head_dim)
     head_block, half_block = power_of_2(kv_heads), power_of_2(head_dim // 2)
     launch(
         fill_cache_kernel,

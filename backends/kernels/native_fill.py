@@ -20,7 +20,8 @@ def arrange(
     """Keys and values of several layers, rotated and laid out for one write into their caches.
 
     Args:
-        both: (rows, 2 m S) in bf16, fp16 or fp32: keys of m layers, then their values, S = Hkv hd.
+        both: (rows, 2 m S) in bf16, fp16 or fp32: of each of m layers its keys, then its
+            values, S = Hkv hd.
         positions: (rows,) int64.
         cos_sin: (positions, hd) float32, cosines then sines, for GPT-NeoX's pairing of halves.
         slots: (rows,) int64, of the first layer; negative ones stay so.

@@ -137,6 +137,15 @@ def told(commit: Commit, counts: Mapping[str, float]) -> list[Any]:
     return [*parts, commit.error, dict(counts)]
 
 
+def layer_by_layer(fill: Any) -> Any:
+    """The fill where none of our kernels fits vLLM's caches; for the rest of the engine's life."""
+    from backends.early_exit.filling import _EachLayer
+
+    filling = fill.__self__
+    filling._writer = lambda exit_layer: _EachLayer(filling._layers[exit_layer:])
+    return fill
+
+
 MUTATIONS: dict[str, Callable[[Any], Any]] = {
     "writes nothing": lambda fill: lambda layer, stream, positions: None,
     "turns keys by one position too many": lambda fill: (
@@ -145,8 +154,9 @@ MUTATIONS: dict[str, Callable[[Any], Any]] = {
     "forgets the hidden state": lambda fill: (
         lambda layer, stream, positions: fill(layer, stream * 0 + 1, positions)
     ),
+    "writes layer by layer": layer_by_layer,
 }
-"""Wrong fills, each made from the right one."""
+"""Fills made from the right one: wrong ones, and one that goes another way."""
 
 
 if __name__ == "__main__":

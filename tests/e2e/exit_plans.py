@@ -209,11 +209,12 @@ def plain_engines(at: Mapping[str, Path], *, eager: bool) -> list[Engine]:
 
 
 def wrong_engines(at: Mapping[str, Path]) -> list[Engine]:
-    """Fills that are wrong on purpose."""
+    """Fills that are wrong on purpose, and one by vLLM's own operations, which is not."""
     options = forced(8)["shallow and whole"]
     names = ("writes nothing", "turns keys by one position too many", "forgets the hidden state")
     runs = [Run(name, options, waves(101, seed=8), mutate=name) for name in names]
     runs.append(Run("right again", options, waves(101, seed=8)))
+    runs.append(Run("by layers", options, waves(101, seed=8), mutate="writes layer by layer"))
     return [Engine("wrong", at["grouped"], runs, {**options, "layers": [1, 8]})]
 
 

@@ -29,7 +29,7 @@ def test_keys_are_rotated_values_copied_and_slots_moved_layer_by_layer(
         both, positions, torch.cat([angles.cos(), angles.sin()], -1), slots,
         (layers, kv_heads, head_dim), 100,
     )  # fmt: skip
-    given_keys, given_values = both.view(rows, 2, layers, kv_heads, head_dim).unbind(1)
+    given_keys, given_values = both.view(rows, layers, 2, kv_heads, head_dim).unbind(2)
     one, two = given_keys.float().chunk(2, -1)
     cosines, sines = (f(angles)[positions][:, None, None] for f in (torch.cos, torch.sin))
     turned = torch.cat([one * cosines - two * sines, two * cosines + one * sines], -1)

@@ -82,15 +82,15 @@ def test_against_the_reference(
 
 @pytest.mark.parametrize("layers", [1, 2, 5])
 def test_each_layer_gets_its_own_columns(layers: int) -> None:
-    """At position 0 nothing turns: the columns come back as they are, K of all layers before V."""
+    """At position 0 nothing turns: the columns come back as they are, K before V."""
     caches = layer_caches(5, "heads together", 4, 2, 4, torch.float32)
     kv = torch.arange(2 * layers * 8.0, device=DEVICE)[None]
     fill_cache(kv, integers([0]), angles(4), integers([6]), caches)
     for index in range(layers):
         layer = 5 - layers + index
-        start = 8 * index
+        start = 16 * index
         assert caches.keys[layer][1, 2].flatten().tolist() == kv[0, start : start + 8].tolist()
-        start += 8 * layers
+        start += 8
         assert caches.values[layer][1, 2].flatten().tolist() == kv[0, start : start + 8].tolist()
 
 
@@ -143,7 +143,7 @@ def test_against_vllms_own_calls(dtype: torch.dtype) -> None:
     kv, slots = noise(7, 2 * 2 * 8 * 128, dtype=dtype), integers([3, 70, 4, -1, 16, 31, 0]).long()
     positions, table = integers([9, 1, 2, 3, 0, 39, 20]).long(), angles(128, dtype)
     fill_cache(kv, positions, table, slots, got)
-    keys, values = (part.contiguous() for part in kv.chunk(2, -1))
+    keys, values = (p.reshape(7, -1) for p in kv.view(7, 2, 2, -1).unbind(2))
     ops.rotary_embedding(positions, keys, None, 128, table, True)
     one = torch.ones(1, device=DEVICE)
     for index, layer in enumerate((1, 2)):

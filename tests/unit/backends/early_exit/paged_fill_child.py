@@ -1,5 +1,6 @@
-"""The fill by one kernel against vLLM's rotary embedding and a write layer by layer; prints one
-JSON line. vLLM changes the process that it runs in, so it stays out of the test process."""
+"""The fill by one kernel against vLLM's rotary embedding and a write layer by layer, and its
+product; prints one JSON line. vLLM changes the process that it runs in, so it stays out of
+the test process."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import torch
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.rotary_embedding import get_rope
 
-from backends.early_exit import paged_fill
+from backends.early_exit import paged_fill, projection
 
 LAYERS, HEADS, SIZE, BLOCKS, BLOCK = 4, 2, 16, 3, 8
 SLOTS = [17, 0, -1]
@@ -44,14 +45,29 @@ def main() -> None:
         found[f"{name} untouched"] = bool(layers[0].self_attn.attn.kv_cache.isnan().all())
         for one in layers:
             one.self_attn.attn.kv_cache = torch.full_like(one.self_attn.attn.kv_cache, torch.nan)
+    found |= projections()
     print(json.dumps(found))
+
+
+def projections() -> dict[str, float]:
+    """How far the product with rows of one weight, as on a GPU, and with packed copies are from the
+    rows of the whole product."""
+    weight, bias, x = torch.randn(24, 32), torch.randn(24), torch.randn(3, 32)
+    whole = torch.nn.functional.linear(x, weight, bias)
+    found = {}
+    for name, on_cpu in (("packed copies", True), ("one weight", False)):
+        setattr(projection, "current_platform", SimpleNamespace(is_cpu=lambda on=on_cpu: on))  # noqa: B010
+        stacked = projection.StackedProjection(weight, bias, [0, 8, 16])
+        gaps = [(stacked(x, start) - whole[:, start:]).abs().max() for start in (0, 8, 16)]
+        found[name] = float(max(gaps))
+    return found
 
 
 def difference(
     layer: Any, place: int, kv: torch.Tensor, positions: torch.Tensor, rotary: Any
 ) -> float:
     """The largest, from what vLLM's own calls would have written; infinite for other rows."""
-    keys, values = kv.view(4, 2, 3, HEADS * SIZE)[:, :, place].unbind(1)
+    keys, values = kv.view(4, 3, 2, HEADS * SIZE)[:, place].unbind(1)
     turned, _ = rotary.forward_native(positions, keys.clone(), None)
     wanted = torch.full((BLOCKS, HEADS, BLOCK, 2 * SIZE), float("nan"))
     for row, slot in enumerate(SLOTS):

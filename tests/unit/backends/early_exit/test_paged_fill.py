@@ -35,3 +35,4 @@ def test_writes_what_vllms_calls_would_and_follows_the_caches() -> None:
     for name in ("first", "moved"):
         assert found[name] < 1e-6
         assert found[f"{name} untouched"]
+    assert max(found["packed copies"], found["one weight"]) < 1e-4
