@@ -68,6 +68,7 @@ def _techniques(overview: Overview, cells: Sequence[Cell]) -> Section:
             " Calibrated: a statement above is of the mixture of its calibration prompts, decoded "
             "as it says. It promises nothing of one workload alone, and nothing of another load."
         )
+    words += techniques.losses(overview, cells)
     return Section("techniques", "Early-exit techniques", "Techniques", note, groups, table, words)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.cells import Cell, Overview
 from reports.numbers import interval, milliseconds, percent, ratio, significant
-from reports.tables import Head, Item, Row, Table, quality
+from reports.tables import QUALITY, Head, Item, Row, Table, quality
 from reports.text import clipped, visible
 from reports.variants import plain
 
@@ -21,6 +21,8 @@ _SAID = ("measure", "threshold", "thresholds")
 _AGAINST_COUNTS = {"failures", "output-clipped"}
 """Reasons that concern more than times: a noisy machine exits at the same layers, and how much
 answers differ, in length too, is what their quality says."""
+_HIDDEN = 0.1
+"""The least part of the right answers whose loss is said apart."""
 _HEADS = (
     ("Technique", "", ""),
     ("Threshold", "", "as it took effect; one where all checked layers have the same"),
@@ -77,6 +79,37 @@ def statements(cells: Sequence[Cell]) -> list[str]:
         if (said := cell.effective.get("calibrated"))
     }
     return sorted(found)
+
+
+def losses(overview: Overview, cells: Sequence[Cell]) -> list[str]:
+    """Where answers keep most of the words of full's and lose their results, which ROUGE-L to full
+    does not show: of each workload whose answers are right or wrong, the cell that hides most."""
+    full = {(c.workload, c.load): c for c in with_full(overview, cells) if c.variant.is_reference}
+    found = []
+    for workload in overview.workloads:
+        hidden: list[tuple[float, str]] = []
+        for cell in cells:
+            reference = full.get((cell.workload, cell.load))
+            if cell.workload == workload and reference is not None and counts_hold(cell):
+                hidden += _hidden(cell, reference)
+        if hidden:
+            found.append(max(hidden)[1])
+    return found
+
+
+def _hidden(cell: Cell, reference: Cell) -> Iterator[tuple[float, str]]:
+    """By how much more of the words than of the right answers is kept, and that in a sentence."""
+    alike = cell.value("rouge_l_to_full")
+    for metric in ("exact_match", "pass_at_1"):
+        own, whole = cell.value(metric), reference.value(metric)
+        if own is None or not whole or alike is None or alike - own / whole < _HIDDEN:
+            continue
+        yield (
+            alike - own / whole,
+            f"{cell.workload}: {QUALITY[metric]} is {significant(whole)} with full and "
+            f"{significant(own)} with {label(cell)} ({cell.load}), though ROUGE-L to full is "
+            f"{significant(alike)}: words are kept, results are not.",
+        )
 
 
 def threshold(cell: Cell) -> Item:

@@ -128,6 +128,28 @@ def test_shares_are_of_all_tokens_of_all_repeats(seen: Overview) -> None:
         assert sum(found.by_layer.values()) + found.full_depth == pytest.approx(1)
 
 
+def test_results_lost_behind_words_kept_are_said(seen: Overview) -> None:
+    def with_scores(cell: Cell, exact: float, alike: float) -> Cell:
+        scores = {"exact_match": exact, "rouge_l_to_full": alike}
+        return dataclasses.replace(cell, metrics={**cell.metrics, **scores})
+
+    full = next(c for c in seen.cells if c.workload == "gsm8k" and c.variant.is_reference)
+    cells = [c for c in early(seen) if (c.workload, c.load) == (full.workload, full.load)]
+    whole = with_scores(full, 0.8, 1.0)
+
+    def said(*scores: tuple[float, float]) -> list[str]:
+        changed = [with_scores(cell, *pair) for cell, pair in zip(cells, scores, strict=False)]
+        page = dataclasses.replace(seen, cells=(whole, *changed))
+        return techniques.losses(page, changed)
+
+    assert said((0.6, 0.8), (0.08, 0.7), (0.2, 0.71)) == [
+        f"gsm8k: exact match is 0.800 with full and 0.0800 with {techniques.label(cells[1])} "
+        f"({full.load}), though ROUGE-L to full is 0.700: words are kept, results are not."
+    ]
+    assert said((0.6, 0.8), (0.5, 0.7)) == []
+    assert techniques.losses(seen, []) == []
+
+
 def test_labels_tell_the_technique_first(seen: Overview) -> None:
     found = list(dict.fromkeys(techniques.label(cell) for cell in seen.cells))
     expected = ["full", "static", "softmax auto", "softmax 0.8", "classifier 0.9", "state 0.95"]
