@@ -163,9 +163,11 @@ def _check_value(where: str, option: Option, value: Any) -> None:
 
 def _check_bounds(where: str, option: Option, number: Any) -> None:
     low, high = option.minimum, option.maximum
-    if low is not None and (not _fits(float, number) or not number >= low):
+    if (low, high) != (None, None) and not _fits(float, number):
+        raise UserError(f"{where}: expected a number, got {number!r}")
+    if low is not None and not number >= low:
         raise UserError(f"{where}: expected at least {low:g}, got {number!r}")
-    if high is not None and (not _fits(float, number) or not number <= high):
+    if high is not None and not number <= high:
         raise UserError(f"{where}: expected at most {high:g}, got {number!r}")
 
 

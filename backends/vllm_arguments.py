@@ -127,8 +127,12 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
         config = EngineArgs(**arguments).create_engine_config()
         return LLMEngine.from_vllm_config(config, disable_log_stats=True)
     except REFUSALS as error:
-        words = f"backend '{backend}': vLLM refused its options: {_reason(error)}"
-        raise UserError(words) from error
+        reason, given = _reason(error), arguments.get("kv_cache_memory_bytes")
+        if given is not None and reason.startswith("No available memory for the cache blocks"):
+            words = f"option 'kv_cache_gib': {given / 2**30:.3g} GiB hold no block of this model"
+        else:
+            words = f"vLLM refused its options: {reason}"
+        raise UserError(f"backend '{backend}': {words}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -135,7 +135,9 @@ def _checked_layers(layers: Sequence[Any], measure: str, highest: int) -> tuple[
     if not layers:
         raise UserError(f"{where}: an empty list; {expected}")
     for layer in layers:
-        if not isinstance(layer, int) or isinstance(layer, bool) or not 1 <= layer <= highest:
+        if not isinstance(layer, int) or isinstance(layer, bool):
+            raise UserError(f"{where}: {expected}, got {layer!r}")
+        if not 1 <= layer <= highest:
             raise UserError(f"{where}: no exit behind layer {layer!r}; {expected}")
     if measure == "static" and len(layers) != 1:
         raise UserError(f"{where}: {list(layers)}; 'measure: static' leaves at one layer")

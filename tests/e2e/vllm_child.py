@@ -59,6 +59,7 @@ BAD: list[dict[str, Any]] = [
     {"max_model_len": 5000},
     {"engine": {"kv_cache_dtype": "foo"}},
     {"kv_cache_gib": 0.001},
+    {"kv_cache_gib": 0.00001},
 ]
 
 

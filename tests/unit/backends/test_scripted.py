@@ -229,7 +229,7 @@ def test_info_says_simulation() -> None:
         ({"tokens": 2.5}, "option 'tokens': expected int, got 2.5"),
         ({"zero_work": 1}, "option 'zero_work': expected bool, got 1"),
         ({"fault": "kil"}, "option 'fault': 'kil': did you mean 'kill'?"),
-        ({"itl_schedule_s": [0.1, "x"]}, "option 'itl_schedule_s': expected at least 0, got 'x'"),
+        ({"itl_schedule_s": [0.1, "x"]}, "option 'itl_schedule_s': expected a number, got 'x'"),
         ({"itl_schedule_s": 0.1}, "option 'itl_schedule_s': expected list, got 0.1"),
         ({"fail_fraction": 2}, "option 'fail_fraction': expected 0 to 1, got 2"),
         ({"vocabulary": 2**31}, "option 'vocabulary': expected at most 2147483647"),
