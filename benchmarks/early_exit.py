@@ -1,6 +1,6 @@
 """Early exit inside vLLM against vLLM itself, in one run.
 
-    python benchmarks/early_exit.py [--parts never static checks techniques prompts]
+    python benchmarks/early_exit.py [--parts never static checks techniques layers bounds prompts]
                                     [--modes eager norm compiled] [--repeats 7] [--requests 24]
                                     [--model demo | random | FOLDER]
 
@@ -12,6 +12,8 @@ techniques  static, softmax, classifier and state with their calibrated threshol
             workloads: throughput over vLLM, ROUGE-L to full, exits, and what the batch costs them
 layers      behind which layers a check pays by the counts and costs of a run that checks them all,
             and throughput with these against all and against those that were calibrated
+bounds      the most that decoding a batch in two groups by depth could gain, and a free probe
+            before the softmax
 prompts     prompts apart from decodes against steps that mix them, under requests that keep coming
 
 Modes: eager, eager with the compiled RMSNorm (both sides), compiled. The engines are loaded beside
@@ -30,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from backends import models
+from benchmarks.early_exit_bounds import bounds
 from benchmarks.early_exit_steps import checks, never, static
 from benchmarks.early_exit_text import layers, prompts, techniques
 from benchmarks.turns import MODES
@@ -54,6 +57,7 @@ def main() -> None:
         "checks": checks,
         "techniques": techniques,
         "layers": layers,
+        "bounds": bounds,
         "prompts": prompts,
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
