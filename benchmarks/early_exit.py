@@ -12,8 +12,8 @@ techniques  static, softmax, classifier and state with their calibrated threshol
             workloads: throughput over vLLM, ROUGE-L to full, exits, and what the batch costs them
 layers      behind which layers a check pays by the counts and costs of a run that checks them all,
             and throughput with these against all and against those that were calibrated
-bounds      the most that decoding a batch in two groups by depth could gain, and a free probe
-            before the softmax
+bounds      what decoding a batch in two groups by depth could gain at best, and a free probe before
+            the softmax
 prompts     prompts apart from decodes against steps that mix them, under requests that keep coming
 
 Modes: eager, eager with the compiled RMSNorm (both sides), compiled. The engines are loaded beside

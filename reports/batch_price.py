@@ -34,6 +34,10 @@ _SHARES = (
     ("filling", "fill_time_share", "of the time of the layers: caches of skipped layers"),
 )
 _ENDS = "A step ends when all its sequences are confident."
+_NOTHING = (
+    f"Nothing is drawn: it takes {figures.FEWEST_STEPS} steps of two or more sequences that do not "
+    "all need the same layers."
+)
 _NOTE = (
     f"{_ENDS} ● where batches left (larger: more steps), ○ where batches of independent sequences "
     "with the exits of this load would, – what each sequence needs alone. The curve is ○ from "
@@ -53,7 +57,7 @@ def section(cells: Sequence[Cell]) -> Section | None:
         panels = list(_panels(own, f"xb{place}-"))
         title = techniques.label(own[0].cell)
         groups += [PanelGroup(panels, title, fold=True, open=not groups)][: len(panels)]
-    note = _NOTE if groups else f"{_ENDS} No load had batches to draw."
+    note = _NOTE if groups else f"{_ENDS} {_NOTHING}"
     return Section(
         "exitbatch",
         "Exits and batch size",

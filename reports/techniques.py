@@ -21,8 +21,9 @@ _SAID = ("measure", "threshold", "thresholds")
 _AGAINST_COUNTS = {"failures", "output-clipped"}
 """Reasons that concern more than times: a noisy machine exits at the same layers, and how much
 answers differ, in length too, is what their quality says."""
-_HIDDEN = 0.1
-"""The least part of the right answers whose loss is said apart."""
+_ALIKE, _HIDDEN, _RIGHT = 0.5, 0.1, 5
+"""A ROUGE-L to full that suggests good answers; by how much it must exceed the share of right
+answers that is left before that is said; of how many right answers at least."""
 _HEADS = (
     ("Technique", "", ""),
     ("Threshold", "", "as it took effect; one where all checked layers have the same"),
@@ -90,7 +91,9 @@ def losses(overview: Overview, cells: Sequence[Cell]) -> list[str]:
         hidden: list[tuple[float, str]] = []
         for cell in cells:
             reference = full.get((cell.workload, cell.load))
-            if cell.workload == workload and reference is not None and counts_hold(cell):
+            if cell.workload != workload or reference is None:
+                continue
+            if counts_hold(cell) and counts_hold(reference):
                 hidden += _hidden(cell, reference)
         if hidden:
             found.append(max(hidden)[1])
@@ -102,7 +105,9 @@ def _hidden(cell: Cell, reference: Cell) -> Iterator[tuple[float, str]]:
     alike = cell.value("rouge_l_to_full")
     for metric in ("exact_match", "pass_at_1"):
         own, whole = cell.value(metric), reference.value(metric)
-        if own is None or not whole or alike is None or alike - own / whole < _HIDDEN:
+        if own is None or whole is None or alike is None or alike < _ALIKE:
+            continue
+        if whole * reference.samples < _RIGHT or alike - own / whole < _HIDDEN:
             continue
         yield (
             alike - own / whole,

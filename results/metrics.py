@@ -125,6 +125,7 @@ def _cell(
     if cell["mixed_steps"] is not None:
         # a count like those it stands beside, not a rate: shares of all tokens need its sum
         cell["mixed_steps"] = sum(row["mixed_steps"] or 0.0 for row in ended)
+        spread.pop("mixed_steps", None)
     return {**cell, "spread": spread}
 
 

@@ -78,7 +78,7 @@ def decode_batches(
             spent_us += REST_US + step.forward_ns / 1e3
             if not steps.times:
                 step.forward_ns = 0
-            told = [summed([(step, row)]) for row in range(len(names))]
+            told = [summed([part]) for part in step.parts()]
         for generation in started:
             generation.scheduled_ns, generation.submitted_ns = int(now), int(now) + 1000
         now += spent_us * 1e3 * (1 + 0.1 * draw.random())

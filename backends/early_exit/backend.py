@@ -180,7 +180,7 @@ class VllmEarlyExit(VllmBackend):
     def configure(self, options: Mapping[str, Any]) -> None:
         """From the next step on leave as the options of `open` say, but for those given here:
         measure, threshold, thresholds, layers, decay, decay_tau, heads, classifier. No engine is
-        loaded.
+        loaded. Requests in flight lose the counts of their steps so far.
 
         Raises `UserError` for a layer at which the engine was not cut when it was opened: it is
         cut at its layers, apart from those whose threshold nothing can pass.

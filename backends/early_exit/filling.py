@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from vllm.model_executor.layers.attention.attention import unified_kv_cache_update
 
 from backends.early_exit.joined_fill import joined_fill
+from backends.early_exit.norm import rms_norm
 from backends.early_exit.paged_fill import paged_fill
 from backends.early_exit.projection import StackedProjection
 
@@ -41,6 +42,7 @@ class Filling(nn.Module):
     def __init__(self, layers: Sequence[Any], exits: Sequence[int]) -> None:
         super().__init__()
         self._layers = list(layers)
+        self._epsilon: float = layers[0].input_layernorm.variance_epsilon
         self._first = exits[0]
         self._rows: int = 2 * layers[0].self_attn.kv_size
         above = layers[self._first :]
@@ -52,16 +54,16 @@ class Filling(nn.Module):
         self._writers: dict[int, Writer] = {}
         self._place = 0
 
-    def forward(self, exit_layer: int, unit: Tensor, positions: Tensor) -> None:
+    def forward(self, exit_layer: int, stream: Tensor, positions: Tensor) -> None:
         """Write the keys and values of the layers above `exit_layer` at this step's positions.
 
         Args:
             exit_layer: the last layer that ran, counted from 1.
-            unit: (rows, width), the residual stream after it divided by its root mean square, in
-                the model's dtype.
+            stream: (rows, width), the residual stream after it, in the model's dtype.
             positions: (rows,) int64.
         """
-        both = self.stack(unit, self._start(exit_layer))
+        normed = rms_norm(stream, None, self._epsilon)
+        both = self.stack(normed, self._start(exit_layer))
         self._writer(exit_layer).write(both, positions)
 
     def path(self, exit_layer: int) -> str:

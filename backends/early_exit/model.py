@@ -92,11 +92,9 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
     ) -> Tensor:
         began = self.control.now()
         assert self.filling is not None
-        weight, epsilon = self.norm.weight.data, self.norm.variance_epsilon
-        unit = rms_norm(stream, None, epsilon)
-        self.filling(layer, unit, positions)
+        self.filling(layer, stream, positions)
         step.exit_layer, step.fill_ns = layer, self.control.now() - began
-        return unit * weight if normed is None else normed
+        return self.final_norm(stream) if normed is None else normed
 
     def final_norm(self, stream: Tensor) -> Tensor:
         """(rows, width): what the head reads at an exit with this residual stream."""

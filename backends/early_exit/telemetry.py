@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -27,10 +27,13 @@ class Step:
     fill_ns: int = 0
     forward_ns: int = 0
 
-    def kind(self, row: int) -> _Kind:
-        """What its request's counts depend on."""
-        own, rows = self.own_exits[row], len(self.names)
-        return self.depth, self.exit_layer, own, self.checked, self.mixed, rows
+    def parts(self) -> list[Part]:
+        """For each request in order, what it will be told of this step."""
+        rows = len(self.names)
+        what = self.depth, self.exit_layer, self.checked, self.mixed, rows
+        us = 1e3 * rows
+        times = self.check_ns / us, self.fill_ns / us, self.forward_ns / us
+        return [(what, own, *times) for own in self.own_exits]
 
 
 class StepLog:
@@ -40,44 +43,47 @@ class StepLog:
     """
 
     def __init__(self) -> None:
-        self._places: defaultdict[str, list[tuple[Step, int]]] = defaultdict(list)
+        self._parts: defaultdict[str, list[Part]] = defaultdict(list)
 
     def note(self, step: Step, live: Container[str]) -> None:
         """The step decoded a token of each of its requests that is still wanted."""
-        for row, name in enumerate(step.names):
+        for name, part in zip(step.names, step.parts(), strict=True):
             if name in live:
-                self._places[name].append((step, row))
+                self._parts[name].append(part)
 
     def take(self, name: str, tokens: int) -> dict[str, float]:
         """The counts of the steps that decoded a request's first `tokens` tokens after the
         prompt's (see `results.work`), its share of each step's times; the request is forgotten."""
-        return summed(self._places.pop(name, [])[:tokens])
+        return summed(self._parts.pop(name, [])[:tokens])
 
     def clear(self) -> None:
         """Forget all requests."""
-        self._places.clear()
+        self._parts.clear()
 
 
-def summed(places: list[tuple[Step, int]]) -> dict[str, float]:
-    """The counts of a request that stood in these steps at these rows."""
+What = tuple[int, int, tuple[int, ...], bool, int]
+"""Depth, exit layer, checked layers, whether mixed, and rows of a step."""
+Part = tuple[What, int, float, float, float]
+"""A step, a request's own exit, and its share of check, fill and forward pass in microseconds."""
+
+
+def summed(parts: Sequence[Part]) -> dict[str, float]:
+    """The counts of a request that had these parts in steps."""
+    if not parts:
+        return {}
     found: dict[str, float] = defaultdict(float)
-    for kind, times in Counter(step.kind(row) for step, row in places).items():
-        for name, count in _counts(*kind).items():
-            found[name] += count * times
-    timed = [(step, 1e3 * len(step.names)) for step, _ in places if step.forward_ns]
-    if timed:
-        found["check_us"] = sum(step.check_ns / share for step, share in timed)
-        found["fill_us"] = sum(step.fill_ns / share for step, share in timed)
-        found["forward_us"] = sum(step.forward_ns / share for step, share in timed)
+    steps, own, *times = zip(*parts, strict=True)
+    for (what, layer), number in Counter(zip(steps, own, strict=True)).items():
+        for name, count in _counts(*what, layer).items():
+            found[name] += count * number
+    if any(times[-1]):
+        found |= zip(("check_us", "fill_us", "forward_us"), map(sum, times), strict=True)
     return dict(found)
-
-
-_Kind = tuple[int, int, int, tuple[int, ...], bool, int]
 
 
 @functools.lru_cache(maxsize=4096)
 def _counts(
-    depth: int, exit_layer: int, own: int, checked: tuple[int, ...], mixed: bool, rows: int
+    depth: int, exit_layer: int, checked: tuple[int, ...], mixed: bool, rows: int, own: int
 ) -> Mapping[str, float]:
     found = {
         "steps": 1,

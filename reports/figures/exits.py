@@ -9,7 +9,7 @@ from reports.cells import Cell
 from reports.figures.panel import MARKERS, Rows, rule, tag, value_axis
 from reports.numbers import percent, ratio
 from reports.svg import GRID, INK, MUTED, SURFACE
-from reports.techniques import counts_hold
+from reports.techniques import counts_hold, leaves_early
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,6 +89,12 @@ def _shares_batches(cell: Cell) -> bool:
     return (cell.value("mean_decode_batch") or 1.0) > 1.0
 
 
+def believed(cell: Cell) -> bool:
+    """Whether the cell's exits are as they were counted, whatever its times are."""
+    # what makes times doubtful leaves exits as they are; drafts are judged by all that is doubted
+    return counts_hold(cell) if leaves_early(cell) else cell.valid
+
+
 class Place(NamedTuple):
     """Where a bar stands."""
 
@@ -99,7 +105,7 @@ class Place(NamedTuple):
 
 
 def _stack(axes: Axes, cell: Cell, found: Shares, place: Place) -> None:
-    left, faded = 0.0, 1.0 if counts_hold(cell) else 0.35
+    left, faded = 0.0, 1.0 if believed(cell) else 0.35
     parts = [*found.by_layer.items(), ("all", found.full_depth)]
     words = [f"layer {layer} {percent(share)}%" for layer, share in found.by_layer.items()]
     words.append(f"full depth {percent(found.full_depth)}%")

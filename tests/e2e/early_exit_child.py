@@ -122,9 +122,9 @@ def watch_log(backend: Any) -> dict[str, list[dict[str, float]]]:
 
     def noted(step: Step, live: Container[str]) -> None:
         note(log, step, live)
-        for row, name in enumerate(step.names):
+        for name, part in zip(step.names, step.parts(), strict=True):
             if name in live:
-                counts = summed([(step, row)])
+                counts = summed([part])
                 found.setdefault(name.rpartition("-")[0], []).append(counts)
 
     log.note = noted

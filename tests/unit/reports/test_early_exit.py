@@ -11,7 +11,7 @@ import pytest
 
 from reports import batch_price, techniques
 from reports.cells import Cell, Overview, overview
-from reports.figures.exits import shares
+from reports.figures.exits import believed, shares
 from reports.page import write_report
 from results import batch_exits, load
 from tests.batch_steps import STATEMENT, BatchSteps
@@ -116,16 +116,15 @@ def test_the_table_has_the_paper_s_columns(seen: Overview, text: str) -> None:
     assert f"<p>Softmax, calibrated: {STATEMENT}</p>" in section(text, "techniques")
 
 
-def test_shares_are_of_all_tokens_of_all_repeats(seen: Overview) -> None:
+def test_shares_are_of_all_tokens_of_all_repeats(seen: Overview, folder: Path) -> None:
+    requests = load(folder).requests
     for cell in early(seen):
         found = shares(cell)
         assert found is not None
-        # counts of the cell, none of them a median of the repeats
-        decoded = sum(int(b) * n["steps"] for b, n in cell.metrics["exits_by_batch"].items())
-        tokens = decoded + cell.metrics["mixed_steps"]
+        own = requests[requests["key"].isin(cell.keys)]
+        decoded = own["n_tokens"].sum() - len(own)  # a prompt's own token is not decoded
         for layer, counts in cell.metrics["exits_by_layer"].items():
-            assert found.by_layer[layer] == pytest.approx(counts["exits"] / tokens)
-        assert sum(found.by_layer.values()) + found.full_depth == pytest.approx(1)
+            assert found.by_layer[layer] == pytest.approx(counts["exits"] / decoded)
 
 
 def test_results_lost_behind_words_kept_are_said(seen: Overview) -> None:
@@ -147,6 +146,9 @@ def test_results_lost_behind_words_kept_are_said(seen: Overview) -> None:
         f"({full.load}), though ROUGE-L to full is 0.700: words are kept, results are not."
     ]
     assert said((0.6, 0.8), (0.5, 0.7)) == []
+    assert said((0.0, 0.3)) == [], "words are lost too"
+    whole = with_scores(full, 4.9 / full.samples, 1.0)
+    assert said((0.0, 0.8)) == [], "too few were right"
     assert techniques.losses(seen, []) == []
 
 
@@ -187,6 +189,13 @@ def test_doubts_about_times_strike_speed_only(
     assert ["struck" in item.css for item in (full, label, rate)] == [quality_struck] * 3
     assert all("struck" in item.css for item in (throughput, inner, speedup))
     assert row.validity == "not valid"
+
+
+def test_a_noisy_machine_leaves_exits_of_batches_as_they_are(seen: Overview) -> None:
+    cell = early(seen)[1]
+    for reason, holds in (("machine-noisy", True), ("failures", False)):
+        doubted = dataclasses.replace(cell, valid_trials=0, reasons={reason: (1, reason)})
+        assert believed(doubted) == holds
 
 
 def test_gains_are_over_the_reference_of_the_repeat(seen: Overview, text: str) -> None:

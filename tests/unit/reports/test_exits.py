@@ -12,7 +12,7 @@ import pytest
 from reports import ablations, prediction
 from reports.cells import Cell, Overview, overview
 from reports.exits import gamma_curves
-from reports.figures.exits import shares
+from reports.figures.exits import believed, shares
 from reports.page import write_report
 from results import load
 from tests.early_exits import Exits
@@ -65,6 +65,14 @@ def test_sections_are_drawn_for_backends_with_exits_only(run_text: str, text: st
     order = re.findall(r'<section id="(\w+)"', text)
     assert order.index("quality") < order.index("exits") < order.index("validity")
     assert all(f'href="#{name}"' in text for name in ("exits", "prediction", "ablations"))
+
+
+def test_exits_of_a_cell_that_is_not_valid_are_faded(seen: Overview) -> None:
+    for cell in early(seen):
+        for reason in ("not-lossless", "machine-noisy"):
+            doubted = dataclasses.replace(cell, valid_trials=0, reasons={reason: (1, reason)})
+            assert believed(cell)
+            assert not believed(doubted)
 
 
 def test_shares_are_of_the_committed_tokens(seen: Overview, ablations_dir: Path) -> None:

@@ -7,7 +7,7 @@ from backends.early_exit.telemetry import Step, StepLog, summed
 
 def test_each_sequence_learns_where_the_batch_and_it_alone_would_leave() -> None:
     step = Step(["a", "b"], 8, 5, [2, 5], (2, 5))
-    first, second = summed([(step, 0)]), summed([(step, 1)])
+    first, second = (summed([part]) for part in step.parts())
     assert first == {
         "steps": 1,
         "layers_run": 5,
@@ -27,14 +27,14 @@ def test_each_sequence_learns_where_the_batch_and_it_alone_would_leave() -> None
 
 
 def test_full_depth_is_no_exit_and_a_mixed_step_no_decode_step() -> None:
-    counts = summed([(Step(["a"], 8, 8, [8], mixed=True), 0)])
+    counts = summed(Step(["a"], 8, 8, [8], mixed=True).parts())
     assert counts["mixed_steps"] == 1
     assert not [name for name in counts if name.startswith(("exits_", "own_", "decode_"))]
 
 
 def test_the_times_of_the_requests_add_up_to_the_step() -> None:
     step = Step(["a", "b", "c"], 8, 4, [4] * 3, check_ns=3000, fill_ns=6000, forward_ns=90_000)
-    sums = {name: sum(summed([(step, row)])[name] for row in range(3))
+    sums = {name: sum(summed([part])[name] for part in step.parts())
             for name in ("check_us", "fill_us", "forward_us")}  # fmt: skip
     assert sums == {"check_us": 3.0, "fill_us": 6.0, "forward_us": 90.0}
 
@@ -61,4 +61,4 @@ def test_what_was_decoded_behind_the_last_token_is_not_counted() -> None:
 
 
 def test_without_times_none_are_told() -> None:
-    assert not [name for name in summed([(Step(["a"], 8, 8, [8]), 0)]) if name.endswith("_us")]
+    assert not [name for name in summed(Step(["a"], 8, 8, [8]).parts()) if name.endswith("_us")]
