@@ -20,7 +20,7 @@ def read_bound(where: Path, model_dir: Path, form: int, *keys: str) -> dict[str,
     try:
         about: dict[str, Any] = json.loads(where.read_text(encoding="utf-8"))
         found, checkpoint, *_ = [about[key] for key in ("format", "checkpoint", *keys)]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{where}: not readable: {models.one_line(error)}") from None
     if found != form:
         raise UserError(f"{where}: format {found!r}; this version reads {form}")

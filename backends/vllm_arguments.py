@@ -69,7 +69,7 @@ def check_engine(
         if name not in known:
             raise UserError(
                 f"backend '{backend}': engine: vLLM has no argument '{name}': "
-                f"{nearest(name, known)}"
+                f"{nearest(str(name), known, few=True)}"
             )
 
 

@@ -72,8 +72,16 @@ def warnings(trials: Sequence[Trial]) -> list[str]:
     """What the user probably did not mean, each told once. Raises `UserError` for options that a
     backend cannot run on this model, before anything runs."""
     engines = {trial.engine_key(): trial for trial in trials}.values()
-    found = [backends.warnings(t.backend, t.model, t.options) for t in engines]
-    return list(dict.fromkeys(line for lines in found for line in lines))
+    found: list[str] = []
+    for trial in engines:
+        try:
+            found += backends.warnings(trial.backend, trial.model, trial.options)
+        except UserError as error:
+            if sum(other.backend == trial.backend for other in engines) == 1:
+                raise
+            options = canonical_json(trial.options)
+            raise UserError(f"{error} (the '{trial.backend}' with {options})") from None
+    return list(dict.fromkeys(found))
 
 
 class Pins:

@@ -13,7 +13,7 @@ from reports.numbers import counted, percent, significant
 from reports.sections import PanelGroup, Section
 from reports.tables import Head, Item, Row, Table
 from results import batch_exits
-from results.batch_exits import BatchExits, Profile
+from results.batch_exits import BatchExits
 
 _HEADS = (
     ("Technique", "", ""),
@@ -74,9 +74,11 @@ def _load(cell: Cell) -> figures.Load | None:
     return figures.Load(cell, batch_exits.measured(cell.metrics), own) if own else None
 
 
-def _varies(profile: Profile) -> bool:
-    """Whether sequences exit at several layers; else every batch size gives the same layer."""
-    return len(set(profile.cumulative) | {0.0, 1.0}) > 2
+def _varies(load: figures.Load) -> bool:
+    """Whether sequences have exits of their own, and at several layers: else every batch size gives
+    the same layer, or whatever was asked for."""
+    asked = techniques.technique(load.cell) in techniques.CONFIDENT
+    return asked and len(set(load.own.cumulative) | {0.0, 1.0}) > 2
 
 
 def _panels(loads: Sequence[figures.Load], prefix: str) -> Iterator[Panel]:
@@ -89,7 +91,7 @@ def _panels(loads: Sequence[figures.Load], prefix: str) -> Iterator[Panel]:
             for load in own
         ]
         largest = max((one.batch for load in shown for one in load.found), default=0)
-        if largest < 2 or not any(_varies(load.own) for load in own):
+        if largest < 2 or not any(_varies(load) for load in own):
             continue
         alone = _smallest(own).own
         words = f"Exit layer against batch size: {techniques.label(own[0].cell)}, {workload}"
@@ -110,7 +112,7 @@ def _sentences(loads: Sequence[figures.Load]) -> Iterator[str]:
             load
             for load in loads
             if load.cell.load == name
-            and _varies(load.own)
+            and _varies(load)
             and (load.cell.value("mean_decode_batch") or 0.0) > 1.5
         ]
         if not own:

@@ -65,8 +65,8 @@ def _techniques(overview: Overview, cells: Sequence[Cell]) -> Section:
     words = techniques.statements(cells)
     if words:
         note += (
-            " Calibrated: a statement above is of the mixture of its calibration prompts, decoded "
-            "as it says. It promises nothing of one workload alone, and nothing of another load."
+            " Calibrated: a statement above is of prompts like its own, decoded as it says. Of a "
+            "mixture it promises nothing for one workload alone, and nothing for another load."
         )
     words += techniques.losses(overview, cells)
     return Section("techniques", "Early-exit techniques", "Techniques", note, groups, table, words)

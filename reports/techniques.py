@@ -68,7 +68,7 @@ def label(cell: Cell, *, with_threshold: bool = True) -> str:
 
 def _option(key: str, value: Any) -> str:
     """The value, with its name where it says nothing without."""
-    needs_name = isinstance(value, bool) or value in ("auto", "none")
+    needs_name = isinstance(value, bool | int | float) or value in ("auto", "none")
     return f"{key}={plain(value)}" if needs_name else plain(value)
 
 
@@ -136,13 +136,13 @@ def threshold(cell: Cell) -> Item:
 
 
 def _calibrated(cell: Cell) -> str:
-    """What a calibration was made on: its prompts together, which no row of one workload is."""
+    """Whether thresholds were calibrated, and for which batch where the load is not of that."""
     if not cell.effective.get("calibrated"):
         return ""
     batch = cell.effective.get("calibrated_batch", 1)
-    together = "one at a time" if batch == 1 else f"{batch} at a time"
-    own = (cell.load_kind, cell.load_value) == ("closed", batch)
-    return f"calibrated {together}, {'on the mixture' if own else 'not for this load'}"
+    if (cell.load_kind, cell.load_value) == ("closed", batch):
+        return "calibrated"
+    return "calibrated one at a time" if batch == 1 else f"calibrated {batch} at a time"
 
 
 def _short(value: Any) -> str:

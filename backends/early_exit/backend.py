@@ -34,14 +34,18 @@ from backends.vllm_engine import NOTHING, VllmBackend
 from harness.core import Model, Provenance, UserError
 
 ONE_DEVICE = "early exit runs on one device, without it"
+NO_DRAFTS = "early exit and speculative decoding do not go together"
+OWN_MODEL = "the backend puts its own model class there"
 REFUSED_ARGUMENTS = OWN_ARGUMENTS | {
-    "hf_overrides": "the backend puts its own model class there",
+    "hf_overrides": OWN_MODEL,
     "additional_config": "the backend has its own settings there",
     "scheduler_cls": "the option prompt_steps",
-    "speculative_config": "early exit and speculative decoding do not go together",
-    "quantization": "the fill needs plain weights",
-    "tensor_parallel_size": ONE_DEVICE,
-    "pipeline_parallel_size": ONE_DEVICE,
+    **dict.fromkeys(("speculative_config", "spec_method", "spec_model", "spec_tokens"), NO_DRAFTS),
+    **dict.fromkeys(("quantization", "quantization_config"), "the fill needs plain weights"),
+    **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size"), ONE_DEVICE),
+    **dict.fromkeys(("data_parallel_size", "data_parallel_backend"), ONE_DEVICE),
+    **dict.fromkeys(("model_impl", "model_class_overrides"), OWN_MODEL),
+    "worker_cls": "the plugin works on vLLM's own worker",
     "enable_lora": "the fill does not know adapters",
 }
 GOES_WITH = {
@@ -140,7 +144,12 @@ class VllmEarlyExit(VllmBackend):
             raise UserError(f"{PREFIX}: give '{given[0]}' or '{given[1]}', not both")
         if options.get("decay_tau", TAU) != TAU and options.get("decay", "none") == "none":
             raise UserError(f"{PREFIX}: option 'decay_tau' needs a 'decay': calm or t5x")
-        graphs = (options.get("engine", {}).get("compilation_config") or {}).get("cudagraph_mode")
+        compilation = options.get("engine", {}).get("compilation_config")
+        if compilation is not None and not isinstance(compilation, dict):
+            raise UserError(
+                f"{PREFIX}: engine: compilation_config: expected a mapping, got {compilation!r}"
+            )
+        graphs = (compilation or {}).get("cudagraph_mode")
         if graphs not in (None, "NONE", "PIECEWISE"):
             raise UserError(
                 f"{PREFIX}: engine: compilation_config: cudagraph_mode {graphs!r}: a graph of the "

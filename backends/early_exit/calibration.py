@@ -179,8 +179,11 @@ def _read(content: dict[str, Any]) -> Calibration:
         raise ValueError(f"tau: expected a number that is not negative, got {found.tau!r}")
     if type(found.earlier_choices) is not int or found.earlier_choices < 0:
         raise ValueError(f"earlier_choices: expected a count, got {found.earlier_choices!r}")
-    if not isinstance(found.statement, str):
-        raise TypeError("statement: expected text")
+    if type(found.batch) is not int or found.batch < 1:
+        raise ValueError(f"batch: expected a number from 1, got {found.batch!r}")
+    for name in ("statement", "dtype", "backend"):
+        if not isinstance(getattr(found, name), str):
+            raise TypeError(f"{name}: expected text, got {getattr(found, name)!r}")
     return found
 
 

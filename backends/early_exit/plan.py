@@ -158,13 +158,12 @@ class Plan:
         if self.depth < 2 and measure != NEVER:
             raise UserError(f"{PREFIX}: a model of {self.depth} layer has no exit before its end")
         layers, thresholds = chosen["layers"], chosen["thresholds"]
-        calibration = None if self._calibration is None else self._calibration[1]
         if layers == AUTO:
-            layers = calibration.layers if calibration else default_layers(measure, self.depth)
+            layers = default_layers(measure, self.depth)
         if thresholds is None:
-            thresholds = chosen["threshold"]
-        if thresholds == AUTO:
-            thresholds = calibration.thresholds if calibration else DEFAULT_THRESHOLD
+            thresholds = DEFAULT_THRESHOLD if chosen["threshold"] == AUTO else chosen["threshold"]
+        if self._calibration is not None:
+            layers, thresholds = self._calibration[1].layers, self._calibration[1].thresholds
         return make_policy(
             measure, layers, thresholds, chosen["decay"], chosen["decay_tau"], self.depth
         )
@@ -180,7 +179,7 @@ class Plan:
         if path is None:
             return None
         found = open_calibration(path, self.model_dir)
-        layers = found.layers if chosen["layers"] == AUTO else chosen["layers"]
+        layers = found.layers if chosen["layers"] == AUTO else _ascending(chosen["layers"])
         problem = found.differs_from(
             layers=layers,
             decay=chosen["decay"],
@@ -206,6 +205,12 @@ class Plan:
             folder = exit_heads.find_folder(chosen["heads"], self.model_dir)
             return None if folder is None else folder / "heads.safetensors"
         return None
+
+
+def _ascending(layers: Any) -> Any:
+    """As the plugin takes them; what is no list of numbers is refused elsewhere."""
+    numbers = isinstance(layers, list) and all(type(layer) is int for layer in layers)
+    return sorted(layers) if numbers else layers
 
 
 def _depth(model_dir: Path) -> int:

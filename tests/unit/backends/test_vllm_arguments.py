@@ -20,6 +20,8 @@ pytestmark = pytest.mark.skipif(
     ("options", "message"),
     [
         ({"engine": {"max_num_batched_token": 1}}, "did you mean 'max_num_batched_tokens'?"),
+        ({"engine": {"foo": 1}}, "vLLM has no argument 'foo': nearest are "),
+        ({"engine": {1: 2}}, "vLLM has no argument '1': nearest are "),
         ({"engine": {"trust_remote_code": True}}, "code from a checkpoint is never run"),
         ({"engine": {"max_num_seqs": 4}}, "max_num_seqs: an option of its own"),
         ({"engine": []}, "option 'engine': expected dict"),
@@ -33,6 +35,7 @@ def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None
         check_options("vllm", options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
 
 
 def test_good_options_pass_without_importing_vllm() -> None:

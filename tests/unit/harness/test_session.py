@@ -166,3 +166,14 @@ def test_warm_up_prompts_are_not_the_measured_ones(model: Path) -> None:
     assert {r.id for r in warm_up}.isdisjoint(r.id for r in measured)
     again = session(model, Silent()).requests(replace(trial, repeat=1))
     assert again == (warm_up, measured), "repeats ask the same"
+
+
+def test_a_refusal_names_which_of_several_it_means() -> None:
+    def refusal(*layers: int) -> str:
+        entries = [{"name": "vllm-early-exit", "layers": [layer]} for layer in layers]
+        with pytest.raises(UserError) as caught:
+            wiring.warnings(trials(models.BUNDLED["demo"], backends=entries))
+        return str(caught.value)
+
+    assert refusal(9).endswith("expected numbers from 1 to 7")
+    assert refusal(2, 9).endswith("""1 to 7 (the 'vllm-early-exit' with {"layers":[9]})""")

@@ -93,6 +93,9 @@ def drop(key: str) -> Callable[[dict[str, Any]], None]:
         (change("target", -1), "target: expected"),
         (change("tau", -2.0), "tau: expected"),
         (change("statement", 5), "statement: expected text"),
+        (change("batch", "<b>"), "batch: expected a number from 1, got '<b>'"),
+        (change("batch", 0), "batch: expected a number from 1"),
+        (change("dtype", 3), "dtype: expected text"),
         (change("curve", [{"threshold": 1}]), "missing"),
         (change("prompts", 12), "not iterable"),
         (change("earlier_choices", -1), "earlier_choices: expected a count, got -1"),
@@ -114,7 +117,7 @@ def test_a_broken_file_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "{", "null", "3"])
+@pytest.mark.parametrize("text", ["", "[1]", "{", "null", "3", "[" * 99999])
 def test_what_is_no_json_object_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)

@@ -13,6 +13,7 @@ import pytest
 from backends import check_options, files_digest, models, warnings
 from backends.early_exit import plan as plans
 from backends.early_exit import register
+from backends.early_exit.backend import VllmEarlyExit
 from harness.core import Model, UserError
 
 NAME = "vllm-early-exit"
@@ -45,6 +46,9 @@ def told(**options: Any) -> list[str]:
         ("no file 'nowhere'", {"calibration": "nowhere"}),
         ("engine: quantization", {"engine": {"quantization": "fp8"}}),
         ("engine: speculative_config", {"engine": {"speculative_config": {}}}),
+        ("speculative decoding do not go", {"engine": {"spec_method": "ngram", "spec_tokens": 3}}),
+        ("runs on one device", {"engine": {"data_parallel_size": 2}}),
+        ("expected a mapping, got 3", {"engine": {"compilation_config": 3}}),
         ("vLLM has no argument 'max_seqs'", {"engine": {"max_seqs": 2}}),
         ("did you mean 'state'", {"measure": "stat"}),
         ("expected at most 1", {"threshold": 1.5}),
@@ -75,7 +79,20 @@ def test_a_threshold_that_never_passes_is_told() -> None:
 def test_a_bundled_calibration_that_does_not_hold_is_told() -> None:
     assert "calibrated with layers 1, 2, 3, 4, not 2, 4" in told(layers=[2, 4])[0]
     assert told(layers=[1, 2, 3, 4]) == []
+    assert told(layers=[4, 3, 2, 1]) == []
     assert told(layers=[2, 4], threshold=0.5) == []
+
+
+def test_a_calibration_s_thresholds_stay_with_their_layers(tmp_path: Path) -> None:
+    bundled = models.DEMO / "early_exit" / "calibration-softmax.json"
+    told_apart = [0.1, 0.2, 0.3, 0.4]
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(json.loads(bundled.read_text()) | {"thresholds": told_apart}))
+    settings = {name: option.default for name, option in VllmEarlyExit.OPTIONS.items()}
+    for layers in ("auto", [4, 3, 2, 1]):
+        wanted = {"layers": layers, "calibration": str(path)}
+        plan = plans.Plan(models.BUNDLED["demo"], settings | wanted)
+        assert plan.policy.checks() == dict(zip((1, 2, 3, 4), told_apart, strict=True))
 
 
 def test_an_untested_vllm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
