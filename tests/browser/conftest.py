@@ -50,7 +50,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         workloads=["cnn_dailymail", "gsm8k"],
         loads=LOADS[:2],
         repeats=2,
-        requests=12,
+        requests=40,
         slo=Slo(ttft_ms=60, tpot_ms=11),
         texts={f"gsm8k-{i}": ATTACK for i in (0, 8)},
     )

@@ -139,7 +139,7 @@ def test_more_requests_and_their_answers_appear_when_asked_for(open_report: Open
     count = "return document.querySelectorAll('#requests-0 details').length"
     assert _run(browser, count) == 3
     browser.find_element("css selector", "#requests-0 button").click()
-    assert _run(browser, count) == 12
+    assert _run(browser, count) == 40
     _open_all(browser)
     static, built = _run(
         browser,
