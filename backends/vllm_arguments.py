@@ -6,10 +6,11 @@ Importing this module imports nothing of vLLM, so that an experiment's options a
 from __future__ import annotations
 
 import ast
+import difflib
 import functools
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,15 @@ def check_engine(
         if name not in known:
             raise UserError(
                 f"backend '{backend}': engine: vLLM has no argument '{name}': "
-                f"{nearest(str(name), known, few=True)}"
+                f"{_nearest(str(name), known)}"
             )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """As `nearest`, but of more names than anyone reads."""
+    if difflib.get_close_matches(name, known, n=1):
+        return nearest(name, known)
+    return f"nearest are {', '.join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))}"
 
 
 def set_environment(threads: int | None) -> None:

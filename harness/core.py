@@ -33,16 +33,12 @@ class UserError(Exception):
     """Bad input from the user: one line that says what, where and what was expected."""
 
 
-def nearest(name: str, known: Iterable[str], *, few: bool = False) -> str:
-    """The tail of an error line: the nearest valid name, or all of them when none is near. `few`:
-    of too many to list the three that look most alike."""
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The tail of an error line: the nearest valid name, or all of them when none is near."""
     options = sorted(known)
     close = difflib.get_close_matches(name, options, n=1)
     if close:
         return f"did you mean '{close[0]}'?"
-    if few:
-        options = difflib.get_close_matches(name, options, n=3, cutoff=0.0)
-        return f"nearest are {', '.join(options)}"
     return "expected one of: " + ", ".join(options)
 
 
