@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from reports.page import write_report
-from tests.report_runs import LOADS, Engine, write_run
+from tests.report_pages import LEAVING
+from tests.report_runs import LOADS, TECHNIQUES, Engine, write_run
 
 SMALL: dict[str, Any] = {
     "workloads": ["cnn_dailymail", "gsm8k"],
@@ -46,3 +47,9 @@ def run_text(run_dir: Path) -> str:
 def troubled_text(troubled_dir: Path) -> str:
     """The page of `troubled_dir`."""
     return write_report(troubled_dir).read_text()
+
+
+@pytest.fixture(scope="session")
+def leaving_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The techniques of batches that leave early, beside the plain engine."""
+    return write_run(tmp_path_factory.mktemp("leaving"), engines=TECHNIQUES, **LEAVING)

@@ -9,55 +9,27 @@ from typing import Any
 
 import pytest
 
-from reports import batch_price, techniques
+from reports import techniques
 from reports.cells import Cell, Overview, overview
 from reports.figures.exits import believed, shares
 from reports.page import write_report
-from results import batch_exits, load
+from results import load
 from tests.batch_steps import STATEMENT, BatchSteps
 from tests.early_exits import Exits
-from tests.report_runs import BATCHES, ENGINES, PLAIN, TECHNIQUES, Engine, write_run
+from tests.report_pages import LEAVING, leaving, rows, section, written
+from tests.report_runs import ENGINES, PLAIN, TECHNIQUES, Engine, write_run
 
 NAMES = ("techniques", "gains", "exitbatch", "exits")
-SMALL: dict[str, Any] = {
-    "workloads": ["cnn_dailymail", "gsm8k"],
-    "loads": BATCHES[:2],
-    "repeats": 2,
-    "requests": 24,
-}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_run(tmp_path_factory.mktemp("techniques"), engines=TECHNIQUES, **SMALL)
+def seen(leaving_dir: Path) -> Overview:
+    return overview(load(leaving_dir))
 
 
 @pytest.fixture(scope="module")
-def seen(folder: Path) -> Overview:
-    return overview(load(folder))
-
-
-@pytest.fixture(scope="module")
-def text(folder: Path) -> str:
-    return write_report(folder).read_text()
-
-
-def written(folder: Path, *engines: Engine, **changes: Any) -> str:
-    options = {**SMALL, "workloads": ["gsm8k"], "repeats": 1, "requests": 12, **changes}
-    return write_report(write_run(folder, engines=engines, **options)).read_text()
-
-
-def section(text: str, name: str) -> str:
-    found = re.search(rf'<section id="{name}">.*?</section>', text, re.DOTALL)
-    return found.group() if found else ""
-
-
-def rows(text: str, name: str) -> list[str]:
-    return re.findall(r"<tr class=.*?</tr>", section(text, name), re.DOTALL)
-
-
-def early(seen: Overview) -> list[Cell]:
-    return [cell for cell in seen.cells if techniques.leaves_early(cell)]
+def text(leaving_dir: Path) -> str:
+    return write_report(leaving_dir).read_text()
 
 
 def test_sections_are_drawn_for_batches_that_leave_only(run_text: str, text: str) -> None:
@@ -116,9 +88,9 @@ def test_the_table_has_the_paper_s_columns(seen: Overview, text: str) -> None:
     assert f"<p>Softmax, calibrated: {STATEMENT}</p>" in section(text, "techniques")
 
 
-def test_shares_are_of_all_tokens_of_all_repeats(seen: Overview, folder: Path) -> None:
-    requests = load(folder).requests
-    for cell in early(seen):
+def test_shares_are_of_all_tokens_of_all_repeats(seen: Overview, leaving_dir: Path) -> None:
+    requests = load(leaving_dir).requests
+    for cell in leaving(seen):
         found = shares(cell)
         assert found is not None
         own = requests[requests["key"].isin(cell.keys)]
@@ -133,7 +105,7 @@ def test_results_lost_behind_words_kept_are_said(seen: Overview) -> None:
         return dataclasses.replace(cell, metrics={**cell.metrics, **scores})
 
     full = next(c for c in seen.cells if c.workload == "gsm8k" and c.variant.is_reference)
-    cells = [c for c in early(seen) if (c.workload, c.load) == (full.workload, full.load)]
+    cells = [c for c in leaving(seen) if (c.workload, c.load) == (full.workload, full.load)]
     whole = with_scores(full, 0.8, 1.0)
 
     def said(*scores: tuple[float, float]) -> list[str]:
@@ -163,7 +135,7 @@ def test_options_beside_measure_and_threshold_are_in_the_label(tmp_path: Path) -
         Engine("vllm-early-exit", 0.0, {"measure": "softmax", **more}, exits=BatchSteps())
         for more in ({}, {"decay": "calm"}, {"enforce_eager": True}, {"thresholds": [0.8, 0.7]})
     ]
-    run = load(write_run(tmp_path, engines=engines, **{**SMALL, "repeats": 1, "requests": 4}))
+    run = load(write_run(tmp_path, engines=engines, **{**LEAVING, "repeats": 1, "requests": 4}))
     found = {techniques.label(cell) for cell in overview(run).cells}
     assert found == {
         "softmax", "softmax calm", "softmax enforce_eager=yes", "softmax [0.8, 0.7]",
@@ -182,7 +154,7 @@ def test_doubts_about_times_strike_speed_only(
     seen: Overview, reason: str, quality_struck: bool
 ) -> None:
     cell = dataclasses.replace(
-        early(seen)[1], valid_trials=0, reasons={reason.partition(":")[0]: (2, reason)}
+        leaving(seen)[1], valid_trials=0, reasons={reason.partition(":")[0]: (2, reason)}
     )
     (row,) = techniques.table([cell]).rows
     *_, full, label, rate, throughput, inner, speedup = row.cells
@@ -192,7 +164,7 @@ def test_doubts_about_times_strike_speed_only(
 
 
 def test_a_noisy_machine_leaves_exits_of_batches_as_they_are(seen: Overview) -> None:
-    cell = early(seen)[1]
+    cell = leaving(seen)[1]
     for reason, holds in (("machine-noisy", True), ("failures", False)):
         doubted = dataclasses.replace(cell, valid_trials=0, reasons={reason: (1, reason)})
         assert believed(doubted) == holds
@@ -201,7 +173,7 @@ def test_a_noisy_machine_leaves_exits_of_batches_as_they_are(seen: Overview) -> 
 def test_gains_are_over_the_reference_of_the_repeat(seen: Overview, text: str) -> None:
     drawn = section(text, "gains")
     assert drawn.count("<figure") == 4
-    for cell in early(seen):
+    for cell in leaving(seen):
         throughput, latency = (
             cell.value(name) or 0 for name in ("throughput_ratio", "inner_token_latency_ratio")
         )
@@ -210,14 +182,6 @@ def test_gains_are_over_the_reference_of_the_repeat(seen: Overview, text: str) -
         assert f"<title>{words}{latency:.2f}×</title>" in drawn
     assert "(lossy): gsm8k, 1.0" in drawn
     assert not re.search(r"<title>vllm: ", drawn)
-
-
-def test_exits_on_a_schedule_are_no_sequences_of_their_own(tmp_path: Path) -> None:
-    turns = BatchSteps((0.5, 0.5, 0.5), measure="schedule")
-    engines = (ENGINES[0], Engine("vllm-early-exit", 0.3, {"measure": "schedule"}, exits=turns))
-    text = section(written(tmp_path, *engines, loads=BATCHES[1:2]), "exitbatch")
-    assert "Nothing is drawn" in text
-    assert "a sequence alone would leave" not in text
 
 
 def test_without_a_reference_there_are_no_gains(tmp_path: Path) -> None:
@@ -240,62 +204,8 @@ def test_a_backend_that_never_leaves_has_a_row_and_no_histogram(tmp_path: Path) 
     assert "<figure" not in section(text, "exitbatch")
 
 
-def test_the_price_of_the_batch_is_what_was_counted(seen: Overview, text: str) -> None:
-    found = rows(text, "exitbatch")
-    cells = early(seen)
-    assert len(found) == len(cells) == 20
-    for cell, row in zip(cells, found, strict=True):
-        own, steps = batch_exits.profile(cell.metrics), batch_exits.measured(cell.metrics)
-        assert own is not None
-        layers = [own.layer(1), batch_exits.mean_layer(batch_exits.expected(steps, own))]
-        for layer in (*layers, batch_exits.mean_layer(steps)):
-            assert f'data-sort="{layer!r}"' in row
-        for name in ("mixed_step_share", "mean_decode_batch"):
-            assert f'data-sort="{cell.value(name)!r}"' in row
-        untimed = cell.effective["measure"] == "state"
-        assert ("the run took no times of steps" in row) == untimed
-        if not untimed:
-            assert f'data-sort="{cell.value("check_time_share")!r}"' in row
-            assert f'data-sort="{cell.value("fill_time_share")!r}"' in row
-
-
-def test_theory_from_the_least_load_is_told_beside_the_load_s_own(seen: Overview) -> None:
-    soft = [c for c in early(seen) if c.workload == "gsm8k" and c.variant.index == 2]
-    one, four = soft
-    drawn = batch_price.section(soft)
-    assert drawn is not None
-    assert drawn.table is not None
-    alone, steps = batch_exits.profile(one.metrics), batch_exits.measured(four.metrics)
-    assert alone is not None
-    told = [item.sort for item in drawn.table.rows[1].cells]
-    assert told[7] == repr(batch_exits.mean_layer(batch_exits.expected(steps, alone)))
-    assert told[6] != told[7]
-
-
-def test_the_sentence_says_what_batches_keep(seen: Overview, text: str) -> None:
-    (sentence,) = re.findall(r"<p>(Under closed c=4, .*?)</p>", section(text, "exitbatch"))
-    words = r"layer ([\d.]+) of 8.* leave at ([\d.]+); they left at ([\d.]+), .* ([\d.]+)% of"
-    alone, theory, measured, kept = map(float, re.findall(words, sentence.replace("&#39;", "'"))[0])
-    assert kept == pytest.approx(100 * (8 - measured) / (8 - alone), abs=0.5)
-    assert measured == pytest.approx(theory, abs=0.15), "made-up sequences are independent"
-    assert "means over 8 cells" in sentence
-    assert "closed c=1," not in section(text, "exitbatch").partition('<p class="note">')[0]
-
-
-def test_curves_are_drawn_for_techniques_whose_exits_vary(text: str) -> None:
-    drawn = section(text, "exitbatch")
-    titles = re.findall(r"<title[^>]*>Exit layer against batch size: ([^<]+)</title>", drawn)
-    assert len(titles) == 8
-    assert not [title for title in titles if title.startswith("static")]
-    notes = re.findall(
-        r"closed c=4, 4 in the batch, [\d,]+ steps: layer [\d.]+, independent", drawn
-    )
-    assert len(notes) == 3 * 8, "a dot, a ring and a bar for each"
-    assert drawn.count("theory, exits counted over") == 8
-
-
 def test_the_histogram_has_the_counts(seen: Overview, text: str) -> None:
-    for cell in early(seen):
+    for cell in leaving(seen):
         for count in ("exits", "own_exits"):
             found = shares(cell, count)
             assert found is not None

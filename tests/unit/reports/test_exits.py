@@ -16,6 +16,7 @@ from reports.figures.exits import believed, shares
 from reports.page import write_report
 from results import load
 from tests.early_exits import Exits
+from tests.report_pages import section
 from tests.report_runs import ENGINES, EXITS, GAMMAS, LOADS, PLAIN, Engine, write_run
 
 NAMES = ("exits", "prediction", "ablations", "gamma")
@@ -46,11 +47,6 @@ def text(ablations_dir: Path) -> str:
 def written(folder: Path, engines: tuple[Engine, ...], **changes: Any) -> str:
     options = {**SMALL, "workloads": ["gsm8k"], "repeats": 1, **changes}
     return write_report(write_run(folder, engines=engines, **options)).read_text()
-
-
-def section(text: str, name: str) -> str:
-    found = re.search(rf'<section id="{name}">.*?</section>', text, re.DOTALL)
-    return found.group() if found else ""
 
 
 def early(seen: Overview) -> list[Cell]:
