@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.child import run_child
 from tests.e2e import exit_plans
 from tests.exit_models import write_models
 from tests.exit_replay import Outcome, replay
@@ -26,7 +24,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Record:
@@ -46,15 +43,8 @@ class Record:
         self.engines = {engine.name: engine for engine in engines}
         plan, record = folder / "plan.json", folder / "record.json"
         plan.write_text(json.dumps([engine.plan() for engine in engines]))
-        run = subprocess.run(
-            [sys.executable, str(ROOT / "tests/e2e/early_exit_child.py"), str(plan), str(record)],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=1500,
-            check=False,
-        )
-        assert run.returncode == 0, run.stderr[-3000:]
+        script = Path(__file__).with_name("early_exit_child.py")
+        run_child(script, plan, record, timeout=1500)
         self.found = json.loads(record.read_text())
 
     def polls(self, engine: str, run: str) -> list[dict[str, Any]]:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.child import run_child
 from tests.tiny_llama import write_tiny_llama
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
-ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("early_exit_graphs_child.py")
 
 
@@ -28,16 +25,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def child(model: Path, *options: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(CHILD), str(model), *options],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(run_child(CHILD, model, *options, OMP_NUM_THREADS="1"))
     return found
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.child import run_child
 from tests.e2e.early_exit_sampling_child import LAYER, SAMPLED
 from tests.exit_models import write_exit_model
 
@@ -20,7 +18,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
-ROOT = Path(__file__).resolve().parents[2]
 ROUNDING = 1e-3
 """How far a float32 logit may be from the reference's."""
 
@@ -28,16 +25,8 @@ ROUNDING = 1e-3
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     model = write_exit_model(tmp_path_factory.mktemp("sampling") / "grouped", "grouped")
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "tests/e2e/early_exit_sampling_child.py"), str(model)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    script = Path(__file__).with_name("early_exit_sampling_child.py")
+    found: dict[str, Any] = json.loads(run_child(script, model))
     return found
 
 

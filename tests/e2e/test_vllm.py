@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.child import run_child
 from tests.tiny_llama import write_tiny_llama
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     model = write_tiny_llama(tmp_path_factory.mktemp("tiny"))
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "tests/e2e/vllm_child.py"), str(model)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(run_child(Path(__file__).with_name("vllm_child.py"), model))
     return found
 
 
