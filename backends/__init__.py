@@ -15,7 +15,7 @@ from harness.core import Backend, Model, UserError, nearest
 BACKENDS: dict[str, str] = {
     "adadecode": "backends.adadecode:AdaDecode",
     "autoregressive": "backends.autoregressive:Autoregressive",
-    "http": "backends.http:HttpBackend",
+    "http": "backends.http.backend:HttpBackend",
     "scripted": "backends.scripted:ScriptedBackend",
     "vllm": "backends.vllm_engine:VllmBackend",
     "vllm-early-exit": "backends.early_exit.backend:VllmEarlyExit",

@@ -19,7 +19,16 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from harness import checks, machine
-from harness.core import Backend, Generation, Load, Request, Status, TrialRecord, UserError
+from harness.core import (
+    SERVER,
+    Backend,
+    Generation,
+    Load,
+    Request,
+    Status,
+    TrialRecord,
+    UserError,
+)
 from harness.messages import Job, Phase, Problem, Ready
 from harness.meters import Meter, Reading
 from harness.trial import Progress, TrialTimeout, run_load
@@ -82,7 +91,7 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
     except TrialTimeout as timeout:
         generations, status, error = timeout.generations, "timeout", str(timeout)
     # A server's memory and energy are not this process's.
-    remote = checks.SERVER in session.info.capabilities
+    remote = SERVER in session.info.capabilities
     reading = Reading(None, None) if remote else meter.read()
     disturbance = machine.disturbance(before, machine.machine_state())
     tell("scoring")

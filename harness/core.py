@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 SCHEMA_VERSION = 1
+SERVER = "server"
+"""Capability of a backend whose work is done by processes outside the sweep."""
 UNKNOWN_TOKEN = -1
 """Stands in a `Commit` for a token that a server counted without saying which it was."""
 SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
@@ -90,6 +92,13 @@ class Commit:
     """Counts that add up over a request's commits: drafted, accepted, layers_run, ..."""
     error: str | None = None
     """What went wrong, when `finished` is "error"."""
+    arrived_ns: int | None = None
+    """From a backend whose work is done elsewhere: when the bytes of this commit reached this
+    machine. It is the commit's stamp then; else the return of the poll is."""
+    stamp_lag_ns: int = 0
+    """By how much, at most, `arrived_ns` is later than the truth."""
+    sent_ns: int | None = None
+    """Likewise: when the request left, on one of its commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +117,10 @@ class BackendInfo:
 class Backend(Protocol):
     """A system under test. Backends never time themselves: the harness stamps each poll.
 
-    One whose work is done elsewhere may offer `wait(timeout_s)` too, which sleeps until `poll` has
-    something to hand out: the load loop then calls it instead of napping.
+    One whose work is done elsewhere (capability `SERVER`) may offer more. `prepare(requests, load)`
+    is called before the clock starts, for what need not be timed: connections, request bodies.
+    `wait(timeout_s)` sleeps until `poll` has something to hand out: the load loop then calls it
+    instead of napping. Its commits say when they arrived and when the request left.
     """
 
     @property
@@ -139,7 +150,11 @@ class Generation:
     submitted_ns: int
     client_lag_ns: int = 0
     """Lateness that is the harness's own: from the first moment it could have submitted (the later
-    of the scheduled time and the return of the backend call in progress) to the submit."""
+    of the scheduled time and the return of the backend call in progress) to the submit. With a
+    server: from the scheduled time (closed loop: from the end of the answer that made room) to the
+    moment at which the request left."""
+    stamp_lag_ns: list[int] = field(default_factory=list)
+    """By how much each stamp of `commit_ns` can be late; empty: no stamp can."""
     commit_ns: list[int] = field(default_factory=list)
     commit_tokens: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)

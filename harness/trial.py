@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
-from harness.core import Backend, Commit, Generation, Load, Request
+from harness.core import SERVER, Backend, Commit, Generation, Load, Request
 from harness.scheduling import prompt_wakeups
 
 IDLE_NS = 100_000
@@ -75,6 +75,9 @@ def run_load(
     `ValueError` for a load that cannot be run. What the backend raises passes through.
     """
     _check_load(requests, load)
+    prepare = getattr(backend, "prepare", None)
+    if prepare is not None:
+        prepare(requests, load)
     loop = _Loop(backend, requests, load, on_progress)
     try:
         with prompt_wakeups(), _garbage_collection_off(), _alarm(time_limit_s):
@@ -108,6 +111,17 @@ def _check_output(request: Request, generation: Generation) -> None:
 
 
 @dataclass(slots=True)
+class _Flight:
+    """A request that was submitted and has not ended."""
+
+    generation: Generation
+    limit: int
+    """The most tokens it may have."""
+    could_ns: int
+    """When it could have been submitted at the earliest, but for the harness."""
+
+
+@dataclass(slots=True)
 class _Loop:
     backend: Backend
     requests: Sequence[Request]
@@ -115,13 +129,19 @@ class _Loop:
     on_progress: Callable[[Progress], None] | None
     waiting: deque[tuple[int, Request]] = field(default_factory=deque)
     """Arrival in nanoseconds after the start, and the request; by arrival."""
-    in_flight: dict[str, tuple[Generation, int]] = field(default_factory=dict)
-    """By request id, with the most tokens it may have."""
+    in_flight: dict[str, _Flight] = field(default_factory=dict)
+    """By request id."""
     done: dict[str, Generation] = field(default_factory=dict)
+    is_remote: bool = False
     start_ns: int = 0
     returned_ns: int = 0
     """When the backend last gave control back."""
+    freed_ns: deque[int] = field(default_factory=deque)
+    """Closed loop on a server: when the answers ended whose places nobody has taken yet."""
     tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.is_remote = SERVER in self.backend.info.capabilities
 
     def run(self, time_limit_s: float | None) -> None:
         arrivals = [(round(r.arrival_s * 1e9), r) for r in self.requests]
@@ -156,33 +176,39 @@ class _Loop:
             if scheduled > now or (not is_open and len(self.in_flight) >= places):
                 return
             self.waiting.popleft()
-            could = max(scheduled, self.returned_ns) if is_open else self.returned_ns
+            could = self.could_ns(scheduled)
             generation = Generation(request.id, scheduled, now, now - could)
-            self.in_flight[request.id] = (generation, request.max_new_tokens)
+            self.in_flight[request.id] = _Flight(generation, request.max_new_tokens, could)
             self.backend.submit(request)
             self.returned_ns = time.monotonic_ns()
+
+    def could_ns(self, scheduled: int) -> int:
+        """When a request that is submitted now could have been, had the harness not been late. An
+        engine in this process blocks the loop while it computes: that wait is the engine's. A
+        server never does."""
+        if not self.is_remote:
+            return max(scheduled, self.returned_ns) if self.load.is_open else self.returned_ns
+        if self.load.is_open:
+            return scheduled
+        return self.freed_ns.popleft() if self.freed_ns else scheduled
 
     def stamp(self, commits: list[Commit], now: int) -> None:
         """Book what one poll handed out; `now` is the time at which it returned."""
         for commit in commits:
-            entry = self.in_flight.get(commit.request_id)
-            if entry is None:
+            flight = self.in_flight.get(commit.request_id)
+            if flight is None:
                 raise TrialProtocolError(self.unexpected(commit))
-            generation, limit = entry
+            generation = flight.generation
+            at = now if commit.arrived_ns is None else min(commit.arrived_ns, now)
             if commit.token_ids:
-                if generation.commit_ns and generation.commit_ns[-1] == now:
-                    # A poll is one moment: what it hands out in parts came all at once.
-                    generation.commit_tokens[-1] += len(commit.token_ids)
-                else:
-                    generation.commit_ns.append(now)
-                    generation.commit_tokens.append(len(commit.token_ids))
-                generation.token_ids.extend(commit.token_ids)
-                self.tokens += len(commit.token_ids)
-                if len(generation.token_ids) > limit:
+                self.book(generation, commit, at)
+                if len(generation.token_ids) > flight.limit:
                     raise TrialProtocolError(
                         f"request '{commit.request_id}': {len(generation.token_ids)} tokens "
-                        f"committed, {limit} asked for"
+                        f"committed, {flight.limit} asked for"
                     )
+            if commit.sent_ns is not None:
+                generation.client_lag_ns = max(commit.sent_ns - flight.could_ns, 0)
             for name, count in commit.telemetry.items():
                 generation.telemetry[name] = generation.telemetry.get(name, 0) + count
             if commit.finished is not None:
@@ -190,6 +216,23 @@ class _Loop:
                 generation.error = commit.error
                 self.done[commit.request_id] = generation
                 del self.in_flight[commit.request_id]
+                if self.is_remote and not self.load.is_open:
+                    self.freed_ns.append(at)
+
+    def book(self, generation: Generation, commit: Commit, at: int) -> None:
+        """Add a commit's tokens, which came at `at`."""
+        if generation.commit_ns and generation.commit_ns[-1] >= at:
+            # What came in parts at one moment, as a poll hands it out, came all at once.
+            generation.commit_tokens[-1] += len(commit.token_ids)
+            if commit.stamp_lag_ns:
+                generation.stamp_lag_ns[-1] = max(generation.stamp_lag_ns[-1], commit.stamp_lag_ns)
+        else:
+            generation.commit_ns.append(at)
+            generation.commit_tokens.append(len(commit.token_ids))
+            if commit.arrived_ns is not None:
+                generation.stamp_lag_ns.append(commit.stamp_lag_ns)
+        generation.token_ids.extend(commit.token_ids)
+        self.tokens += len(commit.token_ids)
 
     def idle(self, now: int) -> None:
         """Nothing was ready: leave the core to others, but be back for the next arrival."""
@@ -206,7 +249,7 @@ class _Loop:
 
     def generations(self) -> list[Generation]:
         """Everything submitted so far, in request order; the unfinished with `finished` None."""
-        unfinished = {key: generation for key, (generation, _) in self.in_flight.items()}
+        unfinished = {key: flight.generation for key, flight in self.in_flight.items()}
         known = self.done | unfinished
         return [known[request.id] for request in self.requests if request.id in known]
 

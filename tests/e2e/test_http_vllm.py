@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backends import open_backend
-from backends.http import HttpBackend
+from backends.http.backend import HttpBackend
 from benchmarks.vllm_server import vllm_server
 from harness.core import Generation, Load, Model, Request
 from harness.trial import run_load

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from backends.http import HttpBackend
+from backends.http.backend import HttpBackend
 from harness.core import Commit, Request
 from tests.fake_openai import FakeServer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.http import HttpBackend
+from backends.http.backend import HttpBackend
 from tests.fake_openai import FakeServer, Play, good
 from tests.unit.backends.http.client import Start
 

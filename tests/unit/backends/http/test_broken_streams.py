@@ -70,7 +70,7 @@ def raw(data: bytes) -> Play:
 
 
 BROKEN = [
-    (dropped, "ClientPayloadError"),
+    (dropped, "the connection closed in the middle of the answer"),
     (ends_early, "without a finish_reason"),
     (done_early, "without a finish_reason"),
     (reports_error, "the server reports: engine died"),

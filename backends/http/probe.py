@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import ipaddress
+import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from backends.http_stream import (
+from backends.http.client import CONNECT_TIMEOUT_S, NO_STREAM
+from backends.http.route import is_loopback
+from backends.http.stream import (
     Counting,
     EventReader,
     StreamError,
+    body_message,
     chunk_text,
-    error_message,
     parse_chunk,
 )
 from harness.core import UserError, nearest
 
 OWN_FIELDS = ("model", "prompt", "messages", "stream", "n", "echo", "stop_token_ids")
-CONNECT_TIMEOUT_S = 10.0
-KEEP_ALIVE_S = 3.0
-"""Shorter than uvicorn's 5 s, or a request would now and then meet a connection just closed."""
 REFUSED = (400, 422)
 USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
 RUNNING_USAGE: Mapping[str, Any] = {
@@ -68,19 +67,18 @@ class Server:
         return self.base_url.removesuffix("/v1")
 
 
-def connect(base_url: str, key: str | None) -> Server:
-    """A pool without a limit, so that no request waits here. Environment proxies are used only
-    for servers elsewhere. Call it inside the event loop that will use it."""
+@contextlib.asynccontextmanager
+async def connect(base_url: str, key: str | None) -> AsyncIterator[Server]:
+    """A pool of connections. Environment proxies are used only for servers elsewhere."""
     headers = {"Accept-Encoding": "identity"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+    async with aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
         headers=headers,
-        trust_env=not _is_loopback(urlsplit(base_url).hostname or ""),
-    )
-    return Server(session, base_url)
+        trust_env=not is_loopback(urlsplit(base_url).hostname or ""),
+    ) as session:
+        yield Server(session, base_url)
 
 
 async def probe(
@@ -138,19 +136,15 @@ async def reset_cache(server: Server) -> bool | None:
         return None
 
 
-async def refusal_of(response: aiohttp.ClientResponse) -> str:
+async def _refusal_of(response: aiohttp.ClientResponse) -> str:
     """One line about an answer that is no event stream."""
-    text = await response.text(errors="replace")
-    try:
-        said = error_message(json.loads(text))
-    except ValueError:
-        said = error_message(text or response.reason or "")
-    return f"HTTP {response.status}: {said}"
+    where = response.headers.get("Location")
+    said = body_message(await response.read(), response.reason or "")
+    return f"HTTP {response.status}{f' (go to {where})' if where else ''}: {said}"
 
 
-def is_stream(response: aiohttp.ClientResponse) -> bool:
-    """Whether the answer can be read as events; a missing content type is let through."""
-    return response.status == 200 and response.content_type not in ("application/json", "text/html")
+def _is_stream(response: aiohttp.ClientResponse) -> bool:
+    return response.status == 200 and response.content_type not in NO_STREAM
 
 
 async def _try(
@@ -159,11 +153,13 @@ async def _try(
     """(the chunks, "") or (None, why the server refused this form of the request)."""
     where = f"backend 'http': {server.base_url}/{path}"
     try:
-        async with server.session.post(f"{server.base_url}/{path}", json=content) as response:
+        async with server.session.post(
+            f"{server.base_url}/{path}", json=content, allow_redirects=False
+        ) as response:
             if response.status in REFUSED:
-                return None, await refusal_of(response)
-            if not is_stream(response):
-                raise UserError(f"{where}: {_hint(response.status)}{await refusal_of(response)}")
+                return None, await _refusal_of(response)
+            if not _is_stream(response):
+                raise UserError(f"{where}: {_hint(response.status)}{await _refusal_of(response)}")
             reader = EventReader()
             events = reader.feed(await response.read()) + reader.finish()
         return [parse_chunk(event) for event in events if event.strip() != b"[DONE]"], ""
@@ -203,7 +199,7 @@ async def _model(server: Server, name: str | None) -> str:
                 return name
             if response.status != 200:
                 raise UserError(
-                    f"{where}/models: {_hint(response.status)}{await refusal_of(response)}"
+                    f"{where}/models: {_hint(response.status)}{await _refusal_of(response)}"
                 )
             listed = json.loads(await response.read())["data"]
             served = [str(entry["id"]) for entry in listed]
@@ -267,10 +263,3 @@ def check_base_url(url: str) -> str:
             "name the variable with the key in api_key_env"
         )
     return url.rstrip("/") if parts.path.strip("/") else url.rstrip("/") + "/v1"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

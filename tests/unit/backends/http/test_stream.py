@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends import http_stream
-from backends.http_stream import Answer, EventReader, StreamError, shorten
+from backends.http import stream as http_stream
+from backends.http.stream import Answer, EventReader, StreamError, shorten
 
 DATA = st.lists(st.binary(min_size=1).filter(lambda data: not set(data) & set(b"\r\n")))
 

@@ -1,6 +1,6 @@
 """Reads a streamed OpenAI-style answer: server-sent events, then the tokens that each one brings.
 
-Nothing here waits or times; `backends.http` feeds it bytes as they arrive.
+Nothing here waits or times; `backends.http.client` feeds it bytes as they arrive.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ class EventReader:
         if len(self._rest) + self._held > LONGEST_EVENT:
             raise StreamError(f"an event of more than {LONGEST_EVENT} bytes")
         return events
+
+    @property
+    def is_inside_event(self) -> bool:
+        """Whether a part of an event has come."""
+        return bool(self._rest or self._data)
 
     def finish(self) -> list[bytes]:
         """At the end of the stream: a last event that no empty line closed."""
@@ -191,6 +196,14 @@ def error_message(body: Any) -> str:
     error = body.get("error", body) if isinstance(body, dict) else body
     message = error.get("message", error) if isinstance(error, dict) else error
     return shorten(message)
+
+
+def body_message(body: bytes, reason: str) -> str:
+    """What the body of a refusal says in one line; `reason` where it is empty."""
+    try:
+        return error_message(json.loads(body))
+    except ValueError:
+        return error_message(body or reason)
 
 
 def shorten(value: Any) -> str:

@@ -1,0 +1,264 @@
+"""The `http` backend: one streamed request per answer, each server-sent event one commit."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from backends import Option, models
+from backends.http.client import CONNECT_TIMEOUT_S, Client
+from backends.http.route import find_route
+from backends.http.stream import Answer
+from backends.http.workers import Workers
+from harness.core import SERVER, BackendInfo, Commit, Load, Model, Request, UserError
+from workloads.prompts import user_message
+
+if TYPE_CHECKING:
+    from backends.http.probe import Dialect
+
+PATHS = {"completions": "completions", "chat": "chat/completions"}
+PROBE_TIMEOUT_S = 60.0
+PROBE_IDS = (1, 1)
+PROBE_TEXT = "Hello"
+PROBE_TOKENS = 2
+RESET_TIMEOUT_S = 10.0
+USUAL_ANSWER_S = 10.0
+STREAMS_OF_A_CLIENT = 1000
+
+
+class HttpBackend:
+    """A running server. It is not started here, and its engine options are its own affair."""
+
+    OPTIONS: ClassVar[dict[str, Option]] = {
+        "base_url": Option(str, "http://127.0.0.1:8000/v1", "the server's address, with /v1"),
+        "api": Option(str, "completions", "which API to use", choices=tuple(PATHS)),
+        "model": Option(str, None, "name on the server; default: the one that it serves"),
+        "api_key_env": Option(str, None, "name of the environment variable with the API key"),
+        "timeout_s": Option(float, 600.0, "longest wait for a whole answer", minimum=0.001),
+        "clients": Option(
+            int, None, "processes that talk to it; default: by the number of streams", minimum=1
+        ),
+        "prefix_caching": Option(
+            bool, False, "the server reuses shared prompt beginnings, and that is meant"
+        ),
+        "extra_body": Option(dict, {}, "fields for each request's body; null removes a field"),
+    }
+    needs_model = False
+
+    def __init__(self, settings: Mapping[str, Any], tokenizer: Any) -> None:
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._key = os.environ.get(settings["api_key_env"] or "") or None
+        self._base_url: str = settings["base_url"]
+        try:
+            self._dialect: Dialect = asyncio.run(self._probe())
+        except UserError as error:
+            raise UserError(self._redact(str(error))) from None
+        try:
+            self._route = find_route(self._base_url, self._key, CONNECT_TIMEOUT_S)
+        except OSError as error:
+            raise UserError(f"backend 'http': {self._base_url}: {error}") from None
+        self._client: Client | Workers = Client(self._route, settings["timeout_s"])
+        self._payloads: dict[str, bytes] = {}
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for an address or a key variable that cannot be right."""
+        from backends.http.probe import check_options
+
+        check_options(options)
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> HttpBackend:
+        """Connect and find out what the server can do. Raises `UserError` when it cannot serve.
+
+        `model_dir` needs to hold a tokenizer only: for servers that take or report text.
+        """
+        from backends.http.probe import check_base_url
+
+        settings = {name: option.default for name, option in cls.OPTIONS.items()} | dict(options)
+        cls.check(settings)
+        settings["base_url"] = check_base_url(settings["base_url"])
+        tokenizer = None if model_dir is None else models.load_tokenizer(model_dir)
+        return cls(settings, tokenizer)
+
+    @property
+    def info(self) -> BackendInfo:
+        """What is served where, and how its tokens are counted."""
+        dialect = self._dialect
+        capabilities = {SERVER, "token-ids" if dialect.counting == "ids" else "server-text"}
+        if dialect.reports_cache:
+            capabilities.add("cache-telemetry")
+        if dialect.resets_cache:
+            capabilities.add("cold-reset")
+        return BackendInfo(
+            name="http",
+            version=dialect.version,
+            provenance="official code",
+            options={
+                **self._settings,
+                "model": dialect.model,
+                "prompt_form": dialect.prompt,
+                "token_counting": dialect.counting,
+            },
+            lossless=False,
+            capabilities=frozenset(capabilities),
+        )
+
+    def prepare(self, requests: Sequence[Request], load: Load) -> None:
+        """Before the clock starts: write the requests out and open their connections."""
+        self._payloads = {request.id: self._payload(request) for request in requests}
+        streams = load.concurrency or most_at_once([r.arrival_s for r in requests])
+        streams = min(streams, len(requests))
+        self._use(self._settings["clients"] or clients_for(streams))
+        self._client.open(streams)
+
+    def submit(self, request: Request) -> None:
+        """Send the request."""
+        payload = self._payloads.pop(request.id, None) or self._payload(request)
+        self._client.send(request.id, payload, self._answer(request))
+
+    def poll(self) -> list[Commit]:
+        """What has arrived since the last poll; never waits."""
+        commits = self._client.poll()
+        if self._key is not None and any(commit.error for commit in commits):
+            return [replace(c, error=self._redact(c.error)) if c.error else c for c in commits]
+        return commits
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until something has arrived, at most `timeout_s`: cheaper and prompter than naps,
+        whose processor time a server on this machine would miss."""
+        self._client.wait(timeout_s)
+
+    def reset(self) -> None:
+        """Drop unfinished requests and, where the server has a call for it, its prefix cache."""
+        self._client.cancel()
+        self._payloads.clear()
+        if self._dialect.resets_cache:
+            asyncio.run(self._reset_server())
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._client.close()
+
+    def texts(self) -> dict[str, str]:
+        """The server's own text by request id since `reset`, for when it reports no token ids."""
+        return dict(self._client.texts)
+
+    def _use(self, clients: int) -> None:
+        """Talk to the server from this process (1) or from processes of their own."""
+        have = self._client.count if isinstance(self._client, Workers) else 1
+        if clients == have:
+            return
+        self._client.close()
+        timeout_s = self._settings["timeout_s"]
+        if clients == 1:
+            self._client = Client(self._route, timeout_s)
+        else:
+            self._client = Workers(self._route, timeout_s, clients)
+
+    def _answer(self, request: Request) -> Answer:
+        encode = None if self._tokenizer is None else partial(_encode, self._tokenizer)
+        counting = self._dialect.counting
+        return Answer(counting, request.max_new_tokens, encode if counting == "tokenizer" else None)
+
+    def _payload(self, request: Request) -> bytes:
+        dialect = self._dialect
+        body = {**self._body(dialect.prompt, request, dialect.extras), "model": dialect.model}
+        if dialect.counting == "ids" and request.stop_ids and not request.ignore_eos:
+            body["stop_token_ids"] = list(request.stop_ids)
+        return self._route.request(PATHS[self._settings["api"]], body)
+
+    async def _reset_server(self) -> None:
+        """The server refuses while it is still dropping the requests that were just cancelled."""
+        from backends.http.probe import connect, reset_cache
+
+        give_up = time.monotonic() + RESET_TIMEOUT_S
+        async with connect(self._base_url, self._key) as server:
+            while not await reset_cache(server):
+                if time.monotonic() > give_up:
+                    raise RuntimeError(f"{self._base_url} does not drop its prefix cache")
+                await asyncio.sleep(0.05)
+
+    async def _probe(self) -> Dialect:
+        from backends.http.probe import connect, probe
+
+        def body(form: str, extras: Mapping[str, Any]) -> dict[str, Any]:
+            ids: tuple[int, ...] = PROBE_IDS
+            if form != "ids":
+                ids = tuple(_encode(self._tokenizer, PROBE_TEXT))
+            return self._body(form, Request("probe", ids, PROBE_TOKENS), extras)
+
+        settings = self._settings
+        path = PATHS[settings["api"]]
+        if settings["api"] == "chat" and self._tokenizer is None:
+            raise UserError("backend 'http': api 'chat' needs a model with a tokenizer")
+        limit = min(PROBE_TIMEOUT_S, settings["timeout_s"])
+        try:
+            async with asyncio.timeout(limit), connect(self._base_url, self._key) as server:
+                found = self._tokenizer is not None
+                return await probe(server, settings["model"], path, body, found)
+        except TimeoutError:
+            raise UserError(
+                f"backend 'http': {self._base_url} did not answer within {limit:g} s"
+            ) from None
+
+    def _body(self, form: str, request: Request, extras: Mapping[str, Any]) -> dict[str, Any]:
+        """What a request asks for, but for the model and stops; the user's `extra_body` wins."""
+        sampling = request.sampling
+        body: dict[str, Any] = {
+            "max_tokens": request.max_new_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "stream": True,
+        }
+        if sampling.temperature > 0:
+            body["seed"] = sampling.seed
+        if request.ignore_eos:
+            body["ignore_eos"] = True
+        if form == "ids":
+            body["prompt"] = list(request.prompt_ids)
+        elif form == "text":
+            body["prompt"] = self._text(request.prompt_ids)
+        else:
+            text = user_message(self._tokenizer, request.prompt_ids)
+            body["messages"] = [{"role": "user", "content": text}]
+        body |= {**extras, **self._settings["extra_body"]}
+        return {name: value for name, value in body.items() if value is not None}
+
+    def _text(self, ids: Sequence[int]) -> str:
+        """A prompt for a server that takes text, which puts the first special token itself."""
+        begins = len(ids) > 0 and ids[0] == getattr(self._tokenizer, "bos_token_id", None)
+        return str(self._tokenizer.decode(ids[begins:]))
+
+    def _redact(self, line: str) -> str:
+        """Keep the key out of stored errors, should the server echo it."""
+        return line.replace(self._key, "***") if self._key else line
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def most_at_once(arrivals_s: Sequence[float]) -> int:
+    """The most arrivals within `USUAL_ANSWER_S`: how many requests of an open loop may be under way
+    at once. A slower server gets further connections while the load runs."""
+    times = sorted(arrivals_s)
+    return max(
+        (i - bisect.bisect_right(times, t - USUAL_ANSWER_S) + 1 for i, t in enumerate(times)),
+        default=1,
+    )
+
+
+def clients_for(streams: int) -> int:
+    """Processes to follow so many streams with: a second one for every further thousand, as long as
+    half of the processors stay free."""
+    return max(1, min(math.ceil(streams / STREAMS_OF_A_CLIENT), (os.cpu_count() or 1) // 2))

@@ -1,0 +1,158 @@
+"""Clients in processes of their own: for more streams than one process can follow.
+
+Requests are dealt out in turn over pipes; what arrives comes back in batches. Stamps are made in
+the processes, on the one monotonic clock of the machine, so the pipes cost no exactness.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import json
+import select
+import subprocess
+import sys
+from multiprocessing.connection import Connection as Channel
+from multiprocessing.connection import Pipe
+from typing import Any
+
+from backends.http.client import CONNECT_TIMEOUT_S, Client
+from backends.http.route import Route
+from backends.http.stream import Answer
+from harness.core import Commit
+
+BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from backends.http.workers import main; main(int(sys.argv[1]))"
+)
+PATIENCE_S = CONNECT_TIMEOUT_S + 20.0
+"""For a process to start and to open its connections."""
+IDLE_S = 1.0
+
+
+class Workers:
+    """Like `Client`, with `count` of them behind it. Raises `RuntimeError` when one has died."""
+
+    def __init__(self, route: Route, timeout_s: float, count: int) -> None:
+        self.count = count
+        self.texts: dict[str, str] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._channels: list[Channel] = []
+        for _ in range(count):
+            ours, theirs = Pipe()
+            command = [sys.executable, "-c", BOOT, str(theirs.fileno()), json.dumps(sys.path)]
+            self._processes.append(
+                subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            )
+            theirs.close()
+            ours.send((route, timeout_s))
+            self._channels.append(ours)
+        self._turn = itertools.cycle(self._channels)
+
+    def open(self, count: int) -> None:
+        """Have `count` connections ready, shared out, or as many as the server takes."""
+        self._turn = itertools.cycle(self._channels)
+        for index, channel in enumerate(self._channels):
+            channel.send(("open", len(range(index, count, self.count))))
+        self._wait_for("open")
+
+    def send(self, request_id: str, payload: bytes, answer: Answer) -> None:
+        """Give the request to the next process, which sends it at once."""
+        try:
+            next(self._turn).send(("send", (request_id, payload, answer)))
+        except OSError as error:
+            raise RuntimeError(f"a client process is gone: {error}") from None
+
+    def poll(self) -> list[Commit]:
+        """What has come since the last call; never waits."""
+        commits: list[Commit] = []
+        for channel in self._channels:
+            while channel.poll():
+                self._take(channel, commits)
+        return commits
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until something has come, at most `timeout_s`."""
+        select.select(self._channels, [], [], timeout_s)
+
+    def cancel(self) -> None:
+        """Drop every request under way, and what has come."""
+        for channel in self._channels:
+            channel.send(("cancel", None))
+        self._wait_for("cancel")
+        self.texts.clear()
+
+    def close(self) -> None:
+        """End the processes."""
+        for channel in self._channels:
+            channel.close()
+        for process in self._processes:
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _take(self, channel: Channel, commits: list[Commit]) -> str | None:
+        try:
+            done, rows, texts = channel.recv()
+        except (EOFError, OSError):
+            raise RuntimeError("a client process has died") from None
+        commits.extend(Commit(*row) for row in rows)
+        self.texts |= texts
+        return str(done) if done is not None else None
+
+    def _wait_for(self, word: str) -> None:
+        """Until each process has said that it is done; what came before is dropped."""
+        for channel in self._channels:
+            while True:
+                if not channel.poll(PATIENCE_S):
+                    raise RuntimeError(f"a client process does not answer ({word})")
+                if self._take(channel, []) == word:
+                    break
+
+
+def main(number: int) -> None:
+    """A client process: does what the channel, an inherited file descriptor, tells it to."""
+    channel = Channel(number)
+    with contextlib.suppress(EOFError, ConnectionError, KeyboardInterrupt):
+        route, timeout_s = channel.recv()
+        client = Client(route, timeout_s)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        client.watch(channel.fileno())
+        while True:
+            client.wait(IDLE_S)
+            while channel.poll():
+                if (done := _obey(client, *channel.recv())) is not None:
+                    channel.send((done, [], {}))
+            _hand_over(client, channel)
+
+
+def _obey(client: Client, word: str, content: Any) -> str | None:
+    """Do it; returns the word when the parent waits for it."""
+    if word == "send":
+        client.send(*content)
+        return None
+    if word == "open":
+        client.open(content)
+    else:
+        client.cancel()
+    return word
+
+
+def _hand_over(client: Client, channel: Channel) -> None:
+    commits = client.poll()
+    if commits:
+        texts, client.texts = client.texts, {}
+        channel.send((None, [_row(commit) for commit in commits], texts))
+
+
+def _row(c: Commit) -> tuple[Any, ...]:
+    """A tuple crosses a pipe at a fraction of a dataclass's cost."""
+    return (
+        *(c.request_id, c.token_ids, c.finished, dict(c.telemetry), c.error),
+        *(c.arrived_ns, c.stamp_lag_ns, c.sent_ns),
+    )
