@@ -25,6 +25,7 @@ IDLE_NS = 100_000
 enough to leave the core to a server on the same machine, short against a millisecond."""
 QUIET_NS = 20_000_000
 """Longest nap while nothing is in flight and the next arrival is further away than this."""
+SUBMITTED_AT_ONCE = 32
 PROGRESS_NS = 200_000_000
 ALARM_GRACE_S = 1.0
 """A backend call still running this long past the time limit is interrupted by a signal."""
@@ -150,7 +151,7 @@ class _Loop:
         limit_ns = None if time_limit_s is None else self.start_ns + round(time_limit_s * 1e9)
         report_ns = self.start_ns
         while self.waiting or self.in_flight:
-            self.submit_due()
+            more = self.submit_due()
             polled = bool(self.in_flight)
             commits = self.backend.poll() if polled else []
             now = time.monotonic_ns()
@@ -158,7 +159,7 @@ class _Loop:
                 self.returned_ns = now
             if commits:
                 self.stamp(commits, now)
-            else:
+            elif not more:
                 self.idle(now)
             if limit_ns is not None and now > limit_ns:
                 raise _TimeUp
@@ -166,21 +167,25 @@ class _Loop:
                 self.on_progress(Progress(len(self.done), len(self.requests), self.tokens))
                 report_ns = now + PROGRESS_NS
 
-    def submit_due(self) -> None:
-        """Submit every request whose time has come (open loop) or that finds a free place."""
+    def submit_due(self) -> bool:
+        """Submit the requests whose time has come (open loop) or that find a free place. With a
+        server only `SUBMITTED_AT_ONCE`, for what it sends has to be read: True when more are due.
+        """
         is_open, places = self.load.is_open, self.load.concurrency or 0
-        while self.waiting:
+        most = SUBMITTED_AT_ONCE if self.is_remote else len(self.waiting)
+        for _ in range(min(most, len(self.waiting))):
             arrival_ns, request = self.waiting[0]
             now = time.monotonic_ns()
             scheduled = self.start_ns + arrival_ns if is_open else now
             if scheduled > now or (not is_open and len(self.in_flight) >= places):
-                return
+                return False
             self.waiting.popleft()
             could = self.could_ns(scheduled)
             generation = Generation(request.id, scheduled, now, now - could)
             self.in_flight[request.id] = _Flight(generation, request.max_new_tokens, could)
             self.backend.submit(request)
             self.returned_ns = time.monotonic_ns()
+        return bool(self.waiting) and self.is_remote
 
     def could_ns(self, scheduled: int) -> int:
         """When a request that is submitted now could have been, had the harness not been late. An

@@ -51,6 +51,8 @@ class RequestArrays:
     """(C,)"""
     commit_tokens: Ints
     """(C,) at least 1"""
+    stamp_lag_ns: Ints
+    """By how much stamps can be late, (C,) or (0,) where none can; those of empty commits too."""
     token_start: Ints
     """(R + 1,)"""
     token_ids: NDArray[np.int32]
@@ -138,6 +140,9 @@ def _arrays(table: Any, read: Callable[[str], Any], has_texts: bool) -> RequestA
         commit_start=commit_start,
         commit_ns=commit_ns,
         commit_tokens=commit_tokens,
+        stamp_lag_ns=_ragged(table, "stamp_lag_ns")[1]
+        if "stamp_lag_ns" in table.column_names
+        else np.zeros(0, np.int64),
         token_start=token_start,
         token_ids=token_ids,
         scores=_columns(table, SCORE_PREFIX),

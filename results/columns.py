@@ -6,6 +6,7 @@
 | `scheduled_ns`, `submitted_ns`, `client_lag_ns` | int64 | monotonic clock |
 | `commit_ns` | list of int64 | one stamp per commit |
 | `commit_tokens` | list of int32 | tokens of each commit |
+| `stamp_lag_ns` | list of int64 | by how much each stamp can be late; empty: none can. Optional |
 | `token_ids` | list of int32 | every output token |
 | `finished` | string or null | stop, length, error; null when the trial ended first |
 | `error` | string or null | |
@@ -39,12 +40,15 @@ COLUMNS = {
     "client_lag_ns": pa.int64(),
     "commit_ns": pa.list_(pa.int64()),
     "commit_tokens": pa.list_(pa.int32()),
+    "stamp_lag_ns": pa.list_(pa.int64()),
     "token_ids": pa.list_(pa.int32()),
     "finished": pa.string(),
     "error": pa.string(),
     "telemetry": pa.string(),
     "text": pa.string(),
 }
+OPTIONAL = {"stamp_lag_ns"}
+"""Columns that files of earlier versions do not have."""
 
 
 class TrialFile:
@@ -58,7 +62,7 @@ class TrialFile:
         with self._broken():
             self._file = pq.ParquetFile(pa.BufferReader(data))
             self.names: list[str] = self._file.schema_arrow.names
-        if missing := [name for name in COLUMNS if name not in self.names]:
+        if missing := [name for name in COLUMNS if name not in {*self.names, *OPTIONAL}]:
             raise BrokenRecordError(f"{path}: no column '{missing[0]}'; {AGAIN}")
 
     def read(self, names: Sequence[str]) -> pa.Table:
@@ -101,6 +105,7 @@ def to_table(record: TrialRecord) -> pa.Table:
         "client_lag_ns": [g.client_lag_ns for g in generations],
         "commit_ns": _lists([g.commit_ns for g in generations], np.int64),
         "commit_tokens": _lists([g.commit_tokens for g in generations], np.int32),
+        "stamp_lag_ns": _lists([g.stamp_lag_ns for g in generations], np.int64),
         "token_ids": _lists([g.token_ids for g in generations], np.int32),
         "finished": [g.finished for g in generations],
         "error": [_unicode(g.error) for g in generations],
@@ -145,6 +150,7 @@ def from_table(
             commit_ns=columns["commit_ns"][i],
             commit_tokens=columns["commit_tokens"][i],
             token_ids=columns["token_ids"][i],
+            stamp_lag_ns=columns["stamp_lag_ns"][i] if "stamp_lag_ns" in columns else [],
             finished=columns["finished"][i],
             error=columns["error"][i],
             telemetry=json.loads(columns["telemetry"][i] or "{}"),

@@ -104,8 +104,14 @@ def submit_lag_s(requests: RequestArrays) -> Floats:
 
 
 def client_lag_s(requests: RequestArrays) -> Floats:
-    """The part of `submit_lag_s` that is the harness's own. Seconds, (R,)."""
+    """How late a request left by the harness's own fault. Seconds, (R,)."""
     return requests.client_lag_ns / NS
+
+
+def stamp_lag_s(requests: RequestArrays) -> Floats:
+    """By how much, at most, the stamps of commits that came from a server are later than their
+    bytes. Seconds, (C,), or (0,) where no stamp can be late."""
+    return requests.stamp_lag_ns / NS
 
 
 def meets_slo(requests: RequestArrays, slo: Slo) -> Flags:

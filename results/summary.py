@@ -23,6 +23,7 @@ DISTRIBUTIONS: Mapping[str, Callable[[RequestArrays], Floats]] = {
     "decode_tok_per_s": latency.decode_tok_per_s,
     "submit_lag_s": latency.submit_lag_s,
     "client_lag_s": latency.client_lag_s,
+    "stamp_lag_s": latency.stamp_lag_s,
 }
 """Metrics with one value per request (per token for `itl_s`): NAME_p50, _p95, _p99 and _mean."""
 PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0}

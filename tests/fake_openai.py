@@ -106,7 +106,10 @@ class FakeServer:
                 except ConnectionError:
                     self.close_connection = True
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Listener(ThreadingHTTPServer):
+            request_queue_size = 256
+
+        self._http = Listener(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
         threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()

@@ -140,8 +140,10 @@ class HttpBackend:
 
     def reset(self) -> None:
         """Drop unfinished requests and, where the server has a call for it, its prefix cache."""
-        self._client.cancel()
         self._payloads.clear()
+        if isinstance(self._client, Workers) and not self._client.is_alive():
+            self._use(1)
+        self._client.cancel()
         if self._dialect.resets_cache:
             asyncio.run(self._reset_server())
 

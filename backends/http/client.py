@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from backends.http.connection import Connection
 from backends.http.reply import LARGEST_REFUSAL, Reply
 from backends.http.route import Route, tls_context
+from backends.http.stamps import Source
 from backends.http.stream import Answer, EventReader, StreamError, shorten
 from harness.core import Commit, FinishReason
 
@@ -30,6 +31,9 @@ LINGER_NS = 1_000_000_000
 request over: the next one finds its connection free."""
 MOST_AT_ONCE = 64
 """Sockets read in one `poll`: below a millisecond of work, so that no due request waits longer."""
+STREAMS_TO_GATHER, GATHER_NS = 16, 500_000
+"""With so many streams the sockets are looked at this seldom: a wake-up costs more than a read, and
+the kernel has stamped what comes meanwhile."""
 SPARE_FILES = 256
 
 
@@ -59,6 +63,9 @@ class Client:
         self._timeout_ns = round(timeout_s * 1e9)
         self._late = f"no complete answer within {timeout_s:g} s"
         self._tls = tls_context() if route.tls else None
+        self._stamps = Source()
+        self._is_exact = self._stamps.works and self._tls is None
+        """Whether a late read still learns when the bytes came."""
         self._epoll = select.epoll()
         self._connections: dict[int, Connection] = {}
         self._opening: list[Connection] = []
@@ -72,6 +79,7 @@ class Client:
         self._ready: list[tuple[int, int]] = []
         self._clear_ns = time.monotonic_ns()
         """Nothing that had come by then is still unread."""
+        self._looked_ns = 0
         self._commits: list[Commit] = []
         self.texts: dict[str, str] = {}
         """The answers since `cancel`, by request id."""
@@ -106,6 +114,9 @@ class Client:
     def poll(self) -> list[Commit]:
         """What has come since the last call; never waits."""
         looked_ns = time.monotonic_ns()
+        if not self._ready and looked_ns < self._gathers_until_ns():
+            return []
+        self._looked_ns = looked_ns
         ready, self._ready = self._ready or self._epoll.poll(0, MOST_AT_ONCE), []
         for number, mask in ready:
             self._handle(number, mask)
@@ -119,10 +130,20 @@ class Client:
         """Sleep until `poll` has something to do, at most `timeout_s`."""
         if self._commits or self._ready:
             return
+        rest_ns = self._gathers_until_ns() - time.monotonic_ns()
+        if rest_ns > 0:
+            time.sleep(min(rest_ns * 1e-9, timeout_s))
+            return
         # select, because epoll's own time-out is in whole milliseconds
         select.select([self._epoll], [], [], timeout_s)
         self._clear_ns = time.monotonic_ns()
         self._ready = self._epoll.poll(0, MOST_AT_ONCE)
+
+    def _gathers_until_ns(self) -> int:
+        """Before then nothing is read, so that each look finds more."""
+        if not self._is_exact or len(self._busy) < STREAMS_TO_GATHER:
+            return 0
+        return self._looked_ns + GATHER_NS
 
     def cancel(self) -> None:
         """Drop every request under way, with its connection, and what has come."""
@@ -140,13 +161,15 @@ class Client:
         for connection in list(self._connections.values()):
             self._discard(connection)
         self._epoll.close()
+        self._stamps.close()
 
     def _free(self) -> Connection:
         """An idle connection, one on its way, or a new one."""
         now = time.monotonic_ns()
         while self._idle:
             connection, used_ns = self._idle.pop()
-            if used_ns is None or now - used_ns < KEEP_ALIVE_NS:
+            fresh = used_ns is None or now - used_ns < KEEP_ALIVE_NS
+            if fresh and connection.is_quiet():
                 return connection
             self._discard(connection)
             self._open_ahead(1)
@@ -202,10 +225,11 @@ class Client:
             self._idle.append((connection, None))
 
     def _receive(self, connection: Connection, exchange: _Exchange | None) -> None:
+        clear_ns = max(self._clear_ns, connection.read_ns)
         found = connection.receive(time.time_ns() - time.monotonic_ns())
         if found is None:
             return
-        now = time.monotonic_ns()
+        connection.read_ns = now = time.monotonic_ns()
         data, stamp_ns = found
         if exchange is None:
             raise ConnectionError("closed while idle")
@@ -218,23 +242,24 @@ class Client:
             exchange.streams = reply.status == 200 and reply.content_type not in NO_STREAM
         arrived_ns = now if stamp_ns is None else min(stamp_ns, now)
         if exchange.streams:
-            self._read(exchange, reply, arrived_ns, stamp_ns is None)
+            doubt_ns = now - min(clear_ns, arrived_ns)
+            self._read(exchange, reply, arrived_ns, doubt_ns, stamp_ns is not None)
         else:
             exchange.refused = (exchange.refused + reply.take())[:LARGEST_REFUSAL]
         if reply.complete:
             error = None if exchange.streams else reply.refusal(exchange.refused)
             self._end(exchange, error, arrived_ns)
 
-    def _read(self, exchange: _Exchange, reply: Reply, arrived_ns: int, is_read_time: bool) -> None:
-        """Book the events that a read completed, each as one commit."""
+    def _read(
+        self, exchange: _Exchange, reply: Reply, arrived_ns: int, doubt_ns: int, is_exact: bool
+    ) -> None:
+        """Book the events that a read completed, each as one commit. Bytes that came apart share
+        the stamp of the last of them, which is then `doubt_ns` late at most."""
         reader, answer = exchange.reader, exchange.answer
         events = reader.feed(reply.take())
         if reply.complete:
             events += reader.finish()
-        lag_ns = 0
-        if is_read_time or len(events) > 1 or reader.is_inside_event:
-            # Bytes that came apart share the stamp of the last of them: by how much can it be late?
-            lag_ns = time.monotonic_ns() - min(self._clear_ns, arrived_ns)
+        is_exact = is_exact and len(events) <= 1 and not reader.is_inside_event
         for event in events:
             if answer.done:
                 break
@@ -244,7 +269,7 @@ class Client:
                     exchange.request_id,
                     tokens,
                     arrived_ns=arrived_ns,
-                    stamp_lag_ns=lag_ns,
+                    stamp_lag_ns=0 if is_exact else doubt_ns,
                     sent_ns=sent_ns,
                 )
                 self._commits.append(commit)

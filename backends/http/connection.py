@@ -1,8 +1,7 @@
 """One connection: bytes out, an HTTP/1.1 answer in, and the moment at which each byte arrived.
 
-The stamp is the kernel's own (SO_TIMESTAMPNS: when the network driver handed the bytes over), so
-that a client that reads late still knows when they came. Where there is none (TLS, other systems)
-it is the moment of the read.
+The stamp is the kernel's own, so that a client that reads late still knows when the bytes came.
+With TLS there is none.
 """
 
 from __future__ import annotations
@@ -12,17 +11,14 @@ import os
 import select
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Iterator
 
+from backends.http import stamps
 from backends.http.reply import LARGEST_REFUSAL, Reply
 from backends.http.route import Route
 
 READ_BYTES = 1 << 18
-_SO_TIMESTAMPNS = 35
-_TIMESPEC = struct.Struct("qq")
-_ANCILLARY = socket.CMSG_SPACE(_TIMESPEC.size)
 IN, OUT = select.EPOLLIN | select.EPOLLRDHUP, select.EPOLLOUT
 
 
@@ -40,6 +36,8 @@ class Connection:
         self._opening: Iterator[int] | None = self._open()
         self._unsent = memoryview(b"")
         self.reply = Reply()
+        self.read_ns = 0
+        """When its bytes were read last; the reader keeps it."""
         self.mask: int = next(self._opening)
 
     @property
@@ -55,9 +53,8 @@ class Connection:
             self.mask = next(self._opening)
         except StopIteration:
             self._opening, self.mask = None, IN
-            # A kernel that has no such stamps gives none, which `receive` sees.
             if self._tls is None:
-                self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+                stamps.enable(self._socket)
 
     def ask(self, request: bytes) -> int:
         """Send as much of `request` as the kernel takes; `go_on` sends the rest. The connection
@@ -78,19 +75,25 @@ class Connection:
         """Whether a part of the request has not left yet."""
         return bool(self._unsent)
 
+    def is_quiet(self) -> bool:
+        """Whether the server has neither closed nor said anything since the last answer."""
+        try:
+            found = socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return bool(found) and self._tls is not None  # TLS sends session tickets when it likes
+
     def receive(self, wall_ahead_ns: int) -> tuple[bytes, int | None] | None:
         """(bytes, the kernel's stamp of the last of them), None when nothing is there, no bytes
         when the server has closed. `wall_ahead_ns` is the wall clock minus the monotonic one."""
         try:
             if self._tls is not None:
                 return self._receive_all(), None
-            data, control, _, _ = self._socket.recvmsg(READ_BYTES, _ANCILLARY)
+            return stamps.read(self._socket, READ_BYTES, wall_ahead_ns)
         except BlockingIOError:
             return None
-        if not control or len(control[0][2]) != _TIMESPEC.size:
-            return data, None
-        seconds, ns = _TIMESPEC.unpack(control[0][2])
-        return data, seconds * 1_000_000_000 + ns - wall_ahead_ns
 
     def close(self) -> None:
         """Give the socket back."""

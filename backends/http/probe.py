@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from backends.http.client import CONNECT_TIMEOUT_S, NO_STREAM
-from backends.http.route import is_loopback
+from backends.http.route import is_loopback, tls_context
 from backends.http.stream import (
     Counting,
     EventReader,
@@ -74,6 +74,7 @@ async def connect(base_url: str, key: str | None) -> AsyncIterator[Server]:
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
     async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls_context()),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
         headers=headers,
         trust_env=not is_loopback(urlsplit(base_url).hostname or ""),

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from harness.core import UNKNOWN_TOKEN, FinishReason
 
 Counting = Literal["ids", "usage", "tokenizer"]
@@ -170,9 +172,9 @@ def _count(tokens: int) -> int:
 def parse_chunk(event: bytes) -> dict[str, Any]:
     """One event's JSON, its `choices` a list of objects. Raises `StreamError` otherwise."""
     try:
-        chunk = json.loads(event)
-    except ValueError:
-        raise StreamError(f"malformed chunk: {shorten(event)}") from None
+        chunk = msgspec.json.decode(event)
+    except msgspec.DecodeError:
+        chunk = _lenient_json(event)
     if not isinstance(chunk, dict):
         raise StreamError(f"malformed chunk: {shorten(event)}")
     if chunk.get("error"):
@@ -183,9 +185,19 @@ def parse_chunk(event: bytes) -> dict[str, Any]:
     return chunk
 
 
+def _lenient_json(event: bytes) -> Any:
+    """What the fast parser refuses may be fine by JSON, such as half a surrogate pair."""
+    try:
+        return json.loads(event)
+    except ValueError:
+        raise StreamError(f"malformed chunk: {shorten(event)}") from None
+
+
 def chunk_text(choice: dict[str, Any]) -> str:
     """The text of a completion's or a chat's chunk, reasoning included."""
     delta = choice.get("delta")
+    if delta is None and isinstance(plain := choice.get("text"), str):
+        return plain
     source = delta if isinstance(delta, dict) else choice
     parts = (source.get(key) for key in ("reasoning_content", "reasoning", "content", "text"))
     return "".join(part for part in parts if isinstance(part, str))

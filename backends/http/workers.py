@@ -50,19 +50,20 @@ class Workers:
             self._channels.append(ours)
         self._turn = itertools.cycle(self._channels)
 
+    def is_alive(self) -> bool:
+        """Whether all processes run."""
+        return all(process.poll() is None for process in self._processes)
+
     def open(self, count: int) -> None:
         """Have `count` connections ready, shared out, or as many as the server takes."""
         self._turn = itertools.cycle(self._channels)
         for index, channel in enumerate(self._channels):
-            channel.send(("open", len(range(index, count, self.count))))
+            _tell(channel, "open", len(range(index, count, self.count)))
         self._wait_for("open")
 
     def send(self, request_id: str, payload: bytes, answer: Answer) -> None:
         """Give the request to the next process, which sends it at once."""
-        try:
-            next(self._turn).send(("send", (request_id, payload, answer)))
-        except OSError as error:
-            raise RuntimeError(f"a client process is gone: {error}") from None
+        _tell(next(self._turn), "send", (request_id, payload, answer))
 
     def poll(self) -> list[Commit]:
         """What has come since the last call; never waits."""
@@ -79,7 +80,7 @@ class Workers:
     def cancel(self) -> None:
         """Drop every request under way, and what has come."""
         for channel in self._channels:
-            channel.send(("cancel", None))
+            _tell(channel, "cancel", None)
         self._wait_for("cancel")
         self.texts.clear()
 
@@ -111,6 +112,13 @@ class Workers:
                     raise RuntimeError(f"a client process does not answer ({word})")
                 if self._take(channel, []) == word:
                     break
+
+
+def _tell(channel: Channel, word: str, content: Any) -> None:
+    try:
+        channel.send((word, content))
+    except OSError:
+        raise RuntimeError("a client process has died") from None
 
 
 def main(number: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backends.http.backend import HttpBackend
-from harness.core import Commit, Request
+from harness.core import Commit, Load, Request
 from tests.fake_openai import FakeServer
 
 PATIENCE_S = 20.0
@@ -31,6 +31,12 @@ class WordTokenizer:
 
 def request(name: str = "a", limit: int = 3, **more: Any) -> Request:
     return Request(name, (5, 6, 7), limit, **more)
+
+
+def submit(backend: HttpBackend, asked: Request) -> None:
+    """On a connection that is open already, as the load loop does it."""
+    backend.prepare([asked], Load("closed", concurrency=1))
+    backend.submit(asked)
 
 
 def collect(backend: HttpBackend, finished: int = 1) -> list[Commit]:

@@ -1,0 +1,54 @@
+"""The kernel's receive stamps (SO_TIMESTAMPNS): when the network handed the bytes over.
+
+Linux gives them for TCP since 4.18, of the last bytes of each read, by the wall clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+
+OPTION = 35
+"""`SO_TIMESTAMPNS`, which Python has no name for."""
+TIMESPEC = struct.Struct("qq")
+ANCILLARY = socket.CMSG_SPACE(TIMESPEC.size)
+WARM_UP_S = 0.5
+
+
+def enable(connection: socket.socket) -> None:
+    """Ask for stamps; where the kernel knows none, none will come."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, OPTION, 1)
+
+
+def read(connection: socket.socket, size: int, wall_ahead_ns: int) -> tuple[bytes, int | None]:
+    """(bytes, the monotonic time at which the last of them came, ns, None where nobody stamped
+    it). `wall_ahead_ns` is the wall clock minus the monotonic one."""
+    data, control, _, _ = connection.recvmsg(size, ANCILLARY)
+    if not control or len(control[0][2]) != TIMESPEC.size:
+        return data, None
+    seconds, ns = TIMESPEC.unpack(control[0][2])
+    return data, seconds * 1_000_000_000 + ns - wall_ahead_ns
+
+
+class Source:
+    """Keeps the kernel stamping, which it begins some time after the first socket asks for it."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self._near = socket.create_connection(listener.getsockname())
+            self._far, _ = listener.accept()
+        enable(self._near)
+        self.works = False
+        """Whether this kernel stamps at all."""
+        give_up = time.monotonic() + WARM_UP_S
+        while not self.works and time.monotonic() < give_up:
+            self._far.send(b"x")
+            self.works = read(self._near, 1, 0)[1] is not None
+
+    def close(self) -> None:
+        """Nobody needs stamps any more."""
+        self._near.close()
+        self._far.close()

@@ -1,0 +1,289 @@
+"""Connections: kept, renewed, encrypted, through proxies, in other processes."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.http import client as http_client
+from backends.http.backend import HttpBackend, clients_for, most_at_once
+from backends.http.route import find_route
+from backends.http.stream import Answer
+from backends.http.workers import Workers
+from harness.core import Commit, Load, Request
+from harness.trial import run_load
+from tests.fake_openai import FakeServer, Reply, good
+from tests.unit.backends.http.client import PATIENCE_S, Start, answer, failure, request
+
+
+def options(**more: object) -> dict[str, object]:
+    return {name: option.default for name, option in HttpBackend.OPTIONS.items()} | more
+
+
+def test_a_connection_that_may_be_closed_by_now_is_not_used(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, backend = start()
+    answer(backend)
+    before = server.connections
+    monkeypatch.setattr(http_client, "KEEP_ALIVE_NS", 0)
+    answer(backend)
+    assert server.connections == before + 1
+
+
+def test_connections_closed_by_the_server_while_idle_are_replaced(start: Start) -> None:
+    def play(reply: Reply) -> None:
+        good(reply)
+        reply.drop()
+
+    server, backend = start(play)
+    for _ in range(3):
+        assert answer(backend)[-1].finished == "length"
+        time.sleep(0.05)
+    server.play = good
+    assert answer(backend)[-1].finished == "length"
+
+
+def test_a_body_that_ends_with_its_connection(start: Start) -> None:
+    def play(reply: Reply) -> None:
+        event = b'data: {"choices": [{"text": "x", "token_ids": [1], "finish_reason": "stop"}]}\n\n'
+        head = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+        reply._handler.wfile.write(head + event)
+        reply.drop()
+
+    _, backend = start(play)
+    for _ in range(2):
+        assert [commit.finished for commit in answer(backend)] == [None, "stop"]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (b"", "closed the connection without an answer"),
+        (b"HTTP/1.1 200", "closed the connection without an answer"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "malformed HTTP answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "malformed HTTP answer"),
+    ],
+)
+def test_what_is_no_http_answer(start: Start, said: bytes, message: str) -> None:
+    def play(reply: Reply) -> None:
+        reply._handler.wfile.write(said)
+        reply.drop()
+
+    server, backend = start(play)
+    assert message in failure(backend)
+    server.play = good
+    assert answer(backend)[-1].finished == "length"
+
+
+def test_a_redirect_is_told_not_followed(start: Start) -> None:
+    def play(reply: Reply) -> None:
+        head = (
+            b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://x/v1\r\nContent-Length: 0\r\n\r\n"
+        )
+        reply._handler.wfile.write(head)
+
+    _, backend = start(play)
+    assert "HTTP 307 (go to http://x/v1): Temporary Redirect" in failure(backend)
+
+
+def test_a_server_that_goes_away_costs_the_requests_only(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, backend = start()
+    answer(backend)
+    backend.reset()
+    server.close()
+    monkeypatch.setattr(http_client, "KEEP_ALIVE_NS", 0)
+    assert "Connection refused" in failure(backend)
+
+
+def test_a_request_beyond_any_socket_buffer_leaves_in_parts(start: Start) -> None:
+    server, backend = start()
+    asked = Request("long", (5,) * 2_000_000, 3)
+    assert answer(backend, asked)[-1].finished == "length"
+    assert len(server.bodies[-1]["prompt"]) == 2_000_000
+
+
+def test_client_processes_answer_as_one_does(start: Start) -> None:
+    requests = [request(str(n)) for n in range(20)]
+    load = Load("closed", concurrency=6)
+    _, alone = start()
+    _, apart = start(clients=3)
+    found = run_load(apart, requests, load, time_limit_s=PATIENCE_S)
+    expected = run_load(alone, requests, load, time_limit_s=PATIENCE_S)
+    assert [g.token_ids for g in found] == [g.token_ids for g in expected]
+    assert [g.telemetry for g in found] == [g.telemetry for g in expected]
+    assert apart.texts() == alone.texts()
+    assert all(g.commit_ns[0] > g.submitted_ns and g.client_lag_ns >= 0 for g in found)
+    apart.reset()
+    assert apart.texts() == {}
+    assert answer(apart, request("again"))[-1].finished == "length"
+
+
+def test_a_client_process_that_dies_is_told(start: Start) -> None:
+    release = threading.Event()
+    _, backend = start(lambda reply: release.wait(PATIENCE_S), clients=2)
+    backend.prepare([request("a"), request("b")], Load("closed", concurrency=2))
+    workers = backend._client
+    assert isinstance(workers, Workers)
+    os.kill(workers._processes[0].pid, signal.SIGKILL)
+    workers._processes[0].wait()
+    with pytest.raises(RuntimeError, match="a client process"):
+        run_load(backend, [request("a"), request("b")], Load("closed", concurrency=2))
+    release.set()
+    backend.reset()
+    assert backend._client.texts == {}, "the next trial has processes of its own"
+
+
+def test_how_many_connections_and_processes() -> None:
+    assert most_at_once([0.0, 1.0, 9.0, 10.5, 30.0]) == 3
+    assert most_at_once([0.0] * 7) == 7
+    assert most_at_once([]) == 1
+    cores = os.cpu_count() or 1
+    assert clients_for(1) == clients_for(1000) == 1
+    assert clients_for(100_000) == max(cores // 2, 1)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,DNS:far.test"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+@pytest.fixture
+def secure(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    """The fake server behind TLS, as https://localhost."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    server = FakeServer(good, good)
+    server._http.socket = context.wrap_socket(server._http.socket, server_side=True)
+    server.url = server.url.replace("http://127.0.0.1", "https://localhost")
+    yield server
+    server.close()
+
+
+def test_tls_is_spoken_and_checked(secure: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = HttpBackend(options(base_url=secure.url), None)
+    requests = [request(str(n)) for n in range(12)]
+    found = run_load(backend, requests, Load("closed", concurrency=4), time_limit_s=PATIENCE_S)
+    assert [g.token_ids for g in found] == [[11, 12, 13]] * 12
+    monkeypatch.delenv("SSL_CERT_FILE")
+    stranger = http_client.Client(backend._route, 5.0)
+    stranger.send("a", backend._payload(request()), backend._answer(request()))
+    commits: list[Commit] = []
+    give_up = time.monotonic() + PATIENCE_S
+    while not commits:
+        assert time.monotonic() < give_up
+        stranger.wait(0.1)
+        commits = stranger.poll()
+    assert "CERTIFICATE_VERIFY_FAILED" in (commits[0].error or "")
+    stranger.close()
+    backend.close()
+
+
+class Proxy:
+    """Forwards to `target` whatever it is asked for, and keeps the first line of each request."""
+
+    def __init__(self, target: tuple[str, int], refuse: bool = False) -> None:
+        self.lines: list[bytes] = []
+        self._target, self._refuse = target, refuse
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://user:p%40ss@127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near, socket.create_connection(self._target) as far:
+            head = near.recv(65536)
+            if not head:
+                return
+            self.lines.append(head.partition(b"\r\n")[0])
+            self.credentials = b"Proxy-Authorization: Basic dXNlcjpwQHNz" in head
+            if head.startswith(b"CONNECT"):
+                near.sendall(
+                    b"HTTP/1.1 403 No\r\n\r\n" if self._refuse else b"HTTP/1.1 200 OK\r\n\r\n"
+                )
+            else:
+                far.sendall(head)
+            while not self._refuse:
+                for ready in select.select([near, far], [], [])[0]:
+                    data = ready.recv(65536)
+                    if not data:
+                        return
+                    (far if ready is near else near).sendall(data)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def asked_through(proxy: Proxy, base_url: str, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """What a client whose environment names `proxy` is answered."""
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, proxy.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    client = http_client.Client(find_route(base_url, None, 5.0), 5.0)
+    payload = client._route.request("completions", {"prompt": [1], "max_tokens": 3})
+    client.send("a", payload, Answer("ids", 3))
+    found: list[Commit] = []
+    give_up = time.monotonic() + PATIENCE_S
+    while not any(commit.finished for commit in found):
+        assert time.monotonic() < give_up
+        client.wait(0.1)
+        found += client.poll()
+    client.close()
+    return [commit.error or commit.finished for commit in found]
+
+
+def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FakeServer()
+    proxy = Proxy(("127.0.0.1", server._http.server_port))
+    found = asked_through(proxy, "http://far.test/v1", monkeypatch)
+    assert found == [None, None, "length"]
+    assert proxy.lines == [b"POST http://far.test/v1/completions HTTP/1.1"]
+    assert proxy.credentials
+    proxy.close()
+    server.close()
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_tls_through_a_proxy(
+    secure: FakeServer, monkeypatch: pytest.MonkeyPatch, refuse: bool
+) -> None:
+    proxy = Proxy(("127.0.0.1", secure._http.server_port), refuse)
+    found = asked_through(proxy, "https://far.test/v1", monkeypatch)
+    refused = ["the proxy refused: HTTP/1.1 403 No (after 0 tokens)"]
+    assert found == (refused if refuse else [None, None, "length"])
+    assert proxy.lines == [b"CONNECT far.test:443 HTTP/1.1"]
+    proxy.close()

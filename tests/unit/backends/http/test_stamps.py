@@ -1,0 +1,127 @@
+"""When bytes came and when requests left, however late the client itself was."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from backends.http.connection import Connection
+from backends.http.route import Route
+from harness.core import Commit, Load
+from harness.trial import run_load
+from tests.fake_openai import Reply, good
+from tests.unit.backends.http.client import PATIENCE_S, Start, collect, request, submit
+
+LATE_S = 0.05
+
+
+def until(true: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.001)
+
+
+def test_a_stamp_is_the_arrival_however_late_the_poll(start: Start) -> None:
+    sent = threading.Event()
+
+    def play(reply: Reply) -> None:
+        reply.tokens([1])
+        sent.set()
+        time.sleep(2 * LATE_S)
+        good(reply)
+
+    _, backend = start(play)
+    submit(backend, request(limit=5))
+    assert sent.wait(PATIENCE_S)
+    sent_ns = time.monotonic_ns()
+    time.sleep(LATE_S)
+    (first,) = backend.poll()
+    assert first.token_ids == (1,)
+    assert first.arrived_ns is not None
+    assert first.arrived_ns < sent_ns + LATE_S * 1e9 / 2, "the moment of the read is no arrival"
+    assert first.stamp_lag_ns == 0
+
+
+def test_events_of_one_late_read_say_how_late_their_stamp_may_be(start: Start) -> None:
+    sent = threading.Event()
+
+    def play(reply: Reply) -> None:
+        reply.tokens([1])
+        time.sleep(LATE_S)
+        reply.tokens([2, 3], "length")
+        reply.end()
+        sent.set()
+
+    _, backend = start(play)
+    submit(backend, request())
+    assert sent.wait(PATIENCE_S)
+    commits = collect(backend)
+    first, second, _ = commits
+    assert (first.token_ids, second.token_ids) == ((1,), (2, 3))
+    assert first.arrived_ns == second.arrived_ns
+    assert first.stamp_lag_ns > LATE_S * 1e9, "the first one came that much earlier"
+
+
+def test_without_the_kernels_stamp_the_time_of_the_read_is_doubted(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = Connection.receive
+
+    def stampless(self: Connection, ahead_ns: int) -> tuple[bytes, int | None] | None:
+        found = receive(self, ahead_ns)
+        return None if found is None else (found[0], None)
+
+    monkeypatch.setattr(Connection, "receive", stampless)
+    _, backend = start()
+    submit(backend, request())
+    time.sleep(LATE_S)
+    read_ns = time.monotonic_ns()
+    first = collect(backend)[0]
+    assert first.arrived_ns is not None
+    assert first.arrived_ns >= read_ns
+    assert first.stamp_lag_ns > LATE_S * 1e9 / 2
+
+
+def test_the_first_commit_says_when_the_request_left(start: Start) -> None:
+    _, backend = start()
+    asked = request()
+    backend.prepare([asked], Load("closed", concurrency=1))
+    before = time.monotonic_ns()
+    backend.submit(asked)
+    after = time.monotonic_ns()
+    time.sleep(LATE_S)
+    commits: list[Commit] = collect(backend)
+    assert [commit.sent_ns is not None for commit in commits] == [True, False, False]
+    assert commits[0].sent_ns is not None
+    assert before <= commits[0].sent_ns <= after
+
+
+def test_connections_and_bodies_are_ready_before_the_clock_starts(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, backend = start()
+    requests = [request(str(n)) for n in range(12)]
+    before = server.connections
+    backend.prepare(requests, Load("closed", concurrency=8))
+    until(lambda: server.connections == before + 8)
+    monkeypatch.setattr(Route, "request", None)
+    for asked in requests[:8]:
+        backend.submit(asked)
+    collect(backend, 8)
+    assert server.connections == before + 8
+
+
+def test_a_load_over_http_knows_its_lateness(start: Start) -> None:
+    _, backend = start()
+    requests = [request(str(n), arrival_s=0.01 * n) for n in range(5)]
+    found = run_load(backend, requests, Load("constant", rate=100.0), time_limit_s=PATIENCE_S)
+    for generation in found:
+        assert generation.finished == "length"
+        assert generation.client_lag_ns > 0, "no request leaves at the very moment"
+        assert generation.client_lag_ns >= generation.submitted_ns - generation.scheduled_ns
+        assert len(generation.stamp_lag_ns) == len(generation.commit_ns)
+        assert generation.commit_ns[0] > generation.submitted_ns
