@@ -1,27 +1,33 @@
 """The harness against known truth: how far is each metric from what really happened?
 
-The `scripted` backend emits tokens on a schedule that is known in advance (`harness.truth`); the
-same load is measured and evaluated as any trial is, and the difference is the harness's own.
+The `scripted` backend emits tokens on a schedule that is known in advance (`harness.truth`), and a
+server of known times (`harness.truth_server`) answers the `http` client. The same load is measured
+and evaluated as any trial is, and the difference is the harness's own.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from backends.http.backend import HttpBackend
 from backends.scripted import ScriptedBackend
-from harness.core import Load, Model, Request, Slo, Trial, TrialRecord, Workload
+from harness.core import Generation, Load, Model, Request, Slo, Trial, TrialRecord, Workload
 from harness.trial import run_load
 from harness.truth import (
+    HTTP_SCENARIOS,
     SCENARIOS,
     TOKENS,
     Scenario,
+    Truth,
     dividing_slo,
     expected,
     true_metrics,
     true_work,
 )
+from harness.truth_server import take_log, truth_server
 from results import arrays, latency, summary, work
 
 LATENCY_LIMIT_S = 0.001
@@ -72,40 +78,70 @@ def run_selftest(seconds: float = 20.0) -> list[BiasRow]:
     found: dict[tuple[str, str], list[BiasRow]] = {}
     passes = 0
     while passes < FEWEST_PASSES or (time.monotonic() - begin) * (passes + 1) / passes < seconds:
-        for scenario in SCENARIOS:
-            for row in measure(scenario):
-                found.setdefault((row.scenario, row.metric), []).append(row)
+        rows = [row for scenario in SCENARIOS for row in measure(scenario)]
+        rows += [row for scenario in HTTP_SCENARIOS for row in measure_http(scenario)]
+        for row in rows:
+            found.setdefault((row.scenario, row.metric), []).append(row)
         passes += 1
     return [_median(rows) for rows in found.values()]
 
 
 def measure(scenario: Scenario) -> list[BiasRow]:
     """Run one scenario once."""
-    truth = expected(scenario)
-    slo = dividing_slo(truth)
-    true_values = true_metrics(truth, slo)
-    measured = measured_metrics(scenario, slo)
-    rows = []
-    for metric, value in true_values.items():
-        kind: Literal["latency", "rate"] = "rate" if "per_s" in metric else "latency"
-        rows.append(BiasRow(scenario.name, metric, kind, value, measured[metric]))
+    load, requests = _load(scenario)
+    generations = run_load(ScriptedBackend(scenario.options()), requests, load)
+    rows = _compare(scenario, expected(scenario), load, generations)
+    found = _metrics(load, generations, Slo())
     for metric, value in true_work(scenario).items():
-        rows.append(BiasRow(scenario.name, metric, "rate", value, measured[metric]))
+        rows.append(BiasRow(scenario.name, metric, "rate", value, found[metric]))
     return rows
 
 
-def measured_metrics(scenario: Scenario, slo: Slo) -> dict[str, Any]:
-    """The same metrics by way of the load loop and `results`."""
+def measure_http(scenario: Scenario) -> list[BiasRow]:
+    """Run one scenario once against a server on this machine. The truth is what the server really
+    did: a request begins when it reaches the server, so that leaving late is a bias too."""
+    load, requests = _load(scenario)
+    gaps_s = list(scenario.gaps_s)
+    with truth_server(scenario.ttft_s, gaps_s, scenario.tokens_per_commit) as url:
+        backend = HttpBackend.open(None, Model("none"), {"base_url": url})
+        take_log(url)
+        generations = run_load(backend, requests, load)
+        backend.close()
+        log = {row.name: row for row in take_log(url)}
+    answered = [log[number] for number in range(scenario.requests)]
+    truth = [
+        Truth(row.arrived_ns / 1e9, [ns / 1e9 for ns in row.sent_ns], row.sizes) for row in answered
+    ]
+    return _compare(scenario, truth, load, generations)
+
+
+def _load(scenario: Scenario) -> tuple[Load, list[Request]]:
+    """Each prompt begins with its request's number, by which the server's log names it."""
     kind: Literal["constant", "closed"] = "constant" if scenario.arrivals_s else "closed"
-    load = Load(kind, concurrency=scenario.concurrency or None)
     arrivals = scenario.arrivals_s or (0.0,) * scenario.requests
     requests = [
-        Request(f"r{number}", (1, 2, 3), TOKENS, arrival_s=arrival)
+        Request(f"r{number}", (number, 2, 3), TOKENS, arrival_s=arrival)
         for number, arrival in enumerate(arrivals)
     ]
-    generations = run_load(ScriptedBackend(scenario.options()), requests, load)
+    return Load(kind, concurrency=scenario.concurrency or None), requests
+
+
+def _compare(
+    scenario: Scenario, truth: Sequence[Truth], load: Load, generations: Sequence[Generation]
+) -> list[BiasRow]:
+    slo = dividing_slo(truth)
+    found = _metrics(load, generations, slo)
+    rows = []
+    for metric, value in true_metrics(truth, slo).items():
+        kind: Literal["latency", "rate"] = "rate" if "per_s" in metric else "latency"
+        rows.append(BiasRow(scenario.name, metric, kind, value, found[metric]))
+    return rows
+
+
+def _metrics(load: Load, generations: Sequence[Generation], slo: Slo) -> dict[str, Any]:
+    """As `results` evaluates any trial."""
     trial = Trial(
-        "scripted", {}, Model("none"), Workload("selftest"), load, len(requests), TOKENS, slo=slo
+        "scripted", {}, Model("none"), Workload("selftest"), load, len(generations), TOKENS, slo=slo
     )
     record = TrialRecord("selftest", trial, {}, "ok", generations=generations)
     columns = arrays.from_record(record)

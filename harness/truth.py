@@ -221,3 +221,16 @@ SCENARIOS = (
         stalls_s=((0.2035, 0.2), (0.6035, 0.1)),
     ),
 )
+
+HTTP_SCENARIOS = (
+    Scenario(
+        "http, closed loop, 8 at once, 2 tokens per event",
+        32,
+        0.03,
+        (0.01,),
+        concurrency=8,
+        tokens_per_commit=2,
+    ),
+    Scenario("http, open loop, Poisson", 40, 0.02, (0.004, 0.006), arrivals_s=_poisson(50, 40)),
+)
+"""For the `http` client, against `harness.truth_server`."""

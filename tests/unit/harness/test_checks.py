@@ -97,6 +97,22 @@ def test_a_late_client_invalidates_at_the_99th_percentile() -> None:
     assert check(once) == (True, [])
 
 
+def test_late_stamps_invalidate_first_tokens_apart_from_all() -> None:
+    """One in two hundred stamps is late: hidden among all, but not where it is each first one."""
+    late = [generation(i, stamp_lag_ns=[6 * MS] + [0] * 199) for i in range(100)]
+    valid, reasons = check(late)
+    assert not valid
+    assert reasons == [
+        "client-late: the harness itself stamped first tokens up to 6.0 ms late (p99; limit 5 ms)"
+    ]
+    late = [generation(i, stamp_lag_ns=[5 * MS, 7 * MS, 0]) for i in range(100)]
+    assert check(late)[1] == [
+        "client-late: the harness itself stamped tokens up to 7.0 ms late (p99; limit 5 ms)"
+    ]
+    in_time = [generation(i, stamp_lag_ns=[5 * MS] * 3) for i in range(100)]
+    assert check(in_time) == (True, [])
+
+
 def test_cached_prompt_tokens_invalidate_unless_asked_for() -> None:
     warm = [generation(i, telemetry={"cached_tokens": 16}) for i in range(100)]
     valid, reasons = check(warm)

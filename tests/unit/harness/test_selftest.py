@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 
+from backends.http import stamps
 from harness import selftest
-from harness.selftest import BiasRow, measure, run_selftest
-from harness.truth import SCENARIOS, TOKENS, Scenario, dividing_slo, expected, true_metrics
+from harness.selftest import BiasRow, measure, measure_http, run_selftest
+from harness.truth import (
+    HTTP_SCENARIOS,
+    SCENARIOS,
+    TOKENS,
+    Scenario,
+    dividing_slo,
+    expected,
+    true_metrics,
+)
 from tests.unit.harness.virtual_time import VirtualTime, install
 
 EXPECTED_METRICS = {
@@ -29,6 +41,29 @@ def test_on_a_machine_without_noise_the_harness_measures_the_truth(
     rows = measure(scenario)
     assert {row.metric for row in rows} >= EXPECTED_METRICS
     assert [row for row in rows if not row.ok] == []
+
+
+@pytest.mark.parametrize("scenario", HTTP_SCENARIOS, ids=lambda scenario: scenario.name)
+def test_the_http_client_is_held_against_what_the_server_did(scenario: Scenario) -> None:
+    rows = {row.metric: row for row in measure_http(scenario)}
+    assert rows.keys() >= EXPECTED_METRICS
+    assert rows["ttft_s_p50"].truth >= scenario.ttft_s
+    assert rows["tpot_s_mean"].truth > 0
+    assert all(row.measured > 0 for name, row in rows.items() if name.startswith("ttft"))
+
+
+def test_a_client_that_stamps_late_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = stamps.read
+
+    def late(*given: Any) -> tuple[bytes, int | None]:
+        data, at_ns = read(*given)
+        time.sleep(0.01)
+        return data, None if at_ns is None else at_ns + 10_000_000
+
+    monkeypatch.setattr(stamps, "read", late)
+    rows = {row.metric: row for row in measure_http(HTTP_SCENARIOS[0])}
+    assert not rows["ttft_s_p50"].ok
+    assert not rows["e2e_s_mean"].ok
 
 
 def test_the_scenarios_have_open_and_closed_loops_stalls_bursts_queues_and_misses() -> None:
@@ -101,6 +136,7 @@ def test_bias_is_absolute_for_latencies_and_relative_for_rates() -> None:
 def test_the_median_over_the_passes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     values = iter([0.3, 0.1, 0.2])
     monkeypatch.setattr(selftest, "SCENARIOS", SCENARIOS[:1])
+    monkeypatch.setattr(selftest, "HTTP_SCENARIOS", ())
     monkeypatch.setattr(
         selftest, "measure", lambda s: [BiasRow(s.name, "x", "latency", 0.0, next(values))]
     )
