@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from backends import models
+from backends.vllm_tiles import allow_tiles
 from harness.core import UserError, nearest
 
 CPU_KV_CACHE_GIB = 0.5
@@ -131,6 +132,7 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    allow_tiles()
     try:
         config = EngineArgs(**arguments).create_engine_config()
         return LLMEngine.from_vllm_config(config, disable_log_stats=True)

@@ -7,6 +7,8 @@ measures. The paper's own model, T5, is not in vLLM any more; this is the Llama 
 
 from __future__ import annotations
 
+from backends.vllm_tiles import allow_tiles
+
 ARCHITECTURE = "EarlyExitLlamaForCausalLM"
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM")
 """Architectures whose checkpoints the plugin can run; Mistral's with full attention only."""
@@ -15,9 +17,10 @@ TESTED_VLLM = ("0.32.0",)
 
 def register() -> None:
     """Make the architecture known to vLLM: the entry point in the group vllm.general_plugins, which
-    vLLM calls in each of its processes."""
+    vLLM calls in each of its processes, a server's too."""
     from vllm import ModelRegistry
 
+    allow_tiles()
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
         target = "backends.early_exit.model:EarlyExitLlamaForCausalLM"
         ModelRegistry.register_model(ARCHITECTURE, target)
