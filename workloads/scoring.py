@@ -8,6 +8,7 @@ subsequence over the whole text, as MLPerf Inference and the Hugging Face exampl
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
@@ -15,8 +16,8 @@ from typing import Any
 
 from harness.core import UserError, nearest
 from workloads import WORKLOADS
-from workloads.completions import complete_program
-from workloads.sandbox import DEFAULT_TIMEOUT_S, run_programs
+from workloads.completions import complete_program, stub
+from workloads.sandbox import DEFAULT_TIMEOUT_S, Program, run_programs
 
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])-?(?:\d+(?:\.\d+)?|\.\d+)")
 _THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
@@ -106,7 +107,27 @@ def final_number(text: str) -> Decimal | None:
     return Decimal(numbers[-1]) if numbers else None
 
 
-def humaneval_program(row: Mapping[str, str], text: str) -> tuple[str, str]:
-    """The program that an answer makes, and the row's tests, for `sandbox.run_program`."""
-    source = complete_program(row["prompt"], row["entry_point"], text)
-    return source, f"{row['test']}\n\ncheck({row['entry_point']})\n"
+def humaneval_program(row: Mapping[str, str], text: str) -> Program:
+    """The program that an answer makes, and the row's tests, for `sandbox.run_program`.
+
+    The tests get the prompt's imports and helper functions from the prompt itself, and the function
+    to complete, alone, from the answer.
+    """
+    prompt, name = row["prompt"], row["entry_point"]
+    return Program(
+        source=complete_program(prompt, name, text),
+        tests=f"{row['test']}\n\ncheck({name})\n",
+        names=(name,),
+        given=_given(stub(prompt, name), row["test"], name),
+    )
+
+
+def _given(source: str, tests: str, name: str) -> str:
+    """The prompt, or nothing where the tests use none of its names: imports cost time."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            names = set(compile(source, "<prompt>", "exec", dont_inherit=True).co_names) - {name}
+    except (SyntaxError, ValueError):
+        return source
+    used = names.intersection(re.findall(r"\w+", tests))
+    return source if used or "import *" in source else ""
