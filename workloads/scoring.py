@@ -1,4 +1,4 @@
-"""Scores a model's answers: ROUGE-L, exact match on the final number, pass@1.
+"""Scores a model's answers: ROUGE-L, exact match on the final number (two readings), pass@1.
 
 ROUGE-L is the F1 of the rouge-score library's `rougeL` with stemming: one longest common
 subsequence over the whole text, as MLPerf Inference and the Hugging Face examples report it.
@@ -19,6 +19,8 @@ from workloads import WORKLOADS
 from workloads.completions import complete_program, stub
 from workloads.sandbox import DEFAULT_TIMEOUT_S, Program, run_programs
 
+_MARKED = re.compile(r"#### (-?[0-9.,]+)")
+"""GSM8K's own: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])-?(?:\d+(?:\.\d+)?|\.\d+)")
 _THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
 _BOXED = re.compile(r"\\boxed\s*\{([^}]*)\}")
@@ -27,7 +29,7 @@ _NEXT_QUESTION = re.compile(r"\n\s*(?:Question|Q|Problem)\s*:")
 
 
 def score(workload: str, row: Mapping[str, str], text: str) -> dict[str, float]:
-    """The task score of one answer, as a mapping from its metric's name to a number from 0 to 1.
+    """The task scores of one answer, from the metric's name to a number from 0 to 1.
 
     Args:
         workload: one of `WORKLOADS`.
@@ -65,7 +67,13 @@ def score_all(
         results = run_programs([humaneval_program(*pair) for pair in pairs], timeout_s=timeout_s)
         return [{"pass_at_1": float(result.passed)} for result in results]
     if workload == "gsm8k":
-        return [{"exact_match": exact_match(row["answer"], text)} for row, text in pairs]
+        return [
+            {
+                "exact_match": exact_match(row["answer"], text),
+                "exact_match_flexible": exact_match_flexible(row["answer"], text),
+            }
+            for row, text in pairs
+        ]
     label = WORKLOADS[workload].fields[1]
     return [{"rouge_l_to_label": rouge_l(row[label], text)} for row, text in pairs]
 
@@ -83,7 +91,19 @@ def _rouge_scorer() -> Any:
 
 
 def exact_match(reference: str, text: str) -> float:
-    """1.0 when the answer's final number equals the reference's, as numbers (42.0 is 42)."""
+    """GSM8K's official score: 1.0 when both name the same text after ``#### ``, commas left out.
+
+    The first mark counts, the number follows it after one space, and 42.0 is not 42; an answer
+    without a mark is wrong.
+    """
+    expected, found = _MARKED.search(reference), _MARKED.search(text)
+    if expected is None or found is None:
+        return 0.0
+    return float(expected[1].replace(",", "") == found[1].replace(",", ""))
+
+
+def exact_match_flexible(reference: str, text: str) -> float:
+    """1.0 when the answer's `final_number` equals the reference's, as numbers (42.0 is 42)."""
     expected, found = final_number(reference), final_number(text)
     return float(expected is not None and expected == found)
 
