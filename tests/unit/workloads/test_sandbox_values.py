@@ -106,7 +106,7 @@ UNEQUAL = {
 
 @pytest.mark.parametrize(("source", "tests"), RIGHT.values(), ids=RIGHT.keys())
 def test_right_values_pass(source: str, tests: str) -> None:
-    assert run_program(Program(source, tests, ("f",))).reason == ""
+    assert run_program(Program(source, tests, ("f",)), timeout_s=60).reason == ""
 
 
 @pytest.mark.parametrize(("source", "tests"), UNEQUAL.values(), ids=UNEQUAL.keys())
