@@ -33,7 +33,7 @@ globals()["__builtins__"] = {**vars(builtins)}
 """As in `sandbox_values`."""
 
 _LOOK_UP = 0
-"""The first function that the program's side exports; see `_look_up`."""
+"""The number of the first function that the program's side exports: `look_up`."""
 _REASON_BYTES = 300
 
 
