@@ -276,7 +276,7 @@ class TrialRecord:
     texts: Mapping[str, str] = field(default_factory=dict)
     """Decoded answer by request id."""
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Task scores by request id: rouge_l_to_label, pass_at_1 or exact_match."""
+    """Task scores by request id, by the names of `results.quality.SCORES`."""
     peak_memory_bytes: int | None = None
     energy_j: float | None = None
     setup_s: float | None = None

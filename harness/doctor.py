@@ -120,15 +120,23 @@ def _vision() -> Finding:
 
 
 def _sandbox() -> Finding:
-    from workloads import sandbox
+    from workloads.sandbox_probe import support
 
-    found = sandbox.support()
+    found = support()
     if found.problem is not None:
         return Finding("sandbox", "missing", f"HumanEval cannot be scored: {found.problem}")
-    if not found.confines_reads:
-        detail = "no Landlock: HumanEval programs can read files, but not pass them on"
-        return Finding("sandbox", "warning", detail)
-    return Finding("sandbox", "ok", "HumanEval programs run contained")
+    detail = (
+        "HumanEval programs run apart from their tests, without capabilities, under a system call "
+        "filter and limits on CPU, memory, files and time"
+    )
+    if found.isolates_network:
+        detail += ", in a network namespace of their own"
+    else:
+        detail += "; no network namespace here, so that the filter alone refuses sockets"
+    if found.confines_reads:
+        return Finding("sandbox", "ok", f"{detail}; Landlock: they read the standard library only")
+    detail += "; no Landlock: they can read what you can read, but not pass it on"
+    return Finding("sandbox", "warning", detail)
 
 
 def _memory_peak() -> Finding:

@@ -75,9 +75,10 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "same engine, so that the ratio is the algorithm's alone.",
     ),
     (
-        "rouge_l_to_label, exact_match, pass_at_1 (quality)",
-        "ROUGE-L against the data set's summary; the final number equals the label; the program "
-        "passes its tests in the sandbox. Averages over requests.",
+        "rouge_l_to_label, exact_match, exact_match_flexible, pass_at_1 (quality)",
+        "ROUGE-L against the data set's summary; the number after #### is the label's (GSM8K's "
+        "official score), or the number that the answer comes to, however it is written, equals "
+        "it; the program passes its tests in the sandbox. Averages over requests.",
     ),
     (
         "percentiles",

@@ -15,6 +15,7 @@ QUALITY = {
     "rouge_l_to_label": "ROUGE-L",
     "exact_match": "exact match",
     "pass_at_1": "pass@1",
+    "exact_match_flexible": "flexible match",
 }
 """Task scores that may stand in the quality column, with the name shown beside the number."""
 
@@ -188,7 +189,9 @@ def quality(cell: Cell) -> Item:
     for metric, name in QUALITY.items():
         value = cell.value(metric)
         if value is not None:
-            return Item(significant(value), repr(value), "num begin", small=name)
+            flexible = cell.value("exact_match_flexible") if metric == "exact_match" else None
+            beside = f", {significant(flexible)} flexible" if flexible is not None else ""
+            return Item(significant(value), repr(value), "num begin", small=name + beside)
     return Item(css="num begin", undefined="no task score was stored")
 
 

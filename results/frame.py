@@ -35,6 +35,7 @@ REQUEST_COLUMNS: Mapping[str, str] = {
     "rouge_l_to_label": "task scores, NaN where the workload has none",
     "pass_at_1": "",
     "exact_match": "",
+    "exact_match_flexible": "",
     "equal_to_reference": "1.0 or 0.0, NaN where the reference has no such request",
     "first_divergence": "index of the first differing token, NaN where equal",
     "first_divergence_margin": "the reference's top-2 logit margin there, where it stored one",

@@ -8,9 +8,10 @@ from results.agreement import Agreement
 from results.arrays import Flags, Floats, RequestArrays
 from results.rouge import rouge_l
 
-SCORES = ("rouge_l_to_label", "pass_at_1", "exact_match")
-"""Scores that the workload stored with the trial; the last two are 1 when right, else 0."""
+SCORES = ("rouge_l_to_label", "pass_at_1", "exact_match", "exact_match_flexible")
+"""Scores that the workload stored with the trial; all but the first are 1 when right, else 0."""
 RIGHT = ("pass_at_1", "exact_match")
+"""What makes an answer right: the workload's official score, not a lenient one beside it."""
 
 
 def mean_score(requests: RequestArrays, name: str) -> float | None:

@@ -23,6 +23,12 @@ class WorkloadInfo:
     """Commit of the hub repository; what was written after it is never loaded unasked."""
     split: str
     max_new_tokens: int
+    """How long an answer may be when an experiment does not say: the papers' length where one has
+    it (AdaDecode, appendix D: 512 on XSum, HumanEval and GSM8K). The early-exit paper, on
+    CNN/DailyMail, names none."""
+    answer_tokens: int
+    """How long the data set's own answers are at most, nearly; training and calibration let a model
+    write no more."""
     metric: str
     difficulty: str
     """The measure behind the option `mix`, in words."""
@@ -38,6 +44,7 @@ WORKLOADS: dict[str, WorkloadInfo] = {
         revision="96df5e686bee6baa90b8bee7c28b81fa3fa6223d",
         split="test",
         max_new_tokens=128,
+        answer_tokens=128,
         metric="rouge_l_to_label",
         difficulty="share of the summary's words that the article does not hold",
     ),
@@ -49,7 +56,8 @@ WORKLOADS: dict[str, WorkloadInfo] = {
         config=None,
         revision="7d4d486c2f8ef850b1a11aead99b894ff3dd7da9",
         split="test",
-        max_new_tokens=64,
+        max_new_tokens=512,
+        answer_tokens=64,
         metric="rouge_l_to_label",
         difficulty="share of the summary's words that the article does not hold",
     ),
@@ -61,7 +69,8 @@ WORKLOADS: dict[str, WorkloadInfo] = {
         config="openai_humaneval",
         revision="7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
         split="test",
-        max_new_tokens=384,
+        max_new_tokens=512,
+        answer_tokens=384,
         metric="pass_at_1",
         difficulty="words and signs of the canonical solution",
     ),
@@ -73,7 +82,8 @@ WORKLOADS: dict[str, WorkloadInfo] = {
         config="main",
         revision="e53f048856ff4f594e959d75785d2c2d37b678ee",
         split="test",
-        max_new_tokens=256,
+        max_new_tokens=512,
+        answer_tokens=256,
         metric="exact_match",
         difficulty="computing steps of the worked answer",
     ),
@@ -88,7 +98,8 @@ TRAINING_SOURCES: dict[str, WorkloadInfo] = {
         config="full",
         revision="4bb6404fdc6cacfda99d4ac4205087b89d32030c",
         split="train",
-        max_new_tokens=384,
+        max_new_tokens=512,
+        answer_tokens=384,
         metric="pass_at_1",
         difficulty="words and signs of the code",
     ),

@@ -37,16 +37,20 @@ def complete_program(prompt: str, entry_point: str, text: str) -> str:
         Source text, which need not be valid Python when the answer is not.
     """
     definition = re.compile(rf"^(?:async\s+)?def\s+{re.escape(entry_point)}\s*\(", re.MULTILINE)
-    indent = _body_indent(prompt, entry_point)
     blocks = _fenced_blocks(text)
     for block, closed in blocks:
         if definition.search(block):
-            return (
-                f"{prompt}\n{indent}pass\n\n{_whole_function(block, definition, keep_rest=closed)}"
-            )
+            whole = _whole_function(block, definition, keep_rest=closed)
+            return f"{stub(prompt, entry_point)}\n{whole}"
     if definition.search(text):
-        return f"{prompt}\n{indent}pass\n\n{_whole_function(text, definition, keep_rest=False)}"
-    return prompt + _body(blocks[0][0] if blocks else text, indent)
+        whole = _whole_function(text, definition, keep_rest=False)
+        return f"{stub(prompt, entry_point)}\n{whole}"
+    return prompt + _body(blocks[0][0] if blocks else text, _body_indent(prompt, entry_point))
+
+
+def stub(prompt: str, entry_point: str) -> str:
+    """The prompt as a program of its own: the function to complete returns None."""
+    return f"{prompt}\n{_body_indent(prompt, entry_point)}pass\n"
 
 
 def _fenced_blocks(text: str) -> list[tuple[str, bool]]:

@@ -19,6 +19,7 @@ MEMORY_BYTES = 512 * 1024 * 1024
 OUTPUT_BYTES = 1024 * 1024
 """Standard output and error together; they are the only files that can grow."""
 OPEN_FILES = 32
+STACK_BYTES = 16 * 1024 * 1024
 
 _ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "access": (21, None),
@@ -173,6 +174,8 @@ def limits(timeout_s: float) -> list[tuple[int, int]]:
         (resource.RLIMIT_NOFILE, OPEN_FILES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_STACK, STACK_BYTES),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Scores a model's answers: ROUGE-L, exact match on the final number, pass@1.
+"""Scores a model's answers: ROUGE-L, exact match on the final number (two readings), pass@1.
 
 ROUGE-L is the F1 of the rouge-score library's `rougeL` with stemming: one longest common
 subsequence over the whole text, as MLPerf Inference and the Hugging Face examples report it.
@@ -8,6 +8,7 @@ subsequence over the whole text, as MLPerf Inference and the Hugging Face exampl
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
@@ -15,9 +16,11 @@ from typing import Any
 
 from harness.core import UserError, nearest
 from workloads import WORKLOADS
-from workloads.completions import complete_program
-from workloads.sandbox import DEFAULT_TIMEOUT_S, run_programs
+from workloads.completions import complete_program, stub
+from workloads.sandbox import DEFAULT_TIMEOUT_S, Program, run_programs
 
+_MARKED = re.compile(r"#### (-?[0-9.,]+)")
+"""GSM8K's own: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])-?(?:\d+(?:\.\d+)?|\.\d+)")
 _THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
 _BOXED = re.compile(r"\\boxed\s*\{([^}]*)\}")
@@ -26,7 +29,7 @@ _NEXT_QUESTION = re.compile(r"\n\s*(?:Question|Q|Problem)\s*:")
 
 
 def score(workload: str, row: Mapping[str, str], text: str) -> dict[str, float]:
-    """The task score of one answer, as a mapping from its metric's name to a number from 0 to 1.
+    """The task scores of one answer, from the metric's name to a number from 0 to 1.
 
     Args:
         workload: one of `WORKLOADS`.
@@ -64,7 +67,13 @@ def score_all(
         results = run_programs([humaneval_program(*pair) for pair in pairs], timeout_s=timeout_s)
         return [{"pass_at_1": float(result.passed)} for result in results]
     if workload == "gsm8k":
-        return [{"exact_match": exact_match(row["answer"], text)} for row, text in pairs]
+        return [
+            {
+                "exact_match": exact_match(row["answer"], text),
+                "exact_match_flexible": exact_match_flexible(row["answer"], text),
+            }
+            for row, text in pairs
+        ]
     label = WORKLOADS[workload].fields[1]
     return [{"rouge_l_to_label": rouge_l(row[label], text)} for row, text in pairs]
 
@@ -82,7 +91,19 @@ def _rouge_scorer() -> Any:
 
 
 def exact_match(reference: str, text: str) -> float:
-    """1.0 when the answer's final number equals the reference's, as numbers (42.0 is 42)."""
+    """GSM8K's official score: 1.0 when both name the same text after ``#### ``, commas left out.
+
+    The first mark counts, the number follows it after one space, and 42.0 is not 42; an answer
+    without a mark is wrong.
+    """
+    expected, found = _MARKED.search(reference), _MARKED.search(text)
+    if expected is None or found is None:
+        return 0.0
+    return float(expected[1].replace(",", "") == found[1].replace(",", ""))
+
+
+def exact_match_flexible(reference: str, text: str) -> float:
+    """1.0 when the answer's `final_number` equals the reference's, as numbers (42.0 is 42)."""
     expected, found = final_number(reference), final_number(text)
     return float(expected is not None and expected == found)
 
@@ -106,7 +127,27 @@ def final_number(text: str) -> Decimal | None:
     return Decimal(numbers[-1]) if numbers else None
 
 
-def humaneval_program(row: Mapping[str, str], text: str) -> tuple[str, str]:
-    """The program that an answer makes, and the row's tests, for `sandbox.run_program`."""
-    source = complete_program(row["prompt"], row["entry_point"], text)
-    return source, f"{row['test']}\n\ncheck({row['entry_point']})\n"
+def humaneval_program(row: Mapping[str, str], text: str) -> Program:
+    """The program that an answer makes, and the row's tests, for `sandbox.run_program`.
+
+    The tests get the prompt's imports and helper functions from the prompt itself, and the function
+    to complete, alone, from the answer.
+    """
+    prompt, name = row["prompt"], row["entry_point"]
+    return Program(
+        source=complete_program(prompt, name, text),
+        tests=f"{row['test']}\n\ncheck({name})\n",
+        names=(name,),
+        given=_given(stub(prompt, name), row["test"], name),
+    )
+
+
+def _given(source: str, tests: str, name: str) -> str:
+    """The prompt, or nothing where the tests use none of its names: imports cost time."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            names = set(compile(source, "<prompt>", "exec", dont_inherit=True).co_names) - {name}
+    except (SyntaxError, ValueError):
+        return source
+    used = names.intersection(re.findall(r"\w+", tests))
+    return source if used or "import *" in source else ""

@@ -16,6 +16,7 @@ from backends.training.batches import Batch, collate, examples
 from backends.training.checkpoint import load
 from backends.training.llama import Llama
 from backends.training.tokenizer import END, PAD, load_tokenizer
+from workloads import WORKLOADS
 from workloads.bundled import GENERATORS, rows
 from workloads.prompts import answer, encode_prompt
 from workloads.scoring import score_all
@@ -28,7 +29,8 @@ def evaluate(model_dir: Path, rows_per_workload: int = 200, seed: int = 0) -> di
     """Score greedy answers to test rows, and the layers' next-token accuracy on their answers.
 
     Returns:
-        Per workload: `metric` and `score` (the mean ROUGE-L, pass@1 or exact match, 0 to 1),
+        Per workload: `metric` and `score` (the mean ROUGE-L, pass@1 or exact match, 0 to 1), the
+        other scores that the workload has by their names (gsm8k: `exact_match_flexible`),
         `exact_answers` (share equal to the reference, letter for letter), `rows`, and
         `layer_accuracy` (see `layer_accuracy`).
 
@@ -49,11 +51,13 @@ def evaluate(model_dir: Path, rows_per_workload: int = 200, seed: int = 0) -> di
 def scores(workload: str, drawn: Sequence[dict[str, str]], texts: Sequence[str]) -> dict[str, Any]:
     """Return the workload's mean task score and the share of answers equal to the reference."""
     scored = score_all(workload, drawn, texts)
-    (metric,) = scored[0]
+    means = {name: sum(one[name] for one in scored) / len(scored) for name in scored[0]}
+    metric = WORKLOADS[workload].metric
     equal = sum(text == answer(workload, row) for row, text in zip(drawn, texts, strict=True))
     return {
         "metric": metric,
-        "score": sum(one[metric] for one in scored) / len(scored),
+        "score": means[metric],
+        **{name: mean for name, mean in means.items() if name != metric},
         "exact_answers": equal / len(drawn),
         "rows": len(drawn),
     }

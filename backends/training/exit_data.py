@@ -49,7 +49,7 @@ def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[Pro
     """
     prompts: list[Prompt] = []
     for name in recipe.workloads:
-        limit = workload_info(name).max_new_tokens
+        limit = workload_info(name).answer_tokens
         texts = _train_rows(recipe, name)
         encoded = [(row_id, encode_prompt(tokenizer, name, data)) for row_id, data in texts]
         kept = [(row_id, ids) for row_id, ids in encoded if len(ids) + limit <= positions]

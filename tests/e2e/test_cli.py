@@ -65,7 +65,7 @@ def test_show_json_has_a_line_for_every_trial_with_the_contract_s_keys(finished:
         "goodput_tok_per_s good_and_right_per_s consistency_ratio first_divergence noise_floor "
         "early_exit_rate early_prediction_rate rejection_rate tokens_per_step acceptance_rate "
         "full_passes_per_token speedup speedup_native consistency_native rouge_l_to_full "
-        "rouge_l_to_label pass_at_1 exact_match peak_memory_bytes energy_j"
+        "rouge_l_to_label pass_at_1 exact_match exact_match_flexible peak_memory_bytes energy_j"
     )
     for row in found:
         assert [key for key in (identity + " " + metrics).split() if key not in row] == []

@@ -33,6 +33,14 @@ def test_references_score_full_marks_and_nonsense_none() -> None:
         assert (wrong["score"], wrong["exact_answers"]) == (0.0, 0.0)
 
 
+def test_score_of_word_problems_is_the_official_one() -> None:
+    rows = bundled.rows("gsm8k", "test", 4)
+    texts = [prompts.answer("gsm8k", row).replace("#### ", "") for row in rows]
+    found = evaluate.scores("gsm8k", rows, texts)
+    assert (found["metric"], found["score"]) == ("exact_match", 0.0)
+    assert found["exact_match_flexible"] == 1.0
+
+
 def test_layer_accuracy_counts_the_hits_of_each_layer() -> None:
     """The targets are one layer's own top tokens, so that layer must score 1."""
     torch.manual_seed(0)

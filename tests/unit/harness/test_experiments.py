@@ -8,6 +8,7 @@ import pytest
 
 from harness.config import load_experiment
 from harness.wiring import known
+from workloads import WORKLOADS
 
 FOLDER = Path(__file__).parents[3] / "experiments"
 
@@ -54,3 +55,20 @@ def test_the_early_exit_paper_s_grids_are_there() -> None:
     assert [load.concurrency for load in table.loads] == [1]
     assert figures.ignore_eos, "speed is of equal work"
     assert [load.concurrency for load in figures.loads] == [1, 4, 16]
+
+
+def test_answers_are_as_long_as_the_papers_where_they_say_so() -> None:
+    """AdaDecode, appendix D: 512 new tokens on XSum, HumanEval and GSM8K."""
+    for name in ("xsum", "humaneval", "gsm8k"):
+        assert WORKLOADS[name].max_new_tokens == 512
+    for name in ("adadecode_table3", "adadecode_figure5"):
+        experiment = load_experiment(FOLDER / f"{name}.yaml", known())
+        assert {w.max_new_tokens for w in experiment.workloads} == {512}
+
+
+@pytest.mark.parametrize("name", ["demo", "early_exit_table1"])
+def test_answers_of_the_demo_are_as_long_as_they_were(name: str) -> None:
+    """Stored runs of record have these lengths; a longer limit lets lossy backends ramble on."""
+    experiment = load_experiment(FOLDER / f"{name}.yaml", known())
+    found = {w.workload.name: w.max_new_tokens for w in experiment.workloads}
+    assert found == {"cnn_dailymail": 128, "xsum": 64, "humaneval": 384, "gsm8k": 256}

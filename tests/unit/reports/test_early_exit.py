@@ -13,6 +13,7 @@ from reports import techniques
 from reports.cells import Cell, Overview, overview
 from reports.figures.exits import believed, shares
 from reports.page import write_report
+from reports.tables import quality
 from results import load
 from tests.batch_steps import STATEMENT, BatchSteps
 from tests.early_exits import Exits
@@ -232,3 +233,12 @@ class _Evil(BatchSteps):
     def options(self, asked: Any) -> dict[str, Any]:
         bad = "<img src=x>\u202e"
         return {**super().options(asked), "thresholds": [bad, None], "calibrated": bad}
+
+
+def test_the_flexible_score_stands_beside_the_official_one(seen: Overview) -> None:
+    cell = next(c for c in seen.cells if c.workload == "gsm8k")
+    both = {**cell.metrics, "exact_match": 0.25, "exact_match_flexible": 0.5}
+    assert quality(dataclasses.replace(cell, metrics=both)).small == "exact match, 0.500 flexible"
+    alone = {**both, "exact_match_flexible": None}
+    found = quality(dataclasses.replace(cell, metrics=alone))
+    assert (found.text, found.small) == ("0.250", "exact match")

@@ -123,3 +123,15 @@ def test_right_is_a_full_score_or_the_references_answer() -> None:
     assert quality.is_right(arrays({"a": [1]}), None) is None
     assert quality.mean_score(this, "exact_match") == pytest.approx(1 / 3)
     assert quality.mean_score(this, "pass_at_1") is None
+
+
+def test_part_of_a_score_or_a_lenient_one_makes_no_answer_right() -> None:
+    scores = {
+        "a": {"pass_at_1": 0.99},
+        "b": {"exact_match": 0.0, "exact_match_flexible": 1.0},
+        "c": {"pass_at_1": 1.0},
+    }
+    generations = [generation(i, [1], ids=[1]) for i in "abc"]
+    found = quality.is_right(from_record(record(trial(), generations, scores=scores)), None)
+    assert found is not None
+    assert found.tolist() == [False, False, True]

@@ -37,6 +37,7 @@ CONTRACT = {
     *("tokens_per_step", "acceptance_rate", "full_passes_per_token"),
     *("speedup", "speedup_low", "speedup_high", "speedup_native", "consistency_native"),
     *("rouge_l_to_full", "rouge_l_to_label", "pass_at_1", "exact_match"),
+    "exact_match_flexible",
     *("peak_memory_bytes", "energy_j"),
 }
 
@@ -82,7 +83,10 @@ def test_good_and_right(tmp_path: Path) -> None:
     reference = [answer(10, [1, 2], name) for name in names]
     ours = [generation(n, [90, 100] if n == "late" else [10, 20], ids=[1, 3]) for n in names]
     ours[1].token_ids = [1, 2]
-    scores = {n: {"exact_match": float(n in ("right", "late"))} for n in names}
+    scores = {
+        n: {"exact_match": float(n in ("right", "late")), "exact_match_flexible": 1.0}
+        for n in names
+    }
     run = run_of(
         tmp_path,
         record(dataclasses.replace(REFERENCE, slo=slo), reference),
@@ -92,6 +96,7 @@ def test_good_and_right(tmp_path: Path) -> None:
     assert row["goodput_req_per_s"] == pytest.approx(3 / 0.1)
     assert row["good_and_right_per_s"] == pytest.approx(2 / 0.1)
     assert row["exact_match"] == 0.5
+    assert row["exact_match_flexible"] == 1.0
 
 
 def test_a_cell_pools_the_repeats_that_ended_well(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ import pytest
 
 from harness.core import UserError
 from workloads.completions import complete_program
-from workloads.scoring import exact_match, final_number, rouge_l, score, score_all
+from workloads.scoring import (
+    exact_match,
+    exact_match_flexible,
+    final_number,
+    rouge_l,
+    score,
+    score_all,
+)
 
 Rows = list[dict[str, str]]
 
@@ -55,11 +62,40 @@ def test_final_number(text: str, number: str | None) -> None:
     assert final_number(text) == (None if number is None else Decimal(number))
 
 
-def test_exact_match_compares_numbers_not_text() -> None:
-    assert exact_match("#### 1,000", "It is 1000.00 dollars") == 1.0
-    assert exact_match("#### 1,000", "It is 100") == 0.0
-    assert exact_match("#### 0", "The answer is 0") == 1.0
-    assert exact_match("#### 0", "") == 0.0
+def test_flexible_match_compares_numbers_not_text() -> None:
+    assert exact_match_flexible("#### 1,000", "It is 1000.00 dollars") == 1.0
+    assert exact_match_flexible("#### 1,000", "It is 100") == 0.0
+    assert exact_match_flexible("#### 0", "The answer is 0") == 1.0
+    assert exact_match_flexible("#### 0", "") == 0.0
+    assert exact_match_flexible("none", "no idea") == 0.0
+
+
+OFFICIAL = {
+    "#### 1000": 1.0,
+    "so 7 + 993 = 1000\n#### 1,000\n": 1.0,
+    "#### 1,000\nQuestion: 5 + 5?\n#### 10": 1.0,
+    "#### 1000 dollars": 1.0,
+    "The answer is 1000": 0.0,
+    "1000": 0.0,
+    "####1000": 0.0,
+    "####  1000": 0.0,
+    "#### $1000": 0.0,
+    "#### 1000.": 0.0,
+    "#### 1000.00": 0.0,
+    "#### 10\n#### 1000": 0.0,
+    "#### -1000": 0.0,
+    "": 0.0,
+}
+
+
+@pytest.mark.parametrize(("text", "found"), OFFICIAL.items())
+def test_exact_match_is_the_official_one(text: str, found: float) -> None:
+    assert exact_match("#### 1,000", text) == found
+
+
+def test_answers_without_a_mark_match_no_reference_without_one() -> None:
+    assert exact_match("1000", "1000") == 0.0
+    assert exact_match("none", "no idea") == 0.0
 
 
 def test_rouge_l_is_the_f1_of_the_longest_common_subsequence() -> None:
@@ -77,7 +113,8 @@ def test_unknown_workload_is_one_line() -> None:
 
 
 def test_scores_carry_the_metrics_name() -> None:
-    assert score("gsm8k", {"answer": "#### 4"}, "4") == {"exact_match": 1.0}
+    found = score("gsm8k", {"answer": "#### 4"}, "4")
+    assert found == {"exact_match": 0.0, "exact_match_flexible": 1.0}
     assert score("xsum", {"summary": "a b"}, "a b") == {"rouge_l_to_label": 1.0}
     assert score("cnn_dailymail", {"highlights": "a b"}, "c") == {"rouge_l_to_label": 0.0}
 
@@ -162,6 +199,28 @@ def test_right_answers_pass_in_whatever_form() -> None:
     assert {name for name, s in zip(RIGHT, scores, strict=True) if not s["pass_at_1"]} == set()
 
 
+def test_time_limit_reaches_the_programs() -> None:
+    slow = "    import time\n    time.sleep(2)\n    return math.pi * square(r)\n"
+    (in_time,) = score_all("humaneval", [ROW], [slow], timeout_s=60)
+    (late,) = score_all("humaneval", [ROW], [slow], timeout_s=0.5)
+    assert (in_time["pass_at_1"], late["pass_at_1"]) == (1.0, 0.0)
+
+
+HELPED = {
+    "task_id": "T/1",
+    "prompt": 'def twice(x):\n    return 2 * x\n\n\ndef half(x):\n    """ Half. """\n',
+    "entry_point": "half",
+    "canonical_solution": "    return x / 2\n",
+    "test": "def check(f):\n    assert f(twice(3)) == 3\n    assert twice(f(4)) == 4\n",
+}
+
+
+def test_tests_use_the_prompts_helpers_and_not_the_answers() -> None:
+    redefined = "def twice(x):\n    return x\n\n\ndef half(x):\n    return x\n"
+    scores = score_all("humaneval", [HELPED] * 2, [HELPED["canonical_solution"], redefined])
+    assert [s["pass_at_1"] for s in scores] == [1.0, 0.0]
+
+
 def test_wrong_answers_fail_in_whatever_form() -> None:
     scores = score_all("humaneval", [ROW] * len(WRONG), list(WRONG.values()))
     assert {name for name, s in zip(WRONG, scores, strict=True) if s["pass_at_1"]} == set()
@@ -220,7 +279,14 @@ def _lines(path: Path) -> Rows:
 def test_gsm8k_answers_match_themselves(shared_data: Path, name: str) -> None:
     rows = _lines(shared_data / "gsm8k" / f"{name}.jsonl")
     scores = score_all("gsm8k", rows, [row["answer"] for row in rows])
-    assert sum(s["exact_match"] for s in scores) == len(rows)
+    assert all(found == {"exact_match": 1.0, "exact_match_flexible": 1.0} for found in scores)
+
+
+def test_gsm8k_answers_without_their_last_line_match_flexibly_alone(shared_data: Path) -> None:
+    rows = _lines(shared_data / "gsm8k" / "test.jsonl")
+    scores = score_all("gsm8k", rows, [row["answer"].split("####")[0] for row in rows])
+    assert sum(found["exact_match"] for found in scores) == 0
+    assert sum(found["exact_match_flexible"] for found in scores) == 1283
 
 
 @pytest.mark.parametrize(
