@@ -20,7 +20,6 @@ from workloads.bundled.program_parts import (
     singular,
 )
 
-
 _NAME = re.compile(r"'[^']*'|\.\w+|[A-Za-z_]\w*")
 _PYTHONS_OWN = frozenset(keyword.kwlist) | frozenset(dir(builtins))
 

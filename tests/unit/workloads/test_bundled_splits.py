@@ -1,4 +1,4 @@
-"""No test row equals a train row up to names, distractors and wording: measured on the rows' text."""
+"""No test row equals a train row up to names, distractors and wording, by the rows' own text."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_form_decides_test_and_the_key_only_between_train_and_neither(workload
     tests = [s for s in splits.values() if "test" in s]
     assert all(s == {"test"} for s in tests)
     assert 0.04 < len(tests) / len(splits) < 0.13
-    assert 0.8 < sum("train" in s for s in splits.values()) / len(splits)
+    assert sum("train" in s for s in splits.values()) / len(splits) > 0.8
 
 
 def test_a_test_form_is_test_under_every_key_and_a_seen_one_never() -> None:
