@@ -84,3 +84,26 @@ def test_a_stop_token_that_a_draft_is_refused_for_ends_the_answer() -> None:
     )
     assert tokens == FINAL[1:3]
     assert outputs[-1].finished == "stop"
+
+
+@pytest.mark.parametrize(("most", "drafts"), [(2, True), (1, False)])
+def test_a_batch_as_large_as_allowed_still_predicts_early(most: int, drafts: bool) -> None:
+    guesses = {p: (FINAL[p], 1.0) for p in range(len(FINAL))}
+    decoder = Decoder(ToldExecutor(FINAL, [guesses]), Policy((GAMMA,), 3, most))  # type: ignore[arg-type]
+    for name in "ab":
+        decoder.add(Stream(name, (1, 2), 10))
+    assert [len(output.tokens) for output in decoder.step()] == [1, 1], "the prompts"
+    assert [len(output.tokens) for output in decoder.step()] == [4 if drafts else 1] * 2
+
+
+def test_prompts_are_read_up_to_a_number_of_tokens_then_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("backends.engine.decoder.PREFILL_TOKENS", 4)
+    executor = ToldExecutor(FINAL, [{}])
+    executor.slots = 4
+    decoder = Decoder(executor, Policy((GAMMA,)))  # type: ignore[arg-type]
+    for name, length in (("a", 2), ("b", 2), ("c", 9), ("d", 1)):
+        decoder.add(Stream(name, (1,) * length, 3))
+    read = [[output.id for output in decoder.step()] for _ in range(3)]
+    assert read == [["a", "b"], ["c"], ["d"]], "one prompt may be longer than the limit"
