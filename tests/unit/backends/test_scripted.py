@@ -108,6 +108,11 @@ def test_work_time_and_wall_time_are_inverse(gaps: list[tuple[int, int]], work: 
     assert _warp(work, stalls) >= work
 
 
+def test_what_is_due_as_a_stall_begins_still_comes_and_what_is_due_later_waits() -> None:
+    stalls = [(100, 50), (400, 7)]
+    assert [_warp(work, stalls) for work in (99, 100, 101, 350, 351)] == [99, 100, 151, 400, 408]
+
+
 def test_token_ids_are_the_same_whenever_asked(clock: VirtualTime) -> None:
     first, again = generate(20), generate(20, ttft_s=0.5)
     assert [g.token_ids for g in first] == [g.token_ids for g in again]
