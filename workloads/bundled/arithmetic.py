@@ -32,8 +32,8 @@ class Story:
 
     def mention(self, *variants: str, **facts: object) -> None:
         """Add one of the phrasings to the story; its facts are no part of the shape."""
-        text = self.draw.choose(variants)
-        self.told.append(text.format(a=self.name, b=self.friend, i=self.items, **facts))
+        told = self.draw.choose(variants).format(a=self.name, b=self.friend, i=self.items, **facts)
+        self.told.append(told)
 
     def compute(self, left: int, sign: str, right: int, sentence: str) -> int:
         """Write a computing step into the worked answer and return its result."""
@@ -271,11 +271,8 @@ def _distract(s: Story) -> None:
 
 
 def problem(draw: Draw) -> tuple[Subject, dict[str, str]]:
-    """Return what a problem is about and its row.
-
-    The key is its moves and every number; the form leaves out the numbers of the distractors, and
-    neither holds a name, an object, a unit of time or a wording.
-    """
+    """Return a problem's row and what it is about: its moves and numbers, those of distractors in
+    the key alone."""
     name, friend = draw.pick(FIRST_NAMES, 2)
     story = Story(draw, name, friend, draw.choose(ITEMS))
     plan: list[Move] = [draw.choose(OPENINGS)]

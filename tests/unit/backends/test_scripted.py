@@ -153,6 +153,17 @@ def test_chosen_requests_fail_after_their_first_commit(clock: VirtualTime) -> No
     assert [g.request_id for g in again if g.finished == "error"] == failed
 
 
+def test_who_fails_and_who_diverges_are_drawn_apart(clock: VirtualTime) -> None:
+    failed = {g.request_id for g in generate(300, fail_fraction=0.5) if g.finished == "error"}
+    plain = {g.request_id: g.token_ids for g in generate(300)}
+    other = generate(300, diverge_at=0, diverge_fraction=0.5)
+    diverged = {g.request_id for g in other if g.token_ids != plain[g.request_id]}
+    assert 100 < len(failed) < 200
+    assert 100 < len(diverged) < 200
+    assert failed - diverged
+    assert diverged - failed
+
+
 def test_a_one_commit_answer_can_fail_too(clock: VirtualTime) -> None:
     [found] = generate(tokens=2, tokens_per_commit=8, fail_ids=["r0"])
     assert (found.finished, len(found.token_ids)) == ("error", 2)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from workloads import bundled
+from workloads.bundled.arithmetic import Story, _depends
 from workloads.bundled.draw import Draw
 from workloads.bundled.splits import Split
 from workloads.bundled.words import FIRST_NAMES, ITEMS
@@ -127,6 +128,20 @@ def test_worked_answers_compute_right_and_end_in_the_last_result() -> None:
             assert 0 <= result <= 400
         *_, last = row["answer"].split("\n")
         assert last == f"#### {steps[-1][3]}"
+
+
+@pytest.mark.parametrize(("value", "result"), [(39, 49), (40, 50), (41, 40)])
+def test_a_condition_is_met_by_more_and_not_by_as_many(value: int, result: int) -> None:
+    class Told(Draw):
+        """Limit 40, ten more, one fewer."""
+
+        def integer(self, low: int, high: int) -> int:
+            return {(5, 90): 40, (2, 40): 10, (1, 4): 1}.get((low, high), low)
+
+    story = Story(Told("told"), "Ada", "Ben", "figs", value)
+    _depends(story)
+    assert story.value == result
+    assert "more than 40 figs" in story.told[0]
 
 
 def test_every_step_starts_from_the_question_or_from_an_earlier_result() -> None:
