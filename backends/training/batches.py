@@ -71,6 +71,11 @@ def examples(
         yield Example(prompt, [*encode_answer(tokenizer, workload, row), END])
 
 
+def pool_seed(seed: int, number: int) -> int:
+    """Return the seed of a pool's rows."""
+    return seed * 1_000_003 + number + 1
+
+
 def row_pool(
     tokenizer: Any, mix: Mapping[str, int], rows: int, seed: int, number: int
 ) -> list[list[Example]]:
@@ -87,7 +92,7 @@ def row_pool(
     drawn: list[Example] = []
     parts = sum(mix.values())
     for workload, share in mix.items():
-        count, own_seed = total * share // parts, seed * 1_000_003 + number + 1
+        count, own_seed = total * share // parts, pool_seed(seed, number)
         if workload == DRILLS:
             drawn += [Example(*ids) for ids in drill_prompts(tokenizer, count, own_seed)]
         else:

@@ -1,6 +1,6 @@
 """Quality of a checkpoint on unseen bundled rows: task scores and each layer's accuracy.
 
-`python -m backends.training.evaluate FOLDER [ROWS]` prints `evaluate` as JSON.
+`python -m backends.training.evaluate FOLDER [ROWS [SEED]]` prints `evaluate` as JSON.
 """
 
 import json
@@ -16,7 +16,7 @@ from backends.training.batches import Batch, collate, examples
 from backends.training.checkpoint import load
 from backends.training.llama import Llama
 from backends.training.tokenizer import END, PAD, load_tokenizer
-from workloads import WORKLOADS
+from workloads import workload_info
 from workloads.bundled import GENERATORS, rows
 from workloads.prompts import answer, encode_prompt
 from workloads.scoring import score_all
@@ -29,10 +29,9 @@ def evaluate(model_dir: Path, rows_per_workload: int = 200, seed: int = 0) -> di
     """Score greedy answers to test rows, and the layers' next-token accuracy on their answers.
 
     Returns:
-        Per workload: `metric` and `score` (the mean ROUGE-L, pass@1 or exact match, 0 to 1), the
-        other scores that the workload has by their names (gsm8k: `exact_match_flexible`),
-        `exact_answers` (share equal to the reference, letter for letter), `rows`, and
-        `layer_accuracy` (see `layer_accuracy`).
+        Per workload: `metric` and `score` (the mean ROUGE-L, pass@1 or exact match, 0 to 1),
+        `scores` (the means of all that the workload is scored by), `exact_answers` (share equal to
+        the reference, letter for letter), `rows`, and `layer_accuracy` (see `layer_accuracy`).
 
     Raises:
         UserError: where HumanEval's programs cannot be held (see `workloads.sandbox`).
@@ -49,15 +48,15 @@ def evaluate(model_dir: Path, rows_per_workload: int = 200, seed: int = 0) -> di
 
 
 def scores(workload: str, drawn: Sequence[dict[str, str]], texts: Sequence[str]) -> dict[str, Any]:
-    """Return the workload's mean task score and the share of answers equal to the reference."""
+    """Return the workload's mean task scores and the share of answers equal to the reference."""
     scored = score_all(workload, drawn, texts)
     means = {name: sum(one[name] for one in scored) / len(scored) for name in scored[0]}
-    metric = WORKLOADS[workload].metric
+    metric = workload_info(workload).metric
     equal = sum(text == answer(workload, row) for row, text in zip(drawn, texts, strict=True))
     return {
         "metric": metric,
         "score": means[metric],
-        **{name: mean for name, mean in means.items() if name != metric},
+        "scores": means,
         "exact_answers": equal / len(drawn),
         "rows": len(drawn),
     }
@@ -129,5 +128,5 @@ def agreement(draft: Llama, target: Llama, batches: Sequence[Batch]) -> float:
 
 
 if __name__ == "__main__":
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 200
-    print(json.dumps(evaluate(Path(sys.argv[1]), count), indent=2))
+    folder, *numbers = sys.argv[1:]
+    print(json.dumps(evaluate(Path(folder), *map(int, numbers)), indent=2))

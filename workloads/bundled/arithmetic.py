@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from workloads.bundled.draw import Draw
+from workloads.bundled.splits import Subject
 from workloads.bundled.words import FIRST_NAMES, ITEMS
 
 MAX_VALUE = 240
@@ -25,14 +26,20 @@ class Story:
     question: str = ""
 
     def tell(self, *variants: str, **facts: object) -> None:
-        """Add one of the phrasings to the story."""
-        text = self.draw.choose(variants)
-        self.told.append(text.format(a=self.name, b=self.friend, i=self.items, **facts))
+        """Add one of the phrasings to the story, and the numbers among its facts to the shape."""
+        self.shape += [f"{k}={v}" for k, v in sorted(facts.items()) if isinstance(v, int)]
+        self.mention(*variants, **facts)
+
+    def mention(self, *variants: str, **facts: object) -> None:
+        """Add one of the phrasings to the story; its facts are no part of the shape."""
+        told = self.draw.choose(variants).format(a=self.name, b=self.friend, i=self.items, **facts)
+        self.told.append(told)
 
     def compute(self, left: int, sign: str, right: int, sentence: str) -> int:
         """Write a computing step into the worked answer and return its result."""
         result = {"+": left + right, "-": left - right, "*": left * right, "/": left // right}[sign]
         step = f"{left} {sign} {right} = {result}"
+        self.shape.append(step)
         self.worked.append(sentence.format(a=self.name, b=self.friend, i=self.items, x=step))
         return result
 
@@ -253,7 +260,7 @@ def _endings(value: int) -> list[Move]:
 def _distract(s: Story) -> None:
     """Tell something with a number that the answer does not need."""
     other = s.draw.choose([item for item in ITEMS if item != s.items])
-    s.tell(
+    s.mention(
         "{b} also has {n} {o}.",
         "There are {n} {o} on the table.",
         "{a} is {n} years old.",
@@ -263,8 +270,9 @@ def _distract(s: Story) -> None:
     )
 
 
-def problem(draw: Draw) -> tuple[str, dict[str, str]]:
-    """Return a problem's key (its shape and every number) and its row."""
+def problem(draw: Draw) -> tuple[Subject, dict[str, str]]:
+    """Return a problem's row and what it is about: its moves and numbers, those of distractors in
+    the key alone."""
     name, friend = draw.pick(FIRST_NAMES, 2)
     story = Story(draw, name, friend, draw.choose(ITEMS))
     plan: list[Move] = [draw.choose(OPENINGS)]
@@ -284,6 +292,7 @@ def problem(draw: Draw) -> tuple[str, dict[str, str]]:
     plan.append(ending)
     question = story.question.format(a=name, b=friend, i=story.items)
     numbers = [word for line in story.told for word in line.split() if word[0].isdigit()]
-    key = "/".join([move.__name__ for move in plan] + numbers)
+    moves = [move.__name__ for move in plan]
+    subject = Subject("/".join(moves + numbers), "/".join(["problem", *moves, *story.shape]))
     answer = "\n".join([*story.worked, f"#### {story.value}"])
-    return key, {"question": " ".join([*story.told, question]), "answer": answer}
+    return subject, {"question": " ".join([*story.told, question]), "answer": answer}

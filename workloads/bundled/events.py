@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from string import Formatter
 
 from workloads.bundled.draw import Draw
 from workloads.bundled.words import DAYS, person, place, surname
@@ -23,6 +24,14 @@ class Event:
     highlights: tuple[str, ...]
     summary: str
     shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The names of the facts that some template holds, in alphabetical order."""
+        details = (template for variants in self.details for template in variants)
+        templates = (*self.lead, *details, *self.highlights, self.summary)
+        fields = (name for text in templates for _, name, _, _ in Formatter().parse(text))
+        return tuple(sorted({name for name in fields if name}))
 
 
 def company(draw: Draw) -> str:

@@ -4,9 +4,11 @@ from workloads.bundled.draw import Draw
 from workloads.bundled.events import Event, company, facts
 from workloads.bundled.events_business import BUSINESS
 from workloads.bundled.events_public import PUBLIC
+from workloads.bundled.splits import Subject
 from workloads.bundled.words import MONTHS, person, place
 
 EVENTS: tuple[Event, ...] = PUBLIC + BUSINESS
+_TOLD = tuple(event.told for event in EVENTS)
 _ASIDES = (
     "{who}, who lives nearby, said it was the talk of the town.",
     "Nothing like it has happened since {year}.",
@@ -42,26 +44,32 @@ def _article(draw: Draw, event: Event, known: dict[str, str], asides: int) -> st
     return " ".join([draw.choose(event.lead).format(**known), *draw.pick(told, len(told))])
 
 
-def _event(draw: Draw) -> tuple[str, Event, dict[str, str], str]:
-    """Draw an event: its key (kind and facts), templates, facts and article."""
+def _event(draw: Draw) -> tuple[Subject, Event, dict[str, str], str]:
+    """Draw an event: what it is about, templates, facts and article.
+
+    The key is its kind and all facts, told or not; the form leaves out those that no template of
+    its kind tells. Names stay in: an article without them is a template. Asides and wording are in
+    neither.
+    """
     number = draw.integer(0, len(EVENTS) - 1)
     event = EVENTS[number]
     known = facts(draw, event)
     asides = draw.choose((0, 0, 1, 1, 1, 2, 2, 3, 4, 8))
     key = "/".join([str(number), *(f"{name}={known[name]}" for name in sorted(known))])
-    return key, event, known, _article(draw, event, known, asides)
+    form = "/".join(["news", str(number), *(f"{name}={known[name]}" for name in _TOLD[number])])
+    return Subject(key, form), event, known, _article(draw, event, known, asides)
 
 
-def highlighted(draw: Draw) -> tuple[str, dict[str, str]]:
-    """Return the key and the row of an article with two or three highlights, one per line."""
-    key, event, known, article = _event(draw)
+def highlighted(draw: Draw) -> tuple[Subject, dict[str, str]]:
+    """Return the subject and the row of an article with two or three highlights, one per line."""
+    subject, event, known, article = _event(draw)
     lines = [line.format(**known) for line in event.highlights]
     row = {"article": article, "highlights": "\n".join(lines), "id": draw.hexadecimal(40)}
-    return key, row
+    return subject, row
 
 
-def summarized(draw: Draw) -> tuple[str, dict[str, str]]:
-    """Return the key and the row of an article with a summary of one sentence."""
-    key, event, known, article = _event(draw)
+def summarized(draw: Draw) -> tuple[Subject, dict[str, str]]:
+    """Return the subject and the row of an article with a summary of one sentence."""
+    subject, event, known, article = _event(draw)
     row = {"document": article, "summary": event.summary.format(**known)}
-    return key, row | {"id": str(draw.integer(10_000_000, 41_999_999))}
+    return subject, row | {"id": str(draw.integer(10_000_000, 41_999_999))}

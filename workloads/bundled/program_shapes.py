@@ -1,5 +1,8 @@
 """The families of bundled programs: one expression, a count, a judgement, a loop or a branch."""
 
+import builtins
+import keyword
+import re
 from dataclasses import dataclass, replace
 
 from workloads.bundled.draw import Draw
@@ -17,6 +20,9 @@ from workloads.bundled.program_parts import (
     singular,
 )
 
+_NAME = re.compile(r"'[^']*'|\.\w+|[A-Za-z_]\w*")
+_PYTHONS_OWN = frozenset(keyword.kwlist) | frozenset(dir(builtins))
+
 
 @dataclass(frozen=True)
 class Program:
@@ -30,6 +36,23 @@ class Program:
     def source(self, name: str) -> str:
         """Return the whole function as Python source."""
         return f"def {name}({self.signature}:\n{self.body}"
+
+    @property
+    def form(self) -> str:
+        """The body with parameters and variables numbered in the order in which they come up.
+
+        Programs that differ in names, in annotations or in what their docstrings say have one form.
+        """
+        numbers: dict[str, int] = {}
+
+        def numbered(match: re.Match[str]) -> str:
+            name = match[0]
+            if name in _PYTHONS_OWN or name[0] in "'.":
+                return name
+            return f"_{numbers.setdefault(name, len(numbers))}"
+
+        parameters = re.findall(r"(\w+):", self.signature)
+        return _NAME.sub(numbered, f"{' '.join(parameters)}\n{self.body}")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from typing import Any
 
 from workloads.bundled.draw import Draw
 from workloads.bundled.program_shapes import Program, program
+from workloads.bundled.splits import Subject
 from workloads.bundled.words import words
 
 _VERBS = words("build check count find get make measure pick read solve take work")
@@ -63,8 +64,12 @@ def _tests(draw: Draw, spec: Program) -> str:
     return "\n".join(lines) + "\n"
 
 
-def function(draw: Draw) -> tuple[str, dict[str, str]]:
-    """Return a function's key (its program, whatever its name and wording) and its row."""
+def function(draw: Draw) -> tuple[Subject, dict[str, str]]:
+    """Return what a function is about and its row.
+
+    The key is its signature and body; the form leaves out the names in them. Neither holds the
+    function's name or the docstring.
+    """
     spec = program(draw)
     name = f"{draw.choose(_VERBS)}_{draw.choose(_NOUNS)}"
     row = {
@@ -74,4 +79,4 @@ def function(draw: Draw) -> tuple[str, dict[str, str]]:
         "canonical_solution": spec.body,
         "test": _tests(draw, spec),
     }
-    return f"{spec.signature}\n{spec.body}", row
+    return Subject(f"{spec.signature}\n{spec.body}", f"program/{spec.form}"), row

@@ -287,3 +287,18 @@ def test_bad_numbers_are_refused() -> None:
         Trace((1,), np.ones((5, 1)), np.ones((5, 1)), np.array([0, 4]))
     with pytest.raises(ValueError, match="expected"):
         Trace((1,), np.ones((5, 2)), np.ones((5, 1)), np.array([0, 5]))
+
+
+@pytest.mark.parametrize(("sure", "exits"), [(0.75, (0,)), (float(np.nextafter(0.75, 1)), (1,))])
+def test_a_confidence_equal_to_its_threshold_is_no_exit(sure: float, exits: tuple[int]) -> None:
+    """As the decoder has it: above, not at."""
+    trace = Trace((1,), np.array([[sure], [0.0]]), np.ones((2, 1), bool), np.array([0, 2]))
+    assert replay(trace, (1,), (0.75,), Costs((1.0, 1.0), (0.1,), 0.1), 5).exits == exits
+
+
+def test_a_threshold_between_two_16_bit_confidences_is_not_rounded_to_one() -> None:
+    trace = Trace(
+        (1,), np.array([[0.6], [0.0]], np.float16), np.ones((2, 1), bool), np.array([0, 2])
+    )
+    assert float(trace.confidence[0, 0]) > 0.6
+    assert replay(trace, (1,), (0.6,), Costs((1.0, 1.0), (0.1,), 0.1), 5).exits == (1,)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backends.engine.cost_model import Trace, predict, replay
-from backends.engine.exit_choice import Choice, LayerCosts, choose, tune
+from backends.engine.exit_choice import Choice, LayerCosts, _tuned, choose, tune
 
 COSTS = LayerCosts([10.0] * 8, exit_head=5.0, final_head=5.0, layers_full=[11.0] * 8)
 
@@ -38,6 +38,21 @@ def test_choice_is_as_good_as_trying_all(seed: int) -> None:
     assert found.speedup == pytest.approx(exhaustive(trace, gammas, range(1, 3)), rel=0.003)
     again = replay(trace, found.layers, found.gammas, COSTS.cut(found.layers), 5)
     assert again.speedup == found.speedup > 1.1
+
+
+def test_thresholds_are_improved_in_turn_until_none_can_be() -> None:
+    """The new layer's best threshold lets the old one improve, and that the new one once more."""
+    gains: dict[tuple[float, ...], float] = {(0.5, 0.5): 1.1, (0.9, 0.5): 1.2, (0.9, 0.3): 1.4}
+    tried: list[tuple[float, ...]] = []
+
+    def speedup(layers: tuple[int, ...], gammas: tuple[float, ...]) -> float:
+        assert layers == (1, 2)
+        tried.append(gammas)
+        return gains.get(gammas, 1.0)
+
+    found = _tuned(speedup, Choice((1,), (0.5,), 1.0), 2, (0.3, 0.5, 0.9))
+    assert found == Choice((1, 2), (0.9, 0.3), 1.4)
+    assert (0.3, 0.3) in tried, "until no layer improves"
 
 
 def test_one_exit_tries_every_threshold() -> None:

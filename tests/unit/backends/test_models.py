@@ -169,6 +169,26 @@ def test_hub_out_of_reach_is_one_line(tmp_path: Path) -> None:
     assert run.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "generation_config.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.jinja",
+        "chat_template.json",
+    ],
+)
+def test_checksum_pins_whatever_decides_prompts_and_ends(folder: Path, name: str) -> None:
+    """Stop tokens and chat templates decide answers as much as weights do."""
+    before = models.checksum(folder)
+    (folder / name).write_text('{"eos_token_id": 7}')
+    there = models.checksum(folder)
+    (folder / name).write_text('{"eos_token_id": 77}')
+    assert len({before, there, models.checksum(folder)}) == 3
+
+
 def test_checksum_pins_weights_config_and_tokenizer(folder: Path) -> None:
     first = models.checksum(folder)
     assert first == models.checksum(folder)

@@ -108,6 +108,11 @@ def test_work_time_and_wall_time_are_inverse(gaps: list[tuple[int, int]], work: 
     assert _warp(work, stalls) >= work
 
 
+def test_what_is_due_as_a_stall_begins_still_comes_and_what_is_due_later_waits() -> None:
+    stalls = [(100, 50), (400, 7)]
+    assert [_warp(work, stalls) for work in (99, 100, 101, 350, 351)] == [99, 100, 151, 400, 408]
+
+
 def test_token_ids_are_the_same_whenever_asked(clock: VirtualTime) -> None:
     first, again = generate(20), generate(20, ttft_s=0.5)
     assert [g.token_ids for g in first] == [g.token_ids for g in again]
@@ -146,6 +151,17 @@ def test_chosen_requests_fail_after_their_first_commit(clock: VirtualTime) -> No
     assert 30 <= len(failed) <= 90
     again = generate(300, fail_fraction=0.2, ttft_s=0.3)
     assert [g.request_id for g in again if g.finished == "error"] == failed
+
+
+def test_who_fails_and_who_diverges_are_drawn_apart(clock: VirtualTime) -> None:
+    failed = {g.request_id for g in generate(300, fail_fraction=0.5) if g.finished == "error"}
+    plain = {g.request_id: g.token_ids for g in generate(300)}
+    other = generate(300, diverge_at=0, diverge_fraction=0.5)
+    diverged = {g.request_id for g in other if g.token_ids != plain[g.request_id]}
+    assert 100 < len(failed) < 200
+    assert 100 < len(diverged) < 200
+    assert failed - diverged
+    assert diverged - failed
 
 
 def test_a_one_commit_answer_can_fail_too(clock: VirtualTime) -> None:

@@ -162,3 +162,9 @@ def test_bad_trace_names_file_and_line(
         arrival_times(Load("trace", trace=str(path)), 3, 0)
     assert str(raised.value).startswith(str(path))
     assert message in str(raised.value)
+
+
+def test_requests_of_a_trace_may_arrive_together(tmp_path: Path) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text("5\n5\n6\n6\n")
+    assert arrival_times(Load("trace", trace=str(path)), 4, 0) == [0, 0, 1, 1]

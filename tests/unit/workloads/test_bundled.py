@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from workloads import bundled
+from workloads.bundled.arithmetic import Story, _depends
 from workloads.bundled.draw import Draw
-from workloads.bundled.splits import Split, split_of
+from workloads.bundled.splits import Split
 from workloads.bundled.words import FIRST_NAMES, ITEMS
 
 FIELDS = {
@@ -45,33 +46,13 @@ def test_rows_have_exactly_the_hubs_fields_filled(workload: str) -> None:
         assert all(isinstance(value, str) and value.strip() for value in row.values())
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_no_row_is_in_both_splits_even_across_seeds(workload: str) -> None:
-    generate = bundled.GENERATORS[workload]
-    splits: dict[str, set[str]] = {"train": set(), "test": set()}
-    for number in range(1500):
-        key, _ = generate(Draw(f"{workload}/{number}"))
-        splits[split_of(key)].add(key)
-    assert not splits["train"] & splits["test"]
-    share = len(splits["test"]) / sum(map(len, splits.values()))
-    assert 0.06 < share < 0.14
-
-
-def test_a_program_keeps_its_split_whatever_its_name_and_wording() -> None:
-    """Two functions with one body but other names and examples must not face each other."""
-    train = {r["canonical_solution"] for r in rows_of("humaneval", "train")}
-    test = {r["canonical_solution"] for r in rows_of("humaneval", "test")}
-    shared = train & test
-    assert len(shared) / len(test) < 0.03, "only bodies whose signature differs may be shared"
-
-
 def test_a_word_problem_keeps_its_split_whoever_it_is_about() -> None:
-    """The key holds the moves and the numbers; with names in it, a renamed copy could leak."""
+    """Key and form hold moves and numbers; with names in them, a renamed copy could leak."""
     for number in range(300):
-        key, row = bundled.GENERATORS["gsm8k"](Draw(f"renamed/{number}"))
-        words = set(re.findall(r"[A-Za-z]+", key))
+        subject, row = bundled.GENERATORS["gsm8k"](Draw(f"renamed/{number}"))
+        words = set(re.findall(r"[A-Za-z]+", subject.key + subject.form))
         assert not words & {*FIRST_NAMES, *ITEMS}
-        assert all(n in key for n in re.findall(r"\d+", row["question"]))
+        assert all(n in subject.key for n in re.findall(r"\d+", row["question"]))
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -147,6 +128,20 @@ def test_worked_answers_compute_right_and_end_in_the_last_result() -> None:
             assert 0 <= result <= 400
         *_, last = row["answer"].split("\n")
         assert last == f"#### {steps[-1][3]}"
+
+
+@pytest.mark.parametrize(("value", "result"), [(39, 49), (40, 50), (41, 40)])
+def test_a_condition_is_met_by_more_and_not_by_as_many(value: int, result: int) -> None:
+    class Told(Draw):
+        """Limit 40, ten more, one fewer."""
+
+        def integer(self, low: int, high: int) -> int:
+            return {(5, 90): 40, (2, 40): 10, (1, 4): 1}.get((low, high), low)
+
+    story = Story(Told("told"), "Ada", "Ben", "figs", value)
+    _depends(story)
+    assert story.value == result
+    assert "more than 40 figs" in story.told[0]
 
 
 def test_every_step_starts_from_the_question_or_from_an_earlier_result() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from workloads.bundled import program_parts as parts
-from workloads.bundled.program_shapes import Elements, Program
+from workloads.bundled.draw import Draw
+from workloads.bundled.program_shapes import Elements, Program, _judgement, _value
 
 Meaning = Callable[[int, int], object]
 
@@ -100,3 +101,38 @@ def test_elements_render_a_comprehension_and_a_program() -> None:
     scope: dict[str, Callable[[list[int]], int]] = {}
     exec(program.source("f"), scope)
     assert scope["f"]([2, 4, 5, 6]) == 52
+
+
+def test_a_judgement_computes_what_its_sentence_asks() -> None:
+    heads = {"all": "    return all(", "any": "    return any(", "none": "    return not any("}
+    met = set()
+    for number in range(200):
+        program = _judgement(Draw(f"judgement/{number}"))
+        word = program.sentence.removeprefix("Return whether ").split()[0]
+        assert program.body.startswith(heads[word])
+        met.add(word)
+    assert met == set(heads)
+
+
+def test_a_branch_s_results_compute_what_they_say() -> None:
+    meanings: dict[str, Meaning] = {
+        "plus": lambda a, b: a + b,
+        "minus": lambda a, b: a - b,
+        "times": lambda a, b: a * b,
+        "the sum of": lambda a, b: sum([a, b]),
+        "the product of": lambda a, b: a * b,
+        "the square of": lambda a, b: a**2,
+        "the larger of": lambda a, b: a if a > b else b,
+        "the smaller of": lambda a, b: a if a < b else b,
+        "": lambda a, b: a,
+    }
+    met = set()
+    for number in range(400):
+        english, code = _value(Draw(f"value/{number}"), "p", "q")
+        names = [word for word in english.split() if word in "pq" or word.isdigit()]
+        said = " ".join(w for w in english.split() if w not in {*names, "and"})
+        met.add(said)
+        for p, q in ((3, 8), (-4, 5), (29, 2)):
+            a, b = [*(int(n) if n.isdigit() else {"p": p, "q": q}[n] for n in names), 0][:2]
+            assert eval(code, {"p": p, "q": q}) == meanings[said](a, b), english
+    assert met == set(meanings)

@@ -95,6 +95,18 @@ def test_truncation_cuts_the_article_and_nothing_else(
     assert tokenizer.decode(long) == whole
 
 
+@pytest.mark.parametrize(("tokens", "text"), [(9, "Sea Winds"), (8, "sea wind")])
+def test_an_article_of_just_as_many_tokens_is_not_taken_apart(tokens: int, text: str) -> None:
+    """Encoding and decoding may change a text, as here the case of its letters."""
+
+    class Lower(Letters):
+        def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+            return super().decode(ids, skip_special_tokens).lower()
+
+    row = {"article": "Sea Winds"}
+    assert prompts.truncate_article(Lower(), "cnn_dailymail", row, tokens) == {"article": text}
+
+
 def test_truncation_leaves_other_workloads_alone() -> None:
     tokenizer, row = Letters(), row_of("gsm8k")
     whole = prompts.encode_prompt(tokenizer, "gsm8k", row)

@@ -73,6 +73,18 @@ def test_losses_without_a_fault_leave_the_chance_of_no_fault() -> None:
     assert samples_needed(0.0, LIMIT, LEVEL, binary=True) == 11
 
 
+@pytest.mark.parametrize("total", [60, 75, 90])
+def test_bentkus_bound_is_e_times_the_binomial_tail(total: int) -> None:
+    """The smaller one of both bounds here, and rounded up where the sum is no whole number."""
+    losses = [0.5] * (2 * total - 1) + [0.3] + [0.0] * (400 - 2 * total)
+    chance = Fraction(1, 4)
+    tail = sum(math.comb(400, k) * chance**k * (1 - chance) ** (400 - k) for k in range(total + 1))
+    share = sum(losses) / 400
+    divergence = share * math.log(share / 0.25) + (1 - share) * math.log((1 - share) / 0.75)
+    assert math.e * float(tail) < math.exp(-400 * divergence)
+    assert p_value(losses, LIMIT) == pytest.approx(min(1.0, math.e * float(tail)))
+
+
 @pytest.mark.parametrize("losses", [[], [1.2], [-0.1], [float("nan")]])
 def test_impossible_losses_are_refused(losses: list[float]) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):

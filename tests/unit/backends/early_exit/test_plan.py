@@ -95,6 +95,37 @@ def test_a_calibration_s_thresholds_stay_with_their_layers(tmp_path: Path) -> No
         assert plan.policy.checks() == dict(zip((1, 2, 3, 4), told_apart, strict=True))
 
 
+def plan_of(**options: Any) -> plans.Plan:
+    settings = {name: option.default for name, option in VllmEarlyExit.OPTIONS.items()}
+    return plans.Plan(models.BUNDLED["demo"], settings | options)
+
+
+def test_a_changed_threshold_takes_the_place_of_those_before() -> None:
+    """Between trials of one engine; the rest of the options stays."""
+    listed = plan_of(layers=[2, 4], thresholds=[0.5, 0.6])
+    single = listed.changed({"threshold": 0.7})
+    assert single.policy.checks() == {2: 0.7, 4: 0.7}
+    assert single.changed({"thresholds": [0.1, 0.2]}).policy.checks() == {2: 0.1, 4: 0.2}
+    assert listed.changed({"layers": [3, 5]}).policy.checks() == {3: 0.5, 5: 0.6}
+
+
+def test_a_statement_holds_for_the_dtype_that_it_was_made_in() -> None:
+    plan = plan_of(measure="state")
+    stated = plan.effective("bfloat16")
+    assert "95% confidence" in stated["calibrated"]
+    assert stated["calibrated_batch"] == 1
+    other = plan.effective("float32")
+    assert (other["calibrated"], other["calibrated_batch"]) == (None, None)
+    assert other["thresholds"] == stated["thresholds"] == [0.1] * 4
+    assert plan_of(measure="state", threshold=0.1).effective("bfloat16")["calibrated"] is None
+
+
+def test_a_calibration_of_another_measure_is_refused() -> None:
+    path = models.DEMO / "early_exit" / "calibration-state.json"
+    with pytest.raises(UserError, match="calibrated for measure state, not softmax; calibrate"):
+        plan_of(calibration=str(path))
+
+
 def test_an_untested_vllm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "TESTED_VLLM", ("0.0.1", "0.0.2"))
     assert "is untested; tested: 0.0.1, 0.0.2" in told(threshold=0.5)[-1]

@@ -102,6 +102,8 @@ def test_calm_is_clipped_and_both_fall() -> None:
     assert found[0] == 1.0
     assert found == sorted(found, reverse=True)
     assert found[-1] > 0.9
+    assert policy.threshold(1.2, 0, 32) == 1.0
+    assert policy.threshold(-1.0, 0, 32) == 0.0
 
 
 @pytest.mark.parametrize(

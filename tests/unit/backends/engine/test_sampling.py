@@ -34,6 +34,13 @@ def test_top_p_keeps_the_smallest_set_of_that_mass() -> None:
     assert only.tolist() == [0, 1, 0, 0]
 
 
+def test_top_p_stops_at_the_token_that_reaches_the_mass_exactly() -> None:
+    """Quarters are exact in binary: two of them are half, and the third is one too many."""
+    found = frequencies(Sampling(1.0, top_p=0.5), torch.zeros(4), 400)
+    assert found[2:].tolist() == [0.0, 0.0]
+    assert min(found[:2]) > 0.4
+
+
 def test_a_token_without_probability_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backends.engine.sampling.uniform", lambda *_: 1 - 2**-53)
     logits = torch.tensor([0.0, 1.0, -torch.inf])
