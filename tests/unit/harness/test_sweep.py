@@ -181,3 +181,15 @@ def test_sweeps_run_outside_the_main_thread_too() -> None:
     thread.join(60)
     assert found
     assert found[0].statuses == {"ok": 1}
+
+
+def test_records_name_the_invocation_and_keep_its_clock() -> None:
+    """Another call is another invocation; it is no part of a trial's key."""
+    store = MemoryStore()
+    sweep([make_trial(seed=0), make_trial(seed=1)], store)
+    sweep([make_trial(seed=2)], store)
+    names = [record.environment["invocation"] for record in store.records]
+    assert names[0] == names[1] != names[2]
+    since = [record.environment["since_invocation_s"] for record in store.records]
+    assert 0 <= since[0] < since[1]
+    assert all(record.key == record.trial.key("machine") for record in store.records)

@@ -78,6 +78,22 @@ def test_throughput_spans_first_submit_to_last_commit() -> None:
     assert latency.request_per_s(found) == pytest.approx(2 / 0.135)
 
 
+def test_the_realised_rate_is_gaps_over_the_time_between_first_and_last_arrival() -> None:
+    """Four arrivals in 250 ms, three gaps: 12 a second. Late submits and failures are no matter."""
+    times = (100, 150, 300, 350)
+    found = arrays(
+        *(
+            generation(f"r{t}", [t + 40], scheduled_ms=t, submitted_ms=t + 20, finished=end)
+            for t, end in zip(times, ("stop", "error", None, "length"), strict=True)
+        )
+    )
+    assert latency.arrival_rate_per_s(found) == pytest.approx(3 / 0.25)
+    assert latency.arrival_rate_per_s(arrays(ONE)) is None
+    assert latency.arrival_rate_per_s(arrays()) is None
+    together = arrays(generation("a", [1]), generation("b", [2]))
+    assert latency.arrival_rate_per_s(together) is None
+
+
 def test_failed_and_unfinished_requests_are_never_samples() -> None:
     found = arrays(CLOSED, BROKEN, CUT, SILENT)
     for metric in (latency.ttft_s, latency.tpot_s, latency.e2e_s, latency.decode_tok_per_s):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import results
-from harness.core import Slo
+from harness.core import Load, Slo
 from results.metrics import cells, summaries
 from results.summary import percentile
 from tests.unit.results.make import a_record, generation, record, trial
@@ -23,7 +23,7 @@ PERCENTILES = ("p50", "p95", "p99", "mean")
 
 CONTRACT = {
     *("backend", "options", "provenance", "model", "workload", "source", "load", "repeat"),
-    *("status", "valid", "invalid_reasons"),
+    *("status", "valid", "invalid_reasons", "void_metrics", "realised_rate_per_s"),
     *(f"{n}_{p}" for n in ("ttft_s", "tpot_s", "itl_s", "e2e_s") for p in PERCENTILES),
     *(f"decode_tok_per_s_{p}" for p in PERCENTILES),
     *("inner_token_latency_s", "output_tok_per_s", "decode_tok_per_s"),
@@ -73,6 +73,25 @@ def test_whole_trials_are_set_against_the_reference_of_their_repeat(tmp_path: Pa
     assert (own["throughput_ratio"], own["inner_token_latency_ratio"]) == (1.0, 1.0)
     assert alone["throughput_ratio"] is None, "speed is never compared across repeats"
     assert alone["inner_token_latency_ratio"] is None
+
+
+def test_only_an_open_load_has_a_realised_rate(tmp_path: Path) -> None:
+    """Three requests at 0, 100 and 500 ms: 4 a second, whatever was asked for."""
+    at = (0.0, 100.0, 500.0)
+    asked = [generation(f"r{t}", [t + 10, t + 20], scheduled_ms=t) for t in at]
+    poisson = dataclasses.replace(REFERENCE, load=Load("poisson", rate=16.0))
+    failed = dataclasses.replace(poisson, repeat=1)
+    run = run_of(
+        tmp_path,
+        record(poisson, asked),
+        record(REFERENCE, asked),
+        record(failed, asked, status="timeout"),
+    )
+    found = {(r["load_kind"], r["repeat"]): r["realised_rate_per_s"] for r in summaries(run)}
+    assert found == {("poisson", 0): 4.0, ("closed", 0): None, ("poisson", 1): None}
+    assert of(cells(run), "vllm", load_kind="poisson")["realised_rate_per_s"] == 4.0
+    frame = run.trials.set_index("key")["realised_rate_per_s"]
+    assert frame[poisson.key("test")] == 4.0
 
 
 def test_good_and_right(tmp_path: Path) -> None:
