@@ -80,11 +80,11 @@ def test_throughput_spans_first_submit_to_last_commit() -> None:
 
 def test_the_realised_rate_is_gaps_over_the_time_between_first_and_last_arrival() -> None:
     """Four arrivals in 250 ms, three gaps: 12 a second. Late submits and failures are no matter."""
-    times = (100, 150, 300, 350)
+    ends: dict[int, FinishReason | None] = {100: "stop", 150: "error", 300: None, 350: "length"}
     found = arrays(
         *(
             generation(f"r{t}", [t + 40], scheduled_ms=t, submitted_ms=t + 20, finished=end)
-            for t, end in zip(times, ("stop", "error", None, "length"), strict=True)
+            for t, end in ends.items()
         )
     )
     assert latency.arrival_rate_per_s(found) == pytest.approx(3 / 0.25)
