@@ -74,6 +74,22 @@ def test_the_margin_is_the_references_at_the_place_of_divergence() -> None:
     assert agreement.margin_at_divergence(found, reference, 0) is None
 
 
+def test_the_margin_is_looked_up_in_the_references_own_row() -> None:
+    """The two list their requests in another order, and both know margins."""
+    ours = [
+        generation("a", [1, 2], ids=[1, 5], telemetry={"top2_margin@1": 0.1}),
+        generation("b", [1, 2], ids=[3, 4], telemetry={"top2_margin@1": 0.2}),
+    ]
+    theirs = [
+        generation("b", [1, 2], ids=[3, 4], telemetry={"top2_margin@1": 0.3}),
+        generation("a", [1, 2], ids=[1, 2], telemetry={"top2_margin@1": 0.4}),
+    ]
+    this, reference = (from_record(record(trial(), g)) for g in (ours, theirs))
+    found = agreement.compare(this, reference)
+    (place,) = np.flatnonzero(~found.equal())
+    assert agreement.margin_at_divergence(found, reference, int(place)) == 0.4
+
+
 def test_length_mismatch_says_how_many() -> None:
     found = agreement.compare(arrays({"a": [1], "b": [2]}), arrays({"a": [1, 1], "b": [2]}))
     reason = agreement.length_mismatch(found)
