@@ -96,4 +96,5 @@ def test_a_crash_at_any_step_leaves_the_old_record_the_new_one_or_none(
             patched.setattr(owner, name, dying(getattr(owner, name)))
         with pytest.raises(Crash):
             store.write(new)
-    assert [store.read(key) in (old, new) for key in store.keys()] in ([], [True])
+    keys = store.keys()
+    assert [store.read(key) in (old, new) for key in keys] in ([], [True])
