@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reports.cells import Cell
 from reports.figures.panel import MARKERS, Rows, rule, short_label, short_number, tag, value_axis
 from reports.numbers import ratio
-from reports.svg import INK, MUTED
+from reports.svg import INK, MUTED, SURFACE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,8 +102,13 @@ def _line(axes: Axes, cells: Sequence[Cell]) -> None:
         x, y, color=variant.colour, linestyle=variant.line, linewidth=1.6,
         marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
     )  # fmt: skip
-    tag(
-        [band, *lines],
-        cells[0],
-        " to ".join(short_number(v) for v in (min(y), max(y))) + " tokens/s",
-    )
+    void = [place for place, cell in enumerate(cells) if not cell.holds(METRIC)]
+    lines += axes.plot(
+        [x[place] for place in void], [y[place] for place in void], linestyle="",
+        color=variant.colour, marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
+        markerfacecolor=SURFACE,
+    )  # fmt: skip
+    note = " to ".join(short_number(v) for v in (min(y), max(y))) + " tokens/s"
+    if void:
+        note += ", not valid at " + ", ".join(f"{x[place]:g}" for place in void)
+    tag([band, *lines], cells[0], note)

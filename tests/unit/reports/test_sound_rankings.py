@@ -186,3 +186,11 @@ def test_what_few_repeats_miss_is_said_where_the_intervals_are(
         words is not None
     )
     assert words is None or words in text
+
+
+def test_points_over_the_load_that_are_not_valid_are_marked(tmp_path: Path) -> None:
+    engines = (Engine("vllm", 0.010), Engine("noisy", 0.005, reasons=NOISY))
+    drawn = section(written(tmp_path, *engines, loads=LOADS[:2]), "load")
+    assert "Hollow: not valid." in drawn
+    titles = re.findall(r"<title>(\w+): [^<]*? tokens/s(.*?)</title>", drawn)
+    assert dict(titles) == {"vllm": "", "noisy": ", not valid at 1, 8"}

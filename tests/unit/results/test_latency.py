@@ -83,7 +83,7 @@ def test_the_realised_rate_is_gaps_over_the_time_between_first_and_last_arrival(
     ends: dict[int, FinishReason | None] = {100: "stop", 150: "error", 300: None, 350: "length"}
     found = arrays(
         *(
-            generation(f"r{t}", [t + 40], scheduled_ms=t, submitted_ms=t + 20, finished=end)
+            generation(f"r{t}", [999], scheduled_ms=t, submitted_ms=2 * t, finished=end)
             for t, end in ends.items()
         )
     )
