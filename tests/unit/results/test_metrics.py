@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import results
 from harness.core import Load, Slo
 from results.metrics import cells, summaries
-from results.summary import percentile
+from results.summary import describe, percentile
 from tests.unit.results.make import a_record, generation, record, trial
 from tests.unit.results.runs import REFERENCE, answer, of, run_of
 
@@ -137,6 +137,12 @@ def test_a_run_without_reference_or_experiment_still_has_its_times(tmp_path: Pat
     assert row["acceptance_rate"] == 0.5
     assert (row["n_requests"], row["n_errors"], row["n_unfinished"]) == (3, 1, 1)
     assert row["speedup"] is None
+
+
+def test_a_distribution_is_told_by_what_its_names_say() -> None:
+    values = np.array([*np.arange(101.0), np.nan])[::-1]
+    assert describe(values, "x") == {"x_p50": 50.0, "x_p95": 95.0, "x_p99": 99.0, "x_mean": 50.0}
+    assert set(describe(np.array([np.nan]), "x").values()) == {None}
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.floats(0, 100))
