@@ -137,5 +137,9 @@ def test_right_is_a_full_score_or_the_references_answer() -> None:
     assert found is not None
     assert found.tolist() == [True, True, False]
     assert quality.is_right(arrays({"a": [1]}), None) is None
+    half = {"a": {"exact_match": 0.5}, "b": {"pass_at_1": 1.0}, "c": {"pass_at_1": 0.0}}
+    found = quality.is_right(from_record(record(trial(), generations, scores=half)), None)
+    assert found is not None
+    assert found.tolist() == [False, True, False]
     assert quality.mean_score(this, "exact_match") == pytest.approx(1 / 3)
     assert quality.mean_score(this, "pass_at_1") is None
