@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import results
@@ -94,3 +96,12 @@ def test_margins_are_no_counts_that_add_up() -> None:
     told = {"steps": 3.0, "top2_margin@1": 0.5}
     table = to_table(record(trial(), [generation("a", [1, 2], telemetry=told)]))
     assert [name for name in table.column_names if name.startswith("count.")] == ["count.steps"]
+
+
+def test_a_file_without_statistics_does_not_say_how_many_are_null() -> None:
+    table = to_table(record(trial(), [generation("a", [1])], texts={"a": "x"}))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, write_statistics=False)
+    file = TrialFile(Path("x.parquet"), sink.getvalue().to_pybytes())
+    assert file.nulls("text") is None
+    assert from_file(file).has_texts is False
