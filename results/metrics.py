@@ -60,8 +60,14 @@ def evaluate(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows and cells of the trials of one group (see `results.pairing`)."""
     group = make_group(members, experiment)
-    floor = noise_floor(group.reference)
     own = {m.stored.record.key: validity.alone(m, group) for m in members}
+    floor = noise_floor(
+        {
+            repeat: member
+            for repeat, member in group.reference.items()
+            if validity.answers_hold(own[member.stored.record.key])
+        }
+    )
     rows, pooled = [], []
     for same in _by_variant(members):
         pairs = [versus(m, group.reference) for m in same]

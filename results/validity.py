@@ -19,13 +19,7 @@ from results.pairing import Group, Member, Versus, plain_decoding
 APART_LIMIT_S = 6 * 3600.0
 """So far apart may the halves of a pair be measured: a quarter of a day. Beyond it a shared machine
 is at another hour of its load, and a card in a room of another temperature."""
-POOLED = (
-    "speedup_low",
-    "speedup_high",
-    "speedup_native_low",
-    "speedup_native_high",
-    "noise_floor",
-)
+POOLED = ("speedup_low", "speedup_high", "speedup_native_low", "speedup_native_high")
 """What a trial's row says of all repeats of its cell."""
 CELL_NOT_VALID = "cell-not-valid"
 _TIMES_ONLY = frozenset(
@@ -64,7 +58,6 @@ REFERENCE = Baseline(
         "first_divergence_p99",
         "first_divergence_mean",
         "rouge_l_to_full",
-        "noise_floor",
     ),
 )
 NATIVE = Baseline(
@@ -93,6 +86,12 @@ def alone(member: Member, group: Group) -> Validity:
         found.append(f"failures: the trial ended as '{record.status}'")
     found += _broken_promise(member, group)
     return Validity(record.validity.valid and not found, (*record.validity.reasons, *found))
+
+
+def answers_hold(verdict: Validity) -> bool:
+    """Whether a trial's answers may be believed, whatever its times are."""
+    slugs = {reason.partition(":")[0] for reason in verdict.reasons}
+    return verdict.valid or slugs <= _TIMES_ONLY
 
 
 def judge(
@@ -146,7 +145,7 @@ def _doubts(
     timed = against.log_ratios is not None
     if not verdict.valid:
         slugs = list(dict.fromkeys(reason.partition(":")[0] for reason in verdict.reasons))
-        both = not _TIMES_ONLY.issuperset(slugs)
+        both = not answers_hold(verdict)
         names = baseline.speed * timed + baseline.answers * both
         what = " and ".join(["speed"] * timed + ["answers"] * both)
         if names:

@@ -198,3 +198,32 @@ def test_what_is_right_is_unknown_where_ids_are(tmp_path: Path) -> None:
     assert row["good_and_right_per_s"] is None
     row = fast(tmp_path / "shorter", ran("vllm"), counted("fast", 2))
     assert row["good_and_right_per_s"] == 0.0
+
+
+def test_one_reason_that_concerns_answers_is_enough(tmp_path: Path) -> None:
+    both = Validity(False, (*NOISY.reasons, *CLIPPED.reasons))
+    row = fast(tmp_path, ran("vllm", validity=both), ran("fast"))
+    assert set(row["void_metrics"]) == {*REFERENCE.speed, *REFERENCE.answers}
+
+
+def test_a_repeat_that_is_unsound_by_itself_spoils_the_interval_of_the_others_only(
+    tmp_path: Path,
+) -> None:
+    """Not what has no value (there is no plain decoding), and not the reference's noise floor."""
+    records = [ran("vllm", 20, repeat) for repeat in (0, 1)]
+    records += [ran("fast", 10, 0, validity=NOISY), ran("fast", 10, 1)]
+    for one in records:
+        more = [*one.generations, generation("r1", [5, 9, 20])]
+        object.__setattr__(one, "generations", more)
+    later = of(summaries(run_of(tmp_path, *records)), "fast", 1)
+    assert (later["valid"], later["void_metrics"]) == (True, ["speedup_low", "speedup_high"])
+
+
+def test_the_noise_floor_is_of_repeats_whose_answers_may_be_believed(tmp_path: Path) -> None:
+    """Repeats 0 and 2 agree; the clipped one differs from both. A noisy one answers as ever."""
+    records = [ran("vllm", repeat=0), ran("vllm", repeat=2, validity=NOISY)]
+    other = record(
+        trial("vllm", options=BLOCK, repeat=1), [answer(10, [1, 9, 3])], validity=CLIPPED
+    )
+    rows = summaries(run_of(tmp_path, *records, other))
+    assert {row["noise_floor"] for row in rows} == {1.0}
