@@ -103,6 +103,8 @@ HEADINGS = {
 }
 """Number columns of the result table and their least widths, so that tables line up."""
 WIDTH = 160
+ENOUGH_REPEATS = 5
+"""The table of coverage in docs/metrics.md: with fewer, under 85% where the machine drifts."""
 
 
 def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
@@ -113,7 +115,8 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
     names = _variant_names(cells)
     for (model, workload, load), members in groups.items():
         table = _table()
-        table.title, table.title_justify = f"{workload}, {load}, {model}", "left"
+        title = f"{workload}, {load}{_realised(members)}, {model}"
+        table.title, table.title_justify = title, "left"
         rows = [_cell_row(cell, names[_variant(cell)]) for cell in members]
         table.add_column("backend", min_width=max(map(len, names.values())), no_wrap=True)
         for number, (heading, least) in enumerate(HEADINGS.items(), start=1):
@@ -125,9 +128,18 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
         _print(table)
     print("ms: p50 / p99; same: share of answers equal to the reference's; goodput: requests/s")
     print(f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99")
+    bounded = [c["repeats"] for c in cells if c["speedup_low"] is not None]
+    if bounded and max(bounded) < ENOUGH_REPEATS:
+        print(f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats")
     slugs = Counter(slug for cell in cells for slug in _slugs(cell))
     for slug, count in slugs.items():
         print(f"{slug}: {count} of {len(cells)} rows; the report has the reasons in full")
+
+
+def _realised(cells: Sequence[Mapping[str, Any]]) -> str:
+    """What the arrivals of an open load came to, beside the rate asked for."""
+    rates = [cell["realised_rate_per_s"] for cell in cells if cell["realised_rate_per_s"]]
+    return f" (realised {_number(rates[0])}/s)" if rates else ""
 
 
 def _variant(cell: Mapping[str, Any]) -> str:

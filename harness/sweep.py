@@ -7,6 +7,7 @@ store is handed in. What a child does to itself costs the trial under way and no
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from harness.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
 from harness.messages import Job, Phase
 from harness.trial import Progress
 
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Runs on while the machine sleeps and never jumps; it starts anew with the machine."""
 DEFAULT_TIME_LIMIT_S = 3600.0
 """For each phase of a trial: preparing, warm-up, load and scoring."""
 
@@ -149,15 +152,23 @@ def run_sweep(
     that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by side;
     None: as many as memory holds. Children write what they print to files in `log_dir`.
 
+    Each record's environment names this call (`invocation`) and the seconds since it began.
+
     Raises `UserError` when a record cannot be stored (all stored before stays). No child survives.
     """
     keyed = {trial.key(fingerprint, code(trial)): trial for trial in order(trials)}
     todo = {key: trial for key, trial in keyed.items() if not store.has(key)}
     result = SweepResult(stored=len(keyed) - len(todo))
     fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir)
+    invocation, began_s = uuid.uuid4().hex[:12], time.clock_gettime(CLOCK)
     try:
         for index, (key, trial) in enumerate(todo.items()):
-            pinned = {"fingerprint": fingerprint, "code": code(trial)}
+            pinned = {
+                "fingerprint": fingerprint,
+                "code": code(trial),
+                "invocation": invocation,
+                "since_invocation_s": time.clock_gettime(CLOCK) - began_s,
+            }
             job = Job(key, trial, {**environment, **pinned}, time_limit_s)
             teller = _Teller(events, index, len(todo), trial)
             teller.tell("started")

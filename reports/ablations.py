@@ -102,7 +102,7 @@ def _speed(cell: Cell, is_best: bool) -> Item:
     value = cell.value(SPEED) or 0.0
     low, high = cell.low(SPEED), cell.high(SPEED)
     small = interval(low, high) if low is not None and high is not None else ""
-    css = "num begin" + " best" * is_best + " struck" * (not cell.valid)
+    css = "num begin" + " best" * is_best + " struck" * (not cell.holds(SPEED))
     return Item(ratio(value), repr(value), css, small)
 
 
@@ -110,14 +110,15 @@ def _share(cell: Cell) -> Item:
     value = cell.value(SAME)
     if value is None:
         return Item(undefined=f"no request in common with {NATIVE}")
-    return Item(percent(value), repr(value), "num" + " struck" * (not cell.valid))
+    return Item(percent(value), repr(value), "num" + " struck" * (not cell.holds(SAME)))
 
 
 def _means(cells: Sequence[Cell]) -> list[Item]:
     """Geometric mean of the speed-ups and mean share of the same answers, over the valid cells."""
-    valid = [cell for cell in cells if cell.valid]
+    valid = [cell for cell in cells if cell.holds(SPEED)]
     speeds = [value for cell in valid if (value := cell.value(SPEED))]
-    same = [value for cell in valid if (value := cell.value(SAME)) is not None]
+    alike = [cell for cell in cells if cell.holds(SAME)]
+    same = [value for cell in alike if (value := cell.value(SAME)) is not None]
     why = "no valid cell"
     over = "" if len(valid) == len(cells) else f"of {len(valid)} valid"
     return [
@@ -138,5 +139,5 @@ def _mean(
 
 def _best(cells: Sequence[Cell]) -> Cell | None:
     """The fastest valid cell whose backend promises plain decoding's text."""
-    promising = [cell for cell in cells if cell.valid and not cell.variant.lossy]
+    promising = [cell for cell in cells if cell.holds(SPEED) and not cell.variant.lossy]
     return max(promising, key=lambda cell: cell.value(SPEED) or 0.0, default=None)

@@ -11,6 +11,7 @@ from harness.core import SAMPLES_NEEDED, Slo, TrialRecord, Workload, canonical_j
 from reports.text import clipped, visible
 from reports.variants import Engine, Variant, variants
 from results import metrics
+from results.validity import CELL_NOT_VALID
 
 if TYPE_CHECKING:
     from results import Run
@@ -34,6 +35,8 @@ class Cell:
     trials: int
     failed: int
     valid_trials: int
+    partly_valid: int = 0
+    """Trials of which only what compares them is void."""
     effective: Mapping[str, Any] = field(default_factory=dict)
     """The backend's options as they took effect; empty where it never came up."""
     reasons: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -43,6 +46,16 @@ class Cell:
     def valid(self) -> bool:
         """Whether every trial of the cell is."""
         return self.valid_trials == self.trials
+
+    def holds(self, name: str) -> bool:
+        """Whether a metric may be believed: a comparison may be void where all else stands."""
+        void = self.metrics.get("void_metrics") or ()
+        return self.valid or (len(void) > 0 and name not in void)
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether the numbers that compare the cell with nothing may be believed."""
+        return self.holds("output_tok_per_s")
 
     @property
     def is_measured(self) -> bool:
@@ -159,9 +172,10 @@ def _cell(
 ) -> Cell:
     reasons: dict[str, tuple[int, str]] = {}
     for row in rows:
-        for slug, text in {
-            reason.partition(":")[0]: reason for reason in row["invalid_reasons"]
-        }.items():
+        told = {reason.partition(":")[0]: reason for reason in row["invalid_reasons"]}
+        # in a row of its own a cell has the reasons of all its repeats
+        told.pop(CELL_NOT_VALID, None)
+        for slug, text in told.items():
             count, first = reasons.get(slug, (0, text))
             reasons[slug] = (count + 1, first)
     trial = records[0].trial
@@ -181,6 +195,9 @@ def _cell(
         trials=len(rows),
         failed=sum(row["status"] != "ok" for row in rows),
         valid_trials=sum(bool(row["valid"]) for row in rows),
+        partly_valid=sum(
+            not row["valid"] and "output_tok_per_s" not in row["void_metrics"] for row in rows
+        ),
         effective=next((dict(r.backend.options) for r in records if r.backend), {}),
         reasons=reasons,
     )

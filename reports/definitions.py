@@ -39,6 +39,11 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     ("e2e_s", "End-to-end latency: last commit minus the scheduled arrival."),
     (
+        "realised_rate_per_s",
+        "The arrivals of an open load less one, over the time from the first to the last as "
+        "scheduled. A random schedule of few requests is off the rate that was asked for.",
+    ),
+    (
         "itl_s",
         "Inter-token latency: the gap between two commits divided by the tokens of the later one, "
         "one value per token.",
@@ -90,7 +95,9 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "valid",
         "A trial is not valid when its percentiles rest on too few samples, the client was late, "
         "the cache was warm, requests failed, output lengths differ from the reference, clocks "
-        "were throttled or the machine was noisy. Its numbers are struck through.",
+        "were throttled or the machine was noisy. Its numbers are struck through. In part: its "
+        "own numbers stand, but the reference's trial is not valid, or was run hours away or by "
+        "another invocation, so that what compares the two is struck through.",
     ),
     (
         "provenance",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from reports.cells import Cell
 from reports.numbers import counted, ratio
@@ -20,16 +20,29 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
     if not rivals:
         return "Only the reference was run, so there is nothing to compare it with."
     groups = {v.index: [c for c in cells if c.variant.index == v.index] for v in rivals}
+    lost = [v.label for v in rivals if (s := speed(groups[v.index])) and not s.valid]
+    doubt = f" No speed-up of {', '.join(lost)} is valid." if lost else ""
+    sound = {index: scopes for index, group in groups.items() if (scopes := _sound(group))}
+    common = set.intersection(*sound.values()) if sound else set()
+    if sound and not common:
+        names = ", ".join(v.label for v in rivals if v.index in sound)
+        return (
+            f"No workload and load has a valid speed-up of each of {names}, so none of them is "
+            f"called the fastest.{doubt}"
+        )
+    groups = {
+        index: [c for c in group if (c.workload, c.load) in common or index not in sound]
+        for index, group in groups.items()
+    }
     faster = [(s, v) for v in rivals if (s := speed(groups[v.index])) is not None and s.is_faster]
     name = next((v.label for v in variants if v.is_reference), "the reference")
+    over = _over(common, {(c.workload, c.load) for c in cells})
     if not faster:
-        lost = [v.label for v in rivals if (s := speed(groups[v.index])) and not s.valid]
-        doubt = f" The trials of {', '.join(lost)} are not valid." if lost else ""
-        return f"No backend was clearly faster than {name}.{doubt}"
+        return f"No backend was clearly faster than {name}{over}.{doubt}"
     found, winner = max(faster, key=lambda pair: pair[0].value)
     text = (
-        f"{winner.label} ({winner.provenance}) was the fastest: {ratio(found.value)}× the decode "
-        f"speed of {name} {found.interval}, {_answers(groups[winner.index])}."
+        f"{winner.label} ({winner.provenance}) was the fastest{over}: {ratio(found.value)}× the "
+        f"decode speed of {name} {found.interval}, {_answers(groups[winner.index])}."
     )
     same = [(s, v) for s, v in faster if _keeps_answers(groups[v.index])]
     if same and not _keeps_answers(groups[winner.index]):
@@ -38,7 +51,20 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
             f" The fastest whose answers differ no more than the reference's own: {keeper.label} "
             f"({keeper.provenance}), {ratio(best.value)}× {best.interval}."
         )
-    return text
+    return text + doubt
+
+
+def _sound(cells: Sequence[Cell]) -> set[tuple[str, str]]:
+    """Workloads and loads in which a variant's speed-up is valid."""
+    return {(c.workload, c.load) for c in cells if c.value("speedup") and c.holds("speedup")}
+
+
+def _over(common: Collection[object], every: Collection[object]) -> str:
+    """What the ranking is over, where that is less than everything: backends are compared only
+    where each of them has a sound number."""
+    if not common or len(common) == len(every):
+        return ""
+    return f" where all are sound ({len(common)} of {len(every)} pairs of workload and load)"
 
 
 def trust_line(cells: Sequence[Cell]) -> str:
@@ -47,9 +73,11 @@ def trust_line(cells: Sequence[Cell]) -> str:
     failed = sum(cell.failed for cell in cells)
     if valid == total:
         return f"All {counted(total, 'trial')} are valid."
-    doubtful = total - valid - failed
+    part = sum(cell.partly_valid for cell in cells)
+    doubtful = total - valid - failed - part
     lost = [f"{failed} failed"] * bool(failed)
     lost += [f"{doubtful} must not be believed (struck through below)"] * bool(doubtful)
+    lost += [f"{part} hold but for what compares them (struck through below)"] * bool(part)
     return f"{valid} of {counted(total, 'trial')} are valid; {', '.join(lost)}."
 
 

@@ -50,7 +50,7 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
     found = []
     for load in dict.fromkeys(cell.load for cell in cells):
         own = [cell for cell in cells if cell.load == load and factors(cell)]
-        used = [cell for cell in own if cell.valid] or own
+        used = [cell for cell in own if cell.holds("speedup_native")] or own
         if used:
             found.append(_sentence(load, used))
     return found
@@ -87,7 +87,7 @@ def _sentence(load: str, cells: Sequence[Cell]) -> str:
 
 
 def _over(cells: Sequence[Cell]) -> str:
-    doubt = "" if cells[0].valid else ", none valid"
+    doubt = "" if cells[0].holds("speedup_native") else ", none valid"
     return f"geometric means over {counted(len(cells), 'cell')}{doubt}"
 
 
@@ -136,7 +136,7 @@ def _rows(cells: Sequence[Cell]) -> Iterator[Row]:
             *(_factor(value) for value in (found.rows, found.passes, found.native)),
         )
         validity = "valid" if cell.valid else "not valid"
-        css = css if cell.valid else f"{css} invalid".strip()
+        css = css if cell.holds("speedup_native") else f"{css} invalid".strip()
         yield Row(cell.variant, cell.workload, cell.load, validity, css, items)
 
 

@@ -162,8 +162,8 @@ def _curves(overview: Overview, samples: Samples, load: str, prefix: str) -> Ite
 
 def _against_load(overview: Overview) -> Section:
     panels = []
-    for kind, x_label in (("closed", "concurrency"), ("poisson", "requests per second offered"),
-                          ("constant", "requests per second offered")):  # fmt: skip
+    for kind, x_label in (("closed", "concurrency"), ("poisson", "requests per second asked for"),
+                          ("constant", "requests per second asked for")):  # fmt: skip
         for place, workload in enumerate(overview.workloads):
             cells = [c for c in measured(overview) if (c.workload, c.load_kind) == (workload, kind)]
             if len({cell.load_value for cell in cells}) < 2:
@@ -175,7 +175,7 @@ def _against_load(overview: Overview) -> Section:
             )
             panels.append(Panel(svg, f"{workload}, {kind} load", workload))
     note = (
-        "Median over the repeats; the band is their range."
+        "Median over the repeats; the band is their range. Hollow: not valid."
         if panels
         else "Nothing to draw: the run has one concurrency and one rate."
     )

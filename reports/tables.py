@@ -142,9 +142,9 @@ def _row(cell: Cell, css: str, why_no_speedup: str) -> Row:
     numbers = tuple(_number(cell, column, why_no_speedup) for column in COLUMNS)
     names = (
         Item(cell.workload, cell.workload, css=""),
-        Item(cell.load, str(cell.order), css=""),
+        Item(cell.load, str(cell.order), css="", small=_realised(cell)),
     )
-    if not cell.valid:
+    if not cell.stands_alone:
         css = f"{css} invalid".strip()
     validity = "valid" if cell.valid else "not valid" if cell.is_measured else "failed"
     items = (*names, _validity(cell, validity), *numbers, quality(cell))
@@ -153,6 +153,7 @@ def _row(cell: Cell, css: str, why_no_speedup: str) -> Row:
 
 def _number(cell: Cell, column: Column, why_no_speedup: str) -> Item:
     css = "num begin" if column.group and column.title == "p50" else "num"
+    css += " struck" * (cell.stands_alone and not cell.holds(column.metric))
     value = cell.value(column.metric)
     if cell.variant.is_reference and column.metric == "speedup":
         return Item("1", "1", css, small="reference")
@@ -184,6 +185,12 @@ def _why_undefined(cell: Cell, column: Column, why_no_speedup: str) -> str:
     return "undefined: no request finished"
 
 
+def _realised(cell: Cell) -> str:
+    """The rate that the drawn arrivals came to, beside the one asked for."""
+    rate = cell.value("realised_rate_per_s")
+    return "" if rate is None else f"realised {significant(rate)}/s"
+
+
 def quality(cell: Cell) -> Item:
     """The task score of the workload."""
     for metric, name in QUALITY.items():
@@ -200,7 +207,8 @@ def _validity(cell: Cell, validity: str) -> Item:
     if validity == "valid":
         return Item("✓ valid", "0", "mark good", small=count)
     lost = f"{cell.trials - cell.valid_trials} of {count}"
-    sort, text = ("2", "✕ failed") if validity == "failed" else ("1", "✕ not valid")
+    part = "✕ in part" if cell.stands_alone else "✕ not valid"
+    sort, text = ("2", "✕ failed") if validity == "failed" else ("1", part)
     return Item(text, sort, "mark bad", small=lost)
 
 

@@ -193,6 +193,7 @@ def _items(cell: Cell) -> tuple[Item, ...]:
             Item(undefined="the reference itself")
             if is_reference
             else _number(cell, "rouge_l_to_full", significant),
+            "rouge_l_to_full",
         ),
         _doubted(cell, quality(cell)),
         _doubted(
@@ -221,19 +222,22 @@ def _number(
 
 
 def _speed(cell: Cell, metric: str, form: Callable[[float], str], over: str | None) -> Item:
-    """A number that is struck through where the cell is not valid, for whatever reason."""
+    """A number that is struck through where it is not valid, for whatever reason."""
     small = ""
     low, high = cell.low(metric), cell.high(metric)
     if over is None and low is not None and high is not None:
         small = interval(low, high)
     if over is not None and not cell.variant.is_reference:
         times = cell.value(over)
-        small = f"{ratio(times)}×" if times is not None else ""
-    return _struck(_number(cell, metric, form, small=small), not cell.valid)
+        # beside a number that stands, a comparison that does not is left out
+        told = times is not None and cell.holds(over) == cell.holds(metric)
+        small = f"{ratio(times)}×" if times is not None and told else ""
+    return _struck(_number(cell, metric, form, small=small), not cell.holds(metric))
 
 
-def _doubted(cell: Cell, item: Item) -> Item:
-    return _struck(item, not counts_hold(cell))
+def _doubted(cell: Cell, item: Item, metric: str = "") -> Item:
+    void = cell.stands_alone and bool(metric) and not cell.holds(metric)
+    return _struck(item, void or not counts_hold(cell))
 
 
 def _struck(item: Item, is_struck: bool) -> Item:

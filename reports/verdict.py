@@ -74,13 +74,14 @@ class Verdict:
 
 
 def speed(cells: Sequence[Cell]) -> Speed | None:
-    """The speed-up over the valid cells of a variant (over all when none is), None when undefined.
+    """The speed-up over a variant's cells where it is valid (over all when it is in none), None
+    when undefined.
 
     The interval is the geometric mean of the cells' lower and of their upper ends: as wide as if
     the cells' errors went together, so it never promises more than the cells do.
     """
     used = [cell for cell in cells if cell.value("speedup")]
-    valid = [cell for cell in used if cell.valid]
+    valid = [cell for cell in used if cell.holds("speedup")]
     triples = [_ends(cell) for cell in valid or used]
     if not triples:
         return None
@@ -97,7 +98,9 @@ def _ends(cell: Cell) -> tuple[float, float, float]:
 
 
 def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
-    """Mean share of same answers over the cells and the mean noise floor, None when undefined."""
+    """Mean share of same answers and mean noise floor, over the cells where the share is valid (all
+    when it is in none). None when undefined."""
+    cells = [cell for cell in cells if cell.holds("consistency_ratio")] or cells
     shares = [s for cell in cells if (s := cell.value("consistency_ratio")) is not None]
     floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
     if not shares:
@@ -172,7 +175,7 @@ def _strip(found: Speed, span: tuple[float, float]) -> Strip:
 
 
 def _spread(cells: Sequence[Cell], found: Speed) -> str:
-    used = [c for c in cells if c.value("speedup") and c.valid == found.valid]
+    used = [c for c in cells if c.value("speedup") and c.holds("speedup") == found.valid]
     if len(used) == 1:
         text = f"{used[0].workload}, {used[0].load}"
     else:
@@ -184,7 +187,7 @@ def _spread(cells: Sequence[Cell], found: Speed) -> str:
 def _why_none(cells: Sequence[Cell]) -> str:
     if not any(cell.is_measured for cell in cells):
         return "no trial finished"
-    if not any(cell.valid for cell in cells):
+    if not any(cell.stands_alone for cell in cells):
         return "no valid trial"
     return "no pair of requests with the reference"
 
@@ -209,11 +212,12 @@ def _answers(variant: Variant, cells: Sequence[Cell]) -> tuple[str, str, str]:
 def _trust(cells: Sequence[Cell]) -> tuple[str, str, str]:
     trials, failed = sum(c.trials for c in cells), sum(c.failed for c in cells)
     valid = sum(c.valid_trials for c in cells)
+    part = sum(c.partly_valid for c in cells)
     lost = f", {failed} failed" if failed else ""
     caption = f"{valid} of {counted(trials, 'trial')}{lost}"
     if valid == trials:
         return "valid", "good", caption
-    return ("partly valid", "warn", caption) if valid else ("not valid", "bad", caption)
+    return ("partly valid", "warn", caption) if valid or part else ("not valid", "bad", caption)
 
 
 def first_reason(cells: Sequence[Cell]) -> str:
@@ -237,7 +241,7 @@ def _sentence(
     reason = first_reason(cells)
     if not any(cell.is_measured for cell in cells):
         return "Every trial failed; see Failed trials for the errors."
-    if not any(cell.valid for cell in cells):
+    if not any(cell.stands_alone for cell in cells):
         return f"Not valid, because {reason}."
     parts = (
         [] if variant.is_reference else [_speed_words(found, why_no_speedup), answer_words(cells)]

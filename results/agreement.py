@@ -1,7 +1,8 @@
 """Do two trials give the same answers? Token ids are compared, lengths included.
 
-Requests are paired by id; they can be compared when both trials completed them and know all token
-ids. Comparing is symmetric: swapping the trials gives the same ratio and places of divergence.
+Requests are paired by id; their answers can be compared when both trials completed them and know
+all token ids, their lengths already when both know the counts. Comparing is symmetric: swapping
+the trials gives the same ratio and places of divergence.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MARGIN_PREFIX = "top2_margin@"
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """P paired requests of one trial against another's."""
+    """P paired requests of one trial against another's, and Q whose lengths at least are known."""
 
     rows: Ints
     """(P,) row of each pair in this trial."""
@@ -28,8 +29,10 @@ class Agreement:
     """(P,) row of each pair in the other trial."""
     divergence: Ints
     """(P,) index of the first differing token, -1 where the ids are equal."""
+    counted_rows: Ints
+    """(Q,) row in this trial of each pair that both completed and counted, ids known or not."""
     length_differs: Flags
-    """(P,)"""
+    """(Q,) whether the two answers of such a pair have different numbers of tokens."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -60,10 +63,15 @@ def known_ids(requests: RequestArrays) -> Flags:
     return np.asarray(known)
 
 
-def compare(this: RequestArrays, other: RequestArrays) -> Agreement:
-    """Compare the token ids of two trials, for every request that has them in both."""
+def compare(this: RequestArrays, other: RequestArrays, *, counts_hold: bool = True) -> Agreement:
+    """Compare the token ids of two trials, for every request that has them in both, and the lengths
+    of all others. `counts_hold`: both count what the engine made; where one was re-tokenised from
+    text its counts may be off by the stop token, and only known ids tell a length."""
     rows, others = pair(this, other)
     told = known_ids(this)[rows] & known_ids(other)[others]
+    counted = told | counts_hold
+    counted_rows = rows[counted]
+    length_differs = this.tokens[counted_rows] != other.tokens[others[counted]]
     rows, others = rows[told], others[told]
     length = np.diff(this.token_start)[rows]
     other_length = np.diff(other.token_start)[others]
@@ -74,7 +82,7 @@ def compare(this: RequestArrays, other: RequestArrays) -> Agreement:
     pairs, first = np.unique(np.searchsorted(end, places, side="right"), return_index=True)
     divergence = np.where(length != other_length, shared, -1)
     divergence[pairs] = places[first] - (end - shared)[pairs]
-    return Agreement(rows, others, divergence, length != other_length)
+    return Agreement(rows, others, divergence, counted_rows, length_differs)
 
 
 def consistency_ratio(agreement: Agreement) -> float | None:
@@ -110,8 +118,8 @@ def length_mismatch(agreement: Agreement) -> str | None:
     if not count:
         return None
     return (
-        f"length-mismatch: {count} of {len(agreement)} outputs differ in length from the "
-        "reference's, so rates compare unequal work; run with ignore_eos to compare speed alone"
+        f"length-mismatch: {count} of {len(agreement.counted_rows)} outputs differ in length from "
+        "the reference's, so rates compare unequal work; run with ignore_eos to compare speed alone"
     )
 
 

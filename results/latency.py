@@ -98,6 +98,16 @@ def request_per_s(requests: RequestArrays) -> float | None:
     return int(requests.completed.sum()) / seconds if seconds else None
 
 
+def arrival_rate_per_s(requests: RequestArrays) -> float | None:
+    """Arrivals of an open load as they were scheduled: (R - 1) / (last - first), since R arrivals
+    have R - 1 gaps. A random schedule of few requests is off the rate that was asked for. None for
+    fewer than two requests or no time between them. Requests per second."""
+    if len(requests) < 2:
+        return None
+    seconds = float(requests.scheduled_ns.max() - requests.scheduled_ns.min()) / NS
+    return (len(requests) - 1) / seconds if seconds > 0 else None
+
+
 def submit_lag_s(requests: RequestArrays) -> Floats:
     """Submit - scheduled: how late the load loop was, whoever's fault it was. Seconds, (R,)."""
     return (requests.submitted_ns - requests.scheduled_ns) / NS

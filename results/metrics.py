@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from results import work
+from harness.core import Validity
+from results import validity, work
 from results.arrays import Floats
 from results.pairing import (
     Group,
@@ -25,7 +26,7 @@ from results.pairing import (
     versus,
 )
 from results.stats import Interval, speedup_interval
-from results.summary import identity, metrics, validity
+from results.summary import identity, metrics
 
 if TYPE_CHECKING:
     from results.run import Run
@@ -35,6 +36,7 @@ def summaries(run: Run) -> list[dict[str, Any]]:
     """One mapping per stored trial, as `show --json` prints it: what was run, its status and
     validity, and every metric by name; None where undefined, always the same keys.
 
+    `void_metrics` names the metrics that must not be believed, for what `invalid_reasons` tells.
     `speedup` is of the trial's own repeat; `speedup_low`, `speedup_high` and `noise_floor` are of
     its cell, all repeats pooled. The same holds for `speedup_native`.
     """
@@ -48,7 +50,7 @@ def cells(run: Run) -> list[dict[str, Any]]:
     `speedup` is the geometric mean over all pairs of all repeats, with its interval, and
     `exits_by_layer`, `exits_by_batch` and `mixed_steps` add the repeats up. `repeats` counts them,
     `statuses` counts all trials by status, `keys` names them. A cell is valid when each of its
-    trials is.
+    trials is, and a metric is among its `void_metrics` when it is among those of one.
     """
     return run.evaluated["cells"]
 
@@ -58,31 +60,45 @@ def evaluate(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows and cells of the trials of one group (see `results.pairing`)."""
     group = make_group(members, experiment)
-    floor = noise_floor(group.reference)
+    own = {m.stored.record.key: validity.alone(m, group) for m in members}
+    floor = noise_floor(
+        {
+            repeat: member
+            for repeat, member in group.reference.items()
+            if validity.answers_hold(own[member.stored.record.key])
+        }
+    )
     rows, pooled = [], []
     for same in _by_variant(members):
         pairs = [versus(m, group.reference) for m in same]
         natives = [versus(m, group.native) for m in same]
-        own = [_row(*parts, group) for parts in zip(same, pairs, natives, strict=True)]
+        found = [_row(*parts, group, own) for parts in zip(same, pairs, natives, strict=True)]
         intervals = {
             "speedup": _interval(same, pairs),
             "speedup_native": _interval(same, natives),
         }
-        for row in own:
+        for row in found:
             row["noise_floor"] = floor
             for name, interval in intervals.items():
                 row[f"{name}_low"] = interval.low if interval else None
                 row[f"{name}_high"] = interval.high if interval else None
-        rows += own
-        pooled.append(_cell(same, own, intervals, group))
+        rows += found
+        pooled.append(_cell(same, found, intervals, group))
+        validity.tell_of_the_cell(found)
     return rows, pooled
 
 
 def _row(
-    member: Member, against: Versus | None, native: Versus | None, group: Group
+    member: Member,
+    against: Versus | None,
+    native: Versus | None,
+    group: Group,
+    own: Mapping[str, Validity],
 ) -> dict[str, Any]:
     record = member.stored.record
-    verdict = validity(member, against, group)
+    numbers = metrics(member, against, native)
+    compared = ((validity.REFERENCE, against), (validity.NATIVE, native))
+    verdict = validity.judge(member, compared, own, list(numbers))
     return {
         "key": record.key,
         **identity(member, group),
@@ -91,8 +107,9 @@ def _row(
         "error": record.error,
         "valid": verdict.valid,
         "invalid_reasons": list(verdict.reasons),
+        "void_metrics": list(verdict.void),
         "started_at": record.started_at,
-        **metrics(member, against, native),
+        **numbers,
     }
 
 
@@ -114,7 +131,10 @@ def _cell(
     }
     spread = {}
     names = list(rows[0])
-    for name in names[names.index("started_at") + 1 :]:
+    names = names[names.index("started_at") + 1 :]
+    void = {name for row in rows for name in row["void_metrics"]}
+    cell["void_metrics"] = [name for name in names if name in void]
+    for name in names:
         values = [row[name] for row in ended if isinstance(row[name], int | float)]
         cell[name] = statistics.median(values) if values else None
         spread[name] = [min(values), max(values)] if values else None

@@ -95,10 +95,17 @@ def versus(member: Member, others: Mapping[int, Member]) -> Versus | None:
     other = others[repeat if repeat in others else min(others)]
     if other.requests is None:
         return None
-    agreement = compare(member.requests, other.requests)
+    counts_hold = _counts_tokens(member) and _counts_tokens(other)
+    agreement = compare(member.requests, other.requests, counts_hold=counts_hold)
     if other.trial.repeat != repeat:
         return Versus(other, agreement, None)
     return Versus(other, agreement, log_ratios(member.requests, other.requests))
+
+
+def _counts_tokens(member: Member) -> bool:
+    """Whether the tokens were counted, by id or by a server, and not made from text again."""
+    backend = member.stored.record.backend
+    return backend is None or backend.options.get("token_counting") != "tokenizer"
 
 
 def plain_decoding(member: Member, group: Group) -> Member | None:

@@ -37,17 +37,21 @@ def rouge_l_to_full(this: RequestArrays, reference: RequestArrays, agreement: Ag
 def is_right(requests: RequestArrays, agreement: Agreement | None) -> Flags | None:
     """(R,) requests whose answer scores 1 (pass@1, exact match) or equals the reference's.
 
-    None when nothing says what is right: no such score and no reference.
+    None when nothing says what is right of a completed request: it has no such score, and no
+    reference, or one whose token ids are not known and whose length is the same.
     """
-    scored = [requests.scores[name] for name in RIGHT if name in requests.scores]
-    if not scored and agreement is None:
-        return None
     right = np.zeros(len(requests), bool)
-    for values in scored:
-        right |= values >= 1.0
+    judged = ~requests.completed
+    for name in RIGHT:
+        values = requests.scores.get(name)
+        if values is not None:
+            right |= values >= 1.0
+            judged |= ~np.isnan(values)
     if agreement is not None:
         right[agreement.rows[agreement.equal()]] = True
-    return right
+        judged[agreement.rows] = True
+        judged[agreement.counted_rows[agreement.length_differs]] = True
+    return right if judged.all() else None
 
 
 def _has_text(requests: RequestArrays) -> Flags:

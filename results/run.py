@@ -66,7 +66,7 @@ class Run:
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial: what was run, status, validity and every metric. `options` holds
-        mappings and `invalid_reasons` lists."""
+        mappings, `invalid_reasons` and `void_metrics` lists."""
         from results import frame
 
         return frame.trial_frame(self.evaluated["trials"])

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.core import Slo, Validity
+from harness.core import Load, Slo
 from results import agreement, exit_costs, latency, quality, work
 from results.agreement import Agreement
 from results.arrays import Flags, Floats, RequestArrays
-from results.pairing import Group, Member, Versus, plain_decoding
+from results.pairing import Group, Member, Versus
 from results.stats import geometric_mean
 
 DISTRIBUTIONS: Mapping[str, Callable[[RequestArrays], Floats]] = {
@@ -37,6 +37,7 @@ def metrics(member: Member, against: Versus | None, native: Versus | None) -> di
     sums = work.totals(requests) if requests is not None else {}
     found: dict[str, Any] = {
         **_counts(requests),
+        "realised_rate_per_s": _realised_rate(requests, record.trial.load),
         "setup_s": record.setup_s,
         "peak_memory_bytes": record.peak_memory_bytes if known else None,
         "energy_j": record.energy_j if known else None,
@@ -79,30 +80,6 @@ def percentile(ascending: Floats, share: float) -> float | None:
     return low + (high - low) * (place - below)
 
 
-def validity(member: Member, against: Versus | None, group: Group) -> Validity:
-    """May a trial's numbers be believed? The record's own verdict (which may give reasons that
-    concern single percentiles and still be valid), that it ended well, that its answers are as
-    long as the reference's, and plain decoding's where the backend promised them."""
-    record = member.stored.record
-    found: list[str] = []
-    if record.status != "ok":
-        found.append(f"failures: the trial ended as '{record.status}'")
-    if against is not None and (mismatch := agreement.length_mismatch(against.agreement)):
-        found.append(mismatch)
-    found += _broken_promise(member, group)
-    valid = record.validity.valid and not found
-    return Validity(valid, (*record.validity.reasons, *found))
-
-
-def _broken_promise(member: Member, group: Group) -> list[str]:
-    plain = plain_decoding(member, group)
-    if plain is None or plain is member or member.requests is None or plain.requests is None:
-        return []
-    pairs = agreement.compare(member.requests, plain.requests)
-    reason = agreement.not_lossless(pairs, member.requests.ids)
-    return [reason] if reason else []
-
-
 def identity(member: Member, group: Group) -> dict[str, Any]:
     """What was run, without the repeat: the columns that name a cell."""
     record, trial = member.stored.record, member.trial
@@ -141,6 +118,10 @@ def _counts(requests: RequestArrays | None) -> dict[str, int | None]:
     rest = len(requests) - completed - failed
     tokens = latency.output_tokens(requests)
     return dict(zip(names, (len(requests), completed, failed, rest, tokens), strict=True))
+
+
+def _realised_rate(requests: RequestArrays | None, load: Load) -> float | None:
+    return latency.arrival_rate_per_s(requests) if requests is not None and load.is_open else None
 
 
 def _timing(

@@ -92,7 +92,7 @@ def _shares_batches(cell: Cell) -> bool:
 def believed(cell: Cell) -> bool:
     """Whether the cell's exits are as they were counted, whatever its times are."""
     # what makes times doubtful leaves exits as they are; drafts are judged by all that is doubted
-    return counts_hold(cell) if leaves_early(cell) else cell.valid
+    return counts_hold(cell) if leaves_early(cell) else cell.stands_alone
 
 
 class Place(NamedTuple):
@@ -145,7 +145,8 @@ def predicted_and_measured(axes: Axes, cells: Sequence[Cell]) -> None:
             continue
         low = cell.low("speedup_native") or measured
         high = cell.high("speedup_native") or measured
-        colour, alpha = cell.variant.colour, 1.0 if cell.valid else 0.35
+        colour = cell.variant.colour
+        alpha = 1.0 if cell.holds("speedup_native") else 0.35
         drawn: list[Any] = []
         note = f"{cell.workload}, measured {ratio(measured)}×, predicted {ratio(own)}×"
         if (promised := promise(cell)) is not None:
@@ -212,7 +213,7 @@ def against_gamma(axes: Axes, curves: Sequence[Curve], metric: str, label: str) 
 
 
 def _point(axes: Axes, cell: Cell, metric: str, at: tuple[float, float], marker: str) -> None:
-    colour, alpha = cell.variant.colour, 1.0 if cell.valid else 0.35
+    colour, alpha = cell.variant.colour, 1.0 if cell.holds(metric) else 0.35
     low, high = cell.low(metric), cell.high(metric)
     drawn: list[Any] = []
     if low is not None and high is not None and not metric.endswith("_rate"):

@@ -47,7 +47,7 @@ def percentiles(axes: Axes, cells: Sequence[Cell], metric: str) -> None:
 def _range(axes: Axes, cell: Cell, known: Sequence[float], y: float) -> None:
     p50, p95, p99 = known
     colour = cell.variant.colour
-    alpha = 1.0 if cell.valid else 0.35
+    alpha = 1.0 if cell.stands_alone else 0.35
     drawn = axes.plot([p50, p99], [y, y], color=colour, linewidth=1.4, alpha=0.5 * alpha)
     drawn += axes.plot(p99, y, "|", color=colour, markersize=7, markeredgewidth=1.6, alpha=alpha)
     drawn += axes.plot(
@@ -72,7 +72,7 @@ def distribution(axes: Axes, curves: Mapping[Cell, np.ndarray]) -> None:
         seen += [float(at[0]), float(at[-1])]
         lines = axes.step(
             at, _CURVE * 100, where="post", color=cell.variant.colour, linestyle=cell.variant.line,
-            linewidth=1.5, alpha=1.0 if cell.valid else 0.35,
+            linewidth=1.5, alpha=1.0 if cell.stands_alone else 0.35,
         )  # fmt: skip
         tag(
             lines,

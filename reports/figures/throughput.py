@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reports.cells import Cell
 from reports.figures.panel import MARKERS, Rows, rule, short_label, short_number, tag, value_axis
 from reports.numbers import ratio
-from reports.svg import INK, MUTED
+from reports.svg import INK, MUTED, SURFACE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def bars(
     rows.finish()
     metric = quantity.metric
     top = max((cell.high(metric) or cell.value(metric) or 0.0 for cell in cells), default=0.0)
-    room = 1.25 if all(cell.valid for cell in cells) else 1.5
+    room = 1.25 if all(cell.holds(metric) for cell in cells) else 1.5
     axes.set_xlim(0, max(top, float(quantity.is_ratio)) * room or 1.0)
     if quantity.is_ratio:
         rule(axes, x=1.0)
@@ -60,16 +60,16 @@ def _bar(axes: Axes, cell: Cell, y: float, quantity: Quantity) -> None:
         tag(text, cell)
         return
     bar = axes.barh(y, value, height=0.68, color=cell.variant.colour, linewidth=0)
-    bar.patches[0].set_alpha(0.85 if cell.valid else 0.3)
+    bar.patches[0].set_alpha(0.85 if cell.holds(metric) else 0.3)
     drawn: list[Any] = list(bar.patches)
     if low is not None and high is not None and high > low:
         drawn += axes.plot([low, high], [y, y], color=INK, linewidth=1.1, solid_capstyle="butt")
     shown = ratio(value) if quantity.is_ratio else short_number(value)
-    note = shown if cell.valid else f"{shown}  not valid"
+    note = shown if cell.holds(metric) else f"{shown}  not valid"
     # a number stands behind the line at 1, not on it
     end = max(value, high or value, float(quantity.is_ratio))
     text = axes.annotate(note, (end, y), xytext=(4, 0), textcoords="offset points")
-    text.set(color=INK if cell.valid else MUTED, va="center", fontsize=7.5)
+    text.set(color=INK if cell.holds(metric) else MUTED, va="center", fontsize=7.5)
     tag([*drawn, text], cell, f"{cell.workload}, {note}{quantity.unit}")
 
 
@@ -102,8 +102,13 @@ def _line(axes: Axes, cells: Sequence[Cell]) -> None:
         x, y, color=variant.colour, linestyle=variant.line, linewidth=1.6,
         marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
     )  # fmt: skip
-    tag(
-        [band, *lines],
-        cells[0],
-        " to ".join(short_number(v) for v in (min(y), max(y))) + " tokens/s",
-    )
+    void = [place for place, cell in enumerate(cells) if not cell.holds(METRIC)]
+    lines += axes.plot(
+        [x[place] for place in void], [y[place] for place in void], linestyle="",
+        color=variant.colour, marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
+        markerfacecolor=SURFACE,
+    )  # fmt: skip
+    note = " to ".join(short_number(v) for v in (min(y), max(y))) + " tokens/s"
+    if void:
+        note += ", not valid at " + ", ".join(f"{x[place]:g}" for place in void)
+    tag([band, *lines], cells[0], note)

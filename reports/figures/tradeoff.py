@@ -41,7 +41,8 @@ def consistency_against_speedup(axes: Axes, cells: Sequence[Cell], baseline: Bas
         if speedup is None or share is None:
             continue
         low, high = cell.low(baseline.speedup) or speedup, cell.high(baseline.speedup) or speedup
-        colour, alpha = cell.variant.colour, 1.0 if cell.valid else 0.35
+        colour = cell.variant.colour
+        alpha = 1.0 if cell.holds(baseline.speedup) and cell.holds(baseline.consistency) else 0.35
         drawn = axes.plot([low, high], [share * 100] * 2, color=colour, linewidth=1.2, alpha=alpha)
         drawn += axes.plot(
             speedup, share * 100, MARKERS[cell.variant.style % len(MARKERS)],
@@ -77,7 +78,7 @@ def goodput_against_scale(
         scales = list(x)
         lines = axes.plot(
             x, y, color=cell.variant.colour, linestyle=cell.variant.line, linewidth=1.6,
-            alpha=1.0 if cell.valid else 0.35,
+            alpha=1.0 if cell.stands_alone else 0.35,
         )  # fmt: skip
         tag(lines, cell)
     axes.set_xscale("log", base=2)

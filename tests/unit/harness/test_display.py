@@ -71,6 +71,8 @@ def cell(**changes: object) -> dict[str, object]:
         "workload": "gsm8k",
         "load": "closed c=1",
         "n_completed": 3,
+        "repeats": 3,
+        "realised_rate_per_s": None,
         "statuses": {"ok": 1},
         "valid": False,
         "speedup": 1671.46,
@@ -104,3 +106,20 @@ def test_a_lossy_variant_is_named_so(capsys: pytest.CaptureFixture[str]) -> None
     text = capsys.readouterr().out
     assert text.count("lossy") == 1
     assert "adadecode verify=False (re-implementation, lossy)" in text
+
+
+def test_the_realised_rate_stands_beside_the_one_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    display.print_cells([cell(load="poisson 16/s", realised_rate_per_s=13.02), cell()])
+    text = capsys.readouterr().out
+    assert "gsm8k, poisson 16/s (realised 13/s), demo" in text
+    assert "gsm8k, closed c=1, demo" in text
+
+
+@pytest.mark.parametrize(("repeats", "told"), [(1, True), (4, True), (5, False)])
+def test_intervals_of_few_repeats_are_not_taken_at_their_word(
+    capsys: pytest.CaptureFixture[str], repeats: int, told: bool
+) -> None:
+    display.print_cells([cell(repeats=repeats)])
+    assert ("too narrow where the machine drifts" in capsys.readouterr().out) == told

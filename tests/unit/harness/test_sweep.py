@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 
 from harness.core import UserError
 from harness.sweep import Event, SweepResult, order, run_sweep
+from results import load
+from results.metrics import summaries
 from results.store import Store
 from tests.unit.harness.sessions import MemoryStore, make_trial, open_session
 from tests.unit.harness.sweeping import gone, opened, sweep
@@ -181,3 +184,39 @@ def test_sweeps_run_outside_the_main_thread_too() -> None:
     thread.join(60)
     assert found
     assert found[0].statuses == {"ok": 1}
+
+
+def test_records_name_the_invocation_and_keep_its_clock() -> None:
+    """Another call is another invocation; it is no part of a trial's key."""
+    store = MemoryStore()
+    sweep([make_trial(seed=0), make_trial(seed=1)], store)
+    sweep([make_trial(seed=2)], store)
+    names = [record.environment["invocation"] for record in store.records]
+    assert names[0] == names[1] != names[2]
+    since = [record.environment["since_invocation_s"] for record in store.records]
+    assert 0 <= since[0] < since[1]
+    assert all(record.key == record.trial.key("machine") for record in store.records)
+
+
+def test_a_resumed_sweep_marks_the_pairs_that_it_was_cut_in(tmp_path: Path) -> None:
+    """In the order A B, B A, A B the sweep ends after three trials: repeat 1 is in two halves."""
+    engines = {"a": 0.002, "b": 0.001}
+    trials = [make_trial(repeat=r, itl_s=itl_s) for r in range(3) for itl_s in engines.values()]
+    choices = [{"name": "scripted", "options": t.options} for t in trials[:2]]
+    store = Store(tmp_path)
+    store.write_experiment(json.dumps({"reference": "scripted", "backends": choices}))
+
+    def stop(event: Event) -> None:
+        if (event.kind, event.index) == ("started", 3):
+            raise KeyboardInterrupt
+
+    settings: Any = {"environment": {}, "fingerprint": "machine"}
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(trials, store, open_session, events=stop, **settings)
+    assert run_sweep(trials, store, open_session, **settings).stored == 3
+    marked = [
+        (row["options"]["itl_s"], row["repeat"])
+        for row in summaries(load(tmp_path))
+        if any(reason.startswith("pairs-apart: ") for reason in row["invalid_reasons"])
+    ]
+    assert marked == [(engines["b"], 1)]

@@ -157,7 +157,7 @@ def test_failed_and_invalid_trials_are_told_with_their_reasons(troubled_text: st
     verdict = _section(text, "verdict")
     assert "Every trial failed" in verdict
     assert "Not valid, because others used 30% of the machine." in verdict
-    assert "No backend was clearly faster than vllm. The trials of noisy are not valid." in verdict
+    assert "No backend was clearly faster than vllm. No speed-up of noisy is valid." in verdict
     results = _section(text, "results")
     assert results.count("✕ not valid") == 4
     assert results.count("✕ failed") == 4

@@ -91,6 +91,7 @@ def record(
     scores: Mapping[str, Mapping[str, float]] | None = None,
     lossless: bool = True,
     started_at: str = "2026-01-01T00:00:00+00:00",
+    environment: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> TrialRecord:
     """A finished record with the key that the trial has on the machine "test"."""
@@ -104,7 +105,7 @@ def record(
     return TrialRecord(
         key=trial.key("test"),
         trial=trial,
-        environment={"cpu": "made up"},
+        environment={"cpu": "made up", **(environment or {})},
         status=status,
         backend=info,
         validity=validity,

@@ -74,6 +74,22 @@ def test_the_margin_is_the_references_at_the_place_of_divergence() -> None:
     assert agreement.margin_at_divergence(found, reference, 0) is None
 
 
+def test_the_margin_is_looked_up_in_the_references_own_row() -> None:
+    """The two list their requests in another order, and both know margins."""
+    ours = [
+        generation("a", [1, 2], ids=[1, 5], telemetry={"top2_margin@1": 0.1}),
+        generation("b", [1, 2], ids=[3, 4], telemetry={"top2_margin@1": 0.2}),
+    ]
+    theirs = [
+        generation("b", [1, 2], ids=[3, 4], telemetry={"top2_margin@1": 0.3}),
+        generation("a", [1, 2], ids=[1, 2], telemetry={"top2_margin@1": 0.4}),
+    ]
+    this, reference = (from_record(record(trial(), g)) for g in (ours, theirs))
+    found = agreement.compare(this, reference)
+    (place,) = np.flatnonzero(~found.equal())
+    assert agreement.margin_at_divergence(found, reference, int(place)) == 0.4
+
+
 def test_length_mismatch_says_how_many() -> None:
     found = agreement.compare(arrays({"a": [1], "b": [2]}), arrays({"a": [1, 1], "b": [2]}))
     reason = agreement.length_mismatch(found)
@@ -121,6 +137,10 @@ def test_right_is_a_full_score_or_the_references_answer() -> None:
     assert found is not None
     assert found.tolist() == [True, True, False]
     assert quality.is_right(arrays({"a": [1]}), None) is None
+    half = {"a": {"exact_match": 0.5}, "b": {"pass_at_1": 1.0}, "c": {"pass_at_1": 0.0}}
+    found = quality.is_right(from_record(record(trial(), generations, scores=half)), None)
+    assert found is not None
+    assert found.tolist() == [False, True, False]
     assert quality.mean_score(this, "exact_match") == pytest.approx(1 / 3)
     assert quality.mean_score(this, "pass_at_1") is None
 

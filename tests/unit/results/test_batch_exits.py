@@ -158,3 +158,23 @@ def run_of_one(folder: Path) -> Any:
             loads=[Load("closed", concurrency=4)],
         )
     )  # fmt: skip
+
+
+def test_a_step_counts_once_for_each_of_its_sequences() -> None:
+    """Ten steps of one sequence at layer 2 and ten of three at layer 6: 40 tokens, 200 layers."""
+    found = [BatchExits(1, 10, 2.0), BatchExits(3, 10, 6.0)]
+    assert batch_exits.mean_layer(found) == (10 * 2 + 30 * 6) / 40
+    assert batch_exits.mean_layer([]) is None
+
+
+def test_more_exits_than_tokens_are_no_share_above_one() -> None:
+    """A preempted request may be counted twice."""
+    own = batch_exits.profile(
+        {
+            "exits_by_batch": {"1": {"steps": 10.0, "layers": 20.0}},
+            "exits_by_layer": {"2": {"own_exits": 11.0}},
+            "model_layers": 4.0,
+        }
+    )
+    assert own is not None
+    assert (own.cumulative, own.layer(3)) == ((0.0, 0.0, 1.0, 1.0), 2.0)

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import results
-from results.arrays import ON_DEMAND, from_file, from_record
-from results.columns import TrialFile
+from results.arrays import ON_DEMAND, from_file, from_record, from_table
+from results.columns import TrialFile, to_table
 from results.metrics import summaries
 from tests.unit.results.make import generation, record, trial
 
@@ -76,3 +78,30 @@ def test_a_stored_trial_is_the_same_columns_as_one_in_memory(tmp_path: Path) -> 
         assert getattr(there, name).to_pylist() == getattr(here, name).to_pylist()
     np.testing.assert_array_equal(there.scores["exact_match"], [1.0, np.nan])
     assert there.telemetry_of(0) == {"steps": 2.0}
+
+
+def test_a_part_of_a_table_has_the_lists_of_its_own_rows() -> None:
+    """Arrow keeps the lists of all rows behind a slice and moves the offsets alone."""
+    asked = [
+        generation("a", [1, 2, 3], [2, 1, 1], ids=[9, 8, 7, 6]),
+        generation("b", [4, 6], [1, 2], ids=[5, 4, 3]),
+    ]
+    whole = from_record(record(trial(), asked[1:]))
+    part = from_table(to_table(record(trial(), asked)).slice(1))
+    for name in ("commit_start", "commit_ns", "commit_tokens", "token_start", "token_ids"):
+        assert getattr(part, name).tolist() == getattr(whole, name).tolist()
+
+
+def test_margins_are_no_counts_that_add_up() -> None:
+    told = {"steps": 3.0, "top2_margin@1": 0.5}
+    table = to_table(record(trial(), [generation("a", [1, 2], telemetry=told)]))
+    assert [name for name in table.column_names if name.startswith("count.")] == ["count.steps"]
+
+
+def test_a_file_without_statistics_does_not_say_how_many_are_null() -> None:
+    table = to_table(record(trial(), [generation("a", [1])], texts={"a": "x"}))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, write_statistics=False)
+    file = TrialFile(Path("x.parquet"), sink.getvalue().to_pybytes())
+    assert file.nulls("text") is None
+    assert from_file(file).has_texts is False

@@ -76,6 +76,23 @@ def test_throughput_spans_first_submit_to_last_commit() -> None:
     assert latency.window_s(found) == pytest.approx(0.135)
     assert latency.output_tok_per_s(found) == pytest.approx(12 / 0.135)
     assert latency.request_per_s(found) == pytest.approx(2 / 0.135)
+    assert latency.window_s(arrays(LATE)) == pytest.approx(0.042), "not from the scheduled time"
+
+
+def test_the_realised_rate_is_gaps_over_the_time_between_first_and_last_arrival() -> None:
+    """Four arrivals in 250 ms, three gaps: 12 a second. Late submits and failures are no matter."""
+    ends: dict[int, FinishReason | None] = {100: "stop", 150: "error", 300: None, 350: "length"}
+    found = arrays(
+        *(
+            generation(f"r{t}", [999], scheduled_ms=t, submitted_ms=2 * t, finished=end)
+            for t, end in ends.items()
+        )
+    )
+    assert latency.arrival_rate_per_s(found) == pytest.approx(3 / 0.25)
+    assert latency.arrival_rate_per_s(arrays(ONE)) is None
+    assert latency.arrival_rate_per_s(arrays()) is None
+    together = arrays(generation("a", [1]), generation("b", [2]))
+    assert latency.arrival_rate_per_s(together) is None
 
 
 def test_failed_and_unfinished_requests_are_never_samples() -> None:
@@ -105,6 +122,9 @@ def test_commits_without_tokens_are_not_output() -> None:
     assert latency.e2e_s(arrays(empty)).tolist() == latency.e2e_s(arrays(CLOSED)).tolist()
     assert latency.ttft_s(arrays(empty)).tolist() == [0.010]
     assert latency.itl_s(arrays(empty)).tolist() == latency.itl_s(arrays(CLOSED)).tolist()
+    single = arrays(generation("a", [5, 10, 20, 50], [0, 1, 1, 2]))
+    assert latency.ttft_s(single).tolist() == [0.010]
+    assert latency.tpot_s(single).tolist() == pytest.approx([0.040 / 3])
 
 
 @pytest.mark.parametrize(
@@ -114,6 +134,8 @@ def test_commits_without_tokens_are_not_output() -> None:
         (Slo(ttft_ms=10), ["late", "closed", "one"]),
         (Slo(ttft_ms=9.999), []),
         (Slo(tpot_ms=5), ["closed", "one"]),
+        (Slo(tpot_ms=2), ["closed", "one"]),
+        (Slo(tpot_ms=1.999), ["one"]),
         (Slo(e2e_ms=20), ["closed", "one"]),
         (Slo(tpot_ms=12, e2e_ms=45), ["late", "closed", "one"]),
         (Slo(ttft_ms=10, tpot_ms=1), ["one"]),

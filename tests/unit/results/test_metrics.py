@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import results
-from harness.core import Slo
+from harness.core import Load, Slo
 from results.metrics import cells, summaries
-from results.summary import percentile
+from results.summary import describe, percentile
 from tests.unit.results.make import a_record, generation, record, trial
 from tests.unit.results.runs import REFERENCE, answer, of, run_of
 
@@ -23,7 +23,7 @@ PERCENTILES = ("p50", "p95", "p99", "mean")
 
 CONTRACT = {
     *("backend", "options", "provenance", "model", "workload", "source", "load", "repeat"),
-    *("status", "valid", "invalid_reasons"),
+    *("status", "valid", "invalid_reasons", "void_metrics", "realised_rate_per_s"),
     *(f"{n}_{p}" for n in ("ttft_s", "tpot_s", "itl_s", "e2e_s") for p in PERCENTILES),
     *(f"decode_tok_per_s_{p}" for p in PERCENTILES),
     *("inner_token_latency_s", "output_tok_per_s", "decode_tok_per_s"),
@@ -76,6 +76,25 @@ def test_whole_trials_are_set_against_the_reference_of_their_repeat(tmp_path: Pa
     assert alone["inner_token_latency_ratio"] is None
 
 
+def test_only_an_open_load_has_a_realised_rate(tmp_path: Path) -> None:
+    """Three requests at 0, 100 and 500 ms: 4 a second, whatever was asked for."""
+    at = (0.0, 100.0, 500.0)
+    asked = [generation(f"r{t}", [t + 10, t + 20], scheduled_ms=t) for t in at]
+    poisson = dataclasses.replace(REFERENCE, load=Load("poisson", rate=16.0))
+    failed = dataclasses.replace(poisson, repeat=1)
+    run = run_of(
+        tmp_path,
+        record(poisson, asked),
+        record(REFERENCE, asked),
+        record(failed, asked, status="timeout"),
+    )
+    found = {(r["load_kind"], r["repeat"]): r["realised_rate_per_s"] for r in summaries(run)}
+    assert found == {("poisson", 0): 4.0, ("closed", 0): None, ("poisson", 1): None}
+    assert of(cells(run), "vllm", load_kind="poisson")["realised_rate_per_s"] == 4.0
+    frame = run.trials.set_index("key")["realised_rate_per_s"]
+    assert frame[poisson.key("test")] == 4.0
+
+
 def test_good_and_right(tmp_path: Path) -> None:
     """Four answers: right, equal to the reference, right but late, wrong."""
     slo = Slo(ttft_ms=20)
@@ -102,12 +121,12 @@ def test_good_and_right(tmp_path: Path) -> None:
 def test_a_cell_pools_the_repeats_that_ended_well(tmp_path: Path) -> None:
     records = [
         record(trial("fast", repeat=i), [answer(step, [1, 2])])
-        for i, step in enumerate((10, 30, 20))
+        for i, step in enumerate((10, 60, 20))
     ]
     records.append(record(trial("fast", repeat=3), [], status="timeout", error="too slow"))
     (cell,) = cells(run_of(tmp_path, *records))
     assert cell["tpot_s_p50"] == pytest.approx(0.020)
-    assert cell["spread"]["tpot_s_p50"] == pytest.approx([0.010, 0.030])
+    assert cell["spread"]["tpot_s_p50"] == pytest.approx([0.010, 0.060])
     assert (cell["repeats"], cell["statuses"]) == (3, {"ok": 3, "timeout": 1})
     assert not cell["valid"]
     assert sorted(cell["keys"]) == sorted(one.key for one in records)
@@ -123,6 +142,12 @@ def test_a_run_without_reference_or_experiment_still_has_its_times(tmp_path: Pat
     assert row["acceptance_rate"] == 0.5
     assert (row["n_requests"], row["n_errors"], row["n_unfinished"]) == (3, 1, 1)
     assert row["speedup"] is None
+
+
+def test_a_distribution_is_told_by_what_its_names_say() -> None:
+    values = np.array([*np.arange(101.0), np.nan])[::-1]
+    assert describe(values, "x") == {"x_p50": 50.0, "x_p95": 95.0, "x_p99": 99.0, "x_mean": 50.0}
+    assert set(describe(np.array([np.nan]), "x").values()) == {None}
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.floats(0, 100))

@@ -191,3 +191,52 @@ def test_divergence_margin_and_rouge(tmp_path: Path) -> None:
     reference_row = of(summaries(run), "vllm")
     assert (reference_row["consistency_ratio"], reference_row["first_divergence"]) == (1.0, None)
     assert reference_row["rouge_l_to_full"] == 1.0
+
+
+def test_the_earliest_divergence_is_not_that_of_the_first_request(tmp_path: Path) -> None:
+    reference = [answer(10, [1, 2, 3], name) for name in ("a", "b", "c")]
+    ours = [answer(10, ids, name) for name, ids in (("a", [1, 2, 9]), ("b", [1, 9, 3]))]
+    run = run_of(
+        tmp_path,
+        record(REFERENCE, reference),
+        record(trial("fast"), [*ours, answer(10, [1, 2, 3], "c")]),
+    )
+    row = of(summaries(run), "fast")
+    assert (row["first_divergence"], row["first_divergence_request"]) == (1, "b")
+    assert row["first_divergence_p50"] == 1.5
+
+
+def test_answers_are_compared_with_the_first_repeat_where_their_own_is_missing(
+    tmp_path: Path,
+) -> None:
+    reference = [
+        record(dataclasses.replace(REFERENCE, repeat=repeat), [answer(10, [1, token])])
+        for repeat, token in ((1, 2), (3, 9))
+    ]
+    run = run_of(tmp_path, *reference, record(trial("fast", repeat=2), [answer(10, [1, 2])]))
+    assert of(summaries(run), "fast", 2)["consistency_ratio"] == 1.0
+
+
+def test_of_a_doubled_repeat_of_the_reference_the_later_one_counts(tmp_path: Path) -> None:
+    """An older code's trial may stand beside today's, under another key."""
+    old = record(REFERENCE, [answer(40, [1, 2])], started_at="2026-01-01T00:00:00+00:00")
+    new = record(REFERENCE, [answer(20, [1, 2])], started_at="2026-01-01T01:00:00+00:00")
+    for names in (("0", "1"), ("1", "0")):
+        both = [dataclasses.replace(r, key=k) for r, k in zip((old, new), names, strict=True)]
+        run = run_of(tmp_path / names[0], *both, record(trial("fast"), [answer(10, [1, 2])]))
+        assert of(summaries(run), "fast")["speedup"] == pytest.approx(2.0)
+
+
+def test_repeats_that_list_their_requests_in_another_order_are_pooled_by_id(tmp_path: Path) -> None:
+    """The interval is that of the same answers in the same order."""
+    found = []
+    for turn in (1, -1):
+        records = []
+        for repeat, names in ((0, "abcdef"), (1, "abcdef"[::turn])):
+            for ran, factors in ((REFERENCE, range(2, 8)), (trial("fast"), (1,) * 6)):
+                steps = dict(zip("abcdef", factors, strict=True))
+                generations = [answer(10 * steps[name], [1, 2], name) for name in names]
+                records.append(record(dataclasses.replace(ran, repeat=repeat), generations))
+        cell = of(cells(run_of(tmp_path / str(turn), *records)), "fast")
+        found.append((cell["speedup"], cell["speedup_low"], cell["speedup_high"]))
+    assert found[0] == pytest.approx(found[1])

@@ -59,6 +59,34 @@ def test_frames_are_tidy(folder: Path) -> None:
     assert np.isnan(requests.loc[("fast", "x"), "equal_to_reference"])
 
 
+def test_times_count_from_the_first_arrival_and_equal_answers_have_no_divergence(
+    tmp_path: Path,
+) -> None:
+    store = results.Store(tmp_path)
+    store.write_experiment("{name: t, reference: vllm}")
+    asked = [generation(f"r{t}", [t + 10, t + 30], scheduled_ms=t) for t in (500, 700)]
+    told = {"top2_margin@1": 0.25}
+    known = generation("r700", [710, 730], ids=[0, 9], scheduled_ms=700, telemetry=told)
+    store.write(record(trial("vllm"), [asked[0], known]))
+    store.write(record(trial("fast"), asked))
+    store.write(record(trial("other"), [asked[0], generation("r700", [710, 730], ids=[8, 9])]))
+    found: Any = results.load(tmp_path).requests.set_index(["backend", "request_id"])
+    assert found.loc["fast", "scheduled_s"].tolist() == pytest.approx([0.0, 0.2])
+    assert np.isnan(found.loc[("fast", "r500"), "first_divergence"])
+    assert found.loc[("fast", "r700"), "first_divergence"] == 1.0
+    assert found.loc[("fast", "r700"), "first_divergence_margin"] == 0.25
+    assert np.isnan(found.loc[("fast", "r500"), "first_divergence_margin"])
+    assert np.isnan(found.loc[("other", "r700"), "first_divergence_margin"]), "not told at 0"
+    assert found.loc[("fast", "r500"), "speedup"] == pytest.approx(1.0)
+    store.write(record(trial("fast", repeat=1), asked))
+    requests = results.load(tmp_path).requests
+    later = requests[requests["repeat"] == 1]
+    assert later["speedup"].isna().all(), "speed is not compared across repeats"
+    assert later["equal_to_reference"].tolist() == [1.0, 0.0]
+    commits = results.load(tmp_path).commits
+    assert commits["t_s"].min() == pytest.approx(0.010)
+
+
 def test_commits_are_one_row_each(folder: Path) -> None:
     run = results.load(folder)
     commits = run.commits

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness.core import UNKNOWN_TOKEN
 from results.arrays import RequestArrays, from_record
-from results.stats import geometric_mean, log_ratios, speedup_interval
+from results.stats import RESAMPLES, SEED, geometric_mean, log_ratios, speedup_interval
 from tests.unit.results.make import generation, record, trial
 
 
@@ -74,6 +74,47 @@ def test_interval_is_deterministic_and_ignores_empty_repeats() -> None:
     first, again = speedup_interval(logs), speedup_interval(logs.copy())
     assert first == again
     assert speedup_interval(np.vstack([logs, np.full((1, 40), np.nan)])) == first
+
+
+def test_the_bootstrap_is_the_one_described() -> None:
+    """Replicate by replicate in plain Python: R - 1 repeats drawn of R, then one set of requests
+    for all of them, from two streams of their own; pairs that are missing are left out."""
+    logs = np.random.default_rng(5).normal(0.3, 0.2, (3, 9))
+    logs[1, 4] = logs[2, 0] = np.nan
+    for matrix in (logs, logs[:1], np.nan_to_num(logs)):
+        repeats, requests = matrix.shape
+        size = max(1, repeats - 1)
+        of_repeats = np.random.default_rng([SEED + 1, repeats, size])
+        of_requests = np.random.default_rng([SEED, requests, requests])
+        drawn = zip(
+            of_repeats.integers(0, repeats, (RESAMPLES, size)),
+            of_requests.integers(0, requests, (RESAMPLES, requests)),
+            strict=True,
+        )
+        means = [np.nanmean(matrix[np.ix_(rows, columns)]) for rows, columns in drawn]
+        found = speedup_interval(matrix)
+        assert found is not None
+        expected = np.exp(np.percentile(means, [2.5, 97.5]))
+        assert (found.low, found.high) == pytest.approx(tuple(expected), rel=1e-5)
+        assert found.value == pytest.approx(np.exp(np.nanmean(matrix)))
+
+
+def test_of_two_repeats_one_is_drawn() -> None:
+    """So that the spread between repeats is unbiased: of two steady repeats each is half of all
+    replicates. Drawing both would give their mean in every second one."""
+    found = speedup_interval(np.array([[0.0] * 8, [1.0] * 8]), level=0.4)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((1.0, np.e))
+
+
+def test_a_wider_level_is_a_wider_interval() -> None:
+    logs = np.random.default_rng(1).normal(0.3, 0.2, (3, 40))
+    narrow, wide = (speedup_interval(logs, level=level) for level in (0.5, 0.99))
+    assert narrow is not None
+    assert wide is not None
+    assert wide.low is not None
+    assert narrow.low is not None
+    assert wide.low < narrow.low
 
 
 matrices = st.integers(1, 4).flatmap(

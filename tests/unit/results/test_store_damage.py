@@ -106,6 +106,21 @@ def test_a_stale_file_of_an_impossible_process_is_removed(tmp_path: Path) -> Non
     assert not stale.exists()
 
 
+def test_what_another_users_process_is_writing_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not be sent a signal, and so it lives."""
+    writing = tmp_path / ".experiment.yaml.4711-0.tmp"
+    writing.touch()
+
+    def forbidden(process_id: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", forbidden)
+    Store(tmp_path).write_experiment("name: x")
+    assert writing.exists()
+
+
 def test_temporary_files_are_ignored_and_removed_when_their_writer_is_gone(tmp_path: Path) -> None:
     folder = tmp_path / "trials"
     folder.mkdir()

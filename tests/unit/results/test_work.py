@@ -142,3 +142,13 @@ def test_other_backends_have_no_batch_metrics() -> None:
         assert found[name] is None
     assert found["mixed_step_share"] is None
     assert work.exits_by_batch({"steps": 4.0}) is None
+
+
+def test_a_count_that_only_failed_requests_have_is_no_zero() -> None:
+    """Else a backend that drafts nothing would have an acceptance rate of its failures."""
+    fine = generation("a", [1, 2], telemetry={"steps": 1.0})
+    lost = generation("b", [1], finished="error", telemetry={"drafted": 4.0, "steps": 9.0})
+    assert work.totals(from_record(record(trial(), [fine, lost]))) == {
+        "steps": 1.0,
+        "step_tokens": 1.0,
+    }
