@@ -108,6 +108,37 @@ def test_cached_prompt_tokens_invalidate_unless_asked_for() -> None:
     assert check(cold) == (True, [])
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "options", "known"),
+    [
+        (("server",), {}, False),
+        (("server",), {"prefix_caching": False}, False),
+        (("server",), {"prefix_caching": True}, True),
+        (("server", "cold-reset"), {}, True),
+        (("server", "cache-telemetry"), {}, True),
+        (("token-ids",), {}, True),
+    ],
+)
+def test_a_server_must_drop_its_cache_or_count_what_came_from_it(
+    capabilities: tuple[str, ...], options: dict[str, Any], known: bool
+) -> None:
+    """Engines inside the process are reset by the harness itself."""
+    info = dataclasses.replace(INFO, capabilities=frozenset(capabilities))
+    valid, reasons = check(good(100), info=info, **options)
+    assert valid == known
+    assert [reason.partition(":")[0] for reason in reasons] == ([] if known else ["cache-unknown"])
+
+
+def test_a_cache_known_to_be_warm_is_not_called_unknown() -> None:
+    """As a server does that reports although it did not at the probe, or could be reset and was
+    filled by somebody else."""
+    warm = [generation(i, telemetry={"cached_tokens": 1}) for i in range(100)]
+    for capabilities in ({"server"}, {"server", "cold-reset"}):
+        info = dataclasses.replace(INFO, capabilities=frozenset(capabilities))
+        _, [reason] = check(warm, info=info)
+        assert reason.startswith("cache-not-cold: 100 prompt tokens")
+
+
 def test_answers_cut_short_by_the_engine_invalidate() -> None:
     clipped = [generation(i, (1, 2) if i == 3 else (1, 2, 3, 4)) for i in range(100)]
     valid, reasons = check(clipped)
@@ -139,7 +170,7 @@ def test_a_disturbed_machine_invalidates(change: dict[str, Any], slug: str, part
 
 
 def test_a_servers_own_work_is_not_noise() -> None:
-    server = dataclasses.replace(INFO, capabilities=frozenset({"server"}))
+    server = dataclasses.replace(INFO, capabilities=frozenset({"server", "cold-reset"}))
     busy = dataclasses.replace(QUIET, others_share=0.9)
     assert check(good(100), busy, server) == (True, [])
     stolen = dataclasses.replace(QUIET, stolen_share=0.9)
