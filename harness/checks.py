@@ -36,9 +36,10 @@ def check_trial(
 ) -> Validity:
     """The verdict on one trial from what the trial itself shows.
 
-    Each reason begins with a slug: "failures", "client-late", "cache-not-cold",
-    "cache-unknown", "output-clipped", "clocks-throttled", "machine-noisy", "too-few-samples". A trial with too few samples for its
-    high percentiles only is still valid: the reason names the percentiles that say nothing.
+    Each reason begins with a slug: "failures", "client-late", "cache-not-cold", "cache-unknown",
+    "output-clipped", "clocks-throttled", "machine-noisy", "too-few-samples". A trial with too few
+    samples for its high percentiles only is still valid: the reason names the percentiles that say
+    nothing.
     """
     reasons = [
         *_failures(trial, generations),

@@ -56,6 +56,10 @@ def test_the_fingerprint_is_stable_and_survives_json(here: dict[str, Any]) -> No
         {"gpu_driver": "1.2.3"},
         {"python": "3.10"},
         {"packages": {"torch": "0.1"}},
+        {"affinity": "7"},
+        {"niceness": 19},
+        {"cpu_quota": 0.5},
+        {"variables": {"OMP_NUM_THREADS": "99"}},
     ],
 )
 def test_another_machine_or_stack_has_another_fingerprint(
