@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness import machine
 from harness.checks import check_trial, nearest_rank
 from harness.core import BackendInfo, FinishReason, Generation
 from harness.machine import Disturbance, MachineState, disturbance, machine_state
@@ -169,6 +171,25 @@ def test_a_disturbed_machine_invalidates(change: dict[str, Any], slug: str, part
     assert "\n" not in reason
 
 
+@pytest.mark.parametrize(
+    ("field", "bearable", "too_much"),
+    [
+        ("stolen_share", 0.01, 0.0101),
+        ("others_share", 0.10, 0.101),
+        ("probe_ratio", 1.25, 1.26),
+        ("throttle_events", 0, 1),
+    ],
+)
+def test_the_limits_of_noise_are_those_that_are_written(
+    field: str, bearable: float, too_much: float
+) -> None:
+    """One percent stolen, ten used by others, a probe a quarter slower: docs/metrics.md."""
+    assert check(good(100), dataclasses.replace(QUIET, **{field: bearable})) == (True, [])
+    valid, [reason] = check(good(100), dataclasses.replace(QUIET, **{field: too_much}))
+    assert not valid
+    assert reason.startswith(("machine-noisy", "clocks-throttled"))
+
+
 def test_a_servers_own_work_is_not_noise() -> None:
     server = dataclasses.replace(INFO, capabilities=frozenset({"server", "cold-reset"}))
     busy = dataclasses.replace(QUIET, others_share=0.9)
@@ -207,3 +228,21 @@ def test_two_real_states_of_this_machine_fit_together() -> None:
     assert 0 <= found.stolen_share <= 1
     assert 0 <= found.others_share <= 1
     assert 1 <= found.probe_ratio < 1000
+
+
+def test_thermal_events_are_those_of_cores_and_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two packages of two cores; each core of a package tells the package's count."""
+    for core, (own, package, count) in enumerate([(1, 0, 5), (2, 0, 5), (0, 1, 7), (0, 1, 7)]):
+        folder = tmp_path / f"cpu{core}"
+        (folder / "thermal_throttle").mkdir(parents=True)
+        (folder / "topology").mkdir()
+        (folder / "thermal_throttle/core_throttle_count").write_text(f"{own}\n")
+        (folder / "thermal_throttle/package_throttle_count").write_text(f"{count}\n")
+        (folder / "topology/physical_package_id").write_text(f"{package}\n")
+    (tmp_path / "cpufreq").mkdir()
+    monkeypatch.setattr(machine, "Path", lambda name: tmp_path)
+    assert machine._throttle_events() == 3 + 5 + 7
+    (tmp_path / "cpu0/thermal_throttle/core_throttle_count").unlink()
+    assert machine._throttle_events() == 2 + 5 + 7

@@ -23,7 +23,7 @@ from harness.core import (
 from harness.session import EngineSession, open_session
 from results.pairing import data_rows
 from tests.tiny_llama import EOS_ID, write_tiny_llama
-from workloads import prompts
+from workloads import arrivals, prompts
 
 
 class Silent:
@@ -154,6 +154,18 @@ def test_the_arrivals_of_a_trace_are_part_of_a_trials_key(model: Path, tmp_path:
     assert after.key("machine") != before.key("machine")
     with pytest.raises(UserError, match="changed while the experiment ran"):
         session(model, Silent()).requests(before)
+
+
+def test_the_seed_decides_when_requests_arrive(model: Path) -> None:
+    def times(seed: int) -> list[float]:
+        load = [{"kind": "poisson", "rate": 5.0}]
+        (trial,) = trials(model, load=load, seed=seed)
+        _, measured = session(model, Silent()).requests(trial)
+        assert [r.arrival_s for r in measured] == arrivals.arrival_times(trial.load, 6, seed)
+        return [request.arrival_s for request in measured]
+
+    assert times(1) == times(1)
+    assert times(1) != times(2)
 
 
 def test_warm_up_prompts_are_not_the_measured_ones(model: Path) -> None:
