@@ -184,8 +184,10 @@ def test_the_limits_of_noise_are_those_that_are_written(
     field: str, bearable: float, too_much: float
 ) -> None:
     """One percent stolen, ten used by others, a probe a quarter slower: docs/metrics.md."""
-    assert check(good(100), dataclasses.replace(QUIET, **{field: bearable})) == (True, [])
-    valid, [reason] = check(good(100), dataclasses.replace(QUIET, **{field: too_much}))
+    bound: dict[str, Any] = {field: bearable}
+    assert check(good(100), dataclasses.replace(QUIET, **bound)) == (True, [])
+    beyond: dict[str, Any] = {field: too_much}
+    valid, [reason] = check(good(100), dataclasses.replace(QUIET, **beyond))
     assert not valid
     assert reason.startswith(("machine-noisy", "clocks-throttled"))
 
