@@ -106,7 +106,7 @@ class BackendInfo:
 
 
 class Backend(Protocol):
-    """A system under test. Backends never time themselves: the harness stamps each poll.
+    """A system under test. Latencies come from the harness's stamp of each poll, never from itself.
 
     One whose work is done elsewhere may offer `wait(timeout_s)` too, which sleeps until `poll` has
     something to hand out: the load loop then calls it instead of napping.
