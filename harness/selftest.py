@@ -19,6 +19,7 @@ from harness.truth import (
     Scenario,
     dividing_slo,
     expected,
+    request_id,
     true_metrics,
     true_work,
 )
@@ -100,7 +101,7 @@ def measured_metrics(scenario: Scenario, slo: Slo) -> dict[str, Any]:
     load = Load(kind, concurrency=scenario.concurrency or None)
     arrivals = scenario.arrivals_s or (0.0,) * scenario.requests
     requests = [
-        Request(f"r{number}", (1, 2, 3), TOKENS, arrival_s=arrival)
+        Request(request_id(number), (1, 2, 3), TOKENS, arrival_s=arrival)
         for number, arrival in enumerate(arrivals)
     ]
     generations = run_load(ScriptedBackend(scenario.options()), requests, load)
