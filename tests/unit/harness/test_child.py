@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Pipe
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +33,9 @@ from harness.meters import Meter, Reading
 from harness.trial import TrialTimeout
 from tests.unit.harness.puppet import Puppet
 from tests.unit.harness.sessions import make_trial
+from tests.unit.harness.virtual_time import VirtualTime, install
 
+ROOT = Path(__file__).parents[3]
 QUIET = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5)
 
 
@@ -95,6 +103,12 @@ class FakeMeter(Meter):
     def read(self) -> Reading:
         self.log.append("reading")
         return Reading(7_000_000, 12.5)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+    """A busy machine must not make the harness late here."""
+    return install(monkeypatch)
 
 
 @pytest.fixture
@@ -211,6 +225,40 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
     assert not record.validity.valid
     assert record.validity.reasons[0] == "clocks-throttled: GPU: hardware slowdown"
     assert record.environment["disturbance"]["gpu_throttled"] == ["hardware slowdown"]
+
+
+def test_the_guard_is_not_the_engines_and_no_child_inherits_the_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = Pipe()
+    os.set_inheritable(theirs.fileno(), True)
+    served: list[tuple[bool, Any]] = []
+
+    def serve(channel: Any, meter: Any) -> None:
+        served.append((os.get_inheritable(channel.fileno()), meter))
+
+    monkeypatch.setattr(child, "_die_with", lambda parent: None)
+    monkeypatch.setattr(child, "_fork_guard", lambda lifeline, channel: 4711)
+    monkeypatch.setattr(child, "Meter", lambda excluded: f"without {excluded}")
+    monkeypatch.setattr(child, "serve", serve)
+    child.main(os.dup(theirs.fileno()), -1, 0)
+    assert served == [(False, "without 4711")]
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
+def test_the_kernel_kills_an_engine_whose_sweep_is_gone() -> None:
+    """Asked of a process that has made its vow: which signal it gets when its parent dies."""
+    code = (
+        "import ctypes, os; from harness import child; child._die_with(os.getppid()); "
+        "told = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(told)); print(told.value)"
+    )
+    vow = [sys.executable, "-c", code]
+    done = subprocess.run(vow, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert int(done.stdout) == signal.SIGKILL
+    orphan = [sys.executable, "-c", "from harness import child; child._die_with(1)"]
+    assert subprocess.run(orphan, cwd=ROOT, check=False).returncode == 1
 
 
 @pytest.mark.parametrize(
