@@ -10,8 +10,10 @@ import psutil
 import pytest
 
 from harness import gpu
+from harness.core import BackendInfo, Trial
 from harness.engine_process import EngineProcess
 from harness.fleet import Fleet
+from harness.messages import Problem, Ready
 from harness.meters import Footprint
 from tests.unit.harness.sessions import make_trial, open_session
 from tests.unit.harness.sweeping import opened, sweep
@@ -91,6 +93,31 @@ def test_an_engine_that_nobody_needs_makes_room_first() -> None:
     fleet, ended = fleet_of("abc", keep_alive=1)
     fleet._make_room("d", ["a", "c"])
     assert ended == ["b closed", "c closed", "a closed"]
+
+
+def test_failed_starts_count_only_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed, started, failed: the next trial still tries; after two in a row none does."""
+    fleet, _ = fleet_of("")
+    crash = Problem("failed", "no luck")
+    ready = Ready(BackendInfo("x", "1", "simulation", {}, True), 0.1, Footprint(1))
+    answers = iter([crash, ready, crash, crash])
+    started: list[str] = []
+
+    def start(trial: Trial, listener: Any) -> Ready | Problem:
+        started.append(trial.engine_key())
+        answer = next(answers)
+        if answer is ready:
+            fleet._alive[trial.engine_key()] = cast(EngineProcess, Idle("x", []))
+        return answer
+
+    monkeypatch.setattr(fleet, "_start", start)
+    job = cast(Any, SimpleNamespace(trial=make_trial()))
+    found = []
+    for _ in range(5):
+        found.append(fleet._engine(job, [], lambda message: None))
+        fleet._alive.clear()  # it ended after its trial
+    assert [answer is crash for answer in found] == [True, False, True, True, True]
+    assert len(started) == 4
 
 
 def test_what_an_engine_occupies_is_kept_for_its_next_start(tmp_path: Path) -> None:
