@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -100,13 +101,13 @@ def test_failed_starts_count_only_in_a_row(monkeypatch: pytest.MonkeyPatch) -> N
     fleet, _ = fleet_of("")
     crash = Problem("failed", "no luck")
     ready = Ready(BackendInfo("x", "1", "simulation", {}, True), 0.1, Footprint(1))
-    answers = iter([crash, ready, crash, crash])
+    answers: Iterator[Ready | Problem] = iter([crash, ready, crash, crash])
     started: list[str] = []
 
     def start(trial: Trial, listener: Any) -> Ready | Problem:
         started.append(trial.engine_key())
         answer = next(answers)
-        if answer is ready:
+        if isinstance(answer, Ready):
             fleet._alive[trial.engine_key()] = cast(EngineProcess, Idle("x", []))
         return answer
 
