@@ -62,6 +62,11 @@ def test_a_clean_trial_of_a_hundred_requests_is_valid_without_a_word() -> None:
             "too-few-samples: 19 answers say nothing about p95, p99 (p95 needs 20, p99 needs 100)",
         ),
         (
+            5,
+            True,
+            "too-few-samples: 5 answers say nothing about p95, p99 (p95 needs 20, p99 needs 100)",
+        ),
+        (
             4,
             False,
             "too-few-samples: 4 answers say nothing about p50, p95, p99 "
@@ -84,6 +89,9 @@ def test_failures_and_unfinished_requests_invalidate() -> None:
         False,
         ["failures: 1 of 101 requests did not finish"],
     )
+    # a failed request is no answer
+    few = check([broken, *good(99)[1:]])[1][1]
+    assert few.startswith("too-few-samples: 98 answers say nothing about p99")
     # what was never submitted did not finish either
     assert check(good(100), requests=130)[1] == ["failures: 30 of 130 requests did not finish"]
 
@@ -149,6 +157,8 @@ def test_answers_cut_short_by_the_engine_invalidate() -> None:
         "output-clipped: 1 of 100 answers ended for length before the 4 tokens asked for "
         "(first: r3 with 2)"
     ]
+    by_one = [generation(i, (1, 2, 3) if i == 3 else (1, 2, 3, 4)) for i in range(100)]
+    assert check(by_one)[1][0].endswith("(first: r3 with 3)")
     stopped = [generation(i, (1, 2), "stop") for i in range(100)]
     assert check(stopped) == (True, [])
 

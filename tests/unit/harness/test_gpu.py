@@ -46,6 +46,9 @@ class FakeNvml:
     def nvmlDeviceGetUUID(self, handle: int) -> str:
         return ["GPU-aaaa-1", "GPU-bbbb-2"][handle]
 
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> list[int]:
+        return [[9, 0], [8, 9]][handle]
+
     def nvmlSystemGetDriverVersion(self) -> str:
         return "570.1"
 
@@ -114,6 +117,10 @@ def test_names_driver_and_memory(nvml: FakeNvml) -> None:
     assert gpu.driver() == "570.1"
     assert gpu.memory_total() == [80 * GIB, 80 * GIB]
     assert gpu.memory_free() == 78 * GIB
+
+
+def test_the_least_capable_device_counts(nvml: FakeNvml) -> None:
+    assert gpu.compute_capability() == (8, 9)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +201,9 @@ def test_energy_is_a_difference_over_all_devices(nvml: FakeNvml) -> None:
     meter.start()
     nvml.energy = [1_030_000.0, 520_000.0]
     assert meter.read().energy_j == pytest.approx(50.0)
+    meter.start()
+    nvml.energy = [1_030_000.0, 523_000.0]
+    assert meter.read().energy_j == pytest.approx(3.0), "of the second trial alone"
     nvml.energy = [1_030_000.0, None]
     assert meter.read().energy_j is None
 
@@ -205,6 +215,7 @@ def test_peak_memory_is_that_of_the_engines_processes(nvml: FakeNvml) -> None:
         [
             SimpleNamespace(pid=os.getpid(), usedGpuMemory=4 * GIB),
             SimpleNamespace(pid=1, usedGpuMemory=50 * GIB),
+            SimpleNamespace(pid=os.getpid(), usedGpuMemory=None),
         ],
     ]
     meter.start()
@@ -218,3 +229,5 @@ def test_in_a_container_the_growth_since_loading_stands_in(nvml: FakeNvml) -> No
     nvml.used = [GIB + 10 * GIB, 2 * GIB]
     nvml.processes = [[SimpleNamespace(pid=1, usedGpuMemory=10 * GIB)], []]
     assert meter.read().peak_memory_bytes == 10 * GIB
+    nvml.used = [GIB - 1, 2 * GIB]  # others have freed some since: that says nothing of ours
+    assert meter.footprint().device == 0
