@@ -26,11 +26,10 @@ from harness.core import (
     Trial,
     TrialRecord,
     UserError,
-    Validity,
 )
 from harness.machine import MachineState
-from harness.messages import Job, Problem, Ready
-from harness.meters import Footprint, Meter, Reading
+from harness.messages import Job, Problem
+from harness.meters import Meter, Reading
 from harness.trial import TrialTimeout
 from tests.unit.harness.puppet import Puppet
 from tests.unit.harness.sessions import make_trial
@@ -261,17 +260,6 @@ def test_the_kernel_kills_an_engine_whose_sweep_is_gone() -> None:
     assert int(done.stdout) == signal.SIGKILL
     orphan = [sys.executable, "-c", "from harness import child; child._die_with(1)"]
     assert subprocess.run(orphan, cwd=ROOT, check=False).returncode == 1
-
-
-def test_a_record_of_a_problem_keeps_what_is_known() -> None:
-    job = Job("a-key", make_trial(), {"cpu": "x"}, 60.0)
-    ready = Ready(Session().info, 1.5, Footprint(1))
-    record = Problem("out_of_memory", "no room").record(job, ready)
-    assert (record.key, record.trial, record.status) == ("a-key", job.trial, "out_of_memory")
-    assert (record.environment, record.setup_s, record.backend) == ({"cpu": "x"}, 1.5, ready.info)
-    assert record.validity == Validity(False, ("failures: no room",))
-    early = Problem("failed", "never came up").record(job, None)
-    assert (early.setup_s, early.backend, early.error) == (None, None, "never came up")
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ from typing import Any, cast
 import pytest
 
 from harness import engine_process
+from harness.core import BackendInfo, Validity
 from harness.engine_process import EngineProcess
-from harness.messages import Job, Problem
+from harness.messages import Job, Problem, Ready
+from harness.meters import Footprint
 from harness.trial import Progress
 from tests.unit.harness.sessions import make_trial
 from tests.unit.harness.sweeping import gone, opened, sweep, wait_until
@@ -131,6 +133,17 @@ def test_a_job_begins_with_a_log_and_a_count_of_its_own(
     found.run(Job("key", make_trial(), {}, 5.0), lambda message: None)
     assert found._log_tail() == ""
     assert found._oom_kills == 7
+
+
+def test_a_record_of_a_problem_keeps_what_is_known() -> None:
+    job = Job("a-key", make_trial(), {"cpu": "x"}, 60.0)
+    ready = Ready(BackendInfo("x", "1", "simulation", {}, True), 1.5, Footprint(1))
+    record = Problem("out_of_memory", "no room").record(job, ready)
+    assert (record.key, record.trial, record.status) == ("a-key", job.trial, "out_of_memory")
+    assert (record.environment, record.setup_s, record.backend) == ({"cpu": "x"}, 1.5, ready.info)
+    assert record.validity == Validity(False, ("failures: no room",))
+    early = Problem("failed", "never came up").record(job, None)
+    assert (early.setup_s, early.backend, early.error) == (None, None, "never came up")
 
 
 def test_an_engine_that_died_between_its_trials_is_started_again(tmp_path: Any) -> None:
