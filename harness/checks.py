@@ -22,6 +22,9 @@ that is busy but steady, and by more when clocks change."""
 CACHE_TELEMETRY = "cached_tokens"
 PREFIX_CACHING = "prefix_caching"
 """Option of backends that reuse prompt prefixes when asked: then cached tokens are no fault."""
+CACHE_KNOWN = frozenset({"cold-reset", "cache-telemetry"})
+"""Capabilities of a server, each of which shows that a trial began cold: it drops its cache when
+asked to, or counts the prompt tokens that came from it."""
 
 
 def check_trial(
@@ -32,14 +35,15 @@ def check_trial(
 ) -> Validity:
     """The verdict on one trial from what the trial itself shows.
 
-    Each reason begins with a slug: "failures", "client-late", "cache-not-cold", "output-clipped",
-    "clocks-throttled", "machine-noisy", "too-few-samples". A trial with too few samples for its
-    high percentiles only is still valid: the reason names the percentiles that say nothing.
+    Each reason begins with a slug: "failures", "client-late", "cache-not-cold", "cache-unknown",
+    "output-clipped", "clocks-throttled", "machine-noisy", "too-few-samples". A trial with too few
+    samples for its high percentiles only is still valid: the reason names the percentiles that say
+    nothing.
     """
     reasons = [
         *_failures(trial, generations),
         *_client(generations),
-        *_cache(trial, generations),
+        *_cache(trial, generations, info),
         *_clipped(trial, generations),
         *(_machine(disturbance, info) if disturbance is not None else ()),
     ]
@@ -86,13 +90,18 @@ def _client(generations: Sequence[Generation]) -> list[str]:
     ]
 
 
-def _cache(trial: Trial, generations: Sequence[Generation]) -> list[str]:
+def _cache(trial: Trial, generations: Sequence[Generation], info: BackendInfo) -> list[str]:
     if trial.options.get(PREFIX_CACHING):
         return []
     cached = sum(g.telemetry.get(CACHE_TELEMETRY, 0) for g in generations)
-    if not cached:
-        return []
-    return [f"cache-not-cold: {cached:.0f} prompt tokens came from a cache nobody asked for"]
+    if cached:
+        return [f"cache-not-cold: {cached:.0f} prompt tokens came from a cache nobody asked for"]
+    if SERVER in info.capabilities and not info.capabilities & CACHE_KNOWN:
+        return [
+            "cache-unknown: the server neither drops its cache between trials nor counts the "
+            f"prompt tokens that came from it ({PREFIX_CACHING}: true says that its cache is meant)"
+        ]
+    return []
 
 
 def _clipped(trial: Trial, generations: Sequence[Generation]) -> list[str]:

@@ -75,25 +75,20 @@ def serve(channel: Connection, meter: Meter) -> None:
 def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialRecord:
     """Prepare, warm up, reset, measure, score: one trial. What the engine raises passes through. A
     load that outlives its time limit gives status "timeout" and what was generated."""
-    trial, limit_s = job.trial, job.time_limit_s
+    trial = job.trial
     tell("preparing")
     warm_up, measured = session.requests(trial)
     tell("warm-up")
-    _warm_up(session.backend, warm_up, trial.load, limit_s)
+    _warm_up(session.backend, warm_up, trial.load, job.time_limit_s)
     before = machine.machine_state()
     tell("load")
     meter.start()
-    try:
-        generations = run_load(
-            session.backend, measured, trial.load, time_limit_s=limit_s, on_progress=tell
-        )
-        status, error = _ending(generations)
-    except TrialTimeout as timeout:
-        generations, status, error = timeout.generations, "timeout", str(timeout)
+    with machine.GpuWatch() as watch:
+        generations, status, error = _load(session.backend, measured, job, tell)
     # A server's memory and energy are not this process's.
     remote = SERVER in session.info.capabilities
     reading = Reading(None, None) if remote else meter.read()
-    disturbance = machine.disturbance(before, machine.machine_state())
+    disturbance = machine.disturbance(before, machine.machine_state(), watch.throttled)
     tell("scoring")
     texts, scores = session.finish(trial, generations)
     verdict = checks.check_trial(trial, generations, session.info, disturbance)
@@ -112,6 +107,19 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
         energy_j=reading.energy_j,
         setup_s=session.setup_s,
     )
+
+
+def _load(
+    backend: Backend, requests: list[Request], job: Job, tell: Tell
+) -> tuple[list[Generation], Status, str | None]:
+    """What was generated, how the load ended and what went wrong."""
+    try:
+        generations = run_load(
+            backend, requests, job.trial.load, time_limit_s=job.time_limit_s, on_progress=tell
+        )
+    except TrialTimeout as timeout:
+        return timeout.generations, "timeout", str(timeout)
+    return generations, *_ending(generations)
 
 
 def _ending(generations: Sequence[Generation]) -> tuple[Status, str | None]:

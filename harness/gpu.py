@@ -20,6 +20,8 @@ THROTTLE_REASONS = {
 }
 """Bits of nvmlClocksThrottleReasons that mean a device ran slower than it should. Idle (0x01),
 applied clock settings (0x02) and the power cap (0x04), normal under full load, are none of them."""
+THERMAL_POLICY = 1
+"""NVML_PERF_POLICY_THERMAL. The counter of the power policy (0) grows under the power cap too."""
 
 
 @cache
@@ -131,6 +133,17 @@ def throttled() -> tuple[str, ...]:
             bits = int(_nvml().nvmlDeviceGetCurrentClocksThrottleReasons(handle))
             found.update(text for bit, text in THROTTLE_REASONS.items() if bits & bit)
     return tuple(sorted(found))
+
+
+def thermal_violation_s() -> float:
+    """Seconds since the driver was loaded that heat has kept the visible devices below their
+    clocks, summed; 0 for devices that do not count them."""
+    total = 0.0
+    for handle in devices():
+        with _ignoring_unsupported():
+            violation = _nvml().nvmlDeviceGetViolationStatus(handle, THERMAL_POLICY)
+            total += int(violation.violationTime) / 1e9
+    return total
 
 
 @contextlib.contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -17,6 +18,8 @@ from harness import gpu
 PROBE_ROUNDS = 5
 PROBE_LOOPS = 20_000
 """About 1 ms of interpreter work per round: long against the clock, short against a trial."""
+WATCH_S = 0.5
+"""Between looks at the GPUs during a load. A look is a few calls of NVML, some ten microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class MachineState:
     """Thermal throttle events of all cores since boot."""
     gpu_throttled: tuple[str, ...] = ()
     """Why a GPU ran below its clocks at this moment."""
+    gpu_thermal_s: float = 0.0
+    """For how long heat has slowed GPUs down since the driver was loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +75,51 @@ def machine_state() -> MachineState:
         probe_s=_probe(),
         throttle_events=_throttle_events(),
         gpu_throttled=gpu.throttled(),
+        gpu_thermal_s=gpu.thermal_violation_s(),
     )
 
 
-def disturbance(before: MachineState, after: MachineState) -> Disturbance:
-    """What lies between `before` and `after`."""
+class GpuWatch:
+    """Looks at the GPUs while a load runs: before and after it they idle, at whatever clocks.
+
+    A thread of its own, every `WATCH_S` and once at the end; none where there is no GPU. Nothing
+    like it is done for processors: their counters of time and of thermal events add up by
+    themselves, and asking a core for its frequency interrupts it.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpu watch", daemon=True)
+
+    @property
+    def throttled(self) -> tuple[str, ...]:
+        """Every reason seen so far why a GPU ran below its clocks."""
+        return tuple(sorted(self._seen))
+
+    def __enter__(self) -> Self:
+        if gpu.devices():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        over = False
+        while not over:
+            over = self._over.wait(WATCH_S)
+            self._seen.update(gpu.throttled())
+
+
+def disturbance(
+    before: MachineState, after: MachineState, during: tuple[str, ...] = ()
+) -> Disturbance:
+    """What lies between `before` and `after`; `during`: why GPUs were slow in between."""
+    heat = after.gpu_thermal_s - before.gpu_thermal_s
+    counted = (f"thermal slowdown for {heat:.3g} s",) if heat > 0 else ()
     total = max(after.total_s - before.total_s, 1e-9)
     others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
     probes = sorted([before.probe_s, after.probe_s])
@@ -83,7 +128,9 @@ def disturbance(before: MachineState, after: MachineState) -> Disturbance:
         others_share=max(others, 0.0) / total,
         probe_ratio=probes[1] / max(probes[0], 1e-9),
         throttle_events=max(after.throttle_events - before.throttle_events, 0),
-        gpu_throttled=tuple(sorted({*before.gpu_throttled, *after.gpu_throttled})),
+        gpu_throttled=tuple(
+            sorted({*before.gpu_throttled, *during, *after.gpu_throttled, *counted})
+        ),
     )
 
 
@@ -113,9 +160,12 @@ def _probe() -> float:
 
 
 def _throttle_events() -> int:
-    total = 0
-    cores = Path("/sys/devices/system/cpu")
-    for path in cores.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"):
+    """Of cores and of whole packages; each core of a package tells the package's count."""
+    total, packages = 0, dict[str, int]()
+    for core in Path("/sys/devices/system/cpu").glob("cpu[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
-            total += int(path.read_text())
-    return total
+            total += int((core / "thermal_throttle/core_throttle_count").read_text())
+        with contextlib.suppress(OSError, ValueError):
+            count = int((core / "thermal_throttle/package_throttle_count").read_text())
+            packages[(core / "topology/physical_package_id").read_text()] = count
+    return total + sum(packages.values())

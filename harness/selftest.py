@@ -24,6 +24,7 @@ from harness.truth import (
     Truth,
     dividing_slo,
     expected,
+    request_id,
     true_metrics,
     true_work,
 )
@@ -120,7 +121,7 @@ def _load(scenario: Scenario) -> tuple[Load, list[Request]]:
     kind: Literal["constant", "closed"] = "constant" if scenario.arrivals_s else "closed"
     arrivals = scenario.arrivals_s or (0.0,) * scenario.requests
     requests = [
-        Request(f"r{number}", (number, 2, 3), TOKENS, arrival_s=arrival)
+        Request(request_id(number), (number, 2, 3), TOKENS, arrival_s=arrival)
         for number, arrival in enumerate(arrivals)
     ]
     return Load(kind, concurrency=scenario.concurrency or None), requests

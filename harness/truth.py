@@ -38,6 +38,8 @@ class Scenario:
     accepted: tuple[int, ...] = ()
     stalls_s: tuple[tuple[float, float], ...] = ()
     """(begin, duration), ascending."""
+    failing: tuple[int, ...] = ()
+    """Requests, by number, whose second commit is an error instead."""
 
     def options(self) -> dict[str, Any]:
         """The script, for the backend."""
@@ -49,6 +51,7 @@ class Scenario:
             "accepted": list(self.accepted),
             "drafted": max(self.accepted, default=0),
             "stalls": [{"at_s": at, "for_s": duration} for at, duration in self.stalls_s],
+            "fail_ids": [request_id(number) for number in self.failing],
         }
 
     def commit_sizes(self) -> list[int]:
@@ -62,6 +65,11 @@ class Scenario:
         return [min(size, TOKENS - done) for size, done in pairs if done < TOKENS]
 
 
+def request_id(number: int) -> str:
+    """The id of a scenario's request."""
+    return f"r{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class Truth:
     """What happens to one request, in seconds after the start of the load."""
@@ -70,6 +78,8 @@ class Truth:
     commits_s: list[float]
     sizes: list[int]
     """Tokens in each commit."""
+    failed: bool = False
+    """It delivered nothing, whatever came before the error."""
 
 
 def expected(scenario: Scenario) -> list[Truth]:
@@ -85,12 +95,14 @@ def expected(scenario: Scenario) -> list[Truth]:
             begin = max(scheduled, heapq.heappop(free)) if free else scheduled
         else:
             scheduled = begin = heapq.heappop(free)
-        commits = [_pass(begin, scenario.ttft_s, scenario.stalls_s)]
-        for gap in gaps:
-            commits.append(_pass(commits[-1], gap, scenario.stalls_s))
+        failed = number in scenario.failing
+        events = [_pass(begin, scenario.ttft_s, scenario.stalls_s)]
+        for gap in gaps[:1] if failed else gaps:
+            events.append(_pass(events[-1], gap, scenario.stalls_s))
         if places:
-            heapq.heappush(free, commits[-1])
-        found.append(Truth(scheduled, commits, sizes))
+            heapq.heappush(free, events[-1])
+        count = 1 if failed else len(sizes)
+        found.append(Truth(scheduled, events[:count], sizes[:count], failed))
     return found
 
 
@@ -109,14 +121,16 @@ def _pass(begin_s: float, work_s: float, stalls: Sequence[tuple[float, float]]) 
 
 
 def true_metrics(truth: Sequence[Truth], slo: Slo) -> dict[str, float]:
-    """The definitions of design section 7, spelled out over the true times."""
-    ttft = [t.commits_s[0] - t.scheduled_s for t in truth]
-    e2e = [t.commits_s[-1] - t.scheduled_s for t in truth]
-    decode = [t.commits_s[-1] - t.commits_s[0] for t in truth]
-    later = [TOKENS - t.sizes[0] for t in truth]
+    """The definitions of design section 7, spelled out over the true times. A failed request is no
+    sample and delivers nothing; its time counts in the window of the whole."""
+    whole = [t for t in truth if not t.failed]
+    ttft = [t.commits_s[0] - t.scheduled_s for t in whole]
+    e2e = [t.commits_s[-1] - t.scheduled_s for t in whole]
+    decode = [t.commits_s[-1] - t.commits_s[0] for t in whole]
+    later = [TOKENS - t.sizes[0] for t in whole]
     itl = [
         (t.commits_s[i] - t.commits_s[i - 1]) / t.sizes[i]
-        for t in truth
+        for t in whole
         for i in range(1, len(t.sizes))
         for _ in range(t.sizes[i])
     ]
@@ -129,9 +143,9 @@ def true_metrics(truth: Sequence[Truth], slo: Slo) -> dict[str, float]:
         **_percentiles("itl_s", itl),
         **_percentiles("e2e_s", e2e),
         **_percentiles("submit_lag_s", [0.0] * len(truth)),
-        "inner_token_latency_s": sum(decode) / (TOKENS * len(truth)),
-        "output_tok_per_s": TOKENS * len(truth) / window,
-        "request_per_s": len(truth) / window,
+        "inner_token_latency_s": sum(decode) / (TOKENS * len(whole)),
+        "output_tok_per_s": TOKENS * len(whole) / window,
+        "request_per_s": len(whole) / window,
         "decode_tok_per_s_mean": statistics.fmean(
             n / d for d, n in zip(decode, later, strict=True)
         ),
@@ -167,7 +181,7 @@ def _percentiles(name: str, values: Sequence[float]) -> dict[str, float]:
 def dividing_slo(truth: Sequence[Truth]) -> Slo:
     """A TTFT bound in the widest gap between two true values, so that it tells requests apart
     without hanging on microseconds; above all of them when there is no gap."""
-    values = sorted(t.commits_s[0] - t.scheduled_s for t in truth)
+    values = sorted(t.commits_s[0] - t.scheduled_s for t in truth if not t.failed)
     gap, low = max((b - a, a) for a, b in pairwise(values))
     bound = low + gap / 2 if gap > CLEAR_GAP_S else values[-1] * 2
     return Slo(ttft_ms=bound * 1e3)
@@ -219,6 +233,23 @@ SCENARIOS = (
         (0.007,),
         arrivals_s=tuple(0.02 * number for number in range(30)),
         stalls_s=((0.2035, 0.2), (0.6035, 0.1)),
+    ),
+    Scenario(
+        "closed loop, every fourth request fails",
+        16,
+        0.02,
+        (0.005,),
+        concurrency=4,
+        failing=(0, 5, 10, 15),
+    ),
+    Scenario(
+        "open loop, queue, every fourth request fails",
+        24,
+        0.02,
+        (0.004,),
+        arrivals_s=tuple(0.015 * number for number in range(24)),
+        capacity=4,
+        failing=(1, 6, 11, 12, 17, 22),
     ),
 )
 

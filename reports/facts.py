@@ -22,6 +22,12 @@ RESULTS_NOTE = (
     "rate that its arrivals came to."
 )
 
+MACHINE = (
+    *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
+    *("affinity", "niceness", "cpu_quota", "variables", "packages"),
+)
+"""Where the environments of trials that may not be pooled can differ."""
+
 
 def summary(run: Run, seen: Overview) -> str:
     """One paragraph: model, workloads, loads, repeats, machine."""
@@ -63,8 +69,9 @@ def alerts(run: Run, seen: Overview) -> list[str]:
     machines = {str(r.environment.get("fingerprint")) for r in records}
     if len(machines) > 1:
         found.append(
-            f"The trials come from {len(machines)} machines or software stacks: rows of different "
-            "ones are listed apart and must not be compared."
+            f"The trials come from {len(machines)} machines or software stacks, which differ in "
+            f"{_listed(_differing([r.environment for r in records]))}: rows of different ones are "
+            "listed apart and must not be compared."
         )
     trials = [r.trial for r in records]
     settings = {
@@ -110,6 +117,19 @@ def _few_repeats(seen: Overview) -> str:
         f"drifts between repeats as much as requests differ, they hold the truth in about {share}, "
         f"not in 95%. {_ENOUGH_REPEATS} or more repeats come near it."
     )
+
+
+def _differing(environments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the fields that are not equal in all; of packages and variables, which ones."""
+    found: list[str] = []
+    for field in MACHINE:
+        values = [environment.get(field) for environment in environments]
+        if all(value == values[0] for value in values):
+            continue
+        inner = [value if isinstance(value, Mapping) else {} for value in values]
+        names = sorted({name for value in inner for name in value})
+        found += [n for n in names if any(v.get(n) != inner[0].get(n) for v in inner)] or [field]
+    return [visible(name) for name in found] or ["what is not recorded"]
 
 
 def _expected(experiment: Mapping[str, Any]) -> int | None:

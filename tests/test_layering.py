@@ -25,6 +25,7 @@ ALLOWED = {
 }
 CORE_ONLY = {
     *("trial", "scheduling", "checks", "machine", "meters", "gpu", "environment", "section"),
+    "tuning",
     *("sweep", "fleet", "engine_process", "messages", "child"),
 }
 """Modules of harness/ that import nothing of the project but the core and one another."""

@@ -15,6 +15,7 @@ import pytest
 
 from harness.core import TrialRecord
 from harness.environment import environment, fingerprint
+from harness.tuning import variables
 from results.store import Store
 from tests.e2e.killable_sweep import trials
 
@@ -71,7 +72,8 @@ def records(folder: Path) -> dict[str, TrialRecord]:
 
 
 def expected_keys() -> set[str]:
-    machine = fingerprint(environment())
+    # other tests of this process may have changed what the sweeps are started with
+    machine = fingerprint({**environment(), "variables": variables(os.environ)})
     return {trial.key(machine) for trial in trials()}
 
 

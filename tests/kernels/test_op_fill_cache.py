@@ -1,57 +1,22 @@
-"""The fill of all remaining layers' caches against its reference, by hand, and beside vLLM's own
-calls where vLLM runs on CUDA."""
+"""The fill of all remaining layers' caches against its reference and by hand; test_cuda_fill.py has
+vLLM's own calls."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from backends.engine.architecture import EngineError
-from backends.kernels.fill_cache import PagedCaches, fill_cache, fill_cache_reference, prepare
-from tests.kernels.cases import DEVICE, DTYPES, assert_near, integers, noise, poisoned
-
-BLOCKS, POSITIONS = 5, 40
-
-
-def angles(head_dim: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """As vLLM's `cos_sin_cache`: cosines, then sines."""
-    frequencies = 10000.0 ** (-torch.arange(0, head_dim, 2, device=DEVICE) / head_dim)
-    table = torch.arange(POSITIONS, device=DEVICE)[:, None] * frequencies[None, :]
-    return torch.cat([table.cos(), table.sin()], -1).to(dtype)
-
-
-def layer_cache(
-    layout: str, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """One layer's views of an allocation of its own, full of NaN."""
-    if layout == "heads together":  # vLLM 0.32: [blocks, Hkv, block_size, 2 hd]
-        whole = poisoned(BLOCKS, kv_heads, block_size, 2 * head_dim, dtype=dtype)
-        keys, values = torch.split(whole.transpose(1, 2), head_dim, dim=-1)
-        return keys, values
-    if layout == "blocks first":  # [blocks, 2, block_size, Hkv, hd]
-        keys, values = poisoned(BLOCKS, 2, block_size, kv_heads, head_dim, dtype=dtype).unbind(1)
-        return keys, values
-    # an address that is no multiple of 16, for stores of single elements
-    whole = poisoned(1 + 2 * BLOCKS * block_size * kv_heads * head_dim, dtype=dtype)
-    keys, values = whole[1:].view(2, BLOCKS, block_size, kv_heads, head_dim).unbind(0)
-    return keys, values
-
-
-def layer_caches(
-    count: int, layout: str, block_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype
-) -> PagedCaches:
-    pairs = [layer_cache(layout, block_size, kv_heads, head_dim, dtype) for _ in range(count)]
-    return prepare([keys for keys, _ in pairs], [values for _, values in pairs])
-
-
-def assert_same(got: PagedCaches, wanted: PagedCaches, dtype: torch.dtype) -> None:
-    """Equal caches up to rounding, and NaN where the other has NaN."""
-    for mine, other in ((got.keys, wanted.keys), (got.values, wanted.values)):
-        for layer, (one, two) in enumerate(zip(mine, other, strict=True)):
-            assert torch.equal(one.isnan(), two.isnan()), f"layer {layer}: other rows written"
-            if not one.isnan().all():
-                assert_near(one.nan_to_num(), two.nan_to_num(), dtype)
+from backends.kernels.fill_cache import fill_cache, fill_cache_reference, prepare
+from tests.kernels.cases import DEVICE, DTYPES, integers, noise
+from tests.kernels.paged import (
+    BLOCKS,
+    POSITIONS,
+    angles,
+    assert_same,
+    layer_cache,
+    layer_caches,
+)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -132,26 +97,6 @@ def test_a_row_is_bitwise_its_own() -> None:
     for mine, other in ((together.keys, alone.keys), (together.values, alone.values)):
         for one, two in zip(mine, other, strict=True):
             assert torch.equal(one[2, 8], two[2, 8])
-
-
-@pytest.mark.skipif(DEVICE == "cpu", reason="vLLM's cache kernels for paged CUDA caches")
-@pytest.mark.parametrize("dtype", DTYPES[:2])
-def test_against_vllms_own_calls(dtype: torch.dtype) -> None:
-    ops = pytest.importorskip("vllm._custom_ops")
-    sizes = (3, "heads together", 16, 8, 128, dtype)
-    got, wanted = layer_caches(*sizes), layer_caches(*sizes)
-    kv, slots = noise(7, 2 * 2 * 8 * 128, dtype=dtype), integers([3, 70, 4, -1, 16, 31, 0]).long()
-    positions, table = integers([9, 1, 2, 3, 0, 39, 20]).long(), angles(128, dtype)
-    fill_cache(kv, positions, table, slots, got)
-    keys, values = (p.reshape(7, -1) for p in kv.view(7, 2, 2, -1).unbind(2))
-    ops.rotary_embedding(positions, keys, None, 128, table, True)
-    one = torch.ones(1, device=DEVICE)
-    for index, layer in enumerate((1, 2)):
-        ops.reshape_and_cache_flash(
-            *(part.view(7, 2, 8, 128)[:, index] for part in (keys, values)),
-            *(wanted.keys[layer], wanted.values[layer], slots, "auto", one, one),
-        )
-    assert_same(got, wanted, dtype)
 
 
 def test_misfits_are_one_line() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness import machine
 from harness.checks import check_trial, nearest_rank
 from harness.core import BackendInfo, FinishReason, Generation
 from harness.machine import Disturbance, MachineState, disturbance, machine_state
@@ -60,6 +62,11 @@ def test_a_clean_trial_of_a_hundred_requests_is_valid_without_a_word() -> None:
             "too-few-samples: 19 answers say nothing about p95, p99 (p95 needs 20, p99 needs 100)",
         ),
         (
+            5,
+            True,
+            "too-few-samples: 5 answers say nothing about p95, p99 (p95 needs 20, p99 needs 100)",
+        ),
+        (
             4,
             False,
             "too-few-samples: 4 answers say nothing about p50, p95, p99 "
@@ -82,6 +89,9 @@ def test_failures_and_unfinished_requests_invalidate() -> None:
         False,
         ["failures: 1 of 101 requests did not finish"],
     )
+    # a failed request is no answer
+    few = check([broken, *good(99)[1:]])[1][1]
+    assert few.startswith("too-few-samples: 98 answers say nothing about p99")
     # what was never submitted did not finish either
     assert check(good(100), requests=130)[1] == ["failures: 30 of 130 requests did not finish"]
 
@@ -124,6 +134,37 @@ def test_cached_prompt_tokens_invalidate_unless_asked_for() -> None:
     assert check(cold) == (True, [])
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "options", "known"),
+    [
+        (("server",), {}, False),
+        (("server",), {"prefix_caching": False}, False),
+        (("server",), {"prefix_caching": True}, True),
+        (("server", "cold-reset"), {}, True),
+        (("server", "cache-telemetry"), {}, True),
+        (("token-ids",), {}, True),
+    ],
+)
+def test_a_server_must_drop_its_cache_or_count_what_came_from_it(
+    capabilities: tuple[str, ...], options: dict[str, Any], known: bool
+) -> None:
+    """Engines inside the process are reset by the harness itself."""
+    info = dataclasses.replace(INFO, capabilities=frozenset(capabilities))
+    valid, reasons = check(good(100), info=info, **options)
+    assert valid == known
+    assert [reason.partition(":")[0] for reason in reasons] == ([] if known else ["cache-unknown"])
+
+
+def test_a_cache_known_to_be_warm_is_not_called_unknown() -> None:
+    """As a server does that reports although it did not at the probe, or could be reset and was
+    filled by somebody else."""
+    warm = [generation(i, telemetry={"cached_tokens": 1}) for i in range(100)]
+    for capabilities in ({"server"}, {"server", "cold-reset"}):
+        info = dataclasses.replace(INFO, capabilities=frozenset(capabilities))
+        _, [reason] = check(warm, info=info)
+        assert reason.startswith("cache-not-cold: 100 prompt tokens")
+
+
 def test_answers_cut_short_by_the_engine_invalidate() -> None:
     clipped = [generation(i, (1, 2) if i == 3 else (1, 2, 3, 4)) for i in range(100)]
     valid, reasons = check(clipped)
@@ -132,6 +173,8 @@ def test_answers_cut_short_by_the_engine_invalidate() -> None:
         "output-clipped: 1 of 100 answers ended for length before the 4 tokens asked for "
         "(first: r3 with 2)"
     ]
+    by_one = [generation(i, (1, 2, 3) if i == 3 else (1, 2, 3, 4)) for i in range(100)]
+    assert check(by_one)[1][0].endswith("(first: r3 with 3)")
     stopped = [generation(i, (1, 2), "stop") for i in range(100)]
     assert check(stopped) == (True, [])
 
@@ -154,8 +197,29 @@ def test_a_disturbed_machine_invalidates(change: dict[str, Any], slug: str, part
     assert "\n" not in reason
 
 
+@pytest.mark.parametrize(
+    ("field", "bearable", "too_much"),
+    [
+        ("stolen_share", 0.01, 0.0101),
+        ("others_share", 0.10, 0.101),
+        ("probe_ratio", 1.25, 1.26),
+        ("throttle_events", 0, 1),
+    ],
+)
+def test_the_limits_of_noise_are_those_that_are_written(
+    field: str, bearable: float, too_much: float
+) -> None:
+    """One percent stolen, ten used by others, a probe a quarter slower: docs/metrics.md."""
+    bound: dict[str, Any] = {field: bearable}
+    assert check(good(100), dataclasses.replace(QUIET, **bound)) == (True, [])
+    beyond: dict[str, Any] = {field: too_much}
+    valid, [reason] = check(good(100), dataclasses.replace(QUIET, **beyond))
+    assert not valid
+    assert reason.startswith(("machine-noisy", "clocks-throttled"))
+
+
 def test_a_servers_own_work_is_not_noise() -> None:
-    server = dataclasses.replace(INFO, capabilities=frozenset({"server"}))
+    server = dataclasses.replace(INFO, capabilities=frozenset({"server", "cold-reset"}))
     busy = dataclasses.replace(QUIET, others_share=0.9)
     assert check(good(100), busy, server) == (True, [])
     stolen = dataclasses.replace(QUIET, stolen_share=0.9)
@@ -172,14 +236,14 @@ def test_nearest_rank() -> None:
 
 
 def test_disturbance_is_what_lies_between_two_states() -> None:
-    before = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5)
+    before = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5, ("hardware power brake",))
     after = MachineState(120.0, 55.0, 2.0, 42.0, 0.001, 7, ("hardware slowdown",))
     found = disturbance(before, after)
     assert found.stolen_share == pytest.approx(1 / 20)
     assert found.others_share == pytest.approx((15 - 12) / 20)
     assert found.probe_ratio == pytest.approx(2.0)
     assert found.throttle_events == 2
-    assert found.to_json()["gpu_throttled"] == ["hardware slowdown"]
+    assert found.to_json()["gpu_throttled"] == ["hardware power brake", "hardware slowdown"]
 
 
 def test_two_real_states_of_this_machine_fit_together() -> None:
@@ -192,3 +256,21 @@ def test_two_real_states_of_this_machine_fit_together() -> None:
     assert 0 <= found.stolen_share <= 1
     assert 0 <= found.others_share <= 1
     assert 1 <= found.probe_ratio < 1000
+
+
+def test_thermal_events_are_those_of_cores_and_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two packages of two cores; each core of a package tells the package's count."""
+    for core, (own, package, count) in enumerate([(1, 0, 5), (2, 0, 5), (0, 1, 7), (0, 1, 7)]):
+        folder = tmp_path / f"cpu{core}"
+        (folder / "thermal_throttle").mkdir(parents=True)
+        (folder / "topology").mkdir()
+        (folder / "thermal_throttle/core_throttle_count").write_text(f"{own}\n")
+        (folder / "thermal_throttle/package_throttle_count").write_text(f"{count}\n")
+        (folder / "topology/physical_package_id").write_text(f"{package}\n")
+    (tmp_path / "cpufreq").mkdir()
+    monkeypatch.setattr(machine, "Path", lambda name: tmp_path)
+    assert machine._throttle_events() == 3 + 5 + 7
+    (tmp_path / "cpu0/thermal_throttle/core_throttle_count").unlink()
+    assert machine._throttle_events() == 2 + 5 + 7

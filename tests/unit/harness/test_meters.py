@@ -67,5 +67,28 @@ def test_a_containers_limit_counts_and_its_page_cache_does_not(
     assert available_memory() > 400
 
 
+def test_an_older_containers_limit_counts_alike(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("1000\n")
+    (tmp_path / "memory/memory.usage_in_bytes").write_text("900\n")
+    (tmp_path / "memory/memory.stat").write_text("total_inactive_file 7\ninactive_file 300\n")
+    (tmp_path / "vmstat").write_text("oom_kill_of_others 9\noom_kill 3\n")
+    places = {"/sys/fs/cgroup": str(tmp_path), "/proc/vmstat": str(tmp_path / "vmstat")}
+    real = Path
+
+    def elsewhere(name: str) -> Path:
+        for place, stand_in in places.items():
+            name = name.replace(place, stand_in)
+        return real(name)
+
+    monkeypatch.setattr(meters, "Path", elsewhere)
+    assert available_memory() == 400
+    assert oom_kills() == 3
+    (tmp_path / "memory/memory.usage_in_bytes").write_text("1900\n")
+    assert available_memory() == 0
+
+
 def test_a_process_that_is_gone_weighs_nothing() -> None:
     assert meters._status_bytes(2**22 + 1, "VmHWM") == 0

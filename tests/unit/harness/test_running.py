@@ -127,6 +127,35 @@ def test_other_code_runs_the_trial_again_and_takes_its_place(tmp_path: Path) -> 
     assert (back.statuses["ok"], restored) == (1, kept)
 
 
+def test_what_another_machine_or_backend_measured_stays(tmp_path: Path) -> None:
+    """Its trial is the same, but nothing of this run takes its place."""
+    store = Store(tmp_path)
+    here = fingerprint(environment())
+    for key, machine, backend in (("a", "elsewhere", "scripted"), ("b", here, "http")):
+        foreign = replace(record(key, backend), environment={"fingerprint": machine})
+        store.write(replace(foreign, trial=replace(make_trial(), backend=backend)))
+    _, now = sweep(tmp_path, "one", make_trial())
+    assert {"a", "b"} < now
+    assert len(now) == 3
+
+
+def test_an_older_record_left_beside_the_new_one_goes(tmp_path: Path) -> None:
+    """As a kill between the two leaves it."""
+    _, kept = sweep(tmp_path, "one", make_trial())
+    older = Store(tmp_path).read(next(iter(kept)))
+    Store(tmp_path).write(replace(older, key="older"))
+    again, now = sweep(tmp_path, "one", make_trial())
+    assert (again.stored, again.statuses.total()) == (1, 0)
+    assert now == kept
+
+
+def test_fresh_forgets_everything_that_a_run_wrote(tmp_path: Path) -> None:
+    for name in ("trials", "prompts", "cache", "logs", "of mine"):
+        (tmp_path / name).mkdir()
+    running._forget(Store(tmp_path), None)
+    assert [path.name for path in tmp_path.iterdir()] == ["of mine"]
+
+
 def test_results_of_other_code_stay_until_the_new_ones_are_stored(tmp_path: Path) -> None:
     other, same = make_trial(seed=1), make_trial(seed=2)
     _, kept = sweep(tmp_path, "one", other, same)

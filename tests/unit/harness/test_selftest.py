@@ -7,6 +7,7 @@ import pytest
 
 from backends.http import stamps
 from harness import selftest
+from harness.core import TrialRecord
 from harness.selftest import BiasRow, measure, measure_http, run_selftest
 from harness.truth import (
     HTTP_SCENARIOS,
@@ -17,6 +18,8 @@ from harness.truth import (
     expected,
     true_metrics,
 )
+from results import arrays
+from results.arrays import RequestArrays
 from tests.unit.harness.virtual_time import VirtualTime, install
 
 EXPECTED_METRICS = {
@@ -73,6 +76,8 @@ def test_the_scenarios_have_open_and_closed_loops_stalls_bursts_queues_and_misse
     assert any(s.capacity and s.arrivals_s for s in SCENARIOS)
     assert any(s.accepted for s in SCENARIOS)
     assert any(s.tokens_per_commit > 1 for s in SCENARIOS)
+    assert any(s.failing and s.concurrency for s in SCENARIOS)
+    assert any(s.failing and s.arrivals_s and s.capacity for s in SCENARIOS)
 
 
 def test_the_truth_of_a_closed_loop_by_hand() -> None:
@@ -89,6 +94,37 @@ def test_the_truth_of_a_queue_by_hand() -> None:
     scenario = Scenario("x", 3, 0.1, (0.0,), arrivals_s=(0.0, 0.05, 0.3), capacity=1)
     first, second, third = (t.commits_s[0] - t.scheduled_s for t in expected(scenario))
     assert (first, second, third) == pytest.approx((0.1, 0.15, 0.1))
+
+
+def test_the_truth_of_failures_by_hand() -> None:
+    """One place; the second of three fails 0.01 s after its first token and leaves the place."""
+    scenario = Scenario("x", 3, 0.1, (0.01, 0.02), concurrency=1, failing=(1,))
+    first, second, third = expected(scenario)
+    assert second.commits_s == pytest.approx([0.54])
+    assert (second.sizes, second.failed) == ([1], True)
+    assert third.scheduled_s == pytest.approx(second.commits_s[0] + 0.01)
+    found = true_metrics([first, second, third], dividing_slo([first, second, third]))
+    # 0.1 + 12 x 0.01 + 11 x 0.02 s twice, and 0.11 s that deliver nothing
+    assert found["output_tok_per_s"] == pytest.approx(2 * TOKENS / 0.99)
+    assert found["goodput_req_per_s"] == found["request_per_s"] == pytest.approx(2 / 0.99)
+    assert found["e2e_s_mean"] == pytest.approx(0.44)
+
+
+def test_a_harness_that_takes_failed_requests_for_answers_is_found_out(
+    clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = arrays.from_record
+
+    def all_well(record: TrialRecord) -> RequestArrays:
+        for generation in record.generations:
+            generation.finished = "length"
+        return real(record)
+
+    scenario = next(s for s in SCENARIOS if s.failing)
+    assert all(row.ok for row in measure(scenario))
+    monkeypatch.setattr(arrays, "from_record", all_well)
+    wrong = {row.metric for row in measure(scenario) if not row.ok}
+    assert wrong >= {"e2e_s_mean", "output_tok_per_s", "request_per_s", "goodput_req_per_s"}
 
 
 def test_true_metrics_by_hand() -> None:

@@ -17,13 +17,14 @@ from harness.core import (
     Commit,
     Generation,
     Request,
+    Sampling,
     Trial,
     UserError,
 )
 from harness.session import EngineSession, open_session
 from results.pairing import data_rows
 from tests.tiny_llama import EOS_ID, write_tiny_llama
-from workloads import prompts
+from workloads import arrivals, prompts
 
 
 class Silent:
@@ -157,6 +158,18 @@ def test_the_arrivals_of_a_trace_are_part_of_a_trials_key(model: Path, tmp_path:
         session(model, Silent()).requests(before)
 
 
+def test_the_seed_decides_when_requests_arrive(model: Path) -> None:
+    def times(seed: int) -> list[float]:
+        load = [{"kind": "poisson", "rate": 5.0}]
+        (trial,) = trials(model, load=load, seed=seed)
+        _, measured = session(model, Silent()).requests(trial)
+        assert [r.arrival_s for r in measured] == arrivals.arrival_times(trial.load, 6, seed)
+        return [request.arrival_s for request in measured]
+
+    assert times(1) == times(1)
+    assert times(1) != times(2)
+
+
 def test_warm_up_prompts_are_not_the_measured_ones(model: Path) -> None:
     (trial,) = trials(model)
     warm_up, measured = session(model, Silent()).requests(trial)
@@ -167,6 +180,58 @@ def test_warm_up_prompts_are_not_the_measured_ones(model: Path) -> None:
     assert {r.id for r in warm_up}.isdisjoint(r.id for r in measured)
     again = session(model, Silent()).requests(replace(trial, repeat=1))
     assert again == (warm_up, measured), "repeats ask the same"
+
+
+def test_a_request_asks_what_its_trial_says(model: Path) -> None:
+    (trial,) = trials(
+        model,
+        max_new_tokens=33,
+        ignore_eos=True,
+        sampling={"temperature": 0.5, "top_p": 0.9, "seed": 4},
+    )
+    _, measured = session(model, Silent()).requests(trial)
+    for request in measured:
+        assert request.max_new_tokens == 33
+        assert request.sampling == trial.sampling == Sampling(0.5, 0.9, 4)
+        assert request.stop_ids == (EOS_ID,)
+        assert request.ignore_eos
+    (plain,) = trials(model)
+    assert not session(model, Silent()).requests(plain)[1][0].ignore_eos
+
+
+def test_the_warm_up_is_the_same_work_on_other_prompts(model: Path) -> None:
+    """As many at once as the load has, the same tokens in a random order, at once and short."""
+    load = [{"kind": "closed", "concurrency": 5}]
+    (trial,) = trials(model, load=load, max_new_tokens=200)
+    warm_up, measured = session(model, Silent()).requests(trial)
+    assert len(warm_up) == 5
+    for request, like in zip(warm_up, measured, strict=False):
+        assert sorted(request.prompt_ids) == sorted(like.prompt_ids)
+        assert request.prompt_ids not in (like.prompt_ids, like.prompt_ids[::-1])
+        assert (request.max_new_tokens, request.arrival_s) == (16, 0.0)
+    (late,) = trials(model, load=[{"kind": "constant", "rate": 0.1}], max_new_tokens=8)
+    warm_up, measured = session(model, Silent()).requests(late)
+    assert measured[3].arrival_s > 0
+    assert [(r.arrival_s, r.max_new_tokens) for r in warm_up] == [(0.0, 8)] * 4
+
+
+def test_one_engine_serves_trials_of_other_rows(model: Path) -> None:
+    opened = session(model, Silent())
+    (few,), (more,) = trials(model), trials(model, requests=9)
+    (others,) = trials(model, workloads=["humaneval"])
+    for trial, count in ((few, 6), (more, 9), (others, 6), (few, 6)):
+        _, measured = opened.requests(trial)
+        assert measured == session(model, Silent()).requests(trial)[1]
+        assert len(measured) == count
+
+
+def test_failed_requests_have_no_text_and_no_score(model: Path) -> None:
+    (trial,) = trials(model)
+    generations = answers(trial, [5])
+    generations[1].finished, generations[4].finished = "error", None
+    texts, scores = session(model, Silent()).finish(trial, generations)
+    assert texts.keys() == scores.keys()
+    assert texts.keys() == {generations[i].request_id for i in (0, 2, 3, 5)}
 
 
 def test_a_refusal_names_which_of_several_it_means() -> None:

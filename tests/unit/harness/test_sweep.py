@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness.core import UserError
-from harness.sweep import Event, SweepResult, order, run_sweep
+from harness.sweep import Event, SweepResult, _Teller, order, run_sweep
+from harness.trial import Progress
 from results import load
 from results.metrics import summaries
 from results.store import Store
@@ -126,6 +128,17 @@ def test_events_tell_the_whole_story() -> None:
     assert 0 < final.tokens <= 32
     assert final.total == 8
     assert events[-1].record is not None
+
+
+def test_the_rate_told_is_that_of_the_load_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Event] = []
+    now = iter([100.0, 104.0, 106.0])
+    monkeypatch.setattr("harness.sweep.time", SimpleNamespace(monotonic=lambda: next(now)))
+    teller = _Teller(events.append, 0, 1, make_trial())
+    teller.message("warm-up")
+    teller.message("load")
+    teller.message(Progress(1, 6, 50))
+    assert [event.tokens_per_s for event in events] == [0.0, 0.0, 25.0]
 
 
 def test_a_full_disk_stops_the_sweep_with_one_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import signal
 import threading
 import time
 
@@ -108,6 +109,14 @@ def test_a_hanging_call_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [g.token_ids for g in caught.value.generations] == [[1, 2], []]
 
 
+def test_the_alarm_ends_with_the_load() -> None:
+    """Or it would interrupt what comes after it: another trial, a write to the disk."""
+    before = signal.getsignal(signal.SIGALRM)
+    run_load(Puppet(), requests(1), CLOSED, time_limit_s=600.0)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
 def test_the_limit_holds_outside_the_main_thread() -> None:
     caught: list[BaseException] = []
 
@@ -141,6 +150,15 @@ def test_waiting_leaves_the_core_to_others(clock: VirtualTime) -> None:
     run_load(backend, requests(2, arrivals=[0.0, 2.0]), OPEN)
     assert clock.naps_ns > 0.95 * (clock.now_ns - before)
     assert clock.reads < 70_000
+
+
+def test_what_there_is_to_collect_is_collected_before_the_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(gc, "collect", lambda: done.append("collected"))
+    run_load(Puppet(work=lambda: done.append("worked")), requests(1), CLOSED)
+    assert done == ["collected", "worked"]
 
 
 def test_the_collector_rests_during_the_load_and_only_then() -> None:
