@@ -69,6 +69,11 @@ def report(rows: Sequence[Row]) -> str:
     good = [row for row in rows if "failed" not in row]
     cases = dict.fromkeys(row["case"] for row in good)
     found = [_case(case, [row for row in good if row["case"] == case]) for case in cases]
+    costs = {tool: values for tool, values in cpu_us_per_token(good).items() if values}
+    if costs:
+        lines = [f"| {tool} | {_spread(values)} |" for tool, values in costs.items()]
+        head = ["### CPU time of a token more", "", "| tool | us/token |", "|---|---:|"]
+        found.append("\n".join([*head, *lines]))
     return "\n\n".join(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -84,15 +85,22 @@ def one(url: str) -> Answered:
 
 def test_no_token_leaves_before_its_time(fresh: str) -> None:
     before = time.monotonic_ns()
-    said = ask(fresh, name=9, tokens=4)
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(connect(fresh)) for _ in range(8)]
+        for name, connection in enumerate(connections):
+            connection.sendall(request(name, 4))
+            time.sleep(0.0007)
+        said = [events(read_answers(connection, 1)) for connection in connections]
     after = time.monotonic_ns()
-    row = one(fresh)
-    assert (row.name, row.sizes, len(said)) == (9, [1, 1, 1, 1], 4)
-    assert before <= row.arrived_ns <= row.sent_ns[0] - round(TTFT_S * 1e9)
-    assert row.due_ns == row.arrived_ns + round(TTFT_S * 1e9)
-    due = [row.due_ns + round(after * GAP_S * 1e9) for after in (0, 1, 3, 4)]
-    assert all(at >= planned for at, planned in zip(row.sent_ns, due, strict=True))
-    assert row.sent_ns[-1] <= after
+    rows = take_log(fresh)
+    assert [row.name for row in rows] == list(range(8))
+    for row, answer in zip(rows, said, strict=True):
+        assert (row.sizes, len(answer)) == ([1, 1, 1, 1], 4)
+        assert before <= row.arrived_ns <= row.sent_ns[0] - round(TTFT_S * 1e9)
+        assert row.due_ns == row.arrived_ns + round(TTFT_S * 1e9)
+        due = [row.due_ns + round(gaps * GAP_S * 1e9) for gaps in (0, 1, 3, 4)]
+        assert all(at >= planned for at, planned in zip(row.sent_ns, due, strict=True))
+        assert row.sent_ns[-1] <= after
 
 
 def test_the_log_starts_anew(fresh: str) -> None:
