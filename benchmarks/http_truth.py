@@ -103,8 +103,8 @@ def climb(
         row: dict[str, Any] = {"tool": tool.name, "case": name, "gap_ms": case.gap_s * 1e3}
         try:
             row |= measure(tool, case, directory, texts)
-        except RuntimeError as error:
-            row["failed"] = str(error)
+        except (RuntimeError, OSError, LookupError) as error:
+            row["failed"] = f"{type(error).__name__}: {error}"
         rows.append(row)
         print(json.dumps(row), file=sys.stderr, flush=True)
         rate = row.get("tok_per_s", 0.0)
