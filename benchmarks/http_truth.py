@@ -52,7 +52,7 @@ CASES = {
     "ttft-600": Case(600, 600, 4, 0.02),
     "tokens": Case(100, 400, 400, 0.004),
 }
-PEAK = [Case(100, 400, 400, gap_s) for gap_s in (0.002, 0.001, 0.0005)]
+PEAK = [Case(100, 400, 400, gap_s) for gap_s in (0.002, 0.001, 0.0005, 0.00025)]
 GROWTH = 1.02
 """A rate that rises by less than this when more is asked for has reached its peak."""
 
