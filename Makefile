@@ -1,4 +1,4 @@
-.PHONY: setup demo test check bench
+.PHONY: setup demo test check bench http-tools
 
 setup:
 	@scripts/setup.sh
@@ -21,3 +21,7 @@ check: setup
 # Timings are never asserted; they are printed, for LOG.md.
 bench: setup
 	@for file in benchmarks/*.py; do echo "== $$file"; .venv/bin/python "$$file" || exit 1; done
+
+# The load generators that benchmarks/http_truth.py holds ours against, below .tools/.
+http-tools:
+	@scripts/http_tools.sh

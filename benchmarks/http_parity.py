@@ -125,28 +125,7 @@ def bench(
     """One `vllm bench serve` of the same load, under our names."""
     data, answer = folder / "prompts.jsonl", folder / "bench.json"
     data.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
-    arguments = {
-        "backend": "openai",
-        "base-url": url.removesuffix("/v1"),
-        "endpoint": "/v1/completions",
-        "model": directory,
-        "served-model-name": "m",
-        "dataset-name": "custom",
-        "dataset-path": data,
-        "custom-output-len": tokens,
-        "num-prompts": len(texts),
-        "num-warmups": 4,
-        "temperature": 0,
-        "percentile-metrics": "ttft,tpot,itl,e2el",
-        "result-dir": folder,
-        "result-filename": answer.name,
-    }
-    if load.is_open:
-        arguments |= {"request-rate": load.rate, "burstiness": "inf"}
-    else:
-        arguments |= {"max-concurrency": load.concurrency}
-    flags = ["--ignore-eos", "--disable-shuffle", "--skip-chat-template", "--save-result"]
-    flags += ["--disable-tqdm", *(f"--{name}={value}" for name, value in arguments.items())]
+    flags = bench_flags(url, directory, data, answer, load, len(texts), tokens, warm_ups=4)
     run = subprocess.run(
         [sys.executable, "-c", BENCH, *flags],
         env=os.environ | ENVIRONMENT,
@@ -160,6 +139,41 @@ def bench(
     if told["completed"] != len(texts) or told["total_output_tokens"] != tokens * len(texts):
         raise RuntimeError(f"vllm bench serve got {told['total_output_tokens']} tokens")
     return {name: told[theirs] for theirs, name in METRICS.items()}
+
+
+def bench_flags(
+    url: str,
+    directory: Path,
+    data: Path,
+    answer: Path,
+    load: Load,
+    requests: int,
+    tokens: int,
+    warm_ups: int,
+) -> list[str]:
+    """What `BENCH` is told: greedy, answers of a fixed length, the result as JSON in `answer`."""
+    arguments = {
+        "backend": "openai",
+        "base-url": url.removesuffix("/v1"),
+        "endpoint": "/v1/completions",
+        "model": directory,
+        "served-model-name": "m",
+        "dataset-name": "custom",
+        "dataset-path": data,
+        "custom-output-len": tokens,
+        "num-prompts": requests,
+        "num-warmups": warm_ups,
+        "temperature": 0,
+        "percentile-metrics": "ttft,tpot,itl,e2el",
+        "result-dir": answer.parent,
+        "result-filename": answer.name,
+    }
+    if load.is_open:
+        arguments |= {"request-rate": load.rate, "burstiness": "inf"}
+    else:
+        arguments |= {"max-concurrency": load.concurrency}
+    flags = ["--ignore-eos", "--disable-shuffle", "--skip-chat-template", "--save-result"]
+    return [*flags, "--disable-tqdm", *(f"--{name}={value}" for name, value in arguments.items())]
 
 
 def compare(theirs: Any, ours: Any, repeats: int) -> dict[str, Any]:

@@ -4,15 +4,16 @@
 
 Prints its address, then serves until its standard input ends. Each answer's first token leaves
 `ttft` after the request reached this machine (the kernel's stamp, so that the server's own lateness
-is none of it) and the others at the gaps, in rotation. ``GET /log`` tells what really happened, in
-nanoseconds of the monotonic clock, and starts anew: `Answered` rows.
+is none of it) and the others at the gaps, in rotation; a token leaves later when the server or the
+client is late, and never before the client has left room for the one before. ``GET /log`` tells
+what really happened, in nanoseconds of the monotonic clock, and starts anew: `Answered` rows.
+Requests that do not stream are answered at once and stand in no log.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import gc
 import heapq
 import itertools
@@ -30,18 +31,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.scheduling import prompt_wakeups
+from harness.truth_stream import STREAM_HEAD, Call, Wish, cut, plain, read_wish
 
 SO_TIMESTAMPNS = 35
 TIMESPEC = struct.Struct("qq")
-TOKEN = 5
-"""Every token of every answer."""
 BACKLOG = 4096
 """Connections that wait to be accepted; the kernel caps it."""
-STREAM_HEAD = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-    b"Transfer-Encoding: chunked\r\n\r\n"
-)
-DONE = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+MOST_AT_ONCE = 64
+"""Sockets read, or tokens sent, before it is the others' turn."""
 
 
 @dataclass(slots=True)
@@ -62,8 +59,11 @@ class _Peer:
     """A client's connection and the answer under way on it."""
 
     socket: socket.socket
-    received: bytes = b""
-    unsent: bytes = b""
+    received: bytearray = field(default_factory=bytearray)
+    read_ns: int = 0
+    """When the bytes received last reached this machine."""
+    unsent: bytearray = field(default_factory=bytearray)
+    """What the client has left no room for; while there is any, no further token leaves."""
     answer: Answered | None = None
     left: int = 0
     """Tokens still to be sent."""
@@ -73,6 +73,8 @@ class _Peer:
     last: bytes = b""
     end: bytes = b""
     """What every chunk but the last holds, the last, and what follows it."""
+    waits: bool = False
+    """Whether its next token is due but finds no room."""
 
 
 class TruthServer:
@@ -104,7 +106,7 @@ class TruthServer:
                 if pause:
                     # select, because epoll's own time-out is in whole milliseconds
                     select.select([self._epoll], [], [], pause)
-                for number, mask in self._epoll.poll(0, 64):
+                for number, mask in self._epoll.poll(0, MOST_AT_ONCE):
                     if number == until:
                         return
                     self._handle(number, mask)
@@ -143,77 +145,81 @@ class TruthServer:
         if not data:
             raise ConnectionError("closed")
         peer.received += data
-        head, end, rest = peer.received.partition(b"\r\n\r\n")
-        if not end:
-            return
-        length = 0
-        for line in head.split(b"\r\n")[1:]:
-            name, _, value = line.partition(b":")
-            if name.lower() == b"content-length":
-                length = int(value)
-        if len(rest) < length:
-            return
-        peer.received = b""
-        arrived_ns = time.monotonic_ns()
+        peer.read_ns = time.monotonic_ns()
         if control:
             seconds, ns = TIMESPEC.unpack(control[0][2])
-            arrived_ns += seconds * 1_000_000_000 + ns - time.time_ns()
-        self._answer(peer, head.split(b" ", 2)[1].decode(), rest, arrived_ns)
+            peer.read_ns += seconds * 1_000_000_000 + ns - time.time_ns()
+        self._answer_next(peer)
 
-    def _answer(self, peer: _Peer, path: str, body: bytes, arrived_ns: int) -> None:
-        if path.endswith("/completions"):
-            self._begin(peer, json.loads(body), "chat" in path, arrived_ns)
-        elif path == "/log":
-            rows = [
+    def _answer_next(self, peer: _Peer) -> None:
+        """Take up the next requests on the connection; one answer after the other."""
+        try:
+            while peer.answer is None and (call := cut(peer.received)) is not None:
+                self._answer(peer, call)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            peer.received.clear()
+            content = {"error": {"message": f"{type(error).__name__}: {error}"}}
+            self._send(peer, plain(content, status="400 Bad Request"))
+
+    def _answer(self, peer: _Peer, call: Call) -> None:
+        content: Any = {"success": True, "status": "ok", "version": "truth"}
+        if call.path.endswith("/completions") and call.method == "POST":
+            wish = read_wish(call)
+            if wish.streams:
+                self._begin(peer, wish)
+                return
+            content = wish.whole()
+        elif call.path == "/log":
+            content = [
                 [row.name, row.arrived_ns, row.due_ns, row.sent_ns, row.sizes] for row in self._log
             ]
             self._log = []
-            self._tell(peer, rows)
-        elif path == "/v1/models":
-            self._tell(peer, {"object": "list", "data": [{"id": "m", "object": "model"}]})
-        else:
-            self._tell(peer, {"success": True, "status": "ok", "version": "truth"})
+        elif call.path == "/v1/models":
+            content = {"object": "list", "data": [{"id": "m", "object": "model"}]}
+        self._send(peer, plain(content, head_only=call.method == "HEAD"))
 
-    def _begin(self, peer: _Peer, body: dict[str, Any], chat: bool, arrived_ns: int) -> None:
-        prompt = body.get("prompt")
-        name = prompt[0] if isinstance(prompt, list) and isinstance(prompt[0], int) else -1
-        peer.answer = Answered(name, arrived_ns, arrived_ns + self._ttft_ns)
+    def _begin(self, peer: _Peer, wish: Wish) -> None:
+        peer.answer = Answered(wish.name, peer.read_ns, peer.read_ns + self._ttft_ns)
         self._log.append(peer.answer)
         peer.due_ns = peer.answer.due_ns
         peer.gaps_ns = itertools.cycle(self._gaps_ns)
-        limit = body.get("max_tokens") or body.get("max_completion_tokens") or 16
-        ids, options = bool(body.get("return_token_ids")), body.get("stream_options") or {}
-        usage = limit if options.get("include_usage") else 0
-        peer.left = limit
-        peer.piece = _chunk(self._size, None, chat, ids)
-        peer.last = _chunk((limit - 1) % self._size + 1, "length", chat, ids)
-        peer.end = _end(usage, chat)
+        peer.left = wish.tokens
+        peer.piece = wish.chunk(self._size)
+        peer.last = wish.chunk((wish.tokens - 1) % self._size + 1, "length")
+        peer.end = wish.end()
         self._send(peer, STREAM_HEAD)
+        self._plan(peer)
+
+    def _plan(self, peer: _Peer) -> None:
         heapq.heappush(self._agenda, (peer.due_ns, next(self._order), peer))
 
     def _send_due(self) -> None:
+        """A few of the tokens whose time has come: requests must be read in between."""
         agenda = self._agenda
-        while agenda and agenda[0][0] <= (now := time.monotonic_ns()):
+        for _ in range(MOST_AT_ONCE):
+            if not agenda or agenda[0][0] > (now := time.monotonic_ns()):
+                return
             _, _, peer = heapq.heappop(agenda)
             answer = peer.answer
             if answer is None:
                 continue
+            if peer.unsent:
+                peer.waits = True
+                continue
             size = min(self._size, peer.left)
             peer.left -= size
-            self._send(peer, peer.piece if peer.left else peer.last)
             answer.sent_ns.append(now)
             answer.sizes.append(size)
             if peer.left:
+                self._send(peer, peer.piece)
                 peer.due_ns += next(peer.gaps_ns)
-                heapq.heappush(agenda, (peer.due_ns, next(self._order), peer))
+                self._plan(peer)
             else:
                 peer.answer = None
+                self._send(peer, peer.last)
                 self._send(peer, peer.end)
-
-    def _tell(self, peer: _Peer, content: Any) -> None:
-        body = json.dumps(content).encode()
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        self._send(peer, head % len(body) + body)
+                if peer.received:
+                    self._answer_next(peer)
 
     def _send(self, peer: _Peer, data: bytes) -> None:
         if peer.unsent:
@@ -227,42 +233,17 @@ class TruthServer:
             self._drop(peer)
             return
         if sent < len(data):
-            peer.unsent = data[sent:]
+            peer.unsent += data[sent:]
             self._epoll.modify(peer.socket, select.EPOLLIN | select.EPOLLOUT)
 
     def _flush(self, peer: _Peer) -> None:
-        data, peer.unsent = peer.unsent, b""
+        data = bytes(peer.unsent)
+        peer.unsent.clear()
         self._epoll.modify(peer.socket, select.EPOLLIN)
         self._send(peer, data)
-
-
-@functools.cache
-def _chunk(tokens: int, finish: str | None, chat: bool, ids: bool) -> bytes:
-    text = " a" * tokens
-    choice: dict[str, Any] = {"index": 0, "delta": {"content": text}} if chat else {"index": 0}
-    if not chat:
-        choice["text"] = text
-    if ids:
-        choice["token_ids"] = [TOKEN] * tokens
-    return _framed({**_event(chat), "choices": [{**choice, "finish_reason": finish}]})
-
-
-@functools.cache
-def _end(usage: int, chat: bool) -> bytes:
-    if not usage:
-        return DONE
-    counts = {"prompt_tokens": 8, "completion_tokens": usage, "total_tokens": usage + 8}
-    return _framed({**_event(chat), "choices": [], "usage": counts}) + DONE
-
-
-def _event(chat: bool) -> dict[str, Any]:
-    kind = "chat.completion.chunk" if chat else "text_completion"
-    return {"id": "truth-0123456789abcdef", "object": kind, "created": 1700000000, "model": "m"}
-
-
-def _framed(event: dict[str, Any]) -> bytes:
-    data = f"data: {json.dumps(event, separators=(',', ':'))}\n\n".encode()
-    return b"%x\r\n%b\r\n" % (len(data), data)
+        if peer.waits and not peer.unsent:
+            peer.waits = False
+            self._plan(peer)
 
 
 @contextlib.contextmanager
