@@ -26,7 +26,8 @@ from harness.core import (
     canonical_json,
     to_json,
 )
-from harness.section import MAX_SEED, Section, read_yaml
+from harness.section import MAX_SEED, Section
+from harness.strict_yaml import read_yaml
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 MAX_NAME = 100
