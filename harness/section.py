@@ -75,15 +75,25 @@ class Section:
             expected = "texts, finite numbers, true, false, lists and mappings only"
             raise self.wrong(key, expected, value) from None
 
-    def finish(self) -> None:
-        """Raise `UserError` when a key is left that nobody asked for."""
+    def finish(self, elsewhere: Mapping[str, str] | None = None) -> None:
+        """Raise `UserError` when a key is left that nobody asked for. `elsewhere`: keys that are
+        known in another place, with the words that say in which."""
         for key in self._left:
+            if elsewhere and key in elsewhere:
+                raise UserError(f"{self.label(key)}: unknown key; {elsewhere[key]}")
             raise self.error(key, "unknown key", key, self._asked)
 
     def text(self, key: str, default: Any = _MISSING) -> str:
         """A non-empty string."""
         value = self.take(key, default)
         if not isinstance(value, str) or (not value and default is _MISSING):
+            raise self.wrong(key, "a text", value)
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        """A non-empty string; None where the key is absent or null."""
+        value = self.take(key, None)
+        if value is not None and not (isinstance(value, str) and value):
             raise self.wrong(key, "a text", value)
         return value
 

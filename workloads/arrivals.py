@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import Load, UserError, nearest, user_path
-from workloads.readers import read_records, text_lines
+from workloads.readers import UNBOUNDED, Bounds, read_records, text_lines
 
 _COLUMN = "timestamp"
 SMALLEST = 1e-9
 """Of rates and shapes: thirty years between two requests. Beyond it arrivals overflow."""
 
 
-def arrival_times(load: Load, count: int, seed: int) -> list[float]:
+def arrival_times(
+    load: Load, count: int, seed: int, bounds: Bounds = UNBOUNDED
+) -> list[float]:
     """Arrival times of `count` requests, ascending.
 
     * closed: all 0; the load loop submits when a slot is free.
@@ -27,7 +29,8 @@ def arrival_times(load: Load, count: int, seed: int) -> list[float]:
     * trace: recorded times, moved so that the first is 0. A file with one time in seconds per line,
       or CSV or JSON lines with a column ``timestamp`` (each may be gzipped).
 
-    The draws come from numpy's PCG64 generator seeded with `seed`.
+    The draws come from numpy's PCG64 generator seeded with `seed`. Of a trace no more is read than
+    `bounds` allow.
 
     Raises:
         UserError: for a missing or impossible rate or burstiness, or a bad or too short trace.
@@ -35,7 +38,7 @@ def arrival_times(load: Load, count: int, seed: int) -> list[float]:
     if load.kind == "closed":
         return [0.0] * count
     if load.kind == "trace":
-        return _trace_times(load, count)
+        return _trace_times(load, count, bounds)
     rate = _positive(load.rate, "rate", load)
     if load.kind == "constant":
         return [number / rate for number in range(count)]
@@ -62,14 +65,14 @@ def _positive(value: float | None, name: str, load: Load) -> float:
     return float(value)
 
 
-def _trace_times(load: Load, count: int) -> list[float]:
+def _trace_times(load: Load, count: int, bounds: Bounds) -> list[float]:
     if not load.trace:
         raise UserError("load trace: 'trace' is missing; expected the path of a trace file")
     path = user_path(load.trace, "load trace: trace")
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"load trace: trace file '{load.trace}' does not exist")
     times: list[float] = []
-    for where, time in _times(path):
+    for where, time in _times(path, bounds):
         if times and time < times[-1]:
             raise UserError(f"{where}: time {time:g} is before the one above it, {times[-1]:g}")
         times.append(time)
@@ -80,22 +83,23 @@ def _trace_times(load: Load, count: int) -> list[float]:
     )
 
 
-def _times(path: Path) -> Iterator[tuple[str, float]]:
+def _times(path: Path, bounds: Bounds) -> Iterator[tuple[str, float]]:
     """Where each time of a trace stands, and the time."""
     name = path.name.lower().removesuffix(".gz")
     values: Iterable[tuple[str, Any]]
     if name.endswith((".csv", ".jsonl", ".json", ".parquet")):
-        values = ((where, _column(where, record)) for where, record in read_records(path))
+        records = read_records(path, bounds)
+        values = ((where, _column(where, record)) for where, record in records)
     else:
-        values = ((where, line) for where, line in text_lines(path) if line.strip())
+        values = ((where, line) for where, line in text_lines(path, bounds) if line.strip())
     for where, value in values:
         try:
             time = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             time = math.nan
         if not (math.isfinite(time) and time >= 0):
-            shown = value.strip() if isinstance(value, str) else value
-            raise UserError(f"{where}: expected a time in seconds, 0 or more, got {shown!r}")
+            shown = repr(value.strip() if isinstance(value, str) else value)[:60]
+            raise UserError(f"{where}: expected a time in seconds, 0 or more, got {shown}")
         yield where, time
 
 
