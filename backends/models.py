@@ -17,11 +17,13 @@ from typing import Any
 from backends import weight_files
 from backends.engine.architecture import FAMILIES, FULL
 from harness.core import Model, UserError, nearest, user_path
+from harness.files import MIB, read_text
 
 DEMO = Path(__file__).parent / "demo"
 BUNDLED = {"demo": DEMO / "target", "demo-draft": DEMO / "draft"}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
+MAX_JSON_BYTES = 64 * MIB
 HASHED = (
     "config.json",
     "generation_config.json",
@@ -269,8 +271,8 @@ def _check_architecture(directory: Path) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = json.loads(read_text(path, MAX_JSON_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not readable as JSON: {one_line(error)}") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a JSON object, got {type(data).__name__}")

@@ -225,9 +225,9 @@ def _backends(top: Section, known: Known, limits: Limits) -> Iterator[BackendCho
                 raise section.error(key, f"unknown option of '{name}'", key, known.backends[name])
         for key, value in options.items():
             section.plain(key, value)
-        for chosen in expand(options, known.backends[name], section, limits):
+        for chosen in expand(options, known.backends[name], section, limits, "engines"):
             count += 1
-            limits.refuse(section.label(), "trials", "backends and options so far", count)
+            limits.refuse(section.label(), "engines", "backends x options", count)
             try:
                 known.check_options(name, chosen)
             except UserError as error:

@@ -13,11 +13,15 @@ from harness.section import Section
 
 
 def expand(
-    options: Mapping[str, Any], lists: Mapping[str, bool], section: Section, limits: Limits
+    options: Mapping[str, Any],
+    lists: Mapping[str, bool],
+    section: Section,
+    limits: Limits,
+    limit: str,
 ) -> Iterator[dict[str, Any]]:
     """Each combination of the options' values. Where `lists` says that an option's own value is a
     list, a list of lists is its axis. Raises `UserError` for an empty list, and for a grid larger
-    than the trials allowed, before any of it is made."""
+    than the `limit` of this name, before any of it is made."""
     axes = []
     for key, value in options.items():
         own_list = lists.get(key, False)
@@ -27,7 +31,7 @@ def expand(
             raise UserError(f"{section.label(key)}: an empty list makes an empty grid")
         axes.append([(key, choice) for choice in choices])
     cells = math.prod(len(axis) for axis in axes)
-    limits.refuse(section.label(), "trials", "cells of the grid", cells)
+    limits.refuse(section.label(), limit, "cells of a grid", cells)
     return (dict(combination) for combination in itertools.product(*axes))
 
 

@@ -19,14 +19,16 @@ class Limits:
 
     trials: int = 10_000
     """Cells of backend x options x workload x load x repeat."""
+    engines: int = 200
+    """Backends and their options: each is checked, and loaded by itself."""
     prompts: int = 20_000
     """Requests x workloads: each prompt is made, and cut into tokens, before anything runs."""
-    bundled_rows: int = 4_000
-    """Rows that the bundled generators make for all workloads together, at up to 2 ms each."""
-    file_rows: int = 500_000
-    """Rows read from one workload's files: they are held in memory."""
-    file_mib: int = 1_024
-    """Of one data or trace file, unpacked."""
+    bundled_rows: int = 2_000
+    """Rows that the bundled generators make for all workloads together, at some ms each."""
+    data_rows: int = 500_000
+    """Rows read from data files and traces, all together: they are held in memory."""
+    data_mib: int = 256
+    """Read from data files and traces, all together, unpacked."""
 
     def refuse(self, where: str, name: str, what: str, count: int) -> None:
         """Raise `UserError` for more than the limit `name` allows; `what` is counted."""

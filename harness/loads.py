@@ -32,7 +32,7 @@ def take_loads(top: Section, limits: Limits) -> Iterator[Load]:
                 raise section.error(key, f"unknown key of a '{kind}' load", key, LOAD_KEYS[kind])
         for key in LOAD_KEYS[kind] - options.keys() - {"burstiness"}:
             raise UserError(f"{section.label()}: a '{kind}' load needs the key '{key}'")
-        for chosen in expand(options, {}, section, limits):
+        for chosen in expand(options, {}, section, limits, "trials"):
             yield _load(kind, chosen, section, checksum)
 
 

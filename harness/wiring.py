@@ -23,7 +23,7 @@ from harness.core import Load, Model, Trial, UserError, Workload, canonical_json
 from harness.files import MIB
 from harness.sweep import by_backend
 from workloads import arrivals, datasets, prompts
-from workloads.readers import UNBOUNDED, Bounds
+from workloads.readers import Budget
 
 
 def known() -> Known:
@@ -56,25 +56,22 @@ def resolve(experiment: Experiment) -> Experiment:
         checksum=pinned,
         dtype=preferred_dtype() if dtype == "auto" else dtype,
     )
-    limits, bounds = experiment.limits, _bounds(experiment)
     made = sum(datasets.rows_made(c.workload, experiment.requests) for c in experiment.workloads)
-    limits.refuse(experiment.name, "bundled_rows", "bundled rows to be made", made)
-    loads = tuple(_pinned_load(load, experiment, bounds) for load in experiment.loads)
+    experiment.limits.refuse(experiment.name, "bundled_rows", "bundled rows to be made", made)
+    budget = Budget(experiment.limits.data_mib * MIB, experiment.limits.data_rows)
+    loads = tuple(_pinned_load(load, experiment, budget) for load in experiment.loads)
     choices = tuple(
-        replace(choice, workload=_pinned(choice.workload, experiment, directory, bounds))
+        replace(choice, workload=_pinned(choice.workload, experiment, directory, budget))
         for choice in experiment.workloads
     )
     return replace(experiment, model=model, workloads=choices, loads=loads)
 
 
-def _bounds(experiment: Experiment) -> Bounds:
-    return Bounds(experiment.limits.file_mib * MIB, experiment.limits.file_rows)
-
-
-def _pinned_load(load: Load, experiment: Experiment, bounds: Bounds) -> Load:
-    times = arrivals.arrival_times(load, experiment.requests, experiment.seed, bounds)
+def _pinned_load(load: Load, experiment: Experiment, budget: Budget) -> Load:
     if load.kind != "trace":
+        arrivals.arrival_times(load, 1, experiment.seed)  # refuses rates that cannot be
         return load
+    times = arrivals.arrival_times(load, experiment.requests, experiment.seed, budget)
     found = _times_checksum(times)
     _refuse_change(f"trace '{load.trace}'", load.checksum, found)
     return replace(load, checksum=found)
@@ -135,24 +132,24 @@ def preferred_dtype() -> str:
 
 
 def _pinned(
-    workload: Workload, experiment: Experiment, directory: Path, bounds: Bounds
+    workload: Workload, experiment: Experiment, directory: Path, budget: Budget
 ) -> Workload:
     needs_tokenizer = datasets.row_options(workload).article_limit is not None
     tokenizer = models.load_tokenizer(directory) if needs_tokenizer else None
-    rows = _rows(workload, experiment.seed, experiment.requests, tokenizer, bounds)
+    rows = _rows(workload, experiment.seed, experiment.requests, tokenizer, budget)
     found = _checksum(workload, rows)
     _refuse_change(f"workload {workload.name}", workload.checksum, found)
     return replace(workload, checksum=found)
 
 
 def _rows(
-    workload: Workload, seed: int, count: int, tokenizer: Any, bounds: Bounds = UNBOUNDED
+    workload: Workload, seed: int, count: int, tokenizer: Any, budget: Budget | None = None
 ) -> list[datasets.Row]:
     def count_tokens(text: str) -> int:
         return len(tokenizer.encode(text, add_special_tokens=False))
 
     return datasets.load_rows(
-        workload, seed, count, count_tokens=count_tokens, bounds=bounds
+        workload, seed, count, count_tokens=count_tokens, budget=budget
     )
 
 
@@ -209,6 +206,11 @@ def load_prompts(trial: Trial, tokenizer: Any) -> list[Prompt]:
 def model_folder(model: Model) -> Path:
     """The folder of a model that `resolve` has checked; configuration and tokenizer only."""
     return models.resolve(model, weights=False)
+
+
+def check_tokenizer(model: Model) -> None:
+    """Raise `UserError` for a tokenizer or a chat template that cannot make prompts."""
+    models.load_tokenizer(model_folder(model))
 
 
 def prompt_rows(

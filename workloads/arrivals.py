@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from harness.core import Load, UserError, nearest, user_path
-from workloads.readers import UNBOUNDED, Bounds, read_records, text_lines
+from workloads.readers import Budget, read_records, text_lines
 
 _COLUMN = "timestamp"
 SMALLEST = 1e-9
@@ -16,7 +17,7 @@ SMALLEST = 1e-9
 
 
 def arrival_times(
-    load: Load, count: int, seed: int, bounds: Bounds = UNBOUNDED
+    load: Load, count: int, seed: int, budget: Budget | None = None
 ) -> list[float]:
     """Arrival times of `count` requests, ascending.
 
@@ -30,7 +31,7 @@ def arrival_times(
       or CSV or JSON lines with a column ``timestamp`` (each may be gzipped).
 
     The draws come from numpy's PCG64 generator seeded with `seed`. Of a trace no more is read than
-    `bounds` allow.
+    `budget` has left.
 
     Raises:
         UserError: for a missing or impossible rate or burstiness, or a bad or too short trace.
@@ -38,7 +39,7 @@ def arrival_times(
     if load.kind == "closed":
         return [0.0] * count
     if load.kind == "trace":
-        return _trace_times(load, count, bounds)
+        return _trace_times(load, count, budget)
     rate = _positive(load.rate, "rate", load)
     if load.kind == "constant":
         return [number / rate for number in range(count)]
@@ -60,19 +61,19 @@ def _positive(value: float | None, name: str, load: Load) -> float:
     if not (math.isfinite(value) and value > 0):
         raise UserError(f"load {load.kind}: '{name}' must be a positive number, got {value!r}")
     if not SMALLEST <= value <= 1 / SMALLEST:
-        bounds = f"{SMALLEST:g} to {1 / SMALLEST:g}"
-        raise UserError(f"load {load.kind}: '{name}' must be within {bounds}, got {value!r}")
+        budget = f"{SMALLEST:g} to {1 / SMALLEST:g}"
+        raise UserError(f"load {load.kind}: '{name}' must be within {budget}, got {value!r}")
     return float(value)
 
 
-def _trace_times(load: Load, count: int, bounds: Bounds) -> list[float]:
+def _trace_times(load: Load, count: int, budget: Budget | None) -> list[float]:
     if not load.trace:
         raise UserError("load trace: 'trace' is missing; expected the path of a trace file")
     path = user_path(load.trace, "load trace: trace")
     if not path.exists():
         raise UserError(f"load trace: trace file '{load.trace}' does not exist")
     times: list[float] = []
-    for where, time in _times(path, bounds):
+    for where, time in _times(path, budget):
         if times and time < times[-1]:
             raise UserError(f"{where}: time {time:g} is before the one above it, {times[-1]:g}")
         times.append(time)
@@ -83,15 +84,15 @@ def _trace_times(load: Load, count: int, bounds: Bounds) -> list[float]:
     )
 
 
-def _times(path: Path, bounds: Bounds) -> Iterator[tuple[str, float]]:
+def _times(path: Path, budget: Budget | None) -> Iterator[tuple[str, float]]:
     """Where each time of a trace stands, and the time."""
     name = path.name.lower().removesuffix(".gz")
     values: Iterable[tuple[str, Any]]
     if name.endswith((".csv", ".jsonl", ".json", ".parquet")):
-        records = read_records(path, bounds)
+        records = read_records(path, budget)
         values = ((where, _column(where, record)) for where, record in records)
     else:
-        values = ((where, line) for where, line in text_lines(path, bounds) if line.strip())
+        values = _plain_times(path, budget or Budget())
     for where, value in values:
         try:
             time = math.nan if isinstance(value, bool) else float(value)
@@ -103,8 +104,15 @@ def _times(path: Path, bounds: Bounds) -> Iterator[tuple[str, float]]:
         yield where, time
 
 
+def _plain_times(path: Path, budget: Budget) -> Iterator[tuple[str, str]]:
+    for where, line in text_lines(path, budget):
+        if line.strip():
+            budget.spend_row(where)
+            yield where, line
+
+
 def _column(where: str, record: Any) -> Any:
     if _COLUMN not in record:
-        known = [str(name) for name in record]
+        known = [str(name) for name in islice(record, 10)]
         raise UserError(f"{where}: column '{_COLUMN}' is missing; {nearest(_COLUMN, known)}")
     return record[_COLUMN]

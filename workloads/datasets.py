@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.core import UserError, Workload, canonical_json, nearest, user_path
 from workloads import WORKLOADS, WorkloadInfo, workload_info
-from workloads.readers import UNBOUNDED, Bounds, Record, data_files, read_records
+from workloads.readers import Budget, Record, data_files, read_records
 
 _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
@@ -91,7 +91,7 @@ def load_rows(
     count: int,
     *,
     count_tokens: Callable[[str], int] | None = None,
-    bounds: Bounds = UNBOUNDED,
+    budget: Budget | None = None,
 ) -> list[Row]:
     """The rows of `count` requests, drawn without replacement, then from the start again.
 
@@ -100,7 +100,7 @@ def load_rows(
         seed: decides which rows are drawn and their order.
         count: number of requests.
         count_tokens: the number of tokens in a text; needed with the option `article_limit`.
-        bounds: how much is read of local files.
+        budget: how much is read of local files.
 
     Raises:
         UserError: for bad options, an unreachable hub, bad or too large files, or fewer rows than asked for.
@@ -110,7 +110,7 @@ def load_rows(
         raise ValueError(f"count: expected at least 1, got {count}")
     options = row_options(workload)
     distinct = min(workload.rows or count, count)
-    rows: Iterable[Row] = _ranked_rows(workload, options, seed, distinct, bounds)
+    rows: Iterable[Row] = _ranked_rows(workload, options, seed, distinct, budget)
     if options.article_limit is not None:
         if count_tokens is None:
             raise ValueError("article_limit needs count_tokens")
@@ -136,7 +136,7 @@ def checksum(rows: Sequence[Row]) -> str:
 
 
 def _ranked_rows(
-    workload: Workload, options: RowOptions, seed: int, distinct: int, bounds: Bounds
+    workload: Workload, options: RowOptions, seed: int, distinct: int, budget: Budget | None
 ) -> Iterable[Row]:
     """Distinct rows of the source in the order of drawing."""
     info = workload_info(workload.name)
@@ -146,7 +146,7 @@ def _ranked_rows(
     if workload.source == "hub":
         records = _hub_records(workload.name, info, split, options.revision or info.revision)
     else:
-        records = _local_records(workload, split, options.split is not None, bounds)
+        records = _local_records(workload, split, options.split is not None, budget)
     rows = list(_distinct(_row(workload.name, info, record) for record in records))
     return sorted(rows, key=lambda row: hashlib.sha256(f"{seed}:{row.id}".encode()).digest())
 
@@ -187,7 +187,7 @@ def _bundled_rows(name: str, info: WorkloadInfo, split: str, seed: int) -> Itera
 
 
 def _local_records(
-    workload: Workload, split: str, must_have_split: bool, bounds: Bounds
+    workload: Workload, split: str, must_have_split: bool, budget: Budget | None
 ) -> Iterator[Record]:
     path = user_path(workload.source, f"workload {workload.name}: source")
     if path.is_dir():
@@ -200,7 +200,8 @@ def _local_records(
         raise UserError(
             f"workload {workload.name}: source '{workload.source}' does not exist{hint}"
         )
-    yield from bounds.counted(record for file in files for record in read_records(file, bounds))
+    for file in files:
+        yield from read_records(file, budget)
 
 
 def _hub_records(name: str, info: WorkloadInfo, split: str, revision: str) -> Iterator[Record]:

@@ -10,9 +10,10 @@ import csv
 import gzip
 import itertools
 import json
+import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -23,11 +24,12 @@ from harness.files import MIB, check_plain, open_plain, size
 Record = tuple[str, Mapping[str, Any]]
 """Where a record stands ("FILE, line 3") and its fields."""
 
-MAX_LINE_BYTES = 16 * MIB
-"""Of one line, one CSV value, one Parquet row: a hundred times the longest row of any workload."""
+MAX_ROW_BYTES = 4 * MIB
+"""Of one row: many times the longest of any workload."""
+MAX_BLANK_LINES = 100_000
 MAX_ARRAY_BYTES = 64 * MIB
 """Of a JSON array, which is parsed whole and takes many times its size in memory."""
-PARQUET_ROWS = 64
+PARQUET_ROWS = 16
 MAX_ENTRIES = 10_000
 """Files and folders looked at to find a folder's data files."""
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
@@ -38,44 +40,41 @@ _SPLIT_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much is read of one file. What the limits of an experiment are called stands in the
-    messages; None: no bound."""
+@dataclass(slots=True)
+class Budget:
+    """How much is still read; infinite unless somebody says otherwise.
 
-    bytes: int | None = None
+    The messages name the keys of an experiment's `limits`.
+    """
+
+    bytes: float = math.inf
     """Unpacked."""
-    rows: int | None = None
-    """Of one workload, in all its files."""
+    rows: float = math.inf
 
-    def check_bytes(self, path: Path, count: int) -> None:
-        """Raise `UserError` for more than is read."""
-        if self.bytes is not None and count > self.bytes:
+    def spend_bytes(self, where: str, count: int) -> None:
+        """Raises `UserError` when more is read than was allowed."""
+        self.bytes -= count
+        if self.bytes < 0:
             raise UserError(
-                f"{path}: more than {size(self.bytes)} unpacked; "
-                f"'limits: {{file_mib: N}}' allows more"
+                f"{where}: more bytes (unpacked) than are read; 'limits: {{data_mib: N}}' allows "
+                "more"
             )
 
-    def counted(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The records, as far as they are read. Raises `UserError` for more of them."""
-        for number, record in enumerate(records, start=1):
-            if self.rows is not None and number > self.rows:
-                raise UserError(
-                    f"{record[0]}: more than {self.rows:,} rows; "
-                    f"'limits: {{file_rows: N}}' allows more"
-                )
-            yield record
+    def spend_row(self, where: str) -> None:
+        """Raises `UserError` when more is read than was allowed."""
+        self.rows -= 1
+        if self.rows < 0:
+            raise UserError(
+                f"{where}: more rows than are read; 'limits: {{data_rows: N}}' allows more"
+            )
 
 
-UNBOUNDED = Bounds()
-
-
-def read_records(path: Path, bounds: Bounds = UNBOUNDED) -> Iterator[Record]:
+def read_records(path: Path, budget: Budget | None = None) -> Iterator[Record]:
     """Yield the records of one file, in file order.
 
     Raises:
         UserError: when the file is no plain file, cannot be read, is of no known kind, is broken,
-            is empty, or holds more bytes than `bounds` allow.
+            is empty, or holds more than `budget` has left.
     """
     kind = _kind(path)
     if kind is None:
@@ -83,17 +82,18 @@ def read_records(path: Path, bounds: Bounds = UNBOUNDED) -> Iterator[Record]:
     reader = {".jsonl": _json_lines, ".json": _json, ".csv": _csv, ".parquet": _parquet}[kind]
     found = False
     with _clear_errors(path):
-        for record in reader(path, bounds):
+        for record in reader(path, budget := budget or Budget()):
             found = True
+            budget.spend_row(record[0])
             yield record
     if not found:
         raise UserError(f"{path}: the file holds no rows")
 
 
-def text_lines(path: Path, bounds: Bounds = UNBOUNDED) -> Iterator[tuple[str, str]]:
+def text_lines(path: Path, budget: Budget | None = None) -> Iterator[tuple[str, str]]:
     """Yield where each line of a text file stands and the line; raises `UserError` as above."""
     with _clear_errors(path):
-        for number, line in _lines(path, bounds):
+        for number, line in _lines(path, budget or Budget()):
             yield f"{path}, line {number}", line
 
 
@@ -157,24 +157,28 @@ def _kind(path: Path) -> str | None:
     return suffix.removesuffix(".gz") if suffix else None
 
 
-def _lines(path: Path, bounds: Bounds) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, budget: Budget) -> Iterator[tuple[int, str]]:
     """Numbered lines from 1, decoded as UTF-8, a byte order mark dropped."""
     with open_plain(path) as packed:
         unpacks = path.suffix.lower() == ".gz"
         file = cast(BinaryIO, gzip.GzipFile(fileobj=packed)) if unpacks else packed
-        total, number = 0, 0
+        number = blank = 0
         # in pieces, since a small gzip file may hold a line of many gigabytes
-        while line := file.readline(MAX_LINE_BYTES):
-            number, total = number + 1, total + len(line)
-            if len(line) == MAX_LINE_BYTES:
-                raise UserError(f"{path}, line {number}: longer than {size(MAX_LINE_BYTES)}")
-            bounds.check_bytes(path, total)
+        while line := file.readline(MAX_ROW_BYTES):
+            number += 1
+            where = f"{path}, line {number}"
+            budget.spend_bytes(where, len(line))
+            blank = 0 if line.strip() else blank + 1
+            if len(line) >= MAX_ROW_BYTES:
+                raise UserError(f"{where}: longer than {size(MAX_ROW_BYTES)}")
+            if blank > MAX_BLANK_LINES:
+                raise UserError(f"{where}: more than {MAX_BLANK_LINES:,} blank lines in a row")
             try:
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise UserError(
-                    f"{path}, line {number}: not UTF-8 text (byte {line[error.start]:#04x} at "
-                    f"position {error.start + 1} of the line)"
+                    f"{where}: not UTF-8 text (byte {line[error.start]:#04x} at position "
+                    f"{error.start + 1} of the line)"
                 ) from None
 
 
@@ -196,24 +200,23 @@ def _object(value: Any, where: str) -> Record:
     return where, value
 
 
-def _json_lines(path: Path, bounds: Bounds) -> Iterator[Record]:
-    for number, line in _lines(path, bounds):
+def _json_lines(path: Path, budget: Budget) -> Iterator[Record]:
+    for number, line in _lines(path, budget):
         if line.strip():
             where = f"{path}, line {number}"
             yield _object(_parsed(line.strip(), where), where)
 
 
-def _json(path: Path, bounds: Bounds) -> Iterator[Record]:
+def _json(path: Path, budget: Budget) -> Iterator[Record]:
     """An array of objects, or, as some exports have it under this name, one object a line."""
-    first = next((line.lstrip()[0] for _, line in _lines(path, bounds) if line.strip()), "")
+    first = next((line.lstrip()[0] for _, line in _lines(path, Budget()) if line.strip()), "")
     if first != "[":
-        yield from _json_lines(path, bounds)
+        yield from _json_lines(path, budget)
         return
-    lines: list[str] = []
-    total = 0
-    for _, line in _lines(path, bounds):
-        total += len(line)
-        if total > MAX_ARRAY_BYTES:
+    lines, whole = list[str](), 0
+    for _, line in _lines(path, budget):
+        whole += len(line)
+        if whole > MAX_ARRAY_BYTES:
             most = size(MAX_ARRAY_BYTES)
             raise UserError(f"{path}: a JSON array of more than {most}; use JSON lines instead")
         lines.append(line)
@@ -221,15 +224,16 @@ def _json(path: Path, bounds: Bounds) -> Iterator[Record]:
         yield _object(value, f"{path}, row {number}")
 
 
-def _csv(path: Path, bounds: Bounds) -> Iterator[Record]:
+def _csv(path: Path, budget: Budget) -> Iterator[Record]:
     """Comma-separated values under a header line; a row is named by the line it begins on."""
-    csv.field_size_limit(MAX_LINE_BYTES)
-    rows = csv.DictReader((line for _, line in _lines(path, bounds)), strict=True)
+    csv.field_size_limit(MAX_ROW_BYTES)
+    rows = csv.DictReader(_short_rows(path, budget, begun := [0]), strict=True)
     where = f"{path}, line 1"
     while True:
         try:
             columns = rows.fieldnames or ()
             where = f"{path}, line {rows.reader.line_num + 1}"
+            begun[0] = 0
             row = next(rows, None)
         except csv.Error as error:
             raise UserError(f"{where}: not valid CSV: {error}") from None
@@ -240,18 +244,31 @@ def _csv(path: Path, bounds: Bounds) -> Iterator[Record]:
         yield where, row
 
 
-def _parquet(path: Path, bounds: Bounds) -> Iterator[Record]:
+def _short_rows(path: Path, budget: Budget, begun: list[int]) -> Iterator[str]:
+    """The lines of a CSV file. A row goes over as many as a quote stays open; `begun` has the
+    characters of the one under way."""
+    for number, line in _lines(path, budget):
+        begun[0] += len(line)
+        if begun[0] > MAX_ROW_BYTES:
+            raise UserError(f"{path}, line {number}: a row of more than {size(MAX_ROW_BYTES)}")
+        yield line
+
+
+def _parquet(path: Path, budget: Budget) -> Iterator[Record]:
     import pyarrow
     from pyarrow import parquet
 
     check_plain(path)
-    total, number = 0, 0
+    number = 0
     try:
         with parquet.ParquetFile(path) as file:
-            # few rows at once: a column may hold one long text, written out for each row
+            groups = range(file.metadata.num_row_groups)
+            unpacked = sum(file.metadata.row_group(index).total_byte_size for index in groups)
+            budget.spend_bytes(str(path), unpacked)
+            # few rows at once: a text that stands there once is written out for each row
             for batch in file.iter_batches(batch_size=PARQUET_ROWS):
-                total += batch.nbytes
-                bounds.check_bytes(path, total)
+                if batch.nbytes > PARQUET_ROWS * MAX_ROW_BYTES:
+                    raise UserError(f"{path}, row {number + 1}: rows of over {size(MAX_ROW_BYTES)}")
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}, row {number}", row
