@@ -70,7 +70,8 @@ class AdaDecode:
         nothing to warn of."""
         chosen = settings(options, cls.OPTIONS)
         shape = check_fit(NAME, model_dir, chosen)
-        _asked_layers(shape, _open_heads(chosen, model_dir), chosen)
+        where = exit_heads.find_folder(chosen["heads"], model_dir)
+        _asked_layers(shape, None if where is None else _head_layers(where, model_dir), chosen)
         return []
 
     @classmethod
@@ -106,27 +107,37 @@ def _open_heads(chosen: Mapping[str, Any], model_dir: Path) -> HeadFolder | None
     return None if where is None else exit_heads.open_folder(where, model_dir)
 
 
-def _available(shape: Architecture, folder: HeadFolder | None) -> tuple[int, ...]:
+def _head_layers(where: Path, model_dir: Path) -> tuple[int, ...]:
+    """The layers of a folder of heads, all of which is checked: once for a sweep's many options."""
+    stamps = tuple(path.stat().st_mtime_ns for path in sorted(where.iterdir()))
+    return _checked_layers(where, model_dir, stamps)
+
+
+@functools.lru_cache(maxsize=32)
+def _checked_layers(where: Path, model_dir: Path, stamps: tuple[int, ...]) -> tuple[int, ...]:
+    return exit_heads.open_folder(where, model_dir).layers
+
+
+def _available(shape: Architecture, trained: tuple[int, ...] | None) -> tuple[int, ...]:
     """The layers behind which there can be an exit."""
-    return tuple(range(1, shape.layers)) if folder is None else folder.layers
+    return tuple(range(1, shape.layers)) if trained is None else trained
 
 
 def _asked_layers(
-    shape: Architecture, folder: HeadFolder | None, chosen: Mapping[str, Any]
+    shape: Architecture, trained: tuple[int, ...] | None, chosen: Mapping[str, Any]
 ) -> tuple[int, ...] | None:
-    """The exit layers that were asked for by number. Raises `UserError` for those that there are
+    """The exit layers that were asked for by number; `trained`: those with heads, where heads were
+    trained. Raises `UserError` for those that there are
     not, and for a shortlist that cannot be."""
     where = f"backend '{NAME}': option"
     size, vocabulary = chosen["shortlist"], shape.vocabulary
-    if size is not None and folder is None:
+    if size is not None and trained is None:
         raise UserError(f"{where} 'shortlist' needs trained heads")
     if size is not None and size > vocabulary:
-        raise UserError(
-            f"{where} 'shortlist': {size} is more than the vocabulary of {vocabulary}"
-        )
+        raise UserError(f"{where} 'shortlist': {size} is more than the vocabulary of {vocabulary}")
     if chosen["exit_layers"] == AUTO:
         return None
-    available = _available(shape, folder)
+    available = _available(shape, trained)
     return exit_heads.check_layers(chosen["exit_layers"], available, f"{where} 'exit_layers'")
 
 
@@ -137,8 +148,9 @@ class _Plan:
         self, loaded: Loaded, folder: HeadFolder | None, chosen: Mapping[str, Any]
     ) -> None:
         self._loaded, self._folder, self._chosen = loaded, folder, chosen
-        self._available = _available(loaded.architecture, folder)
-        self._asked = _asked_layers(loaded.architecture, folder, chosen)
+        trained = None if folder is None else folder.layers
+        self._available = _available(loaded.architecture, trained)
+        self._asked = _asked_layers(loaded.architecture, trained, chosen)
 
     def choose(self) -> tuple[tuple[int, ...], tuple[float, ...], float | None]:
         """Layers, thresholds, and the speed-up that the trace predicts for them."""

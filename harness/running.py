@@ -28,8 +28,8 @@ DRAFT = f".{EXPERIMENT}."
 def run_experiment(
     file: Path, *, out: Path | None, only: str | None, fresh: bool, dry_run: bool
 ) -> SweepResult | None:
-    """Run what is missing of the experiment in `file`; returns None for a dry run, which makes every
-    check that comes before an engine is loaded.
+    """Run what is missing of the experiment in `file`; returns None for a dry run, which makes
+    every check that comes before an engine is loaded.
 
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.

@@ -42,9 +42,9 @@ def known() -> Known:
 def resolve(experiment: Experiment) -> Experiment:
     """Pin what the experiment names by content: checksums of model and rows, a concrete dtype.
 
-    Also makes every load's arrival times once, so that a bad trace or rate is found before an engine
-    is loaded. Raises `UserError` for a model or a data file that cannot be used, for one that is not
-    what a checksum in the file pins, and for more than the experiment's limits.
+    Also makes every load's arrival times once, so that a bad trace or rate is found before an
+    engine is loaded. Raises `UserError` for a model or a data file that cannot be used, for one
+    that is not what a checksum in the file pins, and for more than the experiment's limits.
     """
     runs_model = any(backends.load_class(choice.name).needs_model for choice in experiment.backends)
     directory = models.resolve(experiment.model, weights=runs_model)
@@ -148,9 +148,7 @@ def _rows(
     def count_tokens(text: str) -> int:
         return len(tokenizer.encode(text, add_special_tokens=False))
 
-    return datasets.load_rows(
-        workload, seed, count, count_tokens=count_tokens, budget=budget
-    )
+    return datasets.load_rows(workload, seed, count, count_tokens=count_tokens, budget=budget)
 
 
 def _checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:

@@ -16,9 +16,7 @@ SMALLEST = 1e-9
 """Of rates and shapes: thirty years between two requests. Beyond it arrivals overflow."""
 
 
-def arrival_times(
-    load: Load, count: int, seed: int, budget: Budget | None = None
-) -> list[float]:
+def arrival_times(load: Load, count: int, seed: int, budget: Budget | None = None) -> list[float]:
     """Arrival times of `count` requests, ascending.
 
     * closed: all 0; the load loop submits when a slot is free.

@@ -7,6 +7,7 @@ the same seed contains the smaller one. (Bundled rows come in their generator's 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import re
@@ -25,7 +26,10 @@ _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
 _OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
 """Of a workload in an experiment file, beside its options."""
+HUB_TIMEOUT_S = 4.0
 _NAMES_SHOWN = 10
+_LONGEST = 100_000
+"""Far beyond any row of the data sets; hostile ones would take minutes to count."""
 _SUMMARIES = ("cnn_dailymail", "xsum")
 
 
@@ -103,7 +107,8 @@ def load_rows(
         budget: how much is read of local files.
 
     Raises:
-        UserError: for bad options, an unreachable hub, bad or too large files, or fewer rows than asked for.
+        UserError: for bad options, an unreachable hub, bad or too large files, or fewer rows
+            than asked for.
         ValueError: without `count_tokens` where it is needed, or for a count below 1.
     """
     if count < 1:
@@ -209,7 +214,8 @@ def _hub_records(name: str, info: WorkloadInfo, split: str, revision: str) -> It
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry
     try:
-        table = datasets.load_dataset(info.hub, info.config, split=split, revision=revision)
+        with _offline_unless_reached(info.hub, revision):
+            table = datasets.load_dataset(info.hub, info.config, split=split, revision=revision)
     except Exception as error:  # the library raises whatever its many layers raise
         first = (str(error).strip() or type(error).__name__).split("\n")[0]
         raise UserError(
@@ -218,6 +224,30 @@ def _hub_records(name: str, info: WorkloadInfo, split: str, revision: str) -> It
         ) from error
     for number, record in enumerate(table, start=1):
         yield f"{info.hub}, split {split}, row {number}", record
+
+
+@contextlib.contextmanager
+def _offline_unless_reached(hub_id: str, revision: str) -> Iterator[None]:
+    """Without an answer from the hub to one short question, let the libraries look into their
+    caches only: they would ask again for half a minute."""
+    import datasets
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError
+
+    flags = (datasets.config, huggingface_hub.constants)
+    before = [module.HF_HUB_OFFLINE for module in flags]
+    try:
+        huggingface_hub.HfApi().dataset_info(hub_id, revision=revision, timeout=HUB_TIMEOUT_S)
+    except HfHubHTTPError:
+        pass  # an answer: what it means is said when the rows are loaded
+    except Exception:  # the client library's own errors, whichever library that is
+        for module in flags:
+            module.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        for module, flag in zip(flags, before, strict=True):
+            module.HF_HUB_OFFLINE = flag
 
 
 def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
@@ -256,15 +286,16 @@ def _encodable(text: str, field: str, where: str) -> str:
 
 
 def difficulty(name: str, data: Mapping[str, str]) -> float:
-    """How hard a row is, by its workload's measure (`WorkloadInfo.difficulty`)."""
+    """How hard a row is, by its workload's measure (`WorkloadInfo.difficulty`). Texts count up to
+    `_LONGEST` characters."""
     if name == "gsm8k":
         return float(re.sub(r"<<.*?>>", "", data["answer"]).count("="))
     if name in _SUMMARIES:
-        text, summary = (_words(data[field]) for field in WORKLOADS[name].fields)
+        text, summary = (_words(data[field][:_LONGEST]) for field in WORKLOADS[name].fields)
         known = set(text)
         return sum(word not in known for word in summary) / max(len(summary), 1)
     code = data["canonical_solution" if name == "humaneval" else "code"]
-    return float(len(re.findall(r"\w+|[^\w\s]", code)))
+    return float(len(re.findall(r"\w+|[^\w\s]", code[:_LONGEST])))
 
 
 def _words(text: str) -> list[str]:

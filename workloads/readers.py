@@ -159,9 +159,7 @@ def _kind(path: Path) -> str | None:
 
 def _lines(path: Path, budget: Budget) -> Iterator[tuple[int, str]]:
     """Numbered lines from 1, decoded as UTF-8, a byte order mark dropped."""
-    with open_plain(path) as packed:
-        unpacks = path.suffix.lower() == ".gz"
-        file = cast(BinaryIO, gzip.GzipFile(fileobj=packed)) if unpacks else packed
+    with _unpacked(path) as file:
         number = blank = 0
         # in pieces, since a small gzip file may hold a line of many gigabytes
         while line := file.readline(MAX_ROW_BYTES):
@@ -173,13 +171,30 @@ def _lines(path: Path, budget: Budget) -> Iterator[tuple[int, str]]:
                 raise UserError(f"{where}: longer than {size(MAX_ROW_BYTES)}")
             if blank > MAX_BLANK_LINES:
                 raise UserError(f"{where}: more than {MAX_BLANK_LINES:,} blank lines in a row")
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{where}: not UTF-8 text (byte {line[error.start]:#04x} at position "
-                    f"{error.start + 1} of the line)"
-                ) from None
+            yield number, _decoded(line, where, "utf-8-sig" if number == 1 else "utf-8")
+
+
+@contextlib.contextmanager
+def _unpacked(path: Path) -> Iterator[BinaryIO]:
+    with open_plain(path) as file:
+        if path.suffix.lower() != ".gz":
+            yield file
+            return
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield cast(BinaryIO, unpacked)
+
+
+def _decoded(content: bytes, where: str, encoding: str) -> str:
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = content.rfind(b"\n", 0, error.start) + 1
+        lines = content.count(b"\n", 0, before)
+        place = f"{where}, line {lines + 1}" if lines else where
+        raise UserError(
+            f"{place}: not UTF-8 text (byte {content[error.start]:#04x} at position "
+            f"{error.start - before + 1} of the line)"
+        ) from None
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -213,14 +228,14 @@ def _json(path: Path, budget: Budget) -> Iterator[Record]:
     if first != "[":
         yield from _json_lines(path, budget)
         return
-    lines, whole = list[str](), 0
-    for _, line in _lines(path, budget):
-        whole += len(line)
-        if whole > MAX_ARRAY_BYTES:
-            most = size(MAX_ARRAY_BYTES)
-            raise UserError(f"{path}: a JSON array of more than {most}; use JSON lines instead")
-        lines.append(line)
-    for number, value in enumerate(_parsed("".join(lines), str(path)), start=1):
+    with _unpacked(path) as file:
+        content = file.read(MAX_ARRAY_BYTES + 1)
+    budget.spend_bytes(str(path), len(content))
+    if len(content) > MAX_ARRAY_BYTES:
+        most = size(MAX_ARRAY_BYTES)
+        raise UserError(f"{path}: a JSON array of more than {most}; use JSON lines instead")
+    text = _decoded(content, str(path), "utf-8-sig")
+    for number, value in enumerate(_parsed(text, str(path)), start=1):
         yield _object(value, f"{path}, row {number}")
 
 
