@@ -7,9 +7,7 @@ the same seed contains the smaller one. (Bundled rows come in their generator's 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import logging
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,13 +18,13 @@ from typing import Any
 
 from harness.core import UserError, Workload, canonical_json, nearest, user_path
 from workloads import WORKLOADS, WorkloadInfo, workload_info
+from workloads.hub import hub_records
 from workloads.readers import Budget, Record, data_files, read_records
 
 _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
 _OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
 """Of a workload in an experiment file, beside its options."""
-HUB_TIMEOUT_S = 4.0
 _NAMES_SHOWN = 10
 _LONGEST = 100_000
 """Far beyond any row of the data sets; hostile ones would take minutes to count."""
@@ -149,7 +147,7 @@ def _ranked_rows(
     if workload.source == "bundled":
         return islice(_bundled_rows(workload.name, info, split, seed), _pool(options, distinct))
     if workload.source == "hub":
-        records = _hub_records(workload.name, info, split, options.revision or info.revision)
+        records = hub_records(workload.name, info, split, options.revision or info.revision)
     else:
         records = _local_records(workload, split, options.split is not None, budget)
     rows = list(_distinct(_row(workload.name, info, record) for record in records))
@@ -207,47 +205,6 @@ def _local_records(
         )
     for file in files:
         yield from read_records(file, budget)
-
-
-def _hub_records(name: str, info: WorkloadInfo, split: str, revision: str) -> Iterator[Record]:
-    import datasets
-
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry
-    try:
-        with _offline_unless_reached(info.hub, revision):
-            table = datasets.load_dataset(info.hub, info.config, split=split, revision=revision)
-    except Exception as error:  # the library raises whatever its many layers raise
-        first = (str(error).strip() or type(error).__name__).split("\n")[0]
-        raise UserError(
-            f"workload {name}: cannot load {info.hub} (split {split}, revision {revision}) from "
-            f"the hub: {first}; without a network give a local file as source, or 'bundled'"
-        ) from error
-    for number, record in enumerate(table, start=1):
-        yield f"{info.hub}, split {split}, row {number}", record
-
-
-@contextlib.contextmanager
-def _offline_unless_reached(hub_id: str, revision: str) -> Iterator[None]:
-    """Without an answer from the hub to one short question, let the libraries look into their
-    caches only: they would ask again for half a minute."""
-    import datasets
-    import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError
-
-    flags = (datasets.config, huggingface_hub.constants)
-    before = [module.HF_HUB_OFFLINE for module in flags]
-    try:
-        huggingface_hub.HfApi().dataset_info(hub_id, revision=revision, timeout=HUB_TIMEOUT_S)
-    except HfHubHTTPError:
-        pass  # an answer: what it means is said when the rows are loaded
-    except Exception:  # the client library's own errors, whichever library that is
-        for module in flags:
-            module.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        for module, flag in zip(flags, before, strict=True):
-            module.HF_HUB_OFFLINE = flag
 
 
 def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
