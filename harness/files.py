@@ -7,8 +7,8 @@ the memory. Standard library imports only, beside `harness.core`.
 from __future__ import annotations
 
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from harness.core import UserError
 
@@ -22,7 +22,7 @@ KINDS = {
 }
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> BufferedReader:
     """Open a plain file for reading bytes. Raises `UserError` for a folder, a pipe, a device or a
     socket, and `OSError` for what is missing or may not be read."""
     check_plain(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 from harness.core import UserError
 from workloads import WorkloadInfo
@@ -41,7 +42,7 @@ def _offline_unless_reached(hub_id: str, revision: str) -> Iterator[None]:
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 
-    flags = (datasets.config, huggingface_hub.constants)
+    flags: tuple[Any, ...] = (datasets.config, huggingface_hub.constants)
     before = [module.HF_HUB_OFFLINE for module in flags]
     try:
         huggingface_hub.HfApi().dataset_info(hub_id, revision=revision, timeout=HUB_TIMEOUT_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_a_folder_in_use_a_foreign_record_and_a_file_in_the_way(tmp_path: Path) 
 def only_readable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody may write into the folder: the tests may run as root, who may."""
     with monkeypatch.context() as patch:
-        patch.setattr(running.os, "access", lambda path, mode: Path(path) != folder)
+        patch.setattr(os, "access", lambda path, mode: Path(path) != folder)
         yield
 
 
@@ -154,8 +155,12 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_key_at_the_wrong_place_is_told_the_right_one(key: str, place: str) -> None:
     with pytest.raises(UserError) as caught:
         content = {
-            **{"name": "a", "model": "demo", "backends": ["scripted"], "workloads": ["gsm8k"]},
-            **{"load": [{"kind": "closed", "concurrency": 1}], key: 0.5},
+            "name": "a",
+            "model": "demo",
+            "backends": ["scripted"],
+            "workloads": ["gsm8k"],
+            "load": [{"kind": "closed", "concurrency": 1}],
+            key: 0.5,
         }
         parse_experiment(content, "f.yaml", wiring.known())
     assert str(caught.value) == f"f.yaml: {key}: unknown key; {place}"

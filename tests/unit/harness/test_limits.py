@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from backends import models
 from harness import wiring
 from harness.config import Experiment, parse_experiment
 from harness.core import UserError
@@ -50,7 +51,10 @@ GRID = {"name": "scripted", "seed": NUMBERS, "tokens": NUMBERS, "capacity": NUMB
         ),
         ({"requests": 10**7}, "10,000,000 prompts (requests x workloads), more than 20,000"),
         ({"requests": 10**9}, "requests: expected a whole number up to 10000000, got 1000000000"),
-        ({"backends": [GRID]}, "backends[0]: 1,000,000 cells of a grid, more than 200; 'limits: {e"),
+        (
+            {"backends": [GRID]},
+            "backends[0]: 1,000,000 cells of a grid, more than 200; 'limits: {e",
+        ),
         (
             {"backends": [{"name": "scripted", "seed": NUMBERS[n : n + 50]} for n in (0, 50)] * 3},
             "f.yaml: backends[4]: 201 backends x options, more than 200; 'limits: {engines: N}'",
@@ -104,7 +108,7 @@ def test_a_child_reads_what_the_limits_were_raised_for(tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     data.write_bytes(b"".join(ROW.replace(b"aaa", str(n).encode(), 1) for n in range(5)))
     raised = wiring.resolve(parse(workloads=[{"name": "gsm8k", "source": str(data)}]))
-    tokenizer = wiring.models.load_tokenizer(wiring.model_folder(raised.model))
+    tokenizer = models.load_tokenizer(wiring.model_folder(raised.model))
     assert len(wiring.load_prompts(raised.trials()[0], tokenizer)) == 4
 
 

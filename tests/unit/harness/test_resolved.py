@@ -109,7 +109,7 @@ def test_content_that_is_not_what_was_pinned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="workload gsm8k: its content has checksum"):
         wiring.resolve(again(resolved, tmp_path))
     other = dataclasses.replace(resolved, model=dataclasses.replace(resolved.model, checksum="0"))
-    with pytest.raises(UserError, match="model 'demo': its content .* leave 'checksum' out"):
+    with pytest.raises(UserError, match=r"model 'demo': its content .* leave 'checksum' out"):
         wiring.resolve(again(other, tmp_path))
 
 

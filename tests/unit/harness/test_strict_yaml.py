@@ -118,7 +118,7 @@ def test_only_plain_files_of_some_size_are_read(tmp_path: Path) -> None:
         ("folder", Path.mkdir, "a folder"),
         ("zero", lambda path: path.symlink_to("/dev/zero"), "a device"),
     ):
-        make(tmp_path / name)  # type: ignore[operator]
+        make(tmp_path / name)
         with pytest.raises(UserError, match=f"{name}: expected a plain file, found {found}"):
             read_yaml(tmp_path / name)
     assert "larger than 2 MiB" in refusal(tmp_path, b"#" * (2 * 2**20 + 1))
