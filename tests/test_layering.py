@@ -20,7 +20,7 @@ ALLOWED = {
     "harness": {"harness"},
     "workloads": {"workloads", "harness.core", "harness.files"},
     "backends": {"backends", "workloads", "harness.core", "harness.files"},
-    "results": {"results", "harness.core"},
+    "results": {"results", "harness.core", "harness.files"},
     "reports": {"reports", "results", "harness.core"},
 }
 CORE_ONLY = {
