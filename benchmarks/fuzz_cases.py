@@ -164,7 +164,7 @@ def data(rng: random.Random, folder: Path) -> None:
 
 def _damage_row(rng: random.Random, rows: list[Any]) -> None:
     place = rng.randrange(len(rows))
-    row = dict(rows[place]) if isinstance(rows[place], dict) else {"x": 1}
+    row = dict(rows[place]) if rows[place] and isinstance(rows[place], dict) else {"x": 1}
     key = rng.choice(sorted(row))
     action = rng.randrange(5)
     if action == 0:

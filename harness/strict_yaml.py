@@ -106,10 +106,8 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Any, Any]:
         """A mapping whose keys are all different. Raises `yaml.YAMLError` otherwise."""
         if not isinstance(node, yaml.MappingNode):
-            raise _wrong(
-                f"expected a mapping, but found a {type(node).__name__.removesuffix('Node').lower()}",
-                node,
-            )
+            kind = type(node).__name__.removesuffix("Node").lower()
+            raise _wrong(f"expected a mapping, but found a {kind}", node)
         seen: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == MERGE:

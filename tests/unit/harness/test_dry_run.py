@@ -153,14 +153,8 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_a_key_at_the_wrong_place_is_told_the_right_one(key: str, place: str) -> None:
+    named = {"name": "a", "model": "demo", "backends": ["scripted"], "workloads": ["gsm8k"]}
+    content = named | {"load": [{"kind": "closed", "concurrency": 1}], key: 0.5}
     with pytest.raises(UserError) as caught:
-        content = {
-            "name": "a",
-            "model": "demo",
-            "backends": ["scripted"],
-            "workloads": ["gsm8k"],
-            "load": [{"kind": "closed", "concurrency": 1}],
-            key: 0.5,
-        }
         parse_experiment(content, "f.yaml", wiring.known())
     assert str(caught.value) == f"f.yaml: {key}: unknown key; {place}"
