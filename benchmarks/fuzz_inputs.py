@@ -19,7 +19,6 @@ import multiprocessing
 import os
 import random
 import resource
-import shutil
 import socket
 import subprocess
 import sys
@@ -291,8 +290,6 @@ def main() -> None:
             outcomes += by_command(sample, chosen.seed, Path(root))
             outcomes += silent_hub(Path(root))
         code = report(outcomes, time.monotonic() - started)
-        shutil.rmtree(Path(root), ignore_errors=True)
-        Path(root).mkdir(exist_ok=True)
     sys.exit(code)
 
 
