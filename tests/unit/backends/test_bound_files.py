@@ -48,3 +48,14 @@ def test_a_calibration_that_is_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "c.json")
     with pytest.raises(UserError, match="is no file"):
         warnings("vllm-early-exit", Model("demo"), {"calibration": str(tmp_path / "c.json")})
+
+
+def test_a_model_s_configuration_that_is_nested_without_end(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(models.BUNDLED["demo"], model)
+    (model / "generation_config.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"generation_config\.json: not readable as JSON"):
+        models.resolve(Model(str(model)))
+    (model / "generation_config.json").write_text(" " * (models.MAX_JSON_BYTES + 1))
+    with pytest.raises(UserError, match="larger than 64 MiB"):
+        models.resolve(Model(str(model)))

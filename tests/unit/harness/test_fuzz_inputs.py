@@ -1,4 +1,4 @@
-"""The fuzz script of benchmarks/: its cases can be made again, and it tells findings from refusals."""
+"""The fuzz script of benchmarks/: its cases can be made again; findings are told from refusals."""
 
 from __future__ import annotations
 
