@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from harness.core import Backend, Model, UserError, nearest
+from harness.files import open_plain
 
 BACKENDS: dict[str, str] = {
     "adadecode": "backends.adadecode:AdaDecode",
@@ -104,7 +105,7 @@ def files_digest(name: str, model: Model, options: Mapping[str, Any]) -> str | N
     try:
         found = files(models.resolve(model, weights=False), options)
         for path in found:
-            with path.open("rb") as file:
+            with open_plain(path) as file:
                 state.update(hashlib.file_digest(file, "sha256").digest())
     except (UserError, OSError):
         return None

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from backends import Option, exit_heads
-from backends.engine_backend import OPTIONS, EngineBackend, Loaded, settings
+from backends.engine.architecture import Architecture
+from backends.engine_backend import OPTIONS, EngineBackend, Loaded, check_fit, settings
 from backends.exit_heads import AUTO, HeadFolder
 from harness.core import Model, UserError
 
+NAME = "adadecode"
 MOST_DRAFTS = 15
 PAPER_GAMMA = 0.75
 
@@ -63,6 +65,16 @@ class AdaDecode:
         return [] if where is None else [where / "heads.safetensors"]
 
     @classmethod
+    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
+        """Raise `UserError` for heads, exit layers and sizes that do not fit the model. There is
+        nothing to warn of."""
+        chosen = settings(options, cls.OPTIONS)
+        shape = check_fit(NAME, model_dir, chosen)
+        where = exit_heads.find_folder(chosen["heads"], model_dir)
+        _asked_layers(shape, None if where is None else _head_layers(where, model_dir), chosen)
+        return []
+
+    @classmethod
     def open(
         cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]
     ) -> EngineBackend:
@@ -72,11 +84,10 @@ class AdaDecode:
         from backends.engine.streams import Policy
 
         if model_dir is None:
-            raise UserError("backend 'adadecode' needs a model")
+            raise UserError(f"backend '{NAME}' needs a model")
         chosen = settings(options, cls.OPTIONS)
-        where = exit_heads.find_folder(chosen["heads"], model_dir)
-        folder = None if where is None else exit_heads.open_folder(where, model_dir)
-        loaded = Loaded("adadecode", model_dir, model, chosen)
+        folder = _open_heads(chosen, model_dir)
+        loaded = Loaded(NAME, model_dir, model, chosen)
         plan = _Plan(loaded, folder, chosen)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
@@ -91,6 +102,45 @@ class AdaDecode:
         return loaded.backend(decoder, executor, effective, lossless=chosen["verify"])
 
 
+def _open_heads(chosen: Mapping[str, Any], model_dir: Path) -> HeadFolder | None:
+    where = exit_heads.find_folder(chosen["heads"], model_dir)
+    return None if where is None else exit_heads.open_folder(where, model_dir)
+
+
+def _head_layers(where: Path, model_dir: Path) -> tuple[int, ...]:
+    """The layers of a folder of heads, all of which is checked: once for a sweep's many options."""
+    stamps = tuple(path.stat().st_mtime_ns for path in sorted(where.iterdir()))
+    return _checked_layers(where, model_dir, stamps)
+
+
+@functools.lru_cache(maxsize=32)
+def _checked_layers(where: Path, model_dir: Path, stamps: tuple[int, ...]) -> tuple[int, ...]:
+    return exit_heads.open_folder(where, model_dir).layers
+
+
+def _available(shape: Architecture, trained: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The layers behind which there can be an exit."""
+    return tuple(range(1, shape.layers)) if trained is None else trained
+
+
+def _asked_layers(
+    shape: Architecture, trained: tuple[int, ...] | None, chosen: Mapping[str, Any]
+) -> tuple[int, ...] | None:
+    """The exit layers that were asked for by number; `trained`: those with heads, where heads were
+    trained. Raises `UserError` for those that there are
+    not, and for a shortlist that cannot be."""
+    where = f"backend '{NAME}': option"
+    size, vocabulary = chosen["shortlist"], shape.vocabulary
+    if size is not None and trained is None:
+        raise UserError(f"{where} 'shortlist' needs trained heads")
+    if size is not None and size > vocabulary:
+        raise UserError(f"{where} 'shortlist': {size} is more than the vocabulary of {vocabulary}")
+    if chosen["exit_layers"] == AUTO:
+        return None
+    available = _available(shape, trained)
+    return exit_heads.check_layers(chosen["exit_layers"], available, f"{where} 'exit_layers'")
+
+
 class _Plan:
     """Exit layers and thresholds: those asked for, and the best of those left open."""
 
@@ -98,23 +148,9 @@ class _Plan:
         self, loaded: Loaded, folder: HeadFolder | None, chosen: Mapping[str, Any]
     ) -> None:
         self._loaded, self._folder, self._chosen = loaded, folder, chosen
-        depth = loaded.architecture.layers
-        inner = tuple(range(1, depth))
-        self._available = inner if folder is None else folder.layers
-        asked = chosen["exit_layers"]
-        self._asked: tuple[int, ...] | None = None
-        if asked != AUTO:
-            self._asked = exit_heads.check_layers(
-                asked, self._available, "backend 'adadecode': option 'exit_layers'"
-            )
-        size, vocabulary = chosen["shortlist"], loaded.architecture.vocabulary
-        if size is not None and folder is None:
-            raise UserError("backend 'adadecode': option 'shortlist' needs trained heads")
-        if size is not None and size > vocabulary:
-            raise UserError(
-                f"backend 'adadecode': option 'shortlist': {size} is more than the vocabulary of "
-                f"{vocabulary}"
-            )
+        trained = None if folder is None else folder.layers
+        self._available = _available(loaded.architecture, trained)
+        self._asked = _asked_layers(loaded.architecture, trained, chosen)
 
     def choose(self) -> tuple[tuple[int, ...], tuple[float, ...], float | None]:
         """Layers, thresholds, and the speed-up that the trace predicts for them."""

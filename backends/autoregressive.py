@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from backends import Option
-from backends.engine_backend import OPTIONS, EngineBackend, Loaded, settings
+from backends.engine_backend import OPTIONS, EngineBackend, Loaded, check_fit, settings
 from harness.core import Model, UserError
 
 
@@ -19,6 +19,13 @@ class Autoregressive:
         "margins": Option(bool, False, "record the top-2 logit margin of each token (costs time)"),
     }
     needs_model = True
+
+    @classmethod
+    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
+        """Raise `UserError` for a checkpoint or sizes that the engine cannot take. There is nothing
+        to warn of."""
+        check_fit("autoregressive", model_dir, settings(options, cls.OPTIONS))
+        return []
 
     @classmethod
     def open(

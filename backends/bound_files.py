@@ -8,6 +8,9 @@ from typing import Any
 
 from backends import models
 from harness.core import UserError
+from harness.files import MIB, read_text
+
+MOST_BYTES = 64 * MIB
 
 
 def read_bound(where: Path, model_dir: Path, form: int, *keys: str) -> dict[str, Any]:
@@ -18,7 +21,7 @@ def read_bound(where: Path, model_dir: Path, form: int, *keys: str) -> dict[str,
             or was made for another checkpoint than the one in `model_dir`.
     """
     try:
-        about: dict[str, Any] = json.loads(where.read_text(encoding="utf-8"))
+        about: dict[str, Any] = json.loads(read_text(where, MOST_BYTES))
         found, checkpoint, *_ = [about[key] for key in ("format", "checkpoint", *keys)]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{where}: not readable: {models.one_line(error)}") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backends import Option, models
-from backends.engine.architecture import EngineError
+from backends.engine.architecture import Architecture, EngineError, read_architecture
 from harness.core import BackendInfo, Commit, Model, Request, UserError
 
 LONGEST = 4096
@@ -108,23 +108,16 @@ class Loaded:
     ) -> None:
         import torch
 
-        from backends.engine.architecture import read_architecture
         from backends.engine.weights import load_weights
 
         self._name, self._settings, self.directory = name, options, model_dir
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = _device()
         if options["threads"] is not None:
             torch.set_num_threads(options["threads"])
         dtype = getattr(torch, model.dtype)
         try:
             self.architecture = read_architecture(model_dir)
-            longest = min(self.architecture.positions, LONGEST)
-            self.max_len: int = options["max_model_len"] or longest
-            if self.max_len > self.architecture.positions:
-                raise EngineError(
-                    f"max_model_len {self.max_len} exceeds the model's "
-                    f"{self.architecture.positions} positions"
-                )
+            self.max_len = _max_len(self.architecture, options)
             self.kernels = self._kernels(options["kernels"])
             self.weights = load_weights(model_dir, self.architecture, dtype, self.device)
         except EngineError as error:
@@ -177,10 +170,7 @@ class Loaded:
     def _kernels(self, asked: str) -> str:
         from backends.kernels import native
 
-        if asked == "triton" and self.device == "cpu":
-            raise EngineError("kernels: 'triton' needs a CUDA device; expected native or torch")
-        if asked == "native" and self.device != "cpu":
-            raise EngineError("kernels: 'native' runs on CPUs; expected triton or torch")
+        _check_kernels(asked, self.device)
         if self.device != "cpu" or asked in ("torch", "triton"):
             return "triton" if asked == "auto" else asked
         shape = self.architecture
@@ -192,6 +182,40 @@ class Loaded:
                 raise EngineError(f"kernels: 'native' cannot be built here: {error}") from None
             return "torch"
         return "native" if fits or asked == "native" else "torch"
+
+
+def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any]) -> Architecture:
+    """The checkpoint's shape, after every check that needs no weights. Raises `UserError` for a
+    checkpoint, a length or kernels that the engine cannot take."""
+    try:
+        shape = read_architecture(model_dir)
+        _max_len(shape, chosen)
+        _check_kernels(chosen["kernels"], _device())
+    except EngineError as error:
+        raise UserError(f"backend '{name}': {error}") from None
+    return shape
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _max_len(shape: Architecture, chosen: Mapping[str, Any]) -> int:
+    longest: int = chosen["max_model_len"] or min(shape.positions, LONGEST)
+    if longest > shape.positions:
+        raise EngineError(
+            f"max_model_len {longest} exceeds the model's {shape.positions} positions"
+        )
+    return longest
+
+
+def _check_kernels(asked: str, device: str) -> None:
+    if asked == "triton" and device == "cpu":
+        raise EngineError("kernels: 'triton' needs a CUDA device; expected native or torch")
+    if asked == "native" and device != "cpu":
+        raise EngineError("kernels: 'native' runs on CPUs; expected triton or torch")
 
 
 def settings(options: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:

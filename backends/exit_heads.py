@@ -15,6 +15,7 @@ from backends import models
 from backends.bound_files import read_bound
 from backends.engine.cost_model import Trace
 from harness.core import UserError, nearest, user_path
+from harness.files import check_plain
 
 BUNDLED = models.DEMO / "heads"
 FORMAT = 1
@@ -84,6 +85,7 @@ def open_folder(path: Path, model_dir: Path) -> HeadFolder:
     where = path / "heads.json"
     about = read_bound(where, model_dir, FORMAT, "layers", "width", "vocabulary")
     try:
+        check_plain(path / "heads.safetensors")
         tensors = load_file(path / "heads.safetensors")
         folder = HeadFolder(path, tuple(about["layers"]), tensors)
         _check(folder, about["width"], about["vocabulary"])

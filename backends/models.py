@@ -17,11 +17,14 @@ from typing import Any
 from backends import weight_files
 from backends.engine.architecture import FAMILIES, FULL
 from harness.core import Model, UserError, nearest, user_path
+from harness.files import MIB, read_text
 
 DEMO = Path(__file__).parent / "demo"
 BUNDLED = {"demo": DEMO / "target", "demo-draft": DEMO / "draft"}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
+HUB_TIMEOUT_S = 4.0
+MAX_JSON_BYTES = 64 * MIB
 HASHED = (
     "config.json",
     "generation_config.json",
@@ -190,7 +193,7 @@ def _locate(model: Model, weights: bool) -> Path:
 
 
 def _download(model: Model, weights: bool) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -201,8 +204,22 @@ def _download(model: Model, weights: bool) -> Path:
 
     where = f"model '{model.name}'"
     patterns = HUB_FILES if weights else [p for p in HUB_FILES if p != "*.safetensors"]
+    unreached: Exception | None = None
     try:
-        return Path(snapshot_download(model.name, revision=model.revision, allow_patterns=patterns))
+        # one short question first: without an answer the library asks again for minutes
+        HfApi().model_info(model.name, revision=model.revision, timeout=HUB_TIMEOUT_S)
+    except HfHubHTTPError:
+        pass  # an answer: what it means is said below
+    except Exception as error:  # the client library's own errors, whichever library that is
+        unreached = error
+    try:
+        found = snapshot_download(
+            model.name,
+            revision=model.revision,
+            allow_patterns=patterns,
+            local_files_only=unreached is not None,
+        )
+        return Path(found)
     except GatedRepoError:
         raise UserError(f"{where}: gated on the hub; log in with 'hf auth login'") from None
     except RevisionNotFoundError:
@@ -211,7 +228,8 @@ def _download(model: Model, weights: bool) -> Path:
         raise UserError(f"{where}: no such folder here and no such model on the hub") from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise UserError(
-            f"{where}: no such folder here, and the hub cannot be reached ({one_line(error)})"
+            f"{where}: no such folder here, and the hub cannot be reached "
+            f"({one_line(unreached or error)})"
         ) from None
 
 
@@ -269,8 +287,8 @@ def _check_architecture(directory: Path) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = json.loads(read_text(path, MAX_JSON_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not readable as JSON: {one_line(error)}") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a JSON object, got {type(data).__name__}")

@@ -27,6 +27,7 @@ SOME_FAILED = 4
 INTERRUPTED = 130
 READER_GONE = 141
 """As a shell reports a program whose pipe was closed."""
+LONGEST_MESSAGE = 2_000
 STOPPED = "interrupted; what was finished is stored"
 
 app = typer.Typer(
@@ -49,7 +50,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
     only: Annotated[str | None, typer.Option(help="Run only this backend's trials.")] = None,
     fresh: Annotated[bool, typer.Option(help="Forget the stored trials of this folder.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="List the trials and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
     executor: Annotated[str, typer.Option(help="Where trials run: local.")] = "local",
 ) -> None:
     """Run the trials of an experiment that are not stored yet."""
@@ -196,6 +197,8 @@ def _drop_output() -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    if len(message) > LONGEST_MESSAGE:  # what is quoted from a file may be as long as the file
+        message = f"{message[:LONGEST_MESSAGE]} ... ({len(message):,} characters)"
     printable = "".join(c if c.isprintable() or c.isspace() else ascii(c)[1:-1] for c in message)
     with contextlib.suppress(OSError):
         print(f"decodebench: {' '.join(printable.split())}", file=sys.stderr)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import yaml
 
 from harness.core import (
     Load,
-    LoadKind,
     Model,
     Sampling,
     Slo,
@@ -26,19 +26,20 @@ from harness.core import (
     canonical_json,
     to_json,
 )
-from harness.section import MAX_SEED, Section, read_yaml
+from harness.grid import expand
+from harness.limits import Limits, take_limits
+from harness.loads import LOAD_KEYS, take_loads
+from harness.resolved import as_written
+from harness.section import MAX_SEED, Section
+from harness.strict_yaml import read_yaml
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 MAX_NAME = 100
+SLO_KEYS = ("ttft_ms", "tpot_ms", "e2e_ms")
+SAMPLING_KEYS = ("temperature", "top_p")
+WORKLOAD_KEYS = ("source", "rows", "mix", "split", "article_limit", "max_article_tokens")
 MAX_LIMIT_S = 1e9
 """Thirty years; the operating system's timers end at some hundreds."""
-LOAD_KEYS: Mapping[str, frozenset[str]] = {
-    "closed": frozenset({"concurrency"}),
-    "poisson": frozenset({"rate"}),
-    "constant": frozenset({"rate"}),
-    "gamma": frozenset({"rate", "burstiness"}),
-    "trace": frozenset({"trace"}),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Experiment:
     repeats: int = 1
     seed: int = 0
     time_limit_s: float = 3600.0
+    limits: Limits = field(default_factory=Limits)
 
     def to_yaml(self) -> str:
         """The resolved experiment as text, for the run folder."""
@@ -122,13 +124,14 @@ def load_experiment(path: Path, known: Known) -> Experiment:
 
 def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     """Check the parsed content of an experiment file; `where` begins every error line."""
-    top = Section(data, where)
+    top = Section(as_written(data, where), where)
+    limits = take_limits(top)
     experiment = Experiment(
         name=_name(top),
         model=_model(top),
-        backends=tuple(_backends(top, known)),
+        backends=tuple(_backends(top, known, limits)),
         workloads=tuple(_workloads(top, known)),
-        loads=tuple(_loads(top)),
+        loads=tuple(take_loads(top, limits)),
         reference="",
         requests=top.integer("requests", 64, least=1),
         slo=_slo(top),
@@ -137,12 +140,14 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
         repeats=top.integer("repeats", 1, least=1),
         seed=top.integer("seed", 0, least=0, most=MAX_SEED),
         time_limit_s=top.number("time_limit_s", 3600.0, above=0.0, most=MAX_LIMIT_S),
+        limits=limits,
     )
     names = list(dict.fromkeys(choice.name for choice in experiment.backends))
     reference = top.text("reference", names[0])
     if reference not in names:
         raise top.error("reference", f"'{reference}' is not among the backends", reference, names)
-    top.finish()
+    top.finish(_elsewhere(known))
+    _refuse_too_much(top, experiment)
     for key, choices in (
         ("backends", experiment.backends),
         ("workloads", experiment.workloads),
@@ -150,6 +155,28 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     ):
         _refuse_doubles(top, key, choices)
     return dataclasses.replace(experiment, reference=reference)
+
+
+def _elsewhere(known: Known) -> dict[str, str]:
+    """Where keys belong that people write at the top of a file."""
+    options = [(key, name) for name, keys in known.backends.items() for key in keys]
+    return {
+        **{key: f"it is an option of the backend '{name}'" for key, name in reversed(options)},
+        **dict.fromkeys(WORKLOAD_KEYS, "it belongs to an entry of 'workloads'"),
+        **{key: "it belongs to an entry of 'load'" for keys in LOAD_KEYS.values() for key in keys},
+        **dict.fromkeys(SAMPLING_KEYS, "it belongs under 'sampling'"),
+        **dict.fromkeys(SLO_KEYS, "it belongs under 'slo'"),
+        **{item.name: "it belongs under 'limits'" for item in dataclasses.fields(Limits)},
+    }
+
+
+def _refuse_too_much(top: Section, experiment: Experiment) -> None:
+    axes = (experiment.backends, experiment.workloads, experiment.loads)
+    trials = experiment.repeats * math.prod(len(axis) for axis in axes)
+    prompts = experiment.requests * len(experiment.workloads)
+    shapes = "backends x options x workloads x loads x repeats"
+    experiment.limits.refuse(top.label(), "trials", f"trials ({shapes})", trials)
+    experiment.limits.refuse(top.label(), "prompts", "prompts (requests x workloads)", prompts)
 
 
 def _name(top: Section) -> str:
@@ -177,7 +204,8 @@ def _model(top: Section) -> Model:
     value = top.take("model", None)
     if isinstance(value, Mapping):
         section = Section(value, top.where, "model")
-        model = Model(section.text("name"), section.text("revision", "") or None, None, dtype)
+        revision, checksum = section.optional_text("revision"), section.optional_text("checksum")
+        model = Model(section.text("name"), revision, checksum, dtype)
         section.finish()
         return model
     if not isinstance(value, str) or not value:
@@ -185,7 +213,8 @@ def _model(top: Section) -> Model:
     return Model(value, None, None, dtype)
 
 
-def _backends(top: Section, known: Known) -> Iterator[BackendChoice]:
+def _backends(top: Section, known: Known, limits: Limits) -> Iterator[BackendChoice]:
+    count = 0
     for section in top.sections("backends"):
         name = section.text("name")
         if name not in known.backends:
@@ -196,7 +225,9 @@ def _backends(top: Section, known: Known) -> Iterator[BackendChoice]:
                 raise section.error(key, f"unknown option of '{name}'", key, known.backends[name])
         for key, value in options.items():
             section.plain(key, value)
-        for chosen in _grid(options, known.backends[name], section):
+        for chosen in expand(options, known.backends[name], section, limits, "engines"):
+            count += 1
+            limits.refuse(section.label(), "engines", "backends x options", count)
             try:
                 known.check_options(name, chosen)
             except UserError as error:
@@ -218,7 +249,8 @@ def _workloads(top: Section, known: Known) -> Iterator[WorkloadChoice]:
         rows = section.take("rows", None)
         if rows is not None:
             rows = section.as_integer("rows", rows, least=1)
-        workload = Workload(name, source, rows, section.rest())
+        checksum = section.optional_text("checksum")
+        workload = Workload(name, source, rows, section.rest(), checksum)
         try:
             known.check_workload(workload)
         except UserError as error:
@@ -226,42 +258,11 @@ def _workloads(top: Section, known: Known) -> Iterator[WorkloadChoice]:
         yield WorkloadChoice(workload, limit)
 
 
-def _loads(top: Section) -> Iterator[Load]:
-    for section in top.sections("load", name_key="kind"):
-        kind = section.text("kind")
-        if kind not in get_args(LoadKind):
-            raise section.error("kind", f"unknown load '{kind}'", kind, get_args(LoadKind))
-        options = section.rest()
-        for key in options:
-            if key not in LOAD_KEYS[kind]:
-                raise section.error(key, f"unknown key of a '{kind}' load", key, LOAD_KEYS[kind])
-        for key in LOAD_KEYS[kind] - options.keys() - {"burstiness"}:
-            raise UserError(f"{section.label()}: a '{kind}' load needs the key '{key}'")
-        for chosen in _grid(options, {}, section):
-            yield _load(kind, chosen, section)
-
-
-def _load(kind: str, chosen: Mapping[str, Any], section: Section) -> Load:
-    checked: dict[str, Any] = {}
-    for key, value in chosen.items():
-        if key == "concurrency":
-            checked[key] = section.as_integer(key, value, least=1)
-        elif key == "trace":
-            if not isinstance(value, str):
-                raise section.wrong(key, "the path of a trace file", value)
-            checked[key] = value
-        else:
-            checked[key] = section.as_number(key, value, above=0.0)
-    if kind == "gamma":
-        checked.setdefault("burstiness", 1.0)
-    return Load(kind=cast(LoadKind, kind), **checked)
-
-
 def _slo(top: Section) -> Slo:
     section = top.section("slo")
     bounds = {
         key: section.as_number(key, value, above=0.0)
-        for key in ("ttft_ms", "tpot_ms", "e2e_ms")
+        for key in SLO_KEYS
         if (value := section.take(key, None)) is not None
     }
     section.finish()
@@ -277,22 +278,3 @@ def _sampling(top: Section) -> Sampling:
     )
     section.finish()
     return sampling
-
-
-def _grid(
-    options: Mapping[str, Any], lists: Mapping[str, bool], section: Section
-) -> Iterator[dict[str, Any]]:
-    axes = []
-    for key, value in options.items():
-        own_list = lists.get(key, False)
-        many = isinstance(value, list) and (not own_list or _is_list_of_lists(value))
-        choices = value if many else [value]
-        if not choices:
-            raise UserError(f"{section.label(key)}: an empty list makes an empty grid")
-        axes.append([(key, choice) for choice in choices])
-    for combination in itertools.product(*axes):
-        yield dict(combination)
-
-
-def _is_list_of_lists(value: list[Any]) -> bool:
-    return bool(value) and all(isinstance(item, list) for item in value)

@@ -28,7 +28,8 @@ DRAFT = f".{EXPERIMENT}."
 def run_experiment(
     file: Path, *, out: Path | None, only: str | None, fresh: bool, dry_run: bool
 ) -> SweepResult | None:
-    """Run what is missing of the experiment in `file`; returns None for a dry run.
+    """Run what is missing of the experiment in `file`; returns None for a dry run, which makes
+    every check that comes before an engine is loaded.
 
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.
@@ -41,10 +42,12 @@ def run_experiment(
     trials = [trial for trial in experiment.trials() if only in (None, trial.backend)]
     for warning in wiring.warnings(trials):
         print(f"warning: {warning}", file=sys.stderr)
+    store = Store(directory)
     if dry_run:
+        wiring.check_tokenizer(experiment.model)
+        _check_writing(store)
         display.print_plan(trials)
         return None
-    store = Store(directory)
     with _only_writer(directory):
         # foreign records and other schema versions are refused before anything is written
         deque(_records(store), maxlen=0)
@@ -107,6 +110,17 @@ def _check_folder(directory: Path) -> None:
     found = [path for path in directory.iterdir() if not path.name.startswith(DRAFT)]
     if found and not (directory / EXPERIMENT).is_file():
         raise UserError(f"{directory}: not a run folder (no {EXPERIMENT}); name another --out")
+
+
+def _check_writing(store: Store) -> None:
+    """What a run finds out by writing, found without: nothing is made or changed."""
+    there = next(path for path in (store.path, *store.path.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        reason = "Permission denied" if there.is_dir() else "Not a directory"
+        raise UserError(f"{store.path}: {reason}; name another --out")
+    if there == store.path:
+        with _only_writer(store.path):
+            deque(_records(store), maxlen=0)
 
 
 @contextlib.contextmanager

@@ -9,10 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from harness.core import UserError, nearest
 
@@ -78,15 +75,25 @@ class Section:
             expected = "texts, finite numbers, true, false, lists and mappings only"
             raise self.wrong(key, expected, value) from None
 
-    def finish(self) -> None:
-        """Raise `UserError` when a key is left that nobody asked for."""
+    def finish(self, elsewhere: Mapping[str, str] | None = None) -> None:
+        """Raise `UserError` when a key is left that nobody asked for. `elsewhere`: keys that are
+        known in another place, with the words that say in which."""
         for key in self._left:
+            if elsewhere and key in elsewhere:
+                raise UserError(f"{self.label(key)}: unknown key; {elsewhere[key]}")
             raise self.error(key, "unknown key", key, self._asked)
 
     def text(self, key: str, default: Any = _MISSING) -> str:
         """A non-empty string."""
         value = self.take(key, default)
         if not isinstance(value, str) or (not value and default is _MISSING):
+            raise self.wrong(key, "a text", value)
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        """A non-empty string; None where the key is absent or null."""
+        value = self.take(key, None)
+        if value is not None and not (isinstance(value, str) and value):
             raise self.wrong(key, "a text", value)
         return value
 
@@ -173,59 +180,3 @@ def _shown(value: Any) -> str:
     except ValueError:  # Python writes out no number of more than 4,300 digits
         text = "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-MERGE = "tag:yaml.org,2002:merge"
-"""The key ``<<``, which takes over the keys of another mapping."""
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader, which takes the last of two equal keys in silence, refusing that."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """A value. Raises `yaml.YAMLError` for one that only looks like a date or a number."""
-        try:
-            return super().construct_object(node, deep)
-        except ValueError as error:
-            raise yaml.constructor.ConstructorError(
-                None, None, str(error), node.start_mark
-            ) from None
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose keys are all different. Raises `yaml.YAMLError` otherwise."""
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == MERGE:
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' stands twice", key_node.start_mark
-                )
-            seen.add(key if isinstance(key, str) else id(key_node))
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> Any:
-    """The content of a YAML file, loaded safely. Raises `UserError` naming the file and line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UserError(f"{path}: cannot be read: {reason.lower()}{_siblings(path)}") from None
-    try:
-        return yaml.load(text, _StrictLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not valid YAML"
-        raise UserError(f"{path}{line}: {problem}") from None
-    except RecursionError:
-        raise UserError(f"{path}: nested too deeply") from None
-
-
-def _siblings(path: Path) -> str:
-    if path.exists() or not path.parent.is_dir():
-        return ""
-    names = [entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"}]
-    return f"; {nearest(path.name, names)}" if names else ""

@@ -176,13 +176,18 @@ def run_sweep(
             _write(store, record)
             result.statuses[record.status] += 1
             if fleet.refused:
-                result.refusals[f"{trial.backend}: {record.error}"] += 1
+                result.refusals[by_backend(trial.backend, record.error)] += 1
             teller.tell("finished", record=record, refused=fleet.refused)
     except BaseException:
         fleet.close(at_once=True)
         raise
     fleet.close()
     return result
+
+
+def by_backend(name: str, error: object) -> str:
+    """What went wrong, with the backend's name in front unless it stands there already."""
+    return str(error) if str(error).startswith(f"backend '{name}'") else f"{name}: {error}"
 
 
 def _write(store: StoreProtocol, record: TrialRecord) -> None:

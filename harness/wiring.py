@@ -19,15 +19,11 @@ import workloads
 from backends import models
 from harness import gpu
 from harness.config import Experiment, Known
-from harness.core import (
-    Load,
-    Model,
-    Trial,
-    UserError,
-    Workload,
-    canonical_json,
-)
+from harness.core import Load, Model, Trial, UserError, Workload, canonical_json
+from harness.files import MIB
+from harness.sweep import by_backend
 from workloads import arrivals, datasets, prompts
+from workloads.readers import Budget
 
 
 def known() -> Known:
@@ -46,26 +42,47 @@ def known() -> Known:
 def resolve(experiment: Experiment) -> Experiment:
     """Pin what the experiment names by content: checksums of model and rows, a concrete dtype.
 
-    Also reads every arrival trace once, so that a bad one is found before an engine is loaded.
-    Raises `UserError` for a model or a data file that cannot be used.
+    Also makes every load's arrival times once, so that a bad trace or rate is found before an
+    engine is loaded. Raises `UserError` for a model or a data file that cannot be used, for one
+    that is not what a checksum in the file pins, and for more than the experiment's limits.
     """
     runs_model = any(backends.load_class(choice.name).needs_model for choice in experiment.backends)
     directory = models.resolve(experiment.model, weights=runs_model)
     dtype = experiment.model.dtype
+    pinned = models.checksum(directory)
+    _refuse_change(f"model '{experiment.model.name}'", experiment.model.checksum, pinned)
     model = replace(
         experiment.model,
-        checksum=models.checksum(directory),
+        checksum=pinned,
         dtype=preferred_dtype() if dtype == "auto" else dtype,
     )
-    loads = tuple(
-        replace(load, checksum=trace_checksum(load, experiment.requests))
-        for load in experiment.loads
-    )
+    made = sum(datasets.rows_made(c.workload, experiment.requests) for c in experiment.workloads)
+    experiment.limits.refuse(experiment.name, "bundled_rows", "bundled rows to be made", made)
+    budget = Budget(experiment.limits.data_mib * MIB, experiment.limits.data_rows)
+    loads = tuple(_pinned_load(load, experiment, budget) for load in experiment.loads)
     choices = tuple(
-        replace(choice, workload=_pinned(choice.workload, experiment, directory))
+        replace(choice, workload=_pinned(choice.workload, experiment, directory, budget))
         for choice in experiment.workloads
     )
     return replace(experiment, model=model, workloads=choices, loads=loads)
+
+
+def _pinned_load(load: Load, experiment: Experiment, budget: Budget) -> Load:
+    if load.kind != "trace":
+        arrivals.arrival_times(load, 1, experiment.seed)  # refuses rates that cannot be
+        return load
+    times = arrivals.arrival_times(load, experiment.requests, experiment.seed, budget)
+    found = _times_checksum(times)
+    _refuse_change(f"trace '{load.trace}'", load.checksum, found)
+    return replace(load, checksum=found)
+
+
+def _refuse_change(what: str, pinned: str | None, found: str) -> None:
+    if pinned not in (None, found):
+        raise UserError(
+            f"{what}: its content has checksum {found[:12]}, not {str(pinned)[:12]} as the "
+            "experiment pins it; leave 'checksum' out to take what is there"
+        )
 
 
 def warnings(trials: Sequence[Trial]) -> list[str]:
@@ -77,10 +94,10 @@ def warnings(trials: Sequence[Trial]) -> list[str]:
         try:
             found += backends.warnings(trial.backend, trial.model, trial.options)
         except UserError as error:
+            line = by_backend(trial.backend, error)
             if sum(other.backend == trial.backend for other in engines) == 1:
-                raise
-            options = canonical_json(trial.options)
-            raise UserError(f"{error} (the '{trial.backend}' with {options})") from None
+                raise UserError(line) from None
+            raise UserError(f"{line} (with {canonical_json(trial.options)})") from None
     return list(dict.fromkeys(found))
 
 
@@ -114,18 +131,24 @@ def preferred_dtype() -> str:
     return "float32"
 
 
-def _pinned(workload: Workload, experiment: Experiment, directory: Path) -> Workload:
+def _pinned(
+    workload: Workload, experiment: Experiment, directory: Path, budget: Budget
+) -> Workload:
     needs_tokenizer = datasets.row_options(workload).article_limit is not None
     tokenizer = models.load_tokenizer(directory) if needs_tokenizer else None
-    rows = _rows(workload, experiment.seed, experiment.requests, tokenizer)
-    return replace(workload, checksum=_checksum(workload, rows))
+    rows = _rows(workload, experiment.seed, experiment.requests, tokenizer, budget)
+    found = _checksum(workload, rows)
+    _refuse_change(f"workload {workload.name}", workload.checksum, found)
+    return replace(workload, checksum=found)
 
 
-def _rows(workload: Workload, seed: int, count: int, tokenizer: Any) -> list[datasets.Row]:
+def _rows(
+    workload: Workload, seed: int, count: int, tokenizer: Any, budget: Budget | None = None
+) -> list[datasets.Row]:
     def count_tokens(text: str) -> int:
         return len(tokenizer.encode(text, add_special_tokens=False))
 
-    return datasets.load_rows(workload, seed, count, count_tokens=count_tokens)
+    return datasets.load_rows(workload, seed, count, count_tokens=count_tokens, budget=budget)
 
 
 def _checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:
@@ -143,7 +166,10 @@ def trace_checksum(load: Load, count: int) -> str | None:
     """Of the arrival times that a trace holds; None for loads that their numbers pin."""
     if load.kind != "trace":
         return None
-    times = arrivals.arrival_times(load, count, seed=0)
+    return _times_checksum(arrivals.arrival_times(load, count, seed=0))
+
+
+def _times_checksum(times: Sequence[float]) -> str:
     return hashlib.sha256(canonical_json(times).encode()).hexdigest()
 
 
@@ -178,6 +204,11 @@ def load_prompts(trial: Trial, tokenizer: Any) -> list[Prompt]:
 def model_folder(model: Model) -> Path:
     """The folder of a model that `resolve` has checked; configuration and tokenizer only."""
     return models.resolve(model, weights=False)
+
+
+def check_tokenizer(model: Model) -> None:
+    """Raise `UserError` for a tokenizer or a chat template that cannot make prompts."""
+    models.load_tokenizer(model_folder(model))
 
 
 def prompt_rows(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from harness.core import Load, UserError, nearest, user_path
-from workloads.readers import read_records, text_lines
+from workloads.readers import Budget, read_records, text_lines
 
 _COLUMN = "timestamp"
 SMALLEST = 1e-9
 """Of rates and shapes: thirty years between two requests. Beyond it arrivals overflow."""
 
 
-def arrival_times(load: Load, count: int, seed: int) -> list[float]:
+def arrival_times(load: Load, count: int, seed: int, budget: Budget | None = None) -> list[float]:
     """Arrival times of `count` requests, ascending.
 
     * closed: all 0; the load loop submits when a slot is free.
@@ -27,7 +28,8 @@ def arrival_times(load: Load, count: int, seed: int) -> list[float]:
     * trace: recorded times, moved so that the first is 0. A file with one time in seconds per line,
       or CSV or JSON lines with a column ``timestamp`` (each may be gzipped).
 
-    The draws come from numpy's PCG64 generator seeded with `seed`.
+    The draws come from numpy's PCG64 generator seeded with `seed`. Of a trace no more is read than
+    `budget` has left.
 
     Raises:
         UserError: for a missing or impossible rate or burstiness, or a bad or too short trace.
@@ -35,7 +37,7 @@ def arrival_times(load: Load, count: int, seed: int) -> list[float]:
     if load.kind == "closed":
         return [0.0] * count
     if load.kind == "trace":
-        return _trace_times(load, count)
+        return _trace_times(load, count, budget)
     rate = _positive(load.rate, "rate", load)
     if load.kind == "constant":
         return [number / rate for number in range(count)]
@@ -57,19 +59,19 @@ def _positive(value: float | None, name: str, load: Load) -> float:
     if not (math.isfinite(value) and value > 0):
         raise UserError(f"load {load.kind}: '{name}' must be a positive number, got {value!r}")
     if not SMALLEST <= value <= 1 / SMALLEST:
-        bounds = f"{SMALLEST:g} to {1 / SMALLEST:g}"
-        raise UserError(f"load {load.kind}: '{name}' must be within {bounds}, got {value!r}")
+        budget = f"{SMALLEST:g} to {1 / SMALLEST:g}"
+        raise UserError(f"load {load.kind}: '{name}' must be within {budget}, got {value!r}")
     return float(value)
 
 
-def _trace_times(load: Load, count: int) -> list[float]:
+def _trace_times(load: Load, count: int, budget: Budget | None) -> list[float]:
     if not load.trace:
         raise UserError("load trace: 'trace' is missing; expected the path of a trace file")
     path = user_path(load.trace, "load trace: trace")
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"load trace: trace file '{load.trace}' does not exist")
     times: list[float] = []
-    for where, time in _times(path):
+    for where, time in _times(path, budget):
         if times and time < times[-1]:
             raise UserError(f"{where}: time {time:g} is before the one above it, {times[-1]:g}")
         times.append(time)
@@ -80,27 +82,35 @@ def _trace_times(load: Load, count: int) -> list[float]:
     )
 
 
-def _times(path: Path) -> Iterator[tuple[str, float]]:
+def _times(path: Path, budget: Budget | None) -> Iterator[tuple[str, float]]:
     """Where each time of a trace stands, and the time."""
     name = path.name.lower().removesuffix(".gz")
     values: Iterable[tuple[str, Any]]
     if name.endswith((".csv", ".jsonl", ".json", ".parquet")):
-        values = ((where, _column(where, record)) for where, record in read_records(path))
+        records = read_records(path, budget)
+        values = ((where, _column(where, record)) for where, record in records)
     else:
-        values = ((where, line) for where, line in text_lines(path) if line.strip())
+        values = _plain_times(path, budget or Budget())
     for where, value in values:
         try:
             time = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             time = math.nan
         if not (math.isfinite(time) and time >= 0):
-            shown = value.strip() if isinstance(value, str) else value
-            raise UserError(f"{where}: expected a time in seconds, 0 or more, got {shown!r}")
+            shown = repr(value.strip() if isinstance(value, str) else value)[:60]
+            raise UserError(f"{where}: expected a time in seconds, 0 or more, got {shown}")
         yield where, time
+
+
+def _plain_times(path: Path, budget: Budget) -> Iterator[tuple[str, str]]:
+    for where, line in text_lines(path, budget):
+        if line.strip():
+            budget.spend_row(where)
+            yield where, line
 
 
 def _column(where: str, record: Any) -> Any:
     if _COLUMN not in record:
-        known = [str(name) for name in record]
+        known = [str(name) for name in islice(record, 10)]
         raise UserError(f"{where}: column '{_COLUMN}' is missing; {nearest(_COLUMN, known)}")
     return record[_COLUMN]

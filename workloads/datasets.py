@@ -8,7 +8,6 @@ the same seed contains the smaller one. (Bundled rows come in their generator's 
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,12 +18,16 @@ from typing import Any
 
 from harness.core import UserError, Workload, canonical_json, nearest, user_path
 from workloads import WORKLOADS, WorkloadInfo, workload_info
-from workloads.readers import Record, data_files, read_records
+from workloads.hub import hub_records
+from workloads.readers import Budget, Record, data_files, read_records
 
 _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
 _OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
 """Of a workload in an experiment file, beside its options."""
+_NAMES_SHOWN = 10
+_LONGEST = 100_000
+"""Far beyond any row of the data sets; hostile ones would take minutes to count."""
 _SUMMARIES = ("cnn_dailymail", "xsum")
 
 
@@ -90,6 +93,7 @@ def load_rows(
     count: int,
     *,
     count_tokens: Callable[[str], int] | None = None,
+    budget: Budget | None = None,
 ) -> list[Row]:
     """The rows of `count` requests, drawn without replacement, then from the start again.
 
@@ -98,16 +102,18 @@ def load_rows(
         seed: decides which rows are drawn and their order.
         count: number of requests.
         count_tokens: the number of tokens in a text; needed with the option `article_limit`.
+        budget: how much is read of local files.
 
     Raises:
-        UserError: for bad options, an unreachable hub, bad files, or fewer rows than asked for.
+        UserError: for bad options, an unreachable hub, bad or too large files, or fewer rows
+            than asked for.
         ValueError: without `count_tokens` where it is needed, or for a count below 1.
     """
     if count < 1:
         raise ValueError(f"count: expected at least 1, got {count}")
     options = row_options(workload)
     distinct = min(workload.rows or count, count)
-    rows: Iterable[Row] = _ranked_rows(workload, options, seed, distinct)
+    rows: Iterable[Row] = _ranked_rows(workload, options, seed, distinct, budget)
     if options.article_limit is not None:
         if count_tokens is None:
             raise ValueError("article_limit needs count_tokens")
@@ -133,21 +139,32 @@ def checksum(rows: Sequence[Row]) -> str:
 
 
 def _ranked_rows(
-    workload: Workload, options: RowOptions, seed: int, distinct: int
+    workload: Workload, options: RowOptions, seed: int, distinct: int, budget: Budget | None
 ) -> Iterable[Row]:
     """Distinct rows of the source in the order of drawing."""
     info = workload_info(workload.name)
     split = options.split or info.split
     if workload.source == "bundled":
-        selects = options.mix is not None or options.article_limit is not None
-        pool = max(4 * distinct, _MIN_MIX_POOL) if selects else distinct
-        return islice(_bundled_rows(workload.name, info, split, seed), pool)
+        return islice(_bundled_rows(workload.name, info, split, seed), _pool(options, distinct))
     if workload.source == "hub":
-        records = _hub_records(workload.name, info, split, options.revision or info.revision)
+        records = hub_records(workload.name, info, split, options.revision or info.revision)
     else:
-        records = _local_records(workload, split, options.split is not None)
+        records = _local_records(workload, split, options.split is not None, budget)
     rows = list(_distinct(_row(workload.name, info, record) for record in records))
     return sorted(rows, key=lambda row: hashlib.sha256(f"{seed}:{row.id}".encode()).digest())
+
+
+def _pool(options: RowOptions, distinct: int) -> int:
+    """How many bundled rows are made, so that a selection among them finds enough."""
+    selects = options.mix is not None or options.article_limit is not None
+    return max(4 * distinct, _MIN_MIX_POOL) if selects else distinct
+
+
+def rows_made(workload: Workload, count: int) -> int:
+    """How many rows `load_rows` lets the bundled generators make; 0 for another source."""
+    if workload.source != "bundled":
+        return 0
+    return _pool(row_options(workload), min(workload.rows or count, count))
 
 
 def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
@@ -172,7 +189,9 @@ def _bundled_rows(name: str, info: WorkloadInfo, split: str, seed: int) -> Itera
     return _distinct(_row(name, info, ("bundled", record)) for record in records)
 
 
-def _local_records(workload: Workload, split: str, must_have_split: bool) -> Iterator[Record]:
+def _local_records(
+    workload: Workload, split: str, must_have_split: bool, budget: Budget | None
+) -> Iterator[Record]:
     path = user_path(workload.source, f"workload {workload.name}: source")
     if path.is_dir():
         files = data_files(path, split, must_have_split=must_have_split)
@@ -185,23 +204,7 @@ def _local_records(workload: Workload, split: str, must_have_split: bool) -> Ite
             f"workload {workload.name}: source '{workload.source}' does not exist{hint}"
         )
     for file in files:
-        yield from read_records(file)
-
-
-def _hub_records(name: str, info: WorkloadInfo, split: str, revision: str) -> Iterator[Record]:
-    import datasets
-
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry
-    try:
-        table = datasets.load_dataset(info.hub, info.config, split=split, revision=revision)
-    except Exception as error:  # the library raises whatever its many layers raise
-        first = (str(error).strip() or type(error).__name__).split("\n")[0]
-        raise UserError(
-            f"workload {name}: cannot load {info.hub} (split {split}, revision {revision}) from "
-            f"the hub: {first}; without a network give a local file as source, or 'bundled'"
-        ) from error
-    for number, record in enumerate(table, start=1):
-        yield f"{info.hub}, split {split}, row {number}", record
+        yield from read_records(file, budget)
 
 
 def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
@@ -220,7 +223,8 @@ def _text(values: Mapping[str, Any], field: str, where: str) -> str:
     value = values.get(field)
     if value is None and field not in values:
         close = get_close_matches(field, list(values), n=1)
-        near = f"nearest: '{close[0]}'" if close else f"the row has: {', '.join(map(str, values))}"
+        there = ", ".join(map(str, islice(values, _NAMES_SHOWN)))
+        near = f"nearest: '{close[0]}'" if close else f"the row has: {there or 'no fields'}"
         raise UserError(f"{where}: field '{field}' is missing ({near})")
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         value = "\n".join(value)
@@ -239,15 +243,16 @@ def _encodable(text: str, field: str, where: str) -> str:
 
 
 def difficulty(name: str, data: Mapping[str, str]) -> float:
-    """How hard a row is, by its workload's measure (`WorkloadInfo.difficulty`)."""
+    """How hard a row is, by its workload's measure (`WorkloadInfo.difficulty`). Texts count up to
+    `_LONGEST` characters."""
     if name == "gsm8k":
         return float(re.sub(r"<<.*?>>", "", data["answer"]).count("="))
     if name in _SUMMARIES:
-        text, summary = (_words(data[field]) for field in WORKLOADS[name].fields)
+        text, summary = (_words(data[field][:_LONGEST]) for field in WORKLOADS[name].fields)
         known = set(text)
         return sum(word not in known for word in summary) / max(len(summary), 1)
     code = data["canonical_solution" if name == "humaneval" else "code"]
-    return float(len(re.findall(r"\w+|[^\w\s]", code)))
+    return float(len(re.findall(r"\w+|[^\w\s]", code[:_LONGEST])))
 
 
 def _words(text: str) -> list[str]:
@@ -257,7 +262,7 @@ def _words(text: str) -> list[str]:
 def _parse_mix(value: Any, where: str) -> tuple[int, int]:
     if isinstance(value, int) and not isinstance(value, bool):
         raise UserError(f'{where}: YAML reads 80:20 as a number; write "80:20", in quotes')
-    match = re.fullmatch(r"(\d+):(\d+)", value) if isinstance(value, str) else None
+    match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", value) if isinstance(value, str) else None
     if match is None or not any(map(int, match.groups())):
         raise UserError(f'{where}: expected easy:hard such as "80:20", got {value!r}')
     return int(match[1]), int(match[2])

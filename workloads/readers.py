@@ -10,17 +10,28 @@ import csv
 import gzip
 import itertools
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from harness.core import UserError
+from harness.files import MIB, check_plain, open_plain, size
 
 Record = tuple[str, Mapping[str, Any]]
 """Where a record stands ("FILE, line 3") and its fields."""
 
+MAX_ROW_BYTES = 4 * MIB
+"""Of one row: many times the longest of any workload."""
+MAX_BLANK_LINES = 100_000
+MAX_ARRAY_BYTES = 64 * MIB
+"""Of a JSON array, which is parsed whole and takes many times its size in memory."""
+PARQUET_ROWS = 16
+MAX_ENTRIES = 10_000
+"""Files and folders looked at to find a folder's data files."""
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
 _SPLIT_WORDS = {
     "train": {"train", "training"},
@@ -29,11 +40,41 @@ _SPLIT_WORDS = {
 }
 
 
-def read_records(path: Path) -> Iterator[Record]:
+@dataclass(slots=True)
+class Budget:
+    """How much is still read; infinite unless somebody says otherwise.
+
+    The messages name the keys of an experiment's `limits`.
+    """
+
+    bytes: float = math.inf
+    """Unpacked."""
+    rows: float = math.inf
+
+    def spend_bytes(self, where: str, count: int) -> None:
+        """Raises `UserError` when more is read than was allowed."""
+        self.bytes -= count
+        if self.bytes < 0:
+            raise UserError(
+                f"{where}: more bytes (unpacked) than are read; 'limits: {{data_mib: N}}' allows "
+                "more"
+            )
+
+    def spend_row(self, where: str) -> None:
+        """Raises `UserError` when more is read than was allowed."""
+        self.rows -= 1
+        if self.rows < 0:
+            raise UserError(
+                f"{where}: more rows than are read; 'limits: {{data_rows: N}}' allows more"
+            )
+
+
+def read_records(path: Path, budget: Budget | None = None) -> Iterator[Record]:
     """Yield the records of one file, in file order.
 
     Raises:
-        UserError: when the file cannot be read, is of no known kind, is broken or is empty.
+        UserError: when the file is no plain file, cannot be read, is of no known kind, is broken,
+            is empty, or holds more than `budget` has left.
     """
     kind = _kind(path)
     if kind is None:
@@ -41,17 +82,18 @@ def read_records(path: Path) -> Iterator[Record]:
     reader = {".jsonl": _json_lines, ".json": _json, ".csv": _csv, ".parquet": _parquet}[kind]
     found = False
     with _clear_errors(path):
-        for record in reader(path):
+        for record in reader(path, budget := budget or Budget()):
             found = True
+            budget.spend_row(record[0])
             yield record
     if not found:
         raise UserError(f"{path}: the file holds no rows")
 
 
-def text_lines(path: Path) -> Iterator[tuple[str, str]]:
+def text_lines(path: Path, budget: Budget | None = None) -> Iterator[tuple[str, str]]:
     """Yield where each line of a text file stands and the line; raises `UserError` as above."""
     with _clear_errors(path):
-        for number, line in _lines(path):
+        for number, line in _lines(path, budget or Budget()):
             yield f"{path}, line {number}", line
 
 
@@ -64,6 +106,8 @@ def _clear_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: broken gzip file: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise UserError(f"{path}: does not fit into this machine's memory") from None
 
 
 def data_files(folder: Path, split: str, *, must_have_split: bool = False) -> list[Path]:
@@ -76,7 +120,7 @@ def data_files(folder: Path, split: str, *, must_have_split: bool = False) -> li
     Raises:
         UserError: when the folder holds no data file, or none of the split.
     """
-    files = _known_files(folder.iterdir()) or _known_files(folder.rglob("*"))
+    files = _known_files(folder.iterdir(), folder) or _known_files(folder.rglob("*"), folder)
     if not files:
         raise UserError(f"{folder}: no data file in this folder; expected {', '.join(SUFFIXES)}")
     splits = {path: _splits_in(path.name) for path in files}
@@ -89,8 +133,17 @@ def data_files(folder: Path, split: str, *, must_have_split: bool = False) -> li
     return wanted
 
 
-def _known_files(paths: Iterator[Path]) -> list[Path]:
-    return sorted(p for p in paths if _kind(p) and p.is_file() and not p.name.startswith("."))
+def _known_files(paths: Iterator[Path], folder: Path) -> list[Path]:
+    found = []
+    try:
+        for number, path in enumerate(paths):
+            if number == MAX_ENTRIES:
+                raise UserError(f"{folder}: more than {MAX_ENTRIES:,} entries; name a data file")
+            if _kind(path) and path.is_file() and not path.name.startswith("."):
+                found.append(path)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read: {error.strerror or error}") from None
+    return sorted(found)
 
 
 def _splits_in(name: str) -> set[str]:
@@ -104,17 +157,44 @@ def _kind(path: Path) -> str | None:
     return suffix.removesuffix(".gz") if suffix else None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, budget: Budget) -> Iterator[tuple[int, str]]:
     """Numbered lines from 1, decoded as UTF-8, a byte order mark dropped."""
-    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}: not UTF-8 text (byte {line[error.start]:#04x} at "
-                    f"position {error.start + 1} of the line)"
-                ) from None
+    with _unpacked(path) as file:
+        number = blank = 0
+        # in pieces, since a small gzip file may hold a line of many gigabytes
+        while line := file.readline(MAX_ROW_BYTES):
+            number += 1
+            where = f"{path}, line {number}"
+            budget.spend_bytes(where, len(line))
+            blank = 0 if line.strip() else blank + 1
+            if len(line) >= MAX_ROW_BYTES:
+                raise UserError(f"{where}: longer than {size(MAX_ROW_BYTES)}")
+            if blank > MAX_BLANK_LINES:
+                raise UserError(f"{where}: more than {MAX_BLANK_LINES:,} blank lines in a row")
+            yield number, _decoded(line, where, "utf-8-sig" if number == 1 else "utf-8")
+
+
+@contextlib.contextmanager
+def _unpacked(path: Path) -> Iterator[BinaryIO]:
+    with open_plain(path) as file:
+        if path.suffix.lower() != ".gz":
+            yield file
+            return
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield cast(BinaryIO, unpacked)
+
+
+def _decoded(content: bytes, where: str, encoding: str) -> str:
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = content.rfind(b"\n", 0, error.start) + 1
+        lines = content.count(b"\n", 0, before)
+        place = f"{where}, line {lines + 1}" if lines else where
+        raise UserError(
+            f"{place}: not UTF-8 text (byte {content[error.start]:#04x} at position "
+            f"{error.start - before + 1} of the line)"
+        ) from None
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -135,33 +215,40 @@ def _object(value: Any, where: str) -> Record:
     return where, value
 
 
-def _json_lines(path: Path) -> Iterator[Record]:
-    for number, line in _lines(path):
+def _json_lines(path: Path, budget: Budget) -> Iterator[Record]:
+    for number, line in _lines(path, budget):
         if line.strip():
             where = f"{path}, line {number}"
             yield _object(_parsed(line.strip(), where), where)
 
 
-def _json(path: Path) -> Iterator[Record]:
+def _json(path: Path, budget: Budget) -> Iterator[Record]:
     """An array of objects, or, as some exports have it under this name, one object a line."""
-    lines = [line for _, line in _lines(path)]
-    first = next((line.lstrip()[0] for line in lines if line.strip()), "")
+    first = next((line.lstrip()[0] for _, line in _lines(path, Budget()) if line.strip()), "")
     if first != "[":
-        yield from _json_lines(path)
+        yield from _json_lines(path, budget)
         return
-    for number, value in enumerate(_parsed("".join(lines), str(path)), start=1):
+    with _unpacked(path) as file:
+        content = file.read(MAX_ARRAY_BYTES + 1)
+    budget.spend_bytes(str(path), len(content))
+    if len(content) > MAX_ARRAY_BYTES:
+        most = size(MAX_ARRAY_BYTES)
+        raise UserError(f"{path}: a JSON array of more than {most}; use JSON lines instead")
+    text = _decoded(content, str(path), "utf-8-sig")
+    for number, value in enumerate(_parsed(text, str(path)), start=1):
         yield _object(value, f"{path}, row {number}")
 
 
-def _csv(path: Path) -> Iterator[Record]:
+def _csv(path: Path, budget: Budget) -> Iterator[Record]:
     """Comma-separated values under a header line; a row is named by the line it begins on."""
-    csv.field_size_limit(2**31 - 1)
-    rows = csv.DictReader((line for _, line in _lines(path)), strict=True)
+    csv.field_size_limit(MAX_ROW_BYTES)
+    rows = csv.DictReader(_short_rows(path, budget, begun := [0]), strict=True)
     where = f"{path}, line 1"
     while True:
         try:
             columns = rows.fieldnames or ()
             where = f"{path}, line {rows.reader.line_num + 1}"
+            begun[0] = 0
             row = next(rows, None)
         except csv.Error as error:
             raise UserError(f"{where}: not valid CSV: {error}") from None
@@ -172,16 +259,34 @@ def _csv(path: Path) -> Iterator[Record]:
         yield where, row
 
 
-def _parquet(path: Path) -> Iterator[Record]:
+def _short_rows(path: Path, budget: Budget, begun: list[int]) -> Iterator[str]:
+    """The lines of a CSV file. A row goes over as many as a quote stays open; `begun` has the
+    characters of the one under way."""
+    for number, line in _lines(path, budget):
+        begun[0] += len(line)
+        if begun[0] > MAX_ROW_BYTES:
+            raise UserError(f"{path}, line {number}: a row of more than {size(MAX_ROW_BYTES)}")
+        yield line
+
+
+def _parquet(path: Path, budget: Budget) -> Iterator[Record]:
     import pyarrow
     from pyarrow import parquet
 
+    check_plain(path)
+    number = 0
     try:
         with parquet.ParquetFile(path) as file:
-            numbers = itertools.count(1)
-            for batch in file.iter_batches(batch_size=1024):
+            groups = range(file.metadata.num_row_groups)
+            unpacked = sum(file.metadata.row_group(index).total_byte_size for index in groups)
+            budget.spend_bytes(str(path), unpacked)
+            # few rows at once: a text that stands there once is written out for each row
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS):
+                if batch.nbytes > PARQUET_ROWS * MAX_ROW_BYTES:
+                    raise UserError(f"{path}, row {number + 1}: rows of over {size(MAX_ROW_BYTES)}")
                 for row in batch.to_pylist():
-                    yield f"{path}, row {next(numbers)}", row
+                    number += 1
+                    yield f"{path}, row {number}", row
     except (pyarrow.ArrowException, ValueError) as error:
         first = str(error).split("\n")[0]
         raise UserError(f"{path}: broken Parquet file: {first}") from None

@@ -17,6 +17,7 @@ from backends import models
 from backends.bound_files import read_bound
 from backends.exit_heads import check_layers
 from harness.core import UserError, nearest, user_path
+from harness.files import check_plain
 
 BUNDLED = models.DEMO / "early_exit" / "classifier"
 FORMAT = 1
@@ -80,6 +81,7 @@ def open_classifier(path: Path, model_dir: Path) -> Classifier:
     known = range(1, config.get("num_hidden_layers", 0))
     layers = check_layers(about["layers"], known, f"{where}: layers")
     try:
+        check_plain(path / TENSORS)
         tensors = load_file(path / TENSORS)
         weight, bias = tensors["weight"], tensors["bias"]
         _check_tensors({"weight": (weight, [2, width]), "bias": (bias, [2])})

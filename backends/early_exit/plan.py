@@ -30,6 +30,7 @@ from backends.early_exit.policy import (
 )
 from backends.exit_heads import ORIGINAL, HeadFolder
 from harness.core import UserError, nearest
+from harness.files import open_plain
 
 MIXED, SEPARATE = "mixed", "separate"
 
@@ -225,8 +226,12 @@ def _depth(model_dir: Path) -> int:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with open_plain(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"{PREFIX}: {path}: cannot be read: {reason}") from None
 
 
 def _vllm_version() -> str:

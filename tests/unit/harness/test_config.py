@@ -12,7 +12,7 @@ import yaml
 
 from harness.config import Known, load_experiment, parse_experiment
 from harness.core import Load, Slo, UserError, Workload
-from harness.section import read_yaml
+from harness.strict_yaml import read_yaml
 
 
 def refuse_high(name: str, options: Mapping[str, Any]) -> None:
@@ -182,7 +182,7 @@ def test_bad_input_is_one_line_that_says_what_where_and_what_else(
         (b"name: !!python/object/apply:os.system ['true']\n", "e.yaml:1: could not determine"),
         (b"[" * 5000, "e.yaml: nested too deeply"),
         (b"name: 2024-13-01\n", "e.yaml:1: month must be in 1..12"),
-        (b"a: 1\nseed: " + b"1" * 5000, "e.yaml:2: Exceeds the limit (4300 digits)"),
+        (b"a: 1\nseed: " + b"1" * 5000, "e.yaml:2: a number of 5,000 characters"),
     ],
 )
 def test_a_file_that_is_not_an_experiment(tmp_path: Path, content: bytes, message: str) -> None:

@@ -73,6 +73,21 @@ def test_an_interrupt_is_told_in_one_line(
     assert capsys.readouterr().err == "decodebench: interrupted; what was finished is stored\n"
 
 
+def test_a_message_as_long_as_the_file_that_it_quotes_is_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(**_: object) -> None:
+        raise UserError("f.yaml: unknown key " + "x" * 10**6)
+
+    monkeypatch.setattr(cli, "app", refuse)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    line = capsys.readouterr().err
+    assert (ended.value.code, line.count("\n")) == (2, 1)
+    assert line.endswith("xxx ... (1,000,020 characters)\n")
+    assert len(line) < 2100
+
+
 def test_fresh_with_only_forgets_that_backend_alone(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for key, backend in (("a", "scripted"), ("b", "vllm"), ("c", "scripted")):

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 
 from harness.core import UserError, Workload
@@ -228,6 +229,8 @@ def _fake_hub(monkeypatch: pytest.MonkeyPatch, answer: object) -> list[tuple[Any
 
     module = types.ModuleType("datasets")
     module.load_dataset = load_dataset  # type: ignore[attr-defined]
+    module.config = types.SimpleNamespace(HF_HUB_OFFLINE=False)  # type: ignore[attr-defined]
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: None)
     monkeypatch.setitem(sys.modules, "datasets", module)
     return calls
 
