@@ -153,8 +153,6 @@ class Generation:
     of the scheduled time and the return of the backend call in progress) to the submit. With a
     server: from the scheduled time (closed loop: from the end of the answer that made room) to the
     moment at which the request left."""
-    stamp_lag_ns: list[int] = field(default_factory=list)
-    """By how much each stamp of `commit_ns` can be late; empty: no stamp can."""
     commit_ns: list[int] = field(default_factory=list)
     commit_tokens: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -162,6 +160,8 @@ class Generation:
     """None: the trial ended before the request did."""
     error: str | None = None
     telemetry: dict[str, float] = field(default_factory=dict)
+    stamp_lag_ns: list[int] = field(default_factory=list)
+    """By how much each stamp of `commit_ns` can be late; empty: no stamp can."""
 
 
 @dataclass(frozen=True, slots=True)
