@@ -23,6 +23,7 @@ WRITTEN: Mapping[str, Any] = {
     "backends": [
         {"name": "adadecode", "exit_layers": [[2], [2, 4]], "gamma": ["auto", 0.00001]},
         {"name": "scripted", "stalls": [{"at_s": 1, "for_s": 1}], "accepted": [], "fault": None},
+        {"name": "scripted", "fail_ids": [[["a"], ["b"]]]},
         {"name": "http", "extra_body": {"stop": ["a", "b"], "top_k": None}},
     ],
     "workloads": [
@@ -67,7 +68,7 @@ def test_a_resolved_experiment_resolves_to_the_same_trials(tmp_path: Path) -> No
     read = again(resolved, tmp_path)
     assert read == resolved, "also before anything is looked up"
     assert keys(wiring.resolve(read)) == keys(resolved)
-    assert len(set(keys(resolved))) == 2 * 2 * 6 * 6
+    assert len(set(keys(resolved))) == 2 * 2 * 6 * 7
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.stem)
