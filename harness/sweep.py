@@ -160,15 +160,10 @@ def run_sweep(
     todo = {key: trial for key, trial in keyed.items() if not store.has(key)}
     result = SweepResult(stored=len(keyed) - len(todo))
     fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir)
-    invocation, began_s = uuid.uuid4().hex[:12], time.clock_gettime(CLOCK)
+    invocation = _Invocation()
     try:
         for index, (key, trial) in enumerate(todo.items()):
-            pinned = {
-                "fingerprint": fingerprint,
-                "code": code(trial),
-                "invocation": invocation,
-                "since_invocation_s": time.clock_gettime(CLOCK) - began_s,
-            }
+            pinned = {"fingerprint": fingerprint, "code": code(trial), **invocation.now()}
             job = Job(key, trial, {**environment, **pinned}, time_limit_s)
             teller = _Teller(events, index, len(todo), trial)
             teller.tell("started")
@@ -188,6 +183,18 @@ def run_sweep(
 def by_backend(name: str, error: object) -> str:
     """What went wrong, with the backend's name in front unless it stands there already."""
     return str(error) if str(error).startswith(f"backend '{name}'") else f"{name}: {error}"
+
+
+class _Invocation:
+    """One call of `run_sweep`, and the clock that tells its trials apart in time."""
+
+    def __init__(self) -> None:
+        self._id, self._began_s = uuid.uuid4().hex[:12], time.clock_gettime(CLOCK)
+
+    def now(self) -> dict[str, Any]:
+        """What a record's environment has of it."""
+        since_s = time.clock_gettime(CLOCK) - self._began_s
+        return {"invocation": self._id, "since_invocation_s": since_s}
 
 
 def _write(store: StoreProtocol, record: TrialRecord) -> None:

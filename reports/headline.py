@@ -25,11 +25,7 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
     sound = {index: scopes for index, group in groups.items() if (scopes := _sound(group))}
     common = set.intersection(*sound.values()) if sound else set()
     if sound and not common:
-        names = ", ".join(v.label for v in rivals if v.index in sound)
-        return (
-            f"No workload and load has a valid speed-up of each of {names}, so none of them is "
-            f"called the fastest.{doubt}"
-        )
+        return _unranked([v.label for v in rivals if v.index in sound]) + doubt
     groups = {
         index: [c for c in group if (c.workload, c.load) in common or index not in sound]
         for index, group in groups.items()
@@ -52,6 +48,13 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
             f"({keeper.provenance}), {ratio(best.value)}× {best.interval}."
         )
     return text + doubt
+
+
+def _unranked(names: Sequence[str]) -> str:
+    return (
+        f"No workload and load has a valid speed-up of each of {', '.join(names)}, so none of them "
+        "is called the fastest."
+    )
 
 
 def _sound(cells: Sequence[Cell]) -> set[tuple[str, str]]:

@@ -23,7 +23,10 @@ POOLED = ("speedup_low", "speedup_high", "speedup_native_low", "speedup_native_h
 """What a trial's row says of all repeats of its cell."""
 CELL_NOT_VALID = "cell-not-valid"
 _TIMES_ONLY = frozenset(
-    ("client-late", "cache-not-cold", "clocks-throttled", "machine-noisy", "too-few-samples")
+    (
+        *("client-late", "cache-not-cold", "cache-unknown", "clocks-throttled", "machine-noisy"),
+        "too-few-samples",
+    )
 )
 """Reasons that leave answers what they are; any other makes them doubtful too."""
 

@@ -242,4 +242,4 @@ def test_a_refusal_names_which_of_several_it_means() -> None:
         return str(caught.value)
 
     assert refusal(9).endswith("expected numbers from 1 to 7")
-    assert refusal(2, 9).endswith("""1 to 7 (the 'vllm-early-exit' with {"layers":[9]})""")
+    assert refusal(2, 9).endswith("""1 to 7 (with {"layers":[9]})""")
