@@ -16,8 +16,8 @@ from typing import Any
 
 from backends import weight_files
 from backends.engine.architecture import FAMILIES, FULL
-from harness.core import Model, UserError, nearest, user_path
-from harness.files import MIB, read_text
+from harness.core import Model, UserError, nearest
+from harness.files import MIB, read_text, user_path
 
 DEMO = Path(__file__).parent / "demo"
 BUNDLED = {"demo": DEMO / "target", "demo-draft": DEMO / "draft"}

@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 SCHEMA_VERSION = 1
@@ -42,20 +41,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return "expected one of: " + ", ".join(options)
-
-
-def user_path(text: str, where: str) -> Path:
-    """The path that a user wrote, ``~`` expanded; it need not exist. Raises `UserError`, which
-    begins with `where`, for what can be no path or may not be looked at."""
-    try:
-        path = Path(text).expanduser()
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return path
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{where} '{text[:60]}' is no usable path: {reason}") from None
-    return path
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,20 @@ KINDS = {
 }
 
 
+def user_path(text: str, where: str) -> Path:
+    """The path that a user wrote, ``~`` expanded; it need not exist. Raises `UserError`, which
+    begins with `where`, for what can be no path or may not be looked at."""
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{where} '{text[:60]}' is no usable path: {reason}") from None
+    return path
+
+
 def open_plain(path: Path) -> BufferedReader:
     """Open a plain file for reading bytes. Raises `UserError` for a folder, a pipe, a device or a
     socket, and `OSError` for what is missing or may not be read."""

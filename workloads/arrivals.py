@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.core import Load, UserError, nearest, user_path
+from harness.core import Load, UserError, nearest
+from harness.files import user_path
 from workloads.readers import Budget, read_records, text_lines
 
 _COLUMN = "timestamp"

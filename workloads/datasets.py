@@ -16,7 +16,8 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from harness.core import UserError, Workload, canonical_json, nearest, user_path
+from harness.core import UserError, Workload, canonical_json, nearest
+from harness.files import user_path
 from workloads import WORKLOADS, WorkloadInfo, workload_info
 from workloads.hub import hub_records
 from workloads.readers import Budget, Record, data_files, read_records

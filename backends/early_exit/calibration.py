@@ -15,7 +15,8 @@ from typing import Any
 from backends import models
 from backends.bound_files import read_bound
 from backends.early_exit.policy import CONFIDENT, DECAYS, TAU
-from harness.core import UserError, nearest, user_path
+from harness.core import UserError, nearest
+from harness.files import user_path
 
 BUNDLED = models.DEMO / "early_exit"
 FORMAT = 1

@@ -16,8 +16,8 @@ from typing import Any
 from backends import models
 from backends.bound_files import read_bound
 from backends.exit_heads import check_layers
-from harness.core import UserError, nearest, user_path
-from harness.files import check_plain
+from harness.core import UserError, nearest
+from harness.files import check_plain, user_path
 
 BUNDLED = models.DEMO / "early_exit" / "classifier"
 FORMAT = 1

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from backends.training.exit_recipe import STATE, ExitRecipe
-from harness.core import UserError, Workload, user_path
+from harness.core import UserError, Workload
+from harness.files import user_path
 from workloads import workload_info
 from workloads.datasets import Row, load_rows
 from workloads.prompts import encode_prompt
