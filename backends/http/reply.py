@@ -85,5 +85,8 @@ class Reply:
 
     def on_message_complete(self) -> None:
         """The end. Only here the parser still knows whether the connection may go on."""
+        if self.status is not None and self.status < 200:  # "100 Continue": the answer follows
+            self.begin()
+            return
         self.complete = True
         self.keeps_alive = self._is_framed and self._parser.should_keep_alive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import shutil
@@ -17,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from backends.http import client as http_client
+from backends.http import pool
 from backends.http.backend import HttpBackend, clients_for, most_at_once
-from backends.http.route import find_route
+from backends.http.route import Route, find_route
 from backends.http.stream import Answer
 from backends.http.workers import Workers
 from harness.core import Commit, Load, Request
@@ -37,7 +39,7 @@ def test_a_connection_that_may_be_closed_by_now_is_not_used(
     server, backend = start()
     answer(backend)
     before = server.connections
-    monkeypatch.setattr(http_client, "KEEP_ALIVE_NS", 0)
+    monkeypatch.setattr(pool, "KEEP_ALIVE_NS", 0)
     answer(backend)
     assert server.connections == before + 1
 
@@ -87,6 +89,38 @@ def test_what_is_no_http_answer(start: Start, said: bytes, message: str) -> None
     assert answer(backend)[-1].finished == "length"
 
 
+def test_an_interim_answer_is_passed_over(start: Start) -> None:
+    def play(reply: Reply) -> None:
+        reply._handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        good(reply)
+
+    _, backend = start(play)
+    assert [commit.finished for commit in answer(backend)] == [None, None, "length"]
+
+
+def test_a_request_that_finds_no_socket_is_told(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, backend = start()
+
+    def full(_route: Route) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Route, "connect", full)
+    assert "Too many open files" in failure(backend)
+
+
+def test_nesting_without_end_costs_the_request_only(start: Start) -> None:
+    def play(reply: Reply) -> None:
+        reply.send(b"data: " + b"[" * 200_000 + b"\n\n")
+        reply.end()
+
+    server, backend = start(play)
+    assert failure(backend)
+    server.play = good
+    assert answer(backend)[-1].finished == "length"
+
+
 def test_a_redirect_is_told_not_followed(start: Start) -> None:
     def play(reply: Reply) -> None:
         head = (
@@ -105,7 +139,7 @@ def test_a_server_that_goes_away_costs_the_requests_only(
     answer(backend)
     backend.reset()
     server.close()
-    monkeypatch.setattr(http_client, "KEEP_ALIVE_NS", 0)
+    monkeypatch.setattr(pool, "KEEP_ALIVE_NS", 0)
     assert "Connection refused" in failure(backend)
 
 
@@ -253,8 +287,9 @@ def asked_through(proxy: Proxy, base_url: str, monkeypatch: pytest.MonkeyPatch) 
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(name, proxy.url)
     monkeypatch.delenv("no_proxy", raising=False)
-    client = http_client.Client(find_route(base_url, None, 5.0), 5.0)
-    payload = client._route.request("completions", {"prompt": [1], "max_tokens": 3})
+    route = find_route(base_url, None, 5.0)
+    client = http_client.Client(route, 5.0)
+    payload = route.request("completions", {"prompt": [1], "max_tokens": 3})
     client.send("a", payload, Answer("ids", 3))
     found: list[Commit] = []
     give_up = time.monotonic() + PATIENCE_S
