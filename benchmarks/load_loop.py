@@ -20,7 +20,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from backends.scripted import ScriptedBackend
-from harness.checks import nearest_rank
+from harness.checks import percentile
 from harness.core import Load, Model, Request, Trial, TrialRecord, Workload
 from harness.trial import run_load
 from results.store import Store
@@ -58,8 +58,8 @@ def submit_lag(arrivals: Sequence[float]) -> dict[str, float]:
     late = [(g.submitted_ns - g.scheduled_ns) / 1e6 for g in found]
     own = [g.client_lag_ns / 1e6 for g in found]
     result = {
-        **{f"lag_ms_p{share:g}": nearest_rank(late, share / 100) for share in (50, 99, 99.9)},
-        "client_lag_ms_p99": nearest_rank(own, 0.99),
+        **{f"lag_ms_p{share:g}": percentile(late, share / 100) for share in (50, 99, 99.9)},
+        "client_lag_ms_p99": percentile(own, 0.99),
         "cores_used": busy,
     }
     print("submit lag:", "  ".join(f"{name} {value:.3f}" for name, value in result.items()))

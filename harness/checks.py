@@ -52,9 +52,14 @@ def check_trial(
     return Validity(valid, tuple(reasons + _samples(generations)))
 
 
-def nearest_rank(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` of the values do not exceed."""
-    return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` of the values lie, as numpy and docs/metrics.md have it: linear
+    between order statistics."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 def _answered(generation: Generation) -> bool:
@@ -86,20 +91,22 @@ def _client(generations: Sequence[Generation]) -> list[str]:
         f"client-late: the harness itself {did} up to {lag / 1e6:.1f} ms late "
         f"(p99; limit {MAX_CLIENT_LAG_NS / 1e6:g} ms)"
         for did, values in lags.items()
-        if values and (lag := nearest_rank(values, 0.99)) > MAX_CLIENT_LAG_NS
+        if values and (lag := percentile(values, 0.99)) > MAX_CLIENT_LAG_NS
     ]
 
 
 def _cache(trial: Trial, generations: Sequence[Generation], info: BackendInfo) -> list[str]:
-    if trial.options.get(PREFIX_CACHING):
+    wanted = trial.options.get(PREFIX_CACHING)
+    if wanted is True:
         return []
     cached = sum(g.telemetry.get(CACHE_TELEMETRY, 0) for g in generations)
     if cached:
         return [f"cache-not-cold: {cached:.0f} prompt tokens came from a cache nobody asked for"]
-    if SERVER in info.capabilities and not info.capabilities & CACHE_KNOWN:
+    if SERVER in info.capabilities and not info.capabilities & CACHE_KNOWN and wanted != "none":
         return [
             "cache-unknown: the server neither drops its cache between trials nor counts the "
-            f"prompt tokens that came from it ({PREFIX_CACHING}: true says that its cache is meant)"
+            f"prompt tokens that came from it ({PREFIX_CACHING}: true says that its cache is "
+            "meant, none that it has none)"
         ]
     return []
 

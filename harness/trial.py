@@ -76,13 +76,15 @@ def run_load(
     `ValueError` for a load that cannot be run. What the backend raises passes through.
     """
     _check_load(requests, load)
-    prepare = getattr(backend, "prepare", None)
-    if prepare is not None:
-        prepare(requests, load)
     loop = _Loop(backend, requests, load, on_progress)
+    begin = time.monotonic_ns()
+    prepare = getattr(backend, "prepare", None)
     try:
-        with prompt_wakeups(), _garbage_collection_off(), _alarm(time_limit_s):
-            loop.run(time_limit_s)
+        with _garbage_collection_off(), _alarm(time_limit_s):
+            if prepare is not None:
+                prepare(requests, load)
+            with prompt_wakeups():
+                loop.run(None if time_limit_s is None else begin + round(time_limit_s * 1e9))
     except _TimeUp:
         raise TrialTimeout(time_limit_s or 0.0, loop.generations()) from None
     for request in requests:
@@ -144,11 +146,10 @@ class _Loop:
     def __post_init__(self) -> None:
         self.is_remote = SERVER in self.backend.info.capabilities
 
-    def run(self, time_limit_s: float | None) -> None:
+    def run(self, limit_ns: int | None) -> None:
         arrivals = [(round(r.arrival_s * 1e9), r) for r in self.requests]
         self.waiting.extend(sorted(arrivals, key=lambda pair: pair[0]))
         self.start_ns = self.returned_ns = time.monotonic_ns()
-        limit_ns = None if time_limit_s is None else self.start_ns + round(time_limit_s * 1e9)
         report_ns = self.start_ns
         while self.waiting or self.in_flight:
             more = self.submit_due()

@@ -80,6 +80,8 @@ class FakeServer:
         self.resets: list[bool] = []
         """What POST /reset_prefix_cache answers, one after the other; empty: there is none."""
         self.bodies: list[dict[str, Any]] = []
+        self.headers: dict[str, str] = {}
+        """Of the last request for an answer."""
         self.connections = 0
         self.paths: list[str] = []
         self._probe = probe
@@ -129,6 +131,7 @@ class FakeServer:
                 reply.fail(404, {})
             return
         self.bodies.append(reply.body)
+        self.headers = dict(reply.headers)
         is_probe = self._probe is not None and reply.body.get("max_tokens") == 2
         (self._probe if is_probe and self._probe else self.play)(reply)
 

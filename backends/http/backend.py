@@ -47,7 +47,10 @@ class HttpBackend:
             int, None, "processes that talk to it; default: by the number of streams", minimum=1
         ),
         "prefix_caching": Option(
-            bool, False, "the server reuses shared prompt beginnings, and that is meant"
+            bool,
+            False,
+            "true: the server reuses shared prompt beginnings, which is meant; none: it never does",
+            words=("none",),
         ),
         "extra_body": Option(dict, {}, "fields for each request's body; null removes a field"),
     }
@@ -118,7 +121,7 @@ class HttpBackend:
         self._payloads = {request.id: self._payload(request) for request in requests}
         streams = load.concurrency or most_at_once([r.arrival_s for r in requests])
         streams = min(streams, len(requests))
-        self._use(self._settings["clients"] or clients_for(streams))
+        self._use(min(self._settings["clients"] or clients_for(streams), max(streams, 1)))
         self._client.open(streams)
 
     def submit(self, request: Request) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from dataclasses import dataclass, field
 
 from backends.http.connection import Connection
+from backends.http.exchange import Exchange
 from backends.http.pool import Pool
 from backends.http.reply import LARGEST_REFUSAL, Reply
 from backends.http.route import Route
-from backends.http.stamps import Source
-from backends.http.stream import Answer, EventReader, StreamError, shorten
+from backends.http.stamps import Source, WallClock
+from backends.http.stream import Answer, StreamError, shorten
 from harness.core import Commit, FinishReason
 
 NO_STREAM = ("application/json", "text/html")
@@ -26,29 +26,12 @@ CONNECT_TIMEOUT_S = 10.0
 LINGER_NS = 1_000_000_000
 """How long usage, [DONE] and the end of the body may take after the finish_reason. Only then is a
 request over: the next one finds its connection free."""
+SLICE_S = 0.002
 MOST_AT_ONCE = 64
 """Sockets read in one `poll`: below a millisecond of work, so that no due request waits longer."""
 STREAMS_TO_GATHER, GATHER_NS = 16, 500_000
 """With so many streams the sockets are looked at this seldom: a wake-up costs more than a read, and
 the kernel has stamped what comes meanwhile."""
-
-
-@dataclass(slots=True, eq=False)
-class _Exchange:
-    """A request under way."""
-
-    request_id: str
-    payload: bytes
-    answer: Answer
-    reader: EventReader = field(default_factory=EventReader)
-    streams: bool | None = None
-    """Whether the answer can be read as events; None: its head has not come yet."""
-    refused: bytes = b""
-    sent_ns: int | None = None
-    """Until it has been told."""
-    connection: Connection | None = None
-    lingers: bool = False
-    over: bool = False
 
 
 class Client:
@@ -60,11 +43,12 @@ class Client:
         self._stamps = Source()
         self._is_exact = self._stamps.works and not route.tls
         """Whether a late read still learns when the bytes came."""
+        self._clock = WallClock()
         self._epoll = select.epoll()
         self._pool = Pool(route, self._epoll)
-        self._busy: dict[int, _Exchange] = {}
-        self._deadlines: deque[tuple[int, _Exchange]] = deque()
-        self._lingering: deque[tuple[int, _Exchange]] = deque()
+        self._busy: dict[int, Exchange] = {}
+        self._deadlines: deque[tuple[int, Exchange]] = deque()
+        self._lingering: deque[tuple[int, Exchange]] = deque()
         self._clear_ns = time.monotonic_ns()
         """Nothing that had come by then is still unread."""
         self._looked_ns = 0
@@ -86,15 +70,9 @@ class Client:
 
     def send(self, request_id: str, payload: bytes, answer: Answer) -> None:
         """Send a request made by `Route.request` at once, or as soon as a connection is there."""
-        exchange = _Exchange(request_id, payload, answer)
+        exchange = Exchange(request_id, payload, answer)
         self._deadlines.append((time.monotonic_ns() + self._timeout_ns, exchange))
-        try:
-            exchange.connection = connection = self._pool.take()
-            self._busy[connection.number] = exchange
-            if connection.is_open:
-                self._ask(connection, exchange)
-        except OSError as error:
-            self._end(exchange, _line(error))
+        self._begin(exchange)
 
     def poll(self) -> list[Commit]:
         """What has come since the last call; never waits."""
@@ -102,6 +80,7 @@ class Client:
         if looked_ns >= self._gathers_until_ns():
             self._looked_ns = looked_ns
             ready = self._epoll.poll(0, MOST_AT_ONCE)
+            self._clock.read()
             for number, mask in ready:
                 self._handle(number, mask)
             if len(ready) < MOST_AT_ONCE:
@@ -117,10 +96,21 @@ class Client:
             return
         if rest_ns > 0:
             time.sleep(min(rest_ns * 1e-9, timeout_s))
-        elif not self._epoll.poll(0, 1):
+        else:
+            self._sleep(time.monotonic() + timeout_s)
+
+    def _sleep(self, until_s: float) -> None:
+        """In slices, because how late a wake-up is cannot be seen afterwards: what then has come
+        can be no older than the slice before."""
+        seen_ns = time.monotonic_ns()
+        woken = bool(self._epoll.poll(0, 1))
+        while not woken:
+            self._clear_ns, seen_ns = seen_ns, time.monotonic_ns()
+            rest_s = until_s - seen_ns * 1e-9
+            if rest_s <= 0:
+                return
             # select, because epoll's own time-out is in whole milliseconds
-            select.select([self._epoll], [], [], timeout_s)
-            self._clear_ns = time.monotonic_ns()
+            woken = any(select.select([self._epoll], [], [], min(rest_s, SLICE_S)))
 
     def _gathers_until_ns(self) -> int:
         """Before then nothing is read, so that each look finds more."""
@@ -145,10 +135,19 @@ class Client:
         self._epoll.close()
         self._stamps.close()
 
-    def _ask(self, connection: Connection, exchange: _Exchange) -> None:
+    def _begin(self, exchange: Exchange) -> None:
+        try:
+            exchange.connection = connection = self._pool.take(exchange.again)
+            self._busy[connection.number] = exchange
+            if connection.is_open:
+                self._ask(connection, exchange)
+        except OSError as error:
+            self._end(exchange, _line(error))
+
+    def _ask(self, connection: Connection, exchange: Exchange) -> None:
         before = connection.mask
-        exchange.sent_ns = connection.ask(exchange.payload)
-        exchange.payload = b""
+        sent_ns = connection.ask(exchange.payload)
+        exchange.sent_ns = exchange.sent_ns or sent_ns
         if connection.mask != before:
             self._epoll.modify(connection.number, connection.mask)
 
@@ -168,6 +167,11 @@ class Client:
         except Exception as error:  # whatever it is, the request must not be lost
             if exchange is None:
                 self._pool.discard(connection)
+            elif exchange.may_be_sent_again(error):
+                exchange.again = True
+                del self._busy[number]
+                self._pool.discard(connection)
+                self._begin(exchange)
             else:
                 if not isinstance(error, OSError):
                     exchange.answer.finished = None
@@ -175,7 +179,7 @@ class Client:
         if connection.mask != before and self._pool.connections.get(number) is connection:
             self._epoll.modify(number, connection.mask)
 
-    def _advance(self, connection: Connection, exchange: _Exchange | None) -> None:
+    def _advance(self, connection: Connection, exchange: Exchange | None) -> None:
         connection.advance()
         if not connection.is_open:
             return
@@ -184,13 +188,15 @@ class Client:
         else:
             self._pool.opened(connection)
 
-    def _receive(self, connection: Connection, exchange: _Exchange | None) -> None:
+    def _receive(self, connection: Connection, exchange: Exchange | None) -> None:
         clear_ns = max(self._clear_ns, connection.read_ns)
-        found = connection.receive(time.time_ns() - time.monotonic_ns())
+        found = connection.receive(self._clock.wall_ahead_ns)
         if found is None:
             return
         connection.read_ns = now = time.monotonic_ns()
         data, stamp_ns = found
+        if self._clock.has_stepped:
+            stamp_ns = None
         if exchange is None:
             raise ConnectionError("closed while idle")
         reply = connection.reply
@@ -211,7 +217,7 @@ class Client:
             self._end(exchange, error, arrived_ns)
 
     def _read(
-        self, exchange: _Exchange, reply: Reply, arrived_ns: int, doubt_ns: int, is_exact: bool
+        self, exchange: Exchange, reply: Reply, arrived_ns: int, doubt_ns: int, is_exact: bool
     ) -> None:
         """Book the events that a read completed, each as one commit. Bytes that came apart share
         the stamp of the last of them, which is then `doubt_ns` late at most."""
@@ -219,7 +225,7 @@ class Client:
         events = reader.feed(reply.take())
         if reply.complete:
             events += reader.finish()
-        is_exact = is_exact and len(events) <= 1 and not reader.is_inside_event
+        is_exact = is_exact and len(events) <= 1 and not (reader.has_more or reply.complete)
         for event in events:
             if answer.done:
                 break
@@ -243,7 +249,7 @@ class Client:
             while queue and (queue[0][0] <= now or queue[0][1].over):
                 self._end(queue.popleft()[1], error)
 
-    def _end(self, exchange: _Exchange, error: str | None, arrived_ns: int | None = None) -> None:
+    def _end(self, exchange: Exchange, error: str | None, arrived_ns: int | None = None) -> None:
         """Hand out the last commit, once; the connection is kept or closed."""
         if exchange.over:
             return
@@ -255,6 +261,7 @@ class Client:
                 self._pool.give_back(connection)
             else:
                 self._pool.discard(connection)
+                self._pool.replace()
         self.texts[exchange.request_id] = "".join(answer.texts)
         finished: FinishReason | None = answer.finished
         if finished is None:

@@ -98,6 +98,7 @@ class Connection:
     def close(self) -> None:
         """Give the socket back."""
         self._socket.close()
+        self.reply.close()
 
     def _open(self) -> Iterator[int]:
         """The steps to an open connection; each yields what has to be waited for."""

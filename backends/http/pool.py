@@ -31,16 +31,19 @@ class Pool:
     def plan(self, count: int) -> None:
         """Begin to open connections until there are `count`, and hold as many from now on."""
         _allow_files(count + SPARE_FILES)
+        now = time.monotonic_ns()
+        for connection in [c for c, used_ns in self._idle.items() if _is_stale(used_ns, now)]:
+            self.discard(connection)
         self._planned = count
         self._open_ahead(count - len(self.connections))
 
-    def take(self) -> Connection:
-        """An idle connection, one on its way, or a new one. Raises `OSError`."""
+    def take(self, unused: bool = False) -> Connection:
+        """An idle connection, one on its way, or a new one; only one of the last two where it has
+        to be `unused`. Raises `OSError`."""
         now = time.monotonic_ns()
-        while self._idle:
+        while self._idle and not unused:
             connection, used_ns = self._idle.popitem()
-            fresh = used_ns is None or now - used_ns < KEEP_ALIVE_NS
-            if fresh and connection.is_quiet():
+            if not _is_stale(used_ns, now) and connection.is_quiet():
                 return connection
             self.discard(connection)
         if not self.opening:
@@ -59,20 +62,23 @@ class Pool:
         self._idle[connection] = time.monotonic_ns()
 
     def discard(self, connection: Connection) -> None:
-        """Close it. Where it had been open another takes its place."""
+        """Close it."""
         del self.connections[connection.number]
         self.opening.pop(connection, None)
         self._idle.pop(connection, None)
         with contextlib.suppress(OSError):
             self._epoll.unregister(connection.number)
         connection.close()
-        if connection.is_open and len(self.connections) < self._planned:
+
+    def replace(self) -> None:
+        """Open a connection for one that an answer has used up. One that the server closed unused
+        is not replaced: a server that wants fewer would be stormed."""
+        if len(self.connections) < self._planned:
             with contextlib.suppress(OSError):
                 self._open_ahead(1)
 
     def close(self) -> None:
         """Close every connection."""
-        self._planned = 0
         for connection in list(self.connections.values()):
             self.discard(connection)
 
@@ -82,6 +88,11 @@ class Pool:
             self.connections[connection.number] = connection
             self.opening[connection] = None
             self._epoll.register(connection.number, connection.mask)
+
+
+def _is_stale(used_ns: int | None, now: int) -> bool:
+    """Whether the server may have closed it by now; a fresh one waits for its first request."""
+    return used_ns is not None and now - used_ns >= KEEP_ALIVE_NS
 
 
 def _allow_files(count: int) -> None:

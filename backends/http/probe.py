@@ -77,6 +77,7 @@ async def connect(base_url: str, key: str | None) -> AsyncIterator[Server]:
         connector=aiohttp.TCPConnector(ssl=tls_context()),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
         headers=headers,
+        auto_decompress=False,
         trust_env=not is_loopback(urlsplit(base_url).hostname or ""),
     ) as session:
         yield Server(session, base_url)
@@ -159,6 +160,8 @@ async def _try(
         ) as response:
             if response.status in REFUSED:
                 return None, await _refusal_of(response)
+            if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
+                raise UserError(f"{where}: the answer is encoded ({encoding}), unasked")
             if not _is_stream(response):
                 raise UserError(f"{where}: {_hint(response.status)}{await _refusal_of(response)}")
             reader = EventReader()
@@ -251,12 +254,13 @@ def check_base_url(url: str) -> str:
     """`url` without a trailing slash, ``/v1`` added when it has no path. Raises `UserError`."""
     try:
         parts = urlsplit(url)
-        bad = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        bad = not url.isascii() or any(c <= " " or c == "\x7f" for c in url)
+        bad = bad or parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
     except ValueError:
         bad = True
     if bad:
         raise UserError(
-            f"backend 'http': base_url '{url}': expected http(s)://HOST[:PORT][/v1]"
+            f"backend 'http': base_url {url!r}: expected http(s)://HOST[:PORT][/v1]"
         ) from None
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UserError(

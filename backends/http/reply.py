@@ -16,6 +16,8 @@ class Reply:
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
+        self.answers = 0
+        """That have come whole."""
         self.begin()
 
     def begin(self) -> None:
@@ -24,6 +26,9 @@ class Reply:
         self.content_type = ""
         self.reason = ""
         self.location = ""
+        self.encoding = "identity"
+        self.has_begun = False
+        """Whether a byte has come."""
         self.has_head = False
         self.complete = False
         self.keeps_alive = False
@@ -32,13 +37,21 @@ class Reply:
         """Whether the head says where the body ends; else it ends with the connection."""
         self._body.clear()
 
+    def close(self) -> None:
+        """No answer will follow: let go of the parser, which holds on to this in turn."""
+        del self._parser
+
     def feed(self, data: bytes) -> None:
         """Parse what came. Raises `ConnectionError` for what is no HTTP answer."""
         if self.complete:
             raise ConnectionError("the server sent what nobody asked for")
+        self.has_begun = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
+            cause = error.__context__
+            if isinstance(cause, ConnectionError):
+                raise cause from None
             raise ConnectionError(f"malformed HTTP answer: {error}") from None
 
     def end(self) -> None:
@@ -71,11 +84,15 @@ class Reply:
             self.content_type = value.decode("latin-1").partition(";")[0].strip().lower()
         elif name in (b"transfer-encoding", b"content-length"):
             self._is_framed = True
+        elif name == b"content-encoding":
+            self.encoding = value.decode("latin-1").strip().lower()
         elif name == b"location":
             self.location = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """The body follows."""
+        """The body follows. Raises `ConnectionError` for one that nobody asked for."""
+        if self.encoding != "identity":
+            raise ConnectionError(f"the answer is encoded ({self.encoding}), unasked")
         self.status = self._parser.get_status_code()
         self.has_head = True
 
@@ -89,4 +106,5 @@ class Reply:
             self.begin()
             return
         self.complete = True
+        self.answers += 1
         self.keeps_alive = self._is_framed and self._parser.should_keep_alive()

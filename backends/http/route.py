@@ -58,6 +58,7 @@ def find_route(base_url: str, key: str | None, timeout_s: float) -> Route:
     headers = {
         "Host": origin,
         "Accept": "text/event-stream",
+        "Accept-Encoding": "identity",
         "Content-Type": "application/json",
         "User-Agent": "decodebench",
     }

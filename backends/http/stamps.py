@@ -15,6 +15,9 @@ OPTION = 35
 TIMESPEC = struct.Struct("qq")
 ANCILLARY = socket.CMSG_SPACE(TIMESPEC.size)
 WARM_UP_S = 0.5
+READINGS, READING_NS = 4, 20_000
+STEP_NS = 1_000_000
+"""More than a clock that is slewed (500 ppm) gains between two looks."""
 
 
 def enable(connection: socket.socket) -> None:
@@ -31,6 +34,28 @@ def read(connection: socket.socket, size: int, wall_ahead_ns: int) -> tuple[byte
         return data, None
     seconds, ns = TIMESPEC.unpack(control[0][2])
     return data, seconds * 1_000_000_000 + ns - wall_ahead_ns
+
+
+class WallClock:
+    """How far the wall clock, by which the kernel stamps, is ahead of the monotonic one."""
+
+    def __init__(self) -> None:
+        self.wall_ahead_ns = 0
+        self.has_stepped = True
+        """Whether it may have been set since the last reading: stamps from before are worthless."""
+        self.read()
+
+    def read(self) -> None:
+        """Compare the clocks again; a reading that was interrupted is repeated."""
+        before = self.wall_ahead_ns
+        for _ in range(READINGS):
+            begin = time.monotonic_ns()
+            wall = time.time_ns()
+            end = time.monotonic_ns()
+            self.wall_ahead_ns = wall - (begin + end) // 2
+            if end - begin < READING_NS:
+                break
+        self.has_stepped = abs(self.wall_ahead_ns - before) > STEP_NS
 
 
 class Source:

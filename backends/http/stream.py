@@ -40,6 +40,8 @@ class EventReader:
         self._data: list[bytes] = []
         self._held = 0
         """Bytes in `_data`, line ends included."""
+        self.has_more = False
+        """Whether anything came behind the last whole event, a comment too."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of every event that `chunk` completes. Comments and other fields are dropped."""
@@ -54,14 +56,13 @@ class EventReader:
                 events.append(b"\n".join(self._data))
                 self._data.clear()
                 self._held = 0
+                self.has_more = False
+                continue
+            self.has_more = True
+        self.has_more = self.has_more or bool(self._rest)
         if len(self._rest) + self._held > LONGEST_EVENT:
             raise StreamError(f"an event of more than {LONGEST_EVENT} bytes")
         return events
-
-    @property
-    def is_inside_event(self) -> bool:
-        """Whether a part of an event has come."""
-        return bool(self._rest or self._data)
 
     def finish(self) -> list[bytes]:
         """At the end of the stream: a last event that no empty line closed."""

@@ -10,7 +10,11 @@ import contextlib
 import gc
 import itertools
 import json
+import os
+import pickle
 import select
+import socket
+import struct
 import subprocess
 import sys
 from multiprocessing.connection import Connection as Channel
@@ -28,7 +32,8 @@ BOOT = (
 )
 PATIENCE_S = CONNECT_TIMEOUT_S + 20.0
 """For a process to start and to open its connections."""
-IDLE_S = 1.0
+IDLE_S = 0.1
+RETRY_S = 0.001
 
 
 class Workers:
@@ -126,17 +131,43 @@ def main(number: int) -> None:
     channel = Channel(number)
     with contextlib.suppress(EOFError, ConnectionError, KeyboardInterrupt):
         route, timeout_s = channel.recv()
-        client = Client(route, timeout_s)
-        gc.collect()
-        gc.freeze()
+        client, outbox = Client(route, timeout_s), Outbox(number)
         gc.disable()
-        client.watch(channel.fileno())
+        client.watch(number)
         while True:
-            client.wait(IDLE_S)
+            client.wait(RETRY_S if outbox.is_full else IDLE_S)
             while channel.poll():
                 if (done := _obey(client, *channel.recv())) is not None:
-                    channel.send((done, [], {}))
-            _hand_over(client, channel)
+                    outbox.put((done, [], {}))
+            if commits := client.poll():
+                texts, client.texts = client.texts, {}
+                outbox.put((None, [_row(commit) for commit in commits], texts))
+            outbox.flush()
+
+
+class Outbox:
+    """What a client process tells its parent, written without ever waiting: a parent that waits
+    for this process to read would wait for ever. Its bytes are those of `Connection.send`."""
+
+    def __init__(self, number: int) -> None:
+        self._socket = socket.socket(fileno=os.dup(number))
+        self._unsent = bytearray()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the parent has not taken all yet."""
+        return bool(self._unsent)
+
+    def put(self, message: Any) -> None:
+        """Add a message."""
+        content = pickle.dumps(message)
+        self._unsent += struct.pack("!i", len(content)) + content
+
+    def flush(self) -> None:
+        """Write as much as the pipe takes. Raises `ConnectionError` when the parent is gone."""
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                del self._unsent[: self._socket.send(self._unsent, socket.MSG_DONTWAIT)]
 
 
 def _obey(client: Client, word: str, content: Any) -> str | None:
@@ -145,17 +176,12 @@ def _obey(client: Client, word: str, content: Any) -> str | None:
         client.send(*content)
         return None
     if word == "open":
+        gc.collect()
         client.open(content)
+        gc.freeze()
     else:
         client.cancel()
     return word
-
-
-def _hand_over(client: Client, channel: Channel) -> None:
-    commits = client.poll()
-    if commits:
-        texts, client.texts = client.texts, {}
-        channel.send((None, [_row(commit) for commit in commits], texts))
 
 
 def _row(c: Commit) -> tuple[Any, ...]:

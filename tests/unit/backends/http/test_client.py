@@ -20,13 +20,14 @@ import pytest
 from backends.http import client as http_client
 from backends.http import pool
 from backends.http.backend import HttpBackend, clients_for, most_at_once
+from backends.http.probe import check_base_url
 from backends.http.route import Route, find_route
 from backends.http.stream import Answer
 from backends.http.workers import Workers
-from harness.core import Commit, Load, Request
+from harness.core import Commit, Load, Request, UserError
 from harness.trial import run_load
 from tests.fake_openai import FakeServer, Reply, good
-from tests.unit.backends.http.client import PATIENCE_S, Start, answer, failure, request
+from tests.unit.backends.http.client import PATIENCE_S, Start, answer, collect, failure, request
 
 
 def options(**more: object) -> dict[str, object]:
@@ -44,17 +45,76 @@ def test_a_connection_that_may_be_closed_by_now_is_not_used(
     assert server.connections == before + 1
 
 
-def test_connections_closed_by_the_server_while_idle_are_replaced(start: Start) -> None:
+@pytest.mark.parametrize("pause_s", [0.0, 0.05])
+def test_connections_closed_without_a_word_after_an_answer_cost_nothing(
+    start: Start, pause_s: float
+) -> None:
+    """Whether the client sees it before it sends again or after."""
+
     def play(reply: Reply) -> None:
         good(reply)
+        time.sleep(pause_s / 10)
         reply.drop()
 
     server, backend = start(play)
-    for _ in range(3):
-        assert answer(backend)[-1].finished == "length"
-        time.sleep(0.05)
+    requests = [request(str(n)) for n in range(40)]
+    found = run_load(backend, requests, Load("closed", concurrency=4), time_limit_s=PATIENCE_S)
+    assert [g.error for g in found] == [None] * 40
+    time.sleep(pause_s)
     server.play = good
     assert answer(backend)[-1].finished == "length"
+
+
+def test_a_request_is_sent_a_second_time_only_where_nothing_was_answered(start: Start) -> None:
+    seen: list[str] = []
+
+    def play(reply: Reply) -> None:
+        seen.append("asked")
+        if len(seen) == 1:
+            good(reply)
+            return
+        reply.start()
+        reply.drop()
+
+    server, backend = start(play)
+    answer(backend)
+    assert "closed in the middle" in failure(backend)
+    assert len(seen) == 2
+
+    def drop(reply: Reply) -> None:
+        seen.append("asked")
+        reply.drop()
+
+    server.play = drop
+    assert "closed the connection without an answer" in failure(backend)
+    assert len(seen) == 3, "a new connection that is closed is the server's answer"
+
+
+def test_an_encoded_answer_is_named_not_misread(start: Start) -> None:
+    def play(reply: Reply) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n"
+        reply._handler.wfile.write(head + b"Content-Length: 2\r\n\r\n\x1f\x8b")
+
+    server, backend = start(play)
+    assert "the answer is encoded (gzip), unasked" in failure(backend)
+    with pytest.raises(UserError, match=r"the answer is encoded \(gzip\), unasked"):
+        start(play, play)
+    server.play = good
+    answer(backend)
+    assert b"identity" in str(server.headers).encode()
+
+
+@pytest.mark.parametrize("url", ["http://x:1/v 1", "http://x:1/v1\r\nX: y", "http://x:1/é/v1"])
+def test_addresses_with_blanks_or_more_are_refused(url: str) -> None:
+    with pytest.raises(UserError, match="base_url"):
+        check_base_url(url)
+
+
+def test_no_more_processes_than_streams(start: Start) -> None:
+    _, backend = start(clients=50)
+    backend.prepare([request("a"), request("b")], Load("closed", concurrency=2))
+    assert isinstance(backend._client, Workers)
+    assert backend._client.count == 2
 
 
 def test_a_body_that_ends_with_its_connection(start: Start) -> None:
@@ -179,6 +239,57 @@ def test_a_client_process_that_dies_is_told(start: Start) -> None:
     release.set()
     backend.reset()
     assert backend._client.texts == {}, "the next trial has processes of its own"
+
+
+def test_long_prompts_and_long_answers_at_once_block_no_pipe(start: Start) -> None:
+    """Both directions are full at the same time: whoever waits must still be read."""
+    together = threading.Barrier(64, timeout=PATIENCE_S)
+
+    def play(reply: Reply) -> None:
+        if reply.body["prompt"][0] == 1:
+            together.wait()
+        reply.event({"choices": [{"text": "x" * 20_000, "token_ids": [1], "finish_reason": None}]})
+        reply.tokens([2], "stop")
+        reply.end()
+
+    _, backend = start(play, clients=2)
+    first = [Request(f"a{n}", (1,) * 10, 3) for n in range(64)]
+    second = [Request(f"b{n}", (2,) * 60_000, 3) for n in range(128)]
+    found = run_load(backend, [*first, *second], Load("closed", concurrency=64), time_limit_s=60)
+    assert {g.finished for g in found} == {"stop"}
+
+
+def test_connections_that_a_server_closes_unused_are_not_opened_for_ever(start: Start) -> None:
+    server, backend = start()
+    backend.prepare([request("a")], Load("closed", concurrency=1))
+    time.sleep(0.05)
+    before = server.connections
+    client = backend._client
+    assert isinstance(client, http_client.Client)
+    for _ in range(20):
+        for connection in list(client._pool.connections.values()):
+            connection._socket.shutdown(socket.SHUT_RDWR)
+        backend.poll()
+        time.sleep(0.005)
+    assert server.connections == before
+    assert answer(backend)[-1].finished == "length"
+
+
+def test_stale_connections_are_renewed_before_the_clock_starts(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, backend = start()
+    load = Load("closed", concurrency=4)
+    run_load(backend, [request(str(n)) for n in range(4)], load)
+    monkeypatch.setattr(pool, "KEEP_ALIVE_NS", 0)
+    backend.prepare([request(str(n)) for n in range(4)], load)
+    monkeypatch.undo()
+    time.sleep(0.05)
+    before = server.connections
+    for n in range(4):
+        backend.submit(request(str(n)))
+    collect(backend, 4)
+    assert server.connections == before
 
 
 def test_how_many_connections_and_processes() -> None:

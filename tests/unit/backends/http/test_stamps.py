@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import select
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from backends.http.backend import HttpBackend
 from backends.http.connection import Connection
 from backends.http.route import Route
 from harness.core import Commit, Load
@@ -105,6 +108,7 @@ def test_connections_and_bodies_are_ready_before_the_clock_starts(
 ) -> None:
     server, backend = start()
     requests = [request(str(n)) for n in range(12)]
+    time.sleep(LATE_S)
     before = server.connections
     backend.prepare(requests, Load("closed", concurrency=8))
     until(lambda: server.connections == before + 8)
@@ -125,3 +129,79 @@ def test_a_load_over_http_knows_its_lateness(start: Start) -> None:
         assert generation.client_lag_ns >= generation.submitted_ns - generation.scheduled_ns
         assert len(generation.stamp_lag_ns) == len(generation.commit_ns)
         assert generation.commit_ns[0] > generation.submitted_ns
+
+
+def stopped(backend: HttpBackend, play: Callable[[], None]) -> list[Commit]:
+    """What is read after a wait during which this thread could not run while `play` did."""
+    real = select.select
+
+    def late(*given: Any) -> Any:
+        play()
+        return real(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backends.http.client.select.select", late)
+        backend.wait(1.0)
+    return collect(backend)
+
+
+def test_a_wake_up_that_was_late_itself_is_doubted(start: Start) -> None:
+    """Two events come while the client waits and gets no processor: they share one stamp."""
+    go, sent = threading.Event(), threading.Event()
+
+    def play(reply: Reply) -> None:
+        reply.start()
+        go.wait(PATIENCE_S)
+        reply.tokens([1])
+        time.sleep(LATE_S)
+        reply.tokens([2, 3], "length")
+        sent.set()
+        time.sleep(LATE_S)
+        reply.end()
+
+    _, backend = start(play)
+    submit(backend, request())
+    time.sleep(LATE_S)
+    backend.poll()
+
+    def starve() -> None:
+        go.set()
+        sent.wait(PATIENCE_S)
+
+    first, *_ = stopped(backend, starve)
+    assert first.stamp_lag_ns > LATE_S * 1e9, "the first one came that much earlier"
+
+
+def test_a_comment_behind_an_event_makes_its_stamp_doubtful(start: Start) -> None:
+    sent = threading.Event()
+
+    def play(reply: Reply) -> None:
+        reply.tokens([1])
+        time.sleep(LATE_S)
+        reply.send(b": ping\n\n")
+        sent.set()
+        time.sleep(LATE_S)
+        reply.tokens([2, 3], "length")
+        reply.end()
+
+    _, backend = start(play)
+    submit(backend, request())
+    assert sent.wait(PATIENCE_S)
+    first, *_ = collect(backend)
+    assert first.token_ids == (1,)
+    assert first.stamp_lag_ns > LATE_S * 1e9
+
+
+def test_a_wall_clock_that_is_set_makes_stamps_worthless(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, backend = start()
+    submit(backend, request())
+    time.sleep(LATE_S)
+    wall = time.time_ns
+    monkeypatch.setattr("backends.http.stamps.time.time_ns", lambda: wall() + 3_600_000_000_000)
+    before = time.monotonic_ns()
+    first, *_ = collect(backend)
+    assert first.arrived_ns is not None
+    assert first.arrived_ns >= before, "the time of the read, for want of a better one"
+    assert first.stamp_lag_ns > 0
