@@ -13,7 +13,7 @@ variables and no open file of ours. What holds them, from strong to weak:
   the filter no program is run at all;
 * no capabilities, and memory that other processes cannot read: not even root's program can look
   into the process of its tests;
-* resource limits: CPU seconds, 512 MiB of address space, 1 MiB of printed text, open files;
+* resource limits: CPU seconds, 512 MiB of address space, 1 MiB in a file, open files;
 * a wall-clock limit after which both are killed, and a death signal for when we die first;
 * Landlock, where the kernel has it: only the standard library can be read. Where it has not, a
   program can read what our user can read (the tests, if it knows where a copy of them lies), and

@@ -65,10 +65,9 @@ CRASHES = {
     "sleeps": ("import time; time.sleep(60)", "time limit"),
     "fills memory": ("x = []\nwhile True: x.append(' ' * 10**6)", "MemoryError"),
     "one huge object": ("x = bytearray(10**11)", "MemoryError"),
-    "prints a million lines": ("for i in range(10**6): print(i)", "File too large"),
-    "prints to both": (
+    "prints for ever": (
         "import sys\nwhile True: print('x' * 999, file=sys.stderr)",
-        "File too large",
+        "time limit",
     ),
     "recurses for ever": ("def f(): return f()\nf()", "RecursionError"),
     "aborts": ("import os; os.abort()", "killed by"),
@@ -115,7 +114,8 @@ if __name__ == "__main__":
     raise ValueError("run as a script")
 
 def f() -> str:
-    print("debugging output is harmless")
+    for _ in range(3):
+        print("debugging output is harmless, much of it too" * 50_000)
     return hashlib.md5(b"a").hexdigest()[: Point(3).x]
 """
     assert run_program(program, "assert f() == '0cc'", "f").reason == ""

@@ -1,0 +1,162 @@
+"""Connections that are encrypted, and those that lead through a proxy of the environment."""
+
+from __future__ import annotations
+
+import select
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.http import client as http_client
+from backends.http.backend import HttpBackend
+from backends.http.route import find_route
+from backends.http.stream import Answer
+from harness.core import Commit, Load
+from harness.trial import run_load
+from tests.fake_openai import FakeServer, good
+from tests.unit.backends.http.client import PATIENCE_S, request
+
+
+def options(**more: object) -> dict[str, object]:
+    return {name: option.default for name, option in HttpBackend.OPTIONS.items()} | more
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,DNS:far.test"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+@pytest.fixture
+def secure(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    """The fake server behind TLS, as https://localhost."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    server = FakeServer(good, good)
+    server._http.socket = context.wrap_socket(server._http.socket, server_side=True)
+    server.url = server.url.replace("http://127.0.0.1", "https://localhost")
+    yield server
+    server.close()
+
+
+def test_tls_is_spoken_and_checked(secure: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = HttpBackend(options(base_url=secure.url), None)
+    requests = [request(str(n)) for n in range(12)]
+    found = run_load(backend, requests, Load("closed", concurrency=4), time_limit_s=PATIENCE_S)
+    assert [g.token_ids for g in found] == [[11, 12, 13]] * 12
+    monkeypatch.delenv("SSL_CERT_FILE")
+    stranger = http_client.Client(backend._route, 5.0)
+    stranger.send("a", backend._payload(request()), backend._answer(request()))
+    commits: list[Commit] = []
+    give_up = time.monotonic() + PATIENCE_S
+    while not commits:
+        assert time.monotonic() < give_up
+        stranger.wait(0.1)
+        commits = stranger.poll()
+    assert "CERTIFICATE_VERIFY_FAILED" in (commits[0].error or "")
+    stranger.close()
+    backend.close()
+
+
+class Proxy:
+    """Forwards to `target` whatever it is asked for, and keeps the first line of each request."""
+
+    def __init__(self, target: tuple[str, int], refuse: bool = False) -> None:
+        self.lines: list[bytes] = []
+        self._target, self._refuse = target, refuse
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://user:p%40ss@127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near, socket.create_connection(self._target) as far:
+            head = near.recv(65536)
+            if not head:
+                return
+            self.lines.append(head.partition(b"\r\n")[0])
+            self.credentials = b"Proxy-Authorization: Basic dXNlcjpwQHNz" in head
+            if head.startswith(b"CONNECT"):
+                near.sendall(
+                    b"HTTP/1.1 403 No\r\n\r\n" if self._refuse else b"HTTP/1.1 200 OK\r\n\r\n"
+                )
+            else:
+                far.sendall(head)
+            while not self._refuse:
+                for ready in select.select([near, far], [], [])[0]:
+                    data = ready.recv(65536)
+                    if not data:
+                        return
+                    (far if ready is near else near).sendall(data)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def asked_through(proxy: Proxy, base_url: str, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """What a client whose environment names `proxy` is answered."""
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, proxy.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    route = find_route(base_url, None, 5.0)
+    client = http_client.Client(route, 5.0)
+    payload = route.request("completions", {"prompt": [1], "max_tokens": 3})
+    client.send("a", payload, Answer("ids", 3))
+    found: list[Commit] = []
+    give_up = time.monotonic() + PATIENCE_S
+    while not any(commit.finished for commit in found):
+        assert time.monotonic() < give_up
+        client.wait(0.1)
+        found += client.poll()
+    client.close()
+    return [commit.error or commit.finished for commit in found]
+
+
+def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FakeServer()
+    proxy = Proxy(("127.0.0.1", server._http.server_port))
+    found = asked_through(proxy, "http://far.test/v1", monkeypatch)
+    assert found == [None, None, "length"]
+    assert proxy.lines == [b"POST http://far.test/v1/completions HTTP/1.1"]
+    assert proxy.credentials
+    proxy.close()
+    server.close()
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_tls_through_a_proxy(
+    secure: FakeServer, monkeypatch: pytest.MonkeyPatch, refuse: bool
+) -> None:
+    proxy = Proxy(("127.0.0.1", secure._http.server_port), refuse)
+    found = asked_through(proxy, "https://far.test/v1", monkeypatch)
+    refused = ["the proxy refused: HTTP/1.1 403 No (after 0 tokens)"]
+    assert found == (refused if refuse else [None, None, "length"])
+    assert proxy.lines == [b"CONNECT far.test:443 HTTP/1.1"]
+    proxy.close()
