@@ -75,6 +75,8 @@ def run_tests(tree: Path, files: Sequence[str], limit_s: float = LIMIT_S) -> str
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     # a cached file would be taken for the new one where size and second are equal
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    # runs side by side would else wait for each other's threads
+    environment["OMP_NUM_THREADS"] = "1"
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files]
     with subprocess.Popen(
         command,
