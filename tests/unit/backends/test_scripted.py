@@ -210,6 +210,8 @@ def test_faults_come_after_so_many_commits(
     assert handed == 3
     with pytest.raises(error, match=message):
         backend.poll()
+    backend.reset()
+    assert backend.poll() == [], "they are counted anew"
 
 
 def test_kill_is_a_real_kill() -> None:

@@ -236,12 +236,14 @@ def test_percentile_is_the_one_that_is_published() -> None:
 def test_disturbance_is_what_lies_between_two_states() -> None:
     before = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5, ("hardware power brake",))
     after = MachineState(120.0, 55.0, 2.0, 42.0, 0.001, 7, ("hardware slowdown",))
-    found = disturbance(before, after)
+    found = disturbance(before, after, ("software thermal slowdown",))
     assert found.stolen_share == pytest.approx(1 / 20)
     assert found.others_share == pytest.approx((15 - 12) / 20)
     assert found.probe_ratio == pytest.approx(2.0)
     assert found.throttle_events == 2
-    assert found.to_json()["gpu_throttled"] == ["hardware power brake", "hardware slowdown"]
+    assert found.to_json()["gpu_throttled"] == [
+        *("hardware power brake", "hardware slowdown", "software thermal slowdown")
+    ]
 
 
 def test_two_real_states_of_this_machine_fit_together() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.core import UserError
-from harness.sweep import Event, SweepResult, _Teller, order, run_sweep
+from harness.sweep import Event, SweepResult, _Invocation, _Teller, order, run_sweep
 from harness.trial import Progress
 from results import load
 from results.metrics import summaries
@@ -209,6 +209,13 @@ def test_records_name_the_invocation_and_keep_its_clock() -> None:
     since = [record.environment["since_invocation_s"] for record in store.records]
     assert 0 <= since[0] < since[1]
     assert all(record.key == record.trial.key("machine") for record in store.records)
+
+
+def test_an_invocations_clock_begins_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1000.0, 1002.5])
+    clock = SimpleNamespace(clock_gettime=lambda clock: next(times))
+    monkeypatch.setattr("harness.sweep.time", clock)
+    assert _Invocation().now()["since_invocation_s"] == 2.5
 
 
 def test_a_resumed_sweep_marks_the_pairs_that_it_was_cut_in(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -105,3 +106,18 @@ def test_the_headline_says_what_the_speed_costs(same: float | None, words: str) 
     """A server that names no token ids can be timed, but not compared."""
     found = headline([measured(1.5, 1.2, 1.8, same=same)], [VLLM, FAST], "")
     assert found.endswith(f"[1.20, 1.80], {words}")
+
+
+@pytest.mark.parametrize(("repeats", "ends"), [(1, (None, None)), (2, (5.0, 7.0))])
+def test_one_repeat_has_no_range(repeats: int, ends: tuple[float | None, float | None]) -> None:
+    numbers = {"ttft_p50_s": 6.0, "repeats": repeats, "spread": {"ttft_p50_s": [5.0, 7.0]}}
+    found = replace(measured(1.5, 1.2, 1.8), metrics=numbers)
+    assert (found.low("ttft_p50_s"), found.high("ttft_p50_s")) == ends
+
+
+def test_the_references_answers_are_compared_with_its_own() -> None:
+    """Against itself it is always the same, which says nothing."""
+    numbers = {"consistency_ratio": 1.0, "noise_floor": 0.75}
+    found = replace(measured(1.0, None, None), metrics=numbers)
+    assert found.value("consistency_ratio") == 1.0
+    assert replace(found, variant=VLLM).value("consistency_ratio") == 0.75

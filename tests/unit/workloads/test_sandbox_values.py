@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -184,9 +184,15 @@ class Always(int):
         return 0
 
 
+class Boastful(list[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter([1, 2, 3])
+
+
 @pytest.mark.parametrize(
     ("value", "plain"),
     [
+        (Boastful([7]), [7]),
         (Counter("aab"), {"a": 2, "b": 1}),
         (defaultdict(list, a=[1]), {"a": [1]}),
         (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
@@ -202,6 +208,12 @@ def test_subclasses_come_as_their_built_in_part(value: object, plain: object) ->
     back = decode(encode(value, _nothing), _nothing)
     assert type(back) is type(plain)
     assert back == plain
+
+
+@given(PLAIN, st.binary(min_size=1))
+def test_nothing_may_follow_a_value(value: object, more: bytes) -> None:
+    with pytest.raises(ValueError, match="bytes after the value"):
+        decode(encode(value, _nothing) + more, _nothing)
 
 
 def test_nan_and_the_sign_of_zero_come_through() -> None:

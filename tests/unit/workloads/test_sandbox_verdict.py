@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.workloads import forging_answers, forging_interpreters
+from workloads import sandbox
 from workloads.sandbox import Program, run_program
 
 FORGERIES = {
@@ -22,3 +23,12 @@ def test_verdict_is_not_forged(source: str, tests: str) -> None:
     result = run_program(Program(source, tests, ("f",)), timeout_s=3)
     assert not result.passed
     assert result.reason
+
+
+@pytest.mark.parametrize(
+    ("report", "passed"), [(b"P", True), (b"PP", False), (b"P\n", False), (b"", False)]
+)
+def test_only_the_whole_word_passes(report: bytes, passed: bool) -> None:
+    result, protections = sandbox._verdict(b"Rab\n" + report, True, 0, 5.0)
+    assert (result.passed, protections) == (passed, b"ab")
+    assert not sandbox._verdict(b"Rab\n" + report, False, 0, 5.0)[0].passed

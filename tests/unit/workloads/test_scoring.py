@@ -31,7 +31,7 @@ NUMBERS = {
     "#### \u22125": "-5",
     "#### 42.0": "42",
     "####\n42": "42",
-    "#### 42\n\nQuestion: What is 5 + 5?\n#### 10": "42",
+    "The answer is 42.\n\nQuestion: What is 5 + 5?\nThe answer is 10.": "42",
     "#### 40 + 2 = 42 eggs": "42",
     "#### none, so 7 remain": "7",
     "The answer is 42.": "42",

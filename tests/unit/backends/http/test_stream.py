@@ -90,3 +90,8 @@ def test_many_short_events_are_no_long_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(http_stream, "LONGEST_EVENT", 1000)
     reader = EventReader()
     assert sum(len(reader.feed(b"data: x\n\n" * 9)) for _ in range(100)) == 900
+
+
+def test_what_a_model_thinks_is_text_too() -> None:
+    delta = {"reasoning_content": "hm, ", "content": "yes"}
+    assert http_stream.chunk_text({"delta": delta}) == "hm, yes"
