@@ -100,12 +100,12 @@ class BackendInfo:
 
 
 class Backend(Protocol):
-    """A system under test. Latencies come from the harness's stamp of each poll, never from itself.
+    """A system under test. Latencies come from the stamp of each poll, never from the system itself.
 
     One whose work is done elsewhere (capability `SERVER`) may offer more. `prepare(requests, load)`
     is called before the clock starts, for what need not be timed: connections, request bodies.
     `wait(timeout_s)` sleeps until `poll` has something to hand out: the load loop then calls it
-    instead of napping. Its commits say when they arrived and when the request left.
+    instead of napping. Its commits say when their bytes arrived, which is their stamp.
     """
 
     @property
