@@ -100,7 +100,7 @@ class BackendInfo:
 
 
 class Backend(Protocol):
-    """A system under test. Latencies come from the stamp of each poll, never from the system itself.
+    """A system under test. Latencies come from the stamp of each poll, never from the system.
 
     One whose work is done elsewhere (capability `SERVER`) may offer more. `prepare(requests, load)`
     is called before the clock starts, for what need not be timed: connections, request bodies.
