@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 import pytest
 
 from backends.http import workers
+from backends.http.client import Client
 from backends.http.reply import Reply
 from backends.http.workers import Workers
 from harness.core import Commit
+from tests import fake_openai
+from tests.unit.backends.http.client import Start, answer
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,17 @@ def test_connections_are_shared_out_among_the_processes(monkeypatch: pytest.Monk
     three.count, three._channels = 3, cast(Any, ["a", "b", "c"])
     three.open(7)
     assert told == [("a", "open", 3), ("b", "open", 2), ("c", "open", 2)]
+
+
+def test_a_connection_that_the_server_closed_is_not_quiet(start: Start) -> None:
+    def play(reply: fake_openai.Reply) -> None:
+        fake_openai.good(reply)
+        reply.drop()
+
+    for ending, is_quiet in ((fake_openai.good, True), (play, False)):
+        _, backend = start(ending)
+        answer(backend)
+        time.sleep(0.05)
+        assert isinstance(backend._client, Client)
+        (connection,) = backend._client._pool.connections.values()
+        assert connection.is_quiet() is is_quiet
