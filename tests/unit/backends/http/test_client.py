@@ -194,7 +194,7 @@ def test_a_server_that_goes_away_costs_the_requests_only(
 
 def test_a_request_beyond_any_socket_buffer_leaves_in_parts(start: Start) -> None:
     server, backend = start()
-    asked = Request("long", (5,) * 2_000_000, 3)
+    asked = Request("long", (1_234_567,) * 2_000_000, 3)  # 16 MB: four times the usual largest
     assert answer(backend, asked)[-1].finished == "length"
     assert len(server.bodies[-1]["prompt"]) == 2_000_000
 
