@@ -20,11 +20,11 @@ check: setup
 
 # Timings are never asserted; they are printed, for LOG.md.
 bench: setup
-	@for file in $(filter-out benchmarks/planted_faults.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; .venv/bin/python "$$file" || exit 1; done
+	@for file in $(filter-out benchmarks/soundness/planted_faults.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; .venv/bin/python "$$file" || exit 1; done
 
 # Do the tests find faults that are planted on purpose? Exit code 1 below 95%.
 faults: setup
-	@.venv/bin/python benchmarks/planted_faults.py
+	@.venv/bin/python benchmarks/soundness/planted_faults.py
 
 # The load generators that benchmarks/http_truth.py holds ours against, below .tools/.
 http-tools:

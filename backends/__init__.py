@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from harness.core import Backend, Model, UserError, nearest
-from harness.files import open_plain
+from harness.core.backend import Backend
+from harness.core.errors import UserError, nearest
+from harness.core.files import open_plain
+from harness.core.nouns import Model
 
 BACKENDS: dict[str, str] = {
-    "adadecode": "backends.adadecode:AdaDecode",
-    "autoregressive": "backends.autoregressive:Autoregressive",
+    "adadecode": "backends.own.adadecode:AdaDecode",
+    "autoregressive": "backends.own.autoregressive:Autoregressive",
     "http": "backends.http.backend:HttpBackend",
     "scripted": "backends.scripted:ScriptedBackend",
-    "vllm": "backends.vllm_engine:VllmBackend",
+    "vllm": "backends.vllm.backend:VllmBackend",
     "vllm-early-exit": "backends.early_exit.backend:VllmEarlyExit",
 }
 FOREIGN = frozenset({"http", "vllm"})
@@ -99,7 +101,7 @@ def files_digest(name: str, model: Model, options: Mapping[str, Any]) -> str | N
     files = getattr(load_class(name), "files", None)
     if files is None:
         return None
-    from backends import models
+    from backends.checkpoints import models
 
     state = hashlib.sha256()
     try:
@@ -120,7 +122,7 @@ def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     told = getattr(load_class(name), "warnings", None)
     if told is None:
         return []
-    from backends import models
+    from backends.checkpoints import models
 
     found: list[str] = told(models.resolve(model, weights=False), options)
     return found

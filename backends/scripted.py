@@ -1,8 +1,9 @@
 """A backend that hands out tokens on a schedule known in advance: the harness's own yardstick.
 
 The schedule of a request is fixed when it is submitted, so what a perfect clock would have seen can
-be computed without running anything (`harness.selftest`). It can also fail in the ways an engine
-can, for the tests of the sweep. It needs no model and runs none: its provenance is "simulation".
+be computed without running anything (`harness.cli.selftest`). It can also fail in the ways an
+engine can, for the tests of the sweep. It needs no model and runs none: its provenance is
+"simulation".
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from backends import Option
-from harness.core import BackendInfo, Commit, FinishReason, Model, Request, UserError
+from harness.core.errors import UserError
+from harness.core.nouns import BackendInfo, Commit, FinishReason, Model, Request
 
 VERSION = "1"
 FAULTS = ("start", "raise", "out_of_memory", "kill", "hang")

@@ -28,9 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from backends import exit_heads, models, open_backend
-from harness.core import Backend, Generation, Load, Model, Request, Sampling
-from harness.trial import run_load
+from backends import open_backend
+from backends.checkpoints import exit_heads, models
+from harness.core.backend import Backend
+from harness.core.nouns import Generation, Load, Model, Request, Sampling
+from harness.measure.load_loop import run_load
 from workloads.bundled import rows
 from workloads.prompts import encode_prompt
 

@@ -31,12 +31,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backends import models
-from benchmarks.early_exit_bounds import bounds
-from benchmarks.early_exit_steps import checks, never, static
-from benchmarks.early_exit_text import layers, prompts, techniques
-from benchmarks.turns import MODES
-from harness.core import Model
+from backends.checkpoints import models
+from benchmarks.support.early_exit_bounds import bounds
+from benchmarks.support.early_exit_steps import checks, never, static
+from benchmarks.support.early_exit_text import layers, prompts, techniques
+from benchmarks.support.turns import MODES
+from harness.core.nouns import Model
 
 RANDOM = {
     "num_hidden_layers": 16,

@@ -1,4 +1,4 @@
-"""Real exits of a model trained on the spot, for `benchmarks/gpu_early_exit.py`."""
+"""Real exits of a model trained on the spot, for `benchmarks/gpu/early_exit.py`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from backends import models
-from benchmarks.early_exit_jobs import SAME_RUNNER, Jobs, engine_options
-from harness.core import Model, UserError
+from backends.checkpoints import models
+from benchmarks.support.early_exit_jobs import SAME_RUNNER, Jobs, engine_options
+from harness.core.errors import UserError
+from harness.core.nouns import Model
 
 WORKLOADS = ("cnn_dailymail", "xsum")
 THRESHOLDS = {
@@ -179,8 +180,8 @@ def train() -> None:
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--tiny", action="store_true")
     chosen = parser.parse_args()
-    from backends.training.classifier import train_classifier
-    from benchmarks import gpu_midsize
+    from backends.training.classifier.train import train_classifier
+    from benchmarks.gpu import midsize as gpu_midsize
 
     shape = {"layers": 8, "width": 128} if chosen.tiny else {"layers": LAYERS, "width": WIDTH}
     steps = 12 if chosen.tiny else 2000

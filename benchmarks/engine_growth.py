@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from backends import models
-from harness.core import Model
+from backends.checkpoints import models
+from harness.core.nouns import Model
 
 
 def main() -> None:
@@ -40,10 +40,10 @@ def growth(chosen: argparse.Namespace) -> dict[str, Any]:
     """Microseconds of a plain pass against context and layers, beside the bytes' own time."""
     import torch
 
-    from backends.engine.architecture import read_architecture
-    from backends.engine.executor import Rows
-    from backends.engine.native_executor import NativeExecutor
-    from backends.engine.weights import load_weights
+    from backends.engine.executors.base import Rows
+    from backends.engine.executors.native import NativeExecutor
+    from backends.engine.model.architecture import read_architecture
+    from backends.engine.model.weights import load_weights
 
     directory = models.resolve(Model(chosen.model))
     shape = read_architecture(directory)

@@ -25,10 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from backends import models, open_backend
-from benchmarks.vllm_server import ENVIRONMENT, vllm_server
-from harness.core import Backend, Generation, Load, Model, Request
-from harness.trial import run_load
+from backends import open_backend
+from backends.checkpoints import models
+from benchmarks.support.vllm_server import ENVIRONMENT, vllm_server
+from harness.core.backend import Backend
+from harness.core.nouns import Generation, Load, Model, Request
+from harness.measure.load_loop import run_load
 
 BENCH = (
     "import argparse\n"

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backends import models
-from benchmarks.cpu_time import run_metered
+from backends.checkpoints import models
 from benchmarks.http_parity import make_texts
-from benchmarks.http_report import compare, report
-from benchmarks.http_tools import ALL, Job, Tool
-from harness.core import Model
-from harness.truth_server import take_log, truth_server
+from benchmarks.support.cpu_time import run_metered
+from benchmarks.support.http_report import compare, report
+from benchmarks.support.http_tools import ALL, Job, Tool
+from harness.cli.truth.server import take_log, truth_server
+from harness.core.nouns import Model
 
 WORDS = 66
 """In each prompt: about 200 tokens of the demo model."""

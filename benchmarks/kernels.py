@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from backends.kernels import attention, exit_head, rms_norm, rope_cache, silu_mul, verify
-from benchmarks.device_timing import ceilings, describe, microseconds
-from benchmarks.kernel_case import BF16, DEVICE, SHAPES, Case, Shape, error, normal
 from benchmarks.kernels_early_exit import early_exit_cases
+from benchmarks.support.device_timing import ceilings, describe, microseconds
+from benchmarks.support.kernel_case import BF16, DEVICE, SHAPES, Case, Shape, error, normal
 
 SPREAD_BYTES = 256 << 20
 """Inputs of one graph, several times the L2."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from backends.kernels import exit_confidence, fill_cache
-from benchmarks.kernel_case import BF16, DEVICE, Case, Launch, Shape, error, normal
+from benchmarks.support.kernel_case import BF16, DEVICE, Case, Launch, Shape, error, normal
 
 BLOCK_SIZE = 16
 

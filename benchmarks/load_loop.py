@@ -20,10 +20,10 @@ from itertools import accumulate
 from pathlib import Path
 
 from backends.scripted import ScriptedBackend
-from harness.checks import percentile
-from harness.core import Load, Model, Request, Trial, TrialRecord, Workload
-from harness.trial import run_load
-from results.store import Store
+from harness.core.nouns import Load, Model, Request, Trial, TrialRecord, Workload
+from harness.measure.checks import percentile
+from harness.measure.load_loop import run_load
+from results.store.folder import Store
 
 TOKENS = 16
 

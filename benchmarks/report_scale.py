@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.core import Load
-from tests.report_runs import SCORES, Engine, write_run
+from harness.core.nouns import Load
+from tests.support.results.report_runs import SCORES, Engine, write_run
 
 ENGINES = (
     Engine("vllm", 0.010, provenance="official code"),

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from harness.core import BackendInfo, Generation, Load, Model, Trial, TrialRecord, Workload
-from results.store import Store
+from harness.core.nouns import BackendInfo, Generation, Load, Model, Trial, TrialRecord, Workload
+from results.store.folder import Store
 
 BACKENDS = ("vllm", "adadecode", "speculative", "vllm-early-exit", "autoregressive")
 WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
@@ -132,10 +132,10 @@ def main() -> None:
     try:
         write_all(Store(folder), arguments)
         start = f"import results; run = results.load({str(folder)!r}); "
-        from_metrics = "from results.metrics import "
+        from_metrics = "from results.rows import "
         rows = f"{start}{from_metrics}summaries; assert len(summaries(run)) == {arguments.trials}"
         cells = f"{start}{from_metrics}cells; print(len(cells(run)))"
-        show = ["-m", "harness.cli", "show", str(folder)]
+        show = ["-m", "harness.cli.main", "show", str(folder)]
         drop = arguments.drop
         timed("process: import results, load", lambda: process(start, drop))
         timed("process: summaries, nothing cached", lambda: process(rows, drop))
@@ -145,7 +145,7 @@ def main() -> None:
         timed("process: run.commits frame", lambda: process(start + "run.commits", drop))
         shutil.rmtree(folder / "cache")
         code = f"import sys; sys.argv = {['decodebench', *show[2:]]!r}; "
-        code += "from harness.cli import main; main()"
+        code += "from harness.cli.main import main; main()"
         timed("process: decodebench show, nothing cached", lambda: process(code, drop))
         timed("process: decodebench show, cached", lambda: process(code, drop))
     finally:

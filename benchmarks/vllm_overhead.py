@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from backends import models
-from backends.vllm_arguments import effective, engine_arguments, set_environment
-from backends.vllm_engine import VllmBackend
-from harness.core import Load, Model, Request
-from harness.trial import run_load
+from backends.checkpoints import models
+from backends.vllm.arguments import effective, engine_arguments, set_environment
+from backends.vllm.backend import VllmBackend
+from harness.core.nouns import Load, Model, Request
+from harness.measure.load_loop import run_load
 
 Answers = list[list[int]]
 

@@ -1,1 +1,1 @@
-"""The experiment core: knows no backend, data set or plot."""
+"""The harness: contracts, measuring, experiments, and the command line."""

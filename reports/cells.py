@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.core import SAMPLES_NEEDED, Slo, TrialRecord, Workload, canonical_json, to_json
+from harness.core.nouns import SAMPLES_NEEDED, Slo, TrialRecord, Workload, canonical_json, to_json
 from reports.text import clipped, visible
 from reports.variants import Engine, Variant, variants
-from results import metrics
-from results.validity import CELL_NOT_VALID
+from results import rows as metrics
+from results.compare.validity import CELL_NOT_VALID
 
 if TYPE_CHECKING:
     from results import Run
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """One row of the results: its repeats pooled as `results.metrics.cells` does it."""
+    """One row of the results: its repeats pooled as `results.rows.cells` does it."""
 
     variant: Variant
     workload: str
@@ -108,7 +108,7 @@ class Overview:
     cells: tuple[Cell, ...]
     variants: tuple[Variant, ...]
     rows: Sequence[Mapping[str, Any]]
-    """One mapping per trial: `results.metrics.summaries`."""
+    """One mapping per trial: `results.rows.summaries`."""
     why_no_speedup: str
     """Empty when the reference has finished trials."""
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.core import Slo
+from harness.core.nouns import Slo
 from reports.cells import Cell, Overview
-from reports.requests import Answers
-from results import latency
-from results.arrays import Floats, RequestArrays
+from reports.sections.requests import Answers
+from results.metrics import latency
+from results.metrics.arrays import Floats, RequestArrays
 
 if TYPE_CHECKING:
     from results import Run

@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from harness.core import UserError
-from reports import facts, requests
+from harness.core.errors import UserError
+from harness.core.files import write_atomic
 from reports.cells import Overview, overview
 from reports.collect import Samples, collect
-from reports.definitions import DEFINITIONS
-from reports.early_exit import early_exit_sections
-from reports.exits import exit_sections
 from reports.figures.panel import drawing
-from reports.headline import headline, trust_line
 from reports.numbers import counted
-from reports.sections import Section, sections
+from reports.sections import requests
+from reports.sections.early_exit import early_exit_sections
+from reports.sections.exits import exit_sections
+from reports.sections.figures import Section, sections
 from reports.tables import failures, results_table, validity
 from reports.text import script_json, visible
-from reports.verdict import verdicts
+from reports.words import facts
+from reports.words.definitions import DEFINITIONS
+from reports.words.headline import headline, trust_line
+from reports.words.verdict import verdicts
 from results import load
-from results.atomic import write_atomic
 
 if TYPE_CHECKING:
     import jinja2

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.core import canonical_json
-from results import agreement, latency, quality
-from results.arrays import Floats, Ints, RequestArrays
-from results.pairing import Group, Member, versus
+from harness.core.nouns import canonical_json
+from results.compare import agreement, quality
+from results.compare.pairing import Group, Member, versus
+from results.metrics import latency
+from results.metrics.arrays import Floats, Ints, RequestArrays
 
 REQUEST_COLUMNS: Mapping[str, str] = {
     "key": "the trial",

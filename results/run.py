@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.core import canonical_json
-from results import cache
-from results.pairing import Group, Member, group_key, make_group, ordering
-from results.records import MissingRecordError, StoredTrial
-from results.store import Store
+from harness.core.nouns import canonical_json
+from results.compare.pairing import Group, Member, group_key, make_group, ordering
+from results.store import cache
+from results.store.folder import Store
+from results.store.records import MissingRecordError, StoredTrial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,8 +49,8 @@ class Run:
 
     @cached_property
     def evaluated(self) -> dict[str, list[dict[str, Any]]]:
-        """{"trials": ..., "cells": ...} of `results.metrics`. Kept in DIR/cache."""
-        from results.metrics import evaluate
+        """{"trials": ..., "cells": ...} of `results.rows`. Kept in DIR/cache."""
+        from results.rows import evaluate
 
         name = cache.digest(self._content())
         found = cache.load(self.store.cache_folder, "metrics", name)
@@ -119,7 +119,7 @@ class Run:
                     yield member, group
 
     def _member(self, stored: StoredTrial) -> Member:
-        from results import arrays
+        from results.metrics import arrays
 
         if stored.record.status != "ok":
             return Member(stored, None)

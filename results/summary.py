@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.core import Load, Slo
-from results import agreement, exit_costs, latency, quality, work
-from results.agreement import Agreement
-from results.arrays import Flags, Floats, RequestArrays
-from results.pairing import Group, Member, Versus
-from results.stats import geometric_mean
+from harness.core.nouns import Load, Slo
+from results.compare import agreement, quality
+from results.compare.agreement import Agreement
+from results.compare.pairing import Group, Member, Versus
+from results.compare.stats import geometric_mean
+from results.metrics import exit_costs, latency, work
+from results.metrics.arrays import Flags, Floats, RequestArrays
 
 DISTRIBUTIONS: Mapping[str, Callable[[RequestArrays], Floats]] = {
     "ttft_s": latency.ttft_s,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.core import UserError, nearest
+from harness.core.errors import UserError, nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.core import Load, UserError, nearest
-from harness.files import user_path
+from harness.core.errors import UserError, nearest
+from harness.core.files import user_path
+from harness.core.nouns import Load
 from workloads.readers import Budget, read_records, text_lines
 
 _COLUMN = "timestamp"

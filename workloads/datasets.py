@@ -16,8 +16,9 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from harness.core import UserError, Workload, canonical_json, nearest
-from harness.files import user_path
+from harness.core.errors import UserError, nearest
+from harness.core.files import user_path
+from harness.core.nouns import Workload, canonical_json
 from workloads import WORKLOADS, WorkloadInfo, workload_info
 from workloads.hub import hub_records
 from workloads.readers import Budget, Record, data_files, read_records

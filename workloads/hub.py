@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from harness.core import UserError
+from harness.core.errors import UserError
 from workloads import WorkloadInfo
 from workloads.readers import Record
 

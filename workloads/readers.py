@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from harness.core import UserError
-from harness.files import MIB, check_plain, open_plain, size
+from harness.core.errors import UserError
+from harness.core.files import MIB, check_plain, open_plain, size
 
 Record = tuple[str, Mapping[str, Any]]
 """Where a record stands ("FILE, line 3") and its fields."""

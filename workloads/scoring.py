@@ -14,10 +14,10 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from harness.core import UserError, nearest
+from harness.core.errors import UserError, nearest
 from workloads import WORKLOADS
 from workloads.completions import complete_program, stub
-from workloads.sandbox import DEFAULT_TIMEOUT_S, Program, run_programs
+from workloads.sandbox.runner import DEFAULT_TIMEOUT_S, Program, run_programs
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 """GSM8K's own: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""

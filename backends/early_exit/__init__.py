@@ -7,7 +7,7 @@ measures. The paper's own model, T5, is not in vLLM any more; this is the Llama 
 
 from __future__ import annotations
 
-from backends.vllm_tiles import allow_tiles
+from backends.vllm.tiles import allow_tiles
 
 ARCHITECTURE = "EarlyExitLlamaForCausalLM"
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM")
@@ -22,5 +22,5 @@ def register() -> None:
 
     allow_tiles()
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
-        target = "backends.early_exit.model:EarlyExitLlamaForCausalLM"
+        target = "backends.early_exit.plugin.model:EarlyExitLlamaForCausalLM"
         ModelRegistry.register_model(ARCHITECTURE, target)

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from backends import Option, exit_heads, models
+from backends import Option
+from backends.checkpoints import exit_heads, models
 from backends.early_exit import register
-from backends.early_exit.calibration import AUTO, NONE
-from backends.early_exit.plan import MIXED, SEPARATE, Plan
+from backends.early_exit.calibration.files import AUTO, NONE
+from backends.early_exit.options import MIXED, SEPARATE, Plan
+from backends.early_exit.plugin.telemetry import StepLog
 from backends.early_exit.policy import (
     CONFIDENT,
     DECAYS,
@@ -21,8 +23,7 @@ from backends.early_exit.policy import (
     PREFIX,
     TAU,
 )
-from backends.early_exit.telemetry import StepLog
-from backends.vllm_arguments import (
+from backends.vllm.arguments import (
     OWN_ARGUMENTS,
     check_engine,
     effective,
@@ -30,8 +31,9 @@ from backends.vllm_arguments import (
     load_engine,
     set_environment,
 )
-from backends.vllm_engine import NOTHING, VllmBackend
-from harness.core import Model, Provenance, UserError
+from backends.vllm.backend import NOTHING, VllmBackend
+from harness.core.errors import UserError
+from harness.core.nouns import Model, Provenance
 
 ONE_DEVICE = "early exit runs on one device, without it"
 NO_DRAFTS = "early exit and speculative decoding do not go together"

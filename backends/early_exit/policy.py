@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.core import UserError
+from harness.core.errors import UserError
 
 CONFIDENT = ("softmax", "state", "classifier")
 """Measures that ask for each sequence's confidence."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from backends.engine.executor import RING, Executor, Int32, Rows
+from backends.engine.executors.base import RING, Executor, Int32, Rows
 from backends.engine.sampling import select
 from backends.engine.streams import Output, Policy, Stream
 
@@ -186,7 +186,7 @@ class Decoder:
 
     def _counts(self, stream: Stream, accepted: int, emitted: int) -> dict[str, float]:
         """The telemetry of a verification that accepted so many drafts and emitted so many
-        tokens (see `results.work`); the stream's own counts begin anew."""
+        tokens (see `results.metrics.work`); the stream's own counts begin anew."""
         exits, checks = stream.exits, stream.checks
         counts: dict[str, float] = {
             "steps": 1,

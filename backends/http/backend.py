@@ -13,12 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from backends import Option, models
+from backends import Option
+from backends.checkpoints import models
 from backends.http.client import CONNECT_TIMEOUT_S, Client
 from backends.http.route import find_route
 from backends.http.stream import Answer
 from backends.http.workers import Workers
-from harness.core import SERVER, BackendInfo, Commit, Load, Model, Request, UserError
+from harness.core.errors import UserError
+from harness.core.names import SERVER
+from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
 from workloads.prompts import user_message
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from backends.http.reply import LARGEST_REFUSAL, Reply
 from backends.http.route import Route
 from backends.http.stamps import Source, WallClock
 from backends.http.stream import Answer, StreamError, shorten
-from harness.core import Commit, FinishReason
+from harness.core.nouns import Commit, FinishReason
 
 NO_STREAM = ("application/json", "text/html")
 """Content types that cannot be read as events; a missing one is let through."""

@@ -23,7 +23,7 @@ from backends.http.stream import (
     chunk_text,
     parse_chunk,
 )
-from harness.core import UserError, nearest
+from harness.core.errors import UserError, nearest
 
 OWN_FIELDS = ("model", "prompt", "messages", "stream", "n", "echo", "stop_token_ids")
 REFUSED = (400, 422)

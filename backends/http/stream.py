@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from harness.core import UNKNOWN_TOKEN, FinishReason
+from harness.core.nouns import UNKNOWN_TOKEN, FinishReason
 
 Counting = Literal["ids", "usage", "tokenizer"]
 """Where token counts come from: ids in each chunk (exact), the running usage in each chunk (exact

@@ -24,7 +24,7 @@ from typing import Any
 from backends.http.client import CONNECT_TIMEOUT_S, Client
 from backends.http.route import Route
 from backends.http.stream import Answer
-from harness.core import Commit
+from harness.core.nouns import Commit
 
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "

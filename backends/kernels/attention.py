@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from backends.engine.architecture import EngineError
+from backends.engine.model.architecture import EngineError
 from backends.kernels.triton_runtime import INTERPRETED, check, jit, launch, power_of_2, tl
 
 SPLIT = 128

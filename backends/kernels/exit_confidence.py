@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from backends.kernels import native_checks
+from backends.kernels.cpu import native_checks
 from backends.kernels.triton_runtime import INTERPRETED, check, jit, launch, power_of_2, tl
 
 BLOCK = 4096

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.engine.architecture import EngineError
+from backends.engine.model.architecture import EngineError
 from backends.kernels.triton_runtime import INTERPRETED, check, jit, launch, power_of_2, tl
 
 VOCABULARY_BLOCK = 64

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from backends.engine.architecture import EngineError
+from backends.engine.model.architecture import EngineError
 from backends.kernels.triton_runtime import check, jit, launch, power_of_2, tl
 
 

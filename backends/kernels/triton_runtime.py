@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from backends.engine.architecture import EngineError
+from backends.engine.model.architecture import EngineError
 
 if TYPE_CHECKING:
     import torch

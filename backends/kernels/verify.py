@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from backends.engine.architecture import EngineError
+from backends.engine.model.architecture import EngineError
 from backends.kernels.exit_head import (
     VOCABULARY_BLOCK,
     HeadScratch,

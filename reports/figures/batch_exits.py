@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
 from reports.figures.panel import rule, short_number, tag
+from reports.sections.techniques import counts_hold
 from reports.svg import MUTED, SURFACE
-from reports.techniques import counts_hold
-from results.batch_exits import BatchExits, Profile
+from results.metrics.batch_exits import BatchExits, Profile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reports.cells import Cell
 from reports.figures.panel import MARKERS, Rows, rule, tag, value_axis
 from reports.numbers import percent, ratio
+from reports.sections.techniques import counts_hold, leaves_early
 from reports.svg import GRID, INK, MUTED, SURFACE
-from reports.techniques import counts_hold, leaves_early
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from reports.cells import Cell
 from reports.figures.panel import MARKERS, Rows, rule, tag, value_axis
 from reports.numbers import significant
 from reports.svg import INK
-from results.pairing import NATIVE
+from results.compare.pairing import NATIVE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

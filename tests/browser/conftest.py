@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.core import Slo
+from harness.core.nouns import Slo
 from reports.page import write_report
-from tests.early_exits import Exits
-from tests.report_runs import ENGINES, LOADS, PLAIN, TECHNIQUES, Engine, write_run
+from tests.support.exits.early_exits import Exits
+from tests.support.results.report_runs import ENGINES, LOADS, PLAIN, TECHNIQUES, Engine, write_run
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from backends.early_exit.calibration import open_calibration
-from backends.early_exit.calibration_runs import SUFFIX
-from backends.models import BUNDLED
+from backends.checkpoints.models import BUNDLED
+from backends.early_exit.calibration.answers import SUFFIX
+from backends.early_exit.calibration.files import open_calibration
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,7 +31,7 @@ PROMPTS = 12
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "harness.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "harness.cli.main", *map(str, arguments)]
 
 
 def ask(out: Path, *more: str) -> subprocess.CompletedProcess[str]:

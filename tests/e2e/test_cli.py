@@ -27,7 +27,7 @@ EXPERIMENT: dict[str, Any] = {
 
 
 def decodebench(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "harness.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
@@ -98,7 +98,7 @@ def test_show_prints_a_table_and_report_a_page(finished: Path) -> None:
 
 
 def show_into(output: int, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.cli", "show", "runs/tiny"]
+    command = [sys.executable, "-m", "harness.cli.main", "show", "runs/tiny"]
     return subprocess.run(
         command,
         stdout=output,

@@ -1,8 +1,8 @@
 """Early exit inside a real vLLM, token for token against plain PyTorch.
 
 Every engine runs in a child process that notes what vLLM's scheduler put into each step. The steps
-are then decided anew by `tests/exit_reference.py`: tokens, exit layers, each sequence's own exit
-and all counts of the telemetry must be the same.
+are then decided anew by `tests/support/exits/exit_reference.py`: tokens, exit layers, each
+sequence's own exit and all counts of the telemetry must be the same.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.child import run_child
-from tests.e2e import exit_plans
-from tests.exit_models import write_models
-from tests.exit_replay import Outcome, replay
+from tests.support.child import CHILDREN, run_child
+from tests.support.exits import exit_plans
+from tests.support.exits.exit_models import write_models
+from tests.support.exits.exit_replay import Outcome, replay
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,7 +43,7 @@ class Record:
         self.engines = {engine.name: engine for engine in engines}
         plan, record = folder / "plan.json", folder / "record.json"
         plan.write_text(json.dumps([engine.plan() for engine in engines]))
-        script = Path(__file__).with_name("early_exit_child.py")
+        script = CHILDREN / "early_exit_child.py"
         run_child(script, plan, record, timeout=1500)
         self.found = json.loads(record.read_text())
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.child import run_child
-from tests.tiny_llama import write_tiny_llama
+from tests.support.child import CHILDREN, run_child
+from tests.support.tiny_llama import write_tiny_llama
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
-CHILD = Path(__file__).with_name("early_exit_graphs_child.py")
+CHILD = CHILDREN / "early_exit_graphs_child.py"
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.child import run_child
-from tests.e2e.early_exit_sampling_child import LAYER, SAMPLED
-from tests.exit_models import write_exit_model
+from tests.support.child import CHILDREN, run_child
+from tests.support.children.early_exit_sampling_child import LAYER, SAMPLED
+from tests.support.exits.exit_models import write_exit_model
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,7 +24,7 @@ ROUNDING = 1e-3
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     model = write_exit_model(tmp_path_factory.mktemp("sampling") / "grouped", "grouped")
-    script = Path(__file__).with_name("early_exit_sampling_child.py")
+    script = CHILDREN / "early_exit_sampling_child.py"
     found: dict[str, Any] = json.loads(run_child(script, model))
     return found
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.fake_openai import FakeServer, Play, Reply, good
-from tests.tiny_llama import write_tiny_llama
+from tests.support.fake_openai import FakeServer, Play, Reply, good
+from tests.support.tiny_llama import write_tiny_llama
 
 SECONDS = 300
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def start(
     folder: Path, *arguments: str, prepare: Callable[[], None] | None = None, **environment: str
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", *arguments],
+        [sys.executable, "-m", "harness.cli.main", *arguments],
         cwd=folder,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,

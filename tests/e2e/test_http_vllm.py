@@ -12,10 +12,10 @@ import pytest
 
 from backends import open_backend
 from backends.http.backend import HttpBackend
-from benchmarks.vllm_server import vllm_server
-from harness.core import Generation, Load, Model, Request
-from harness.trial import run_load
-from tests.tiny_llama import EOS_ID, write_tiny_llama
+from benchmarks.support.vllm_server import vllm_server
+from harness.core.nouns import Generation, Load, Model, Request
+from harness.measure.load_loop import run_load
+from tests.support.tiny_llama import EOS_ID, write_tiny_llama
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.core import TrialRecord
-from harness.environment import environment, fingerprint
-from harness.tuning import variables
-from results.store import Store
-from tests.e2e.killable_sweep import trials
+from harness.core.nouns import TrialRecord
+from harness.measure.machine.environment import environment, fingerprint
+from harness.measure.machine.tuning import variables
+from results.store.folder import Store
+from tests.support.children.killable_sweep import trials
 
 ROOT = Path(__file__).parents[2]
 KILLS = 10
@@ -33,7 +33,7 @@ def heed_interrupts() -> None:
 def start(folder: Path) -> subprocess.Popen[str]:
     """The sweep, leader of no group of ours; its engines note their ids in the file `opened`."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.e2e.killable_sweep", str(folder / "run")],
+        [sys.executable, "-m", "tests.support.children.killable_sweep", str(folder / "run")],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

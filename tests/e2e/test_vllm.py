@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.child import run_child
-from tests.tiny_llama import write_tiny_llama
+from tests.support.child import CHILDREN, run_child
+from tests.support.tiny_llama import write_tiny_llama
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,7 +20,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     model = write_tiny_llama(tmp_path_factory.mktemp("tiny"))
-    found: dict[str, Any] = json.loads(run_child(Path(__file__).with_name("vllm_child.py"), model))
+    found: dict[str, Any] = json.loads(run_child(CHILDREN / "vllm_child.py", model))
     return found
 
 

@@ -12,20 +12,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from backends.engine.architecture import Architecture, EngineError
-from backends.engine.cuda_executor import CudaExecutor
 from backends.engine.decoder import Decoder
-from backends.engine.executor import Executor, Rows
-from backends.engine.forward import final_logits, hidden_states
-from backends.engine.heads import ExitHead
+from backends.engine.executors.base import Executor, Rows
+from backends.engine.executors.cuda import CudaExecutor
+from backends.engine.executors.torch import TorchExecutor
+from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.model.forward import final_logits, hidden_states
+from backends.engine.model.heads import ExitHead
+from backends.engine.model.weights import Layer, Weights
 from backends.engine.sampling import Sampling
 from backends.engine.streams import Policy, Stream
-from backends.engine.torch_executor import TorchExecutor
-from backends.engine.weights import Layer, Weights
 from backends.kernels.exit_head import exit_head_reference
 from backends.kernels.rms_norm import rms_norm_reference
 from backends.kernels.triton_runtime import INTERPRETED
-from tests.kernels.cases import DEVICE, ROUNDING, noise
+from tests.support.engine.kernel_cases import DEVICE, ROUNDING, noise
 
 EXITS = (1, 2)
 IDS = [5, 17, 3, 88, 41, 7, 7, 60, 2]

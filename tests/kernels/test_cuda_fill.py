@@ -10,8 +10,8 @@ if not torch.cuda.is_available():
     pytest.skip("vLLM's cache kernels need CUDA", allow_module_level=True)
 
 from backends.kernels.fill_cache import fill_cache
-from tests.kernels.cases import DEVICE, DTYPES, integers, noise
-from tests.kernels.paged import angles, assert_same, layer_caches
+from tests.support.engine.kernel_cases import DEVICE, DTYPES, integers, noise
+from tests.support.engine.paged import angles, assert_same, layer_caches
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:2])

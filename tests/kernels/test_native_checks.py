@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from backends.kernels import exit_confidence, native_checks
+from backends.kernels import exit_confidence
+from backends.kernels.cpu import native_checks
 
 pytestmark = pytest.mark.skipif(not native_checks.available(), reason="no C++ compiler here")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backends.kernels import native_checks
-from backends.kernels.native_fill import arrange
+from backends.kernels.cpu import native_checks
+from backends.kernels.cpu.native_fill import arrange
 
 pytestmark = pytest.mark.skipif(not native_checks.available(), reason="no C++ compiler here")
 

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from backends import check_options, open_backend
 from backends.scripted import ScriptedBackend, _unwarp, _warp
-from harness.core import Backend, Commit, Generation, Load, Model, Request, UserError
-from harness.trial import run_load
-from tests.unit.harness.virtual_time import VirtualTime, install
+from harness.core.backend import Backend
+from harness.core.errors import UserError
+from harness.core.nouns import Commit, Generation, Load, Model, Request
+from harness.measure.load_loop import run_load
+from tests.support.harness.virtual_time import VirtualTime, install
 
 ROOT = Path(__file__).parents[3]
 MS = 1_000_000

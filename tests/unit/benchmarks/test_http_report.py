@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cpu_time import run_metered
-from benchmarks.http_report import compare, cpu_us_per_token, read_rate, report
-from benchmarks.http_tools import ALL, Job, Told
-from harness.truth_server import Answered
+from benchmarks.support.cpu_time import run_metered
+from benchmarks.support.http_report import compare, cpu_us_per_token, read_rate, report
+from benchmarks.support.http_tools import ALL, Job, Told
+from harness.cli.truth.server import Answered
 
 MS = 1_000_000
 

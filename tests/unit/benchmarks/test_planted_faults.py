@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import planted_faults
-from benchmarks.planted_faults import FOUND, MISSED, STALE, UNJUDGED, Fault
+from benchmarks.soundness import planted_faults
+from benchmarks.soundness.planted_faults import FOUND, MISSED, STALE, UNJUDGED, Fault
 
 LIST = """
 - file: area.py
@@ -97,6 +97,6 @@ def test_the_faults_fit_the_code() -> None:
 def test_the_faults_are_listed_by_pattern(capsys: pytest.CaptureFixture[str]) -> None:
     assert planted_faults.main(["--list", "--only", "told harness/child"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "told: harness/child.py: no warm-up" in lines
-    assert all(line.startswith("told: harness/child.py: ") for line in lines)
+    assert "told: harness/measure/child.py: no warm-up" in lines
+    assert all(line.startswith("told: harness/measure/child.py: ") for line in lines)
     assert planted_faults.main(["--only", "no such thing"]) == 2

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from reports.page import write_report
-from tests.report_pages import LEAVING
-from tests.report_runs import LOADS, TECHNIQUES, Engine, write_run
+from tests.support.results.report_pages import LEAVING
+from tests.support.results.report_runs import LOADS, TECHNIQUES, Engine, write_run
 
 SMALL: dict[str, Any] = {
     "workloads": ["cnn_dailymail", "gsm8k"],

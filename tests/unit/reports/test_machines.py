@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.environment import FINGERPRINT_FIELDS
-from reports.facts import MACHINE
+from harness.measure.machine.environment import FINGERPRINT_FIELDS
 from reports.page import write_report
-from tests.report_runs import ENGINES, LOADS, write_run
+from reports.words.facts import MACHINE
+from tests.support.results.report_runs import ENGINES, LOADS, write_run
 
 
 def test_every_field_of_the_fingerprint_is_compared() -> None:

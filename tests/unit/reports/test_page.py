@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.core import Load, Slo, UserError
+from harness.core.errors import UserError
+from harness.core.nouns import Load, Slo
 from reports.page import script_hash, write_report
-from results.store import Store
-from tests.report_runs import ENGINES, Engine, write_run
+from results.store.folder import Store
+from tests.support.results.report_runs import ENGINES, Engine, write_run
 
 SECTIONS = [
     "verdict", "results", "throughput", "latency", "distributions", "load", "tradeoff", "goodput",
@@ -121,7 +122,8 @@ def test_provenance_stands_in_every_row(troubled_text: str) -> None:
 
 
 def test_the_table_shows_what_the_metrics_say(run_dir: Path, run_text: str) -> None:
-    from results import load, metrics
+    from results import load
+    from results import rows as metrics
 
     text = _section(run_text, "results")
     for cell in metrics.cells(load(run_dir)):

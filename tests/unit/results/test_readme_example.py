@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import results
-from tests.unit.results.make import generation, record, trial
+from tests.support.results.make_trials import generation, record, trial
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"```python\n((?:import [^\n]*\n)*import results\n.*?)```", re.DOTALL)

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import results
-from harness.core import UserError
-from results import cache, frame, metrics
-from tests.unit.results.make import a_record, generation, record, trial
+from harness.core.errors import UserError
+from results import frame
+from results import rows as metrics
+from results.store import cache
+from tests.support.results.make_trials import a_record, generation, record, trial
 
 
 @pytest.fixture
@@ -177,7 +179,7 @@ def test_numbers_do_not_need_pandas(folder: Path) -> None:
     """`show` must start fast: no pandas, and no library for scores that are not needed."""
     code = (
         "import sys, results\n"
-        "from results.metrics import cells\n"
+        "from results.rows import cells\n"
         f"cells(results.load({str(folder)!r}))\n"
         "assert 'pandas' not in sys.modules\n"
     )

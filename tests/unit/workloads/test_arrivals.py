@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core import Load, UserError
+from harness.core.errors import UserError
+from harness.core.nouns import Load
 from workloads.arrivals import arrival_times
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import huggingface_hub
 import pytest
 
-from harness.core import UserError, Workload
+from harness.core.errors import UserError
+from harness.core.nouns import Workload
 from workloads import TRAINING_SOURCES, WORKLOADS
 from workloads.datasets import Row, checksum, difficulty, load_rows, row_options
 

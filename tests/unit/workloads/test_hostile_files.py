@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from harness.core import Load, UserError, Workload
+from harness.core.errors import UserError
+from harness.core.nouns import Load, Workload
 from workloads import readers
 from workloads.arrivals import arrival_times
 from workloads.datasets import load_rows

@@ -9,8 +9,9 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from backends import models
-from harness.core import Model, UserError, Workload
+from backends.checkpoints import models
+from harness.core.errors import UserError
+from harness.core.nouns import Model, Workload
 from workloads.datasets import load_rows
 from workloads.hub import HUB_TIMEOUT_S
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core import UserError, Workload
+from harness.core.errors import UserError
+from harness.core.nouns import Workload
 from workloads.datasets import load_rows
 
 

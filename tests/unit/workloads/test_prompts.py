@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tiny_llama import write_tiny_llama
+from tests.support.tiny_llama import write_tiny_llama
 from workloads import bundled, prompts
 
 WORKLOADS = ["cnn_dailymail", "xsum", "humaneval", "gsm8k"]

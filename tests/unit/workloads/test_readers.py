@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from harness.core import UserError
+from harness.core.errors import UserError
 from workloads.readers import data_files, read_records
 
 RECORDS = [

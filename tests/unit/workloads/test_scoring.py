@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core import UserError
+from harness.core.errors import UserError
 from workloads.completions import complete_program
 from workloads.scoring import (
     exact_match,

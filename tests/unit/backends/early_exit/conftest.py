@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import backends
-from tests.unit.backends.early_exit.fake_exits import Opener
+from tests.support.exits.fake_exits import Opener
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backends.early_exit.policy import CONFIDENT, Policy, default_layers, make_policy
-from harness.core import UserError
+from harness.core.errors import UserError
 
 
 def made(measure: str = "softmax", layers: Any = (2, 4), thresholds: Any = 0.9, **more: Any) -> Any:

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.engine.decoder import Decoder
-from backends.engine.executor import Executor
-from backends.engine.native_executor import NativeExecutor
+from backends.engine.executors.base import Executor
+from backends.engine.executors.native import NativeExecutor
+from backends.engine.executors.torch import TorchExecutor
 from backends.engine.sampling import Sampling, select
 from backends.engine.streams import Output, Policy, Stream
-from backends.engine.torch_executor import TorchExecutor
-from backends.kernels import native
-from tests.unit.backends.engine.random_models import SHAPES, RandomModel, random_model
+from backends.kernels.cpu import native
+from tests.support.engine.random_models import SHAPES, RandomModel, random_model
 
 try:
     native.library()
@@ -210,7 +210,7 @@ def test_a_sampled_draft_is_compared_with_what_plain_decoding_draws() -> None:
     decoder = Decoder(executor, Policy((0.0,), 5))
     (outputs,) = run(decoder, [Stream("a", (9, 8), 30, frozenset(), sampling)]).values()
     ids = [t for output in outputs for t in output.tokens]
-    from backends.engine.forward import final_logits, hidden_states
+    from backends.engine.model.forward import final_logits, hidden_states
 
     every = torch.tensor([[9, 8, *ids]])
     hidden = hidden_states(model.weights, model.architecture, every, (6,))[6]

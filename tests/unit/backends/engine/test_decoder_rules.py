@@ -9,7 +9,7 @@ import pytest
 
 from backends.engine.decoder import Decoder
 from backends.engine.streams import Output, Policy, Stream
-from tests.unit.backends.engine.told_executor import ToldExecutor
+from tests.support.engine.told_executor import ToldExecutor
 
 FINAL = list(range(20, 52))
 """The token behind each position: 20 behind the first."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from backends.http.backend import HttpBackend
-from tests.fake_openai import FakeServer, Play, good
-from tests.unit.backends.http.client import Start
+from tests.support.fake_openai import FakeServer, Play, good
+from tests.support.http_client import Start
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from harness.core import Sampling, UserError
-from tests.fake_openai import Reply
-from tests.unit.backends.http.client import (
+from harness.core.errors import UserError
+from harness.core.nouns import Sampling
+from tests.support.fake_openai import Reply
+from tests.support.http_client import (
     Start,
     WordTokenizer,
     answer,

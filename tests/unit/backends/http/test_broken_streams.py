@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tests.fake_openai import Play, Reply, good
-from tests.unit.backends.http.client import (
+from tests.support.fake_openai import Play, Reply, good
+from tests.support.http_client import (
     PATIENCE_S,
     Start,
     answer,

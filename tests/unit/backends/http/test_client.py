@@ -17,10 +17,11 @@ from backends.http.backend import clients_for, most_at_once
 from backends.http.probe import check_base_url
 from backends.http.route import Route
 from backends.http.workers import Workers
-from harness.core import Load, Request, UserError
-from harness.trial import run_load
-from tests.fake_openai import Reply, good
-from tests.unit.backends.http.client import PATIENCE_S, Start, answer, collect, failure, request
+from harness.core.errors import UserError
+from harness.core.nouns import Load, Request
+from harness.measure.load_loop import run_load
+from tests.support.fake_openai import Reply, good
+from tests.support.http_client import PATIENCE_S, Start, answer, collect, failure, request
 
 
 def test_a_connection_that_may_be_closed_by_now_is_not_used(

@@ -11,9 +11,9 @@ from backends.http import workers
 from backends.http.client import Client
 from backends.http.reply import Reply
 from backends.http.workers import Workers
-from harness.core import Commit
-from tests import fake_openai
-from tests.unit.backends.http.client import Start, answer
+from harness.core.nouns import Commit
+from tests.support import fake_openai
+from tests.support.http_client import Start, answer
 
 
 @pytest.mark.parametrize(

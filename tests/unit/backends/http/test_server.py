@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from backends import check_options, open_backend
-from harness.core import Commit, Model, UserError
-from tests.fake_openai import FakeServer, Reply, good
-from tests.unit.backends.http.client import (
+from harness.core.errors import UserError
+from harness.core.nouns import Commit, Model
+from tests.support.fake_openai import FakeServer, Reply, good
+from tests.support.http_client import (
     PATIENCE_S,
     Start,
     answer,
@@ -112,7 +113,7 @@ def test_cached_prompt_tokens_are_reported(start: Start) -> None:
 
 
 def test_a_cache_that_is_meant_stays_out_of_the_requests(start: Start) -> None:
-    """`harness.checks` reads the trial's option; a server need not know the word."""
+    """`harness.measure.checks` reads the trial's option; a server need not know the word."""
     server, backend = start(prefix_caching=True)
     assert answer(backend)[-1].finished == "length"
     assert backend.info.options["prefix_caching"] is True

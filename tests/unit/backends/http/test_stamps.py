@@ -13,10 +13,10 @@ import pytest
 from backends.http.backend import HttpBackend
 from backends.http.connection import Connection
 from backends.http.route import Route
-from harness.core import Commit, Load
-from harness.trial import run_load
-from tests.fake_openai import Reply, good
-from tests.unit.backends.http.client import PATIENCE_S, Start, collect, request, submit
+from harness.core.nouns import Commit, Load
+from harness.measure.load_loop import run_load
+from tests.support.fake_openai import Reply, good
+from tests.support.http_client import PATIENCE_S, Start, collect, request, submit
 
 LATE_S = 0.05
 

@@ -18,10 +18,10 @@ from backends.http import client as http_client
 from backends.http.backend import HttpBackend
 from backends.http.route import find_route
 from backends.http.stream import Answer
-from harness.core import Commit, Load
-from harness.trial import run_load
-from tests.fake_openai import FakeServer, good
-from tests.unit.backends.http.client import PATIENCE_S, request
+from harness.core.nouns import Commit, Load
+from harness.measure.load_loop import run_load
+from tests.support.fake_openai import FakeServer, good
+from tests.support.http_client import PATIENCE_S, request
 
 
 def options(**more: object) -> dict[str, object]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.backends.training import tiny_classifier
-from tests.unit.backends.training.tiny_heads import train, write_model
+from tests.support.engine import tiny_classifier
+from tests.support.engine.tiny_heads import train, write_model
 
 
 @pytest.fixture(scope="session")

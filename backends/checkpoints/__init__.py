@@ -1,0 +1,1 @@
+"""Model folders, weights, exit heads and classifiers: each format known once."""

@@ -1,0 +1,101 @@
+"""The trained exit classifier: which folder a name means, and what it holds.
+
+"Confident Adaptive Language Modeling" (CALM), section 3.5: one linear layer d -> 2, shared by all
+layers, reads the hidden state behind a layer and says whether its top token is the last layer's.
+
+A folder has ``classifier.json`` (what it was trained on and how well it does) and
+``classifier.safetensors``. It belongs to one checkpoint, by checksum; the wrong pair is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import models
+from backends.checkpoints.bound_files import read_bound
+from backends.checkpoints.exit_heads import check_layers
+from harness.core.errors import UserError, nearest
+from harness.core.files import check_plain, user_path
+
+BUNDLED = models.DEMO / "early_exit" / "classifier"
+FORMAT = 1
+AUTO = "auto"
+ABOUT, TENSORS = "classifier.json", "classifier.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """An opened classifier. Its tensors lie on the CPU."""
+
+    path: Path
+    weight: Any
+    """float32 (2, width): rows "differs" and "agrees", for the state before the final norm."""
+    bias: Any
+    """float32 (2,)."""
+    layers: tuple[int, ...]
+    """Behind which layers it was trained: all but the last."""
+    report: dict[str, Any]
+    """What was measured on rows that its training did not see."""
+
+    def difference(self) -> tuple[Any, float]:
+        """The vector w, float32 (width,), and the number b of the same answer from one product:
+        the confidence softmax(weight @ h + bias)[1] is sigmoid(w @ h + b)."""
+        return self.weight[1] - self.weight[0], float(self.bias[1] - self.bias[0])
+
+
+def find_classifier(name: str, model_dir: Path) -> Path:
+    """The folder that `name` means for a model: "auto" is the demo model's bundled one, any other
+    name a path. Raises `UserError`."""
+    if name == AUTO:
+        if model_dir.resolve() != models.BUNDLED["demo"].resolve():
+            raise UserError(
+                "classifier: this model has no bundled one; train one with 'decodebench train "
+                f"classifier --model {model_dir} --workload gsm8k --out DIR' and name DIR"
+            )
+        return BUNDLED
+    path = user_path(name, "classifier")
+    if path.is_dir():
+        return path
+    raise UserError(f"classifier: no folder '{name}'; {nearest(name, [AUTO])}")
+
+
+def open_classifier(path: Path, model_dir: Path) -> Classifier:
+    """Read a folder that `decodebench train classifier` wrote.
+
+    Raises:
+        UserError: when it is broken, was trained for another checkpoint than the one in
+            `model_dir`, or is not of that model's width.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    where = path / ABOUT
+    about = read_bound(where, model_dir, FORMAT, "width", "layers", "report")
+    config, width, report = models.read_config(model_dir), about["width"], about["report"]
+    if width != config.get("hidden_size"):
+        raise UserError(f"{where}: width {width!r}; the model's is {config.get('hidden_size')}")
+    if not isinstance(about["layers"], list) or not isinstance(report, dict):
+        raise UserError(f"{where}: expected a list of layers and a report as an object")
+    known = range(1, config.get("num_hidden_layers", 0))
+    layers = check_layers(about["layers"], known, f"{where}: layers")
+    try:
+        check_plain(path / TENSORS)
+        tensors = load_file(path / TENSORS)
+        weight, bias = tensors["weight"], tensors["bias"]
+        _check_tensors({"weight": (weight, [2, width]), "bias": (bias, [2])})
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise UserError(f"{path / TENSORS}: not readable: {models.one_line(error)}") from None
+    return Classifier(path, weight, bias, layers, report)
+
+
+def _check_tensors(expected: dict[str, tuple[Any, list[int]]]) -> None:
+    import torch
+
+    for name, (tensor, shape) in expected.items():
+        if list(tensor.shape) != shape or tensor.dtype != torch.float32:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise ValueError(f"{name} is {kind} {list(tensor.shape)}, not float32 {shape}")
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name} holds NaN or infinite values")

@@ -1,0 +1,1 @@
+"""Thresholds with a guarantee, chosen on held-out prompts."""

@@ -1,0 +1,159 @@
+"""Answers of a calibration, kept group by group as they are made, so that a run can be taken up."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from backends.checkpoints.models import one_line
+from backends.early_exit.calibration.group import Group, read_group, read_opened
+from harness.core.errors import UserError
+
+FORMAT = 1
+SUFFIX = ".answers.jsonl"
+_NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+
+
+class AnswerFile:
+    """The answers in the file beside a calibration, by threshold (None: the full model's).
+
+    Everything that decides an answer apart from the threshold is in the file's first line; a file
+    begun with something else is refused. One process at a time may hold it.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        """Open or begin the file. Raises `UserError` for one that belongs to another run."""
+        self.path = path
+        self.opened: dict[str, Any] = {}
+        """What the backend said when it was first opened."""
+        self._questions: list[dict[str, Any]] = []
+        self._groups: dict[float | None, dict[int, Group]] = {}
+        try:
+            self._file = path.open("a+", encoding="utf-8", errors="surrogateescape")
+        except OSError as error:
+            raise UserError(f"--out: {path}: {error.strerror}") from None
+        try:
+            self._lock()
+            self._take_up(json.loads(json.dumps(dict(identity))))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> AnswerFile:
+        """The file itself, which closes with the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file, and so let others have it."""
+        self._file.close()
+
+    def groups(self, threshold: float | None) -> dict[int, Group]:
+        """The groups answered at this threshold, by their number."""
+        return self._groups.get(threshold, {})
+
+    def note_opened(self, told: Mapping[str, Any]) -> None:
+        """Keep what the backend says of itself. Raises `UserError` when it was otherwise before."""
+        own = json.loads(json.dumps(dict(told)))
+        if not self.opened:
+            self._append({"opened": own})
+            self.opened = own
+        self._check_same(self.opened, own)
+
+    def note_question(self, asked: Mapping[str, Any]) -> int:
+        """Keep what is asked of the answers. Returns how many other questions were asked before."""
+        own = json.loads(json.dumps(dict(asked)))
+        if own not in self._questions:
+            self._append({"question": own})
+            self._questions.append(own)
+        return len(self._questions) - 1
+
+    def add(self, threshold: float | None, number: int, group: Group) -> None:
+        """Keep a group's answers, on the disk when this returns."""
+        self._append({"threshold": threshold, "group": number} | asdict(group))
+        self._groups.setdefault(threshold, {})[number] = group
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        try:
+            self._file.write(_line(line))
+            self._file.flush()
+        except OSError as error:
+            raise UserError(f"--out: {self.path}: {error.strerror}") from None
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{self.path}: another calibration is writing into it; name another --out"
+            ) from None
+        except OSError:  # a file system without locks
+            return
+
+    def _take_up(self, identity: dict[str, Any]) -> None:
+        begun = _line({"format": FORMAT, "identity": identity})
+        self._file.seek(0)
+        whole = 0
+        for number, line in enumerate(self._file):
+            if not line.endswith("\n"):  # a kill cut it short, or it is another's file
+                if number == 0 and not begun.startswith(line):
+                    raise self._foreign(number, ValueError("no whole line"))
+                break
+            self._read(number, line, identity)
+            whole += len(line.encode(errors="surrogateescape"))
+        if self._groups and not self.opened:
+            raise self._foreign(1, ValueError("answers before what gave them"))
+        self._file.truncate(whole)
+        if whole == 0:
+            self._append({"format": FORMAT, "identity": identity})
+
+    def _read(self, number: int, line: str, identity: dict[str, Any]) -> None:
+        try:
+            content = json.loads(line)
+            if number == 0:
+                form, there = content["format"], dict(content["identity"])
+            elif "opened" in content:
+                self.opened = read_opened(content)
+            elif "question" in content:
+                asked = dict(content["question"])
+                if asked not in self._questions:
+                    self._questions.append(asked)
+            else:
+                threshold, place, group = read_group(content, identity["batch"])
+                self._groups.setdefault(threshold, {})[place] = group
+        except _NOT_OURS as error:
+            raise self._foreign(number, error) from None
+        if number == 0:
+            self._check_same({"format": form} | there, {"format": FORMAT} | identity)
+
+    def _foreign(self, number: int, error: Exception) -> UserError:
+        return UserError(
+            f"{self.path}: line {number + 1} was not written by this command "
+            f"({one_line(error)}); choose another --out or delete the file"
+        )
+
+    def _check_same(self, there: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        for key, wanted in own.items():
+            if there.get(key) != wanted:
+                raise UserError(
+                    f"{self.path}: {key} was {_shown(there.get(key))} in the calibration begun "
+                    f"there, now it is {_shown(wanted)}; choose another --out or delete the file"
+                )
+
+
+def _line(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":")) + "\n"
+
+
+def _shown(value: Any) -> str:
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 40 else f"{text[:12]}..."

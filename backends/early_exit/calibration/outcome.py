@@ -1,0 +1,92 @@
+"""What a calibration says in the end: a statement with its confidence, or what would do instead."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from backends.early_exit.calibration.files import Calibration, Point
+from backends.early_exit.calibration.learn_then_test import samples_needed
+from backends.early_exit.calibration.settings import Settings
+from harness.core.errors import UserError
+
+QUALITIES = {
+    "rouge_l": "the mean ROUGE-L to the full model's answers",
+    "consistency": "the share of answers equal to the full model's",
+}
+
+
+def statement(
+    settings: Settings, prompts: Mapping[str, int], threshold: float, earlier: int = 0
+) -> str:
+    """The guarantee in words, and what it is not corrected for: `earlier` choices."""
+    counts = ", ".join(f"{count} {name}" for name, count in prompts.items())
+    together = "one at a time" if settings.batch == 1 else f"{settings.batch} at a time"
+    mixture = "for prompts" if len(prompts) == 1 else "for the mixture of workloads, prompts"
+    choices = f"{earlier} earlier choice{'s' if earlier > 1 else ''} on these prompts"
+    return (
+        f"With {_percent(settings)} confidence over the draw of {sum(prompts.values())} "
+        f"calibration prompts ({counts}), {QUALITIES[settings.metric]} is at least "
+        f"{settings.target:g} at threshold {threshold:g}, {mixture} drawn like these and "
+        f"decoded {together} in {settings.dtype}"
+        + (f"; after {choices}, not corrected for." if earlier else ".")
+    )
+
+
+def too_few(settings: Settings, groups: int) -> str | None:
+    """Why so many groups cannot show the target even without a fault; None when they can."""
+    needed = samples_needed(0.0, settings.limit, settings.level)
+    if needed is not None and groups >= needed:
+        return None
+    unit = "prompts" if settings.batch == 1 else f"groups of {settings.batch} prompts"
+    can = f"{needed} can (--rows {_rows(settings, needed)})" if needed else "ten million cannot"
+    return (
+        f"--rows: {groups} {unit} cannot show a quality of {settings.target:.10g} with "
+        f"{_percent(settings)} confidence, even without a fault; {can}, or take a lower --target"
+    )
+
+
+def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
+    """Why not even the highest threshold, measured as `point`, is accepted, and what would do.
+
+    Always on other prompts: a target or grid that was chosen by these answers and tested on them
+    again would not have the confidence that it states.
+    """
+    seen = 1.0 - point.quality
+    needed = samples_needed(seen, settings.limit, settings.level, binary=settings.binary)
+    ways = []
+    if needed is not None:
+        ways.append(f"about {needed * settings.batch} prompts (--rows {_rows(settings, needed)})")
+    if (target := math.floor(point.quality_at_least * 1000) / 1000) > 0:
+        ways.append(f"--target {target:g}")
+    ways.append("higher thresholds in --grid")
+    return (
+        f"no threshold holds {settings.metric} {settings.target:g} with "
+        f"{_percent(settings)} confidence: at {point.threshold:g}, the highest, "
+        f"{groups * settings.batch} prompts have {point.quality:.3f}, which shows "
+        f"{point.quality_at_least:.3f}; on other prompts (a fresh --seed and another --out) "
+        f"{' or '.join(ways)} may do (answers are kept in {kept})"
+    )
+
+
+def write_calibration(out: Path, found: Calibration) -> None:
+    """Write the file under a temporary name and rename it."""
+    draft = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text(found.to_json(), encoding="utf-8")
+        draft.replace(out)
+    except OSError as error:
+        raise UserError(f"--out: {out}: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _percent(settings: Settings) -> str:
+    return f"{100 * settings.confidence:.10g}%"
+
+
+def _rows(settings: Settings, groups: int) -> int:
+    """Of each workload, for so many groups."""
+    return math.ceil(groups * settings.batch / len(settings.workloads))

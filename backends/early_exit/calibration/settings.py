@@ -1,0 +1,188 @@
+"""What a calibration is asked for, checked before any work."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import exit_heads
+from backends.checkpoints.classifier import ABOUT, TENSORS, find_classifier, open_classifier
+from backends.early_exit.calibration.files import METRICS, NONE
+from backends.early_exit.policy import CONFIDENT, DECAYS, TAU
+from harness.core.errors import UserError, nearest
+
+SEED = 10_000
+"""Of the rows: `train heads` and `train classifier` begin at 0, and what was fitted to a row looks
+better on it than on others."""
+ROWS = 100
+_PROBABILITIES = (
+    *(0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55),
+    *(0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05),
+)
+GRIDS: dict[str, tuple[float, ...]] = {
+    "softmax": _PROBABILITIES,
+    "state": (
+        *(0.995, 0.99, 0.98, 0.97, 0.96, 0.95, 0.93, 0.9, 0.85, 0.8),
+        *(0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05),
+    ),
+    "classifier": _PROBABILITIES,
+}
+"""Thresholds tested by default. They are fixed beforehand: a grid that was looked for on the same
+prompts would void the guarantee."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to calibrate, on what, and for which quality."""
+
+    model: str
+    measure: str
+    workloads: tuple[str, ...]
+    metric: str = "rouge_l"
+    """Mean ROUGE-L to the full model's answer, or "consistency": the share of equal answers."""
+    target: float = 0.75
+    confidence: float = 0.95
+    rows: int = ROWS
+    """Of each workload."""
+    source: str = "bundled"
+    seed: int = SEED
+    batch: int = 1
+    layers: tuple[int, ...] | None = None
+    """Checked; None takes the backend's default."""
+    decay: str = "none"
+    tau: float = TAU
+    heads: str = exit_heads.ORIGINAL
+    classifier: str = "auto"
+    grid: tuple[float, ...] | None = None
+    dtype: str = "float32"
+    whole_curve: bool = False
+    """Measure the thresholds behind the last that was tested, too."""
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """To be tested, in falling order."""
+        return tuple(sorted(self.grid or GRIDS[self.measure], reverse=True))
+
+    @property
+    def limit(self) -> float:
+        """The mean loss allowed."""
+        return 1.0 - self.target
+
+    @property
+    def level(self) -> float:
+        """The chance of a wrong choice that is allowed."""
+        return 1.0 - self.confidence
+
+    @property
+    def binary(self) -> bool:
+        """Whether a group's loss is 0 or 1."""
+        return self.metric == "consistency" and self.batch == 1
+
+    def options(self) -> dict[str, Any]:
+        """What the backend is opened with."""
+        found: dict[str, Any] = {
+            "measure": self.measure,
+            "threshold": self.thresholds[0],
+            "decay": self.decay,
+            "calibration": NONE,
+            "max_num_seqs": self.batch,
+        }
+        if self.decay != "none":
+            found["decay_tau"] = self.tau
+        if self.layers is not None:
+            found["layers"] = list(self.layers)
+        if self.measure == "softmax":
+            found["heads"] = self.heads
+        if self.measure == "classifier":
+            found["classifier"] = self.classifier
+        return found
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise `UserError` for what no calibration can use. Layers and files are checked elsewhere."""
+    choices = {"measure": CONFIDENT, "metric": METRICS, "decay": DECAYS}
+    for name, known in choices.items():
+        if (value := getattr(settings, name)) not in known:
+            raise UserError(f"--{name}: unknown {name} '{value}'; {nearest(value, known)}")
+    for name in ("target", "confidence"):
+        if not 0.0 < (value := getattr(settings, name)) < 1.0:
+            raise UserError(f"--{name}: expected a number between 0 and 1, got {value:g}")
+    for name, lowest in (("rows", 2), ("batch", 1), ("seed", 0)):
+        if (value := getattr(settings, name)) < lowest:
+            raise UserError(f"--{name}: expected at least {lowest}, got {value}")
+    if not (math.isfinite(settings.tau) and settings.tau >= 0):
+        raise UserError(f"--decay-tau: expected a number from 0 on, got {settings.tau:g}")
+    if settings.grid is not None:
+        _check_grid(settings.grid)
+    for name, measure, default in (
+        ("heads", "softmax", exit_heads.ORIGINAL),
+        ("classifier", "classifier", "auto"),
+    ):
+        if getattr(settings, name) != default and settings.measure != measure:
+            raise UserError(f"--{name}: goes with --measure {measure}, not {settings.measure}")
+
+
+def _check_grid(grid: tuple[float, ...]) -> None:
+    if not grid:
+        raise UserError("--grid: no threshold; expected numbers such as 0.9,0.8,0.7")
+    for number, threshold in enumerate(grid):
+        if not 0.0 <= threshold < 1.0:
+            raise UserError(
+                f"--grid: {threshold:g}: expected thresholds from 0 to below 1 (at 1 nothing exits)"
+            )
+        if threshold in grid[:number]:
+            raise UserError(f"--grid: {threshold:g} is named twice")
+
+
+def check_out(out: Path) -> None:
+    """Raise `UserError` when the calibration could not be written in the end, and for a file that
+    is something else."""
+    if out.is_dir():
+        raise UserError(f"--out: {out} is a folder; expected the name of a file")
+    if not out.parent.is_dir():
+        raise UserError(f"--out: no folder {out.parent}")
+    if not os.access(out.parent, os.W_OK):
+        raise UserError(f"--out: {out.parent} is not writable")
+    if out.exists():
+        try:
+            ours = "statement" in json.loads(out.read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError):
+            ours = False
+        if not ours:
+            raise UserError(f"--out: {out} exists and is no calibration; name another file")
+
+
+def trained_folder(settings: Settings, model_dir: Path) -> Path | None:
+    """The folder of the heads or of the classifier; None for a measure that needs nothing trained.
+    Raises `UserError` where there is none for this model."""
+    if settings.measure == "classifier":
+        folder = find_classifier(settings.classifier, model_dir)
+        open_classifier(folder, model_dir)
+        return folder
+    if settings.measure == "softmax":
+        return exit_heads.find_folder(settings.heads, model_dir)
+    return None
+
+
+def training_report(settings: Settings, folder: Path | None) -> Path | None:
+    """The file in a trained folder that says on which rows."""
+    if folder is None:
+        return None
+    return folder / (ABOUT if settings.measure == "classifier" else "heads.json")
+
+
+def parameters(folder: Path | None, measure: str) -> str | None:
+    """sha256 of the trained tensors in `folder` that `measure` uses (`Calibration.parameters`)."""
+    if folder is None:
+        return None
+    path = folder / (TENSORS if measure == "classifier" else "heads.safetensors")
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None

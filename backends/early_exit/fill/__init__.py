@@ -1,0 +1,1 @@
+"""Keys and values of the layers that an early exit leaves out."""

@@ -1,0 +1,1 @@
+"""What runs inside vLLM: the model class and the scheduler that leave early."""

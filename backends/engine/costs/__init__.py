@@ -1,0 +1,1 @@
+"""What the parts of a step cost, and what early predictions save at these costs."""

@@ -1,0 +1,1 @@
+"""What runs the layers, on whatever device."""

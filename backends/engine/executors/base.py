@@ -1,0 +1,108 @@
+"""What the decoder asks of the code that runs the layers, on whatever device.
+
+An executor holds the weights, the KV cache and one boundary buffer before each segment and behind
+the last. The exits cut the layers into segments: exits (2, 4) of 8 layers give [0, 2), [2, 4) and
+[4, 8). A boundary buffer keeps the hidden states of the last `RING` positions of each cache slot,
+position p in row ``p % RING``, so that work left undone behind an exit waits there.
+
+A row's numbers never depend on the other rows of a call, on their number, or on its place among
+them: losslessness rests on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from backends.engine.model.architecture import Architecture
+
+RING = 16
+"""Positions of a slot that a boundary buffer holds; pending rows never number more."""
+
+Int32 = NDArray[np.int32]
+
+
+class Rows:
+    """Positions to be computed, one row each.
+
+    The rows of one slot are consecutive positions in ascending order, next to one another.
+    """
+
+    __slots__ = ("table",)
+
+    def __init__(self, slots: ArrayLike, positions: ArrayLike, tokens: ArrayLike) -> None:
+        self.table: Int32 = np.array((slots, positions, tokens), np.int32)
+        """(3, n), contiguous: slots, positions, tokens."""
+
+    def __len__(self) -> int:
+        return len(self.table[0])
+
+    @property
+    def slots(self) -> Int32:
+        """(n,) cache slot."""
+        return self._column(0)
+
+    @property
+    def positions(self) -> Int32:
+        """(n,) place in the sequence, 0 for the first prompt token."""
+        return self._column(1)
+
+    @property
+    def tokens(self) -> Int32:
+        """(n,) token id at that place; only segment 0 reads it."""
+        return self._column(2)
+
+    def _column(self, number: int) -> Int32:
+        column: Int32 = self.table[number]
+        return column
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int]]) -> Rows:
+        """From (slot, position, token) triples."""
+        return cls(*zip(*rows, strict=True)) if rows else cls((), (), ())
+
+
+class Executor(Protocol):
+    """Runs the segments of one model. Not safe for use from two threads."""
+
+    architecture: Architecture
+    exits: tuple[int, ...]
+    """Layers behind which there is an exit head, ascending."""
+    slots: int
+    max_len: int
+    """Positions per slot."""
+    device: str
+    kernels: str
+    """What computes: "native-avx512bf16", "torch", "triton", ..."""
+
+    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Run a prompt (1 to max_len tokens) through all layers: K and V of its positions go into
+        the cache, the last position's hidden state into the last boundary."""
+
+    def segment(self, index: int, rows: Rows) -> None:
+        """Run segment `index`: from boundary `index` (segment 0: from the tokens' embeddings) to
+        boundary `index + 1`. Writes the K and V of its layers at the rows' positions; a row attends
+        to all positions of its slot up to its own."""
+
+    def exit_head(self, index: int, rows: Rows) -> tuple[list[int], list[float]]:
+        """The most probable next token behind segment `index` and its probability, per row."""
+
+    def greedy(self, rows: Rows) -> list[int]:
+        """The most probable next token behind the last layer, per row; the lowest id wins a tie."""
+
+    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """`segment`, then its head on the rows whose numbers are `wanted` (ascending, may be
+        empty): the exit head's tokens and probabilities, behind the last segment the final head's.
+        One call, since a call costs as much as a layer of a small model."""
+
+    def logits(self, rows: Rows) -> Tensor:
+        """(n, vocabulary) float32 on the CPU: the final head's logits."""
+
+    def close(self) -> None:
+        """Free the device's memory."""

@@ -1,0 +1,271 @@
+"""Decoding on CUDA: Triton kernels, cuBLAS for the matrix products, one CUDA graph per segment.
+
+Every tensor stands still. A call copies one small table to the device (slots, positions, tokens,
+places in the boundary rings) and replays the graph of its segment, and that of its head where rows
+ask for it. All calls run at the same number of rows, padded with rows of the scratch slot, so that
+a row always meets the same kernels.
+
+Under ``TRITON_INTERPRET=1`` the same class runs on the CPU, without graphs: for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backends.engine.executors.base import RING, Int32, Rows
+from backends.engine.executors.cuda_graph import capture
+from backends.engine.executors.cuda_layers import Activations, Cells, run_layers
+from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.model.cache import KVCache
+from backends.engine.model.forward import Rotary, prefill
+from backends.engine.model.heads import ExitHead
+from backends.engine.model.weights import Weights
+from backends.kernels.exit_head import MAX_ROWS, HeadScratch, exit_head, quantise_rows
+from backends.kernels.rms_norm import rms_norm
+from backends.kernels.triton_runtime import INTERPRETED, require
+from backends.kernels.verify import final_logits, greedy
+
+_NO_ROWS = np.empty(0, np.int32)
+_SLOT, _POSITION, _TOKEN, _PLACE, _WANTED = range(5)
+"""Lines of the table that a call copies to the device."""
+_FP8 = (8, 9)
+"""The first compute capability that has e4m3."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A matrix that turns a boundary's rows into tokens, and where it leaves what it finds."""
+
+    matrix: Tensor
+    scales: Tensor | None
+    token_ids: Tensor | None
+    scratch: HeadScratch
+    found: Tensor
+    """(2, rows) int32: tokens, and the bits of their float32 probabilities; for one copy."""
+
+
+class CudaExecutor:
+    """The `Executor` protocol over Triton kernels and cuBLAS.
+
+    Args:
+        weights: on a CUDA device, bfloat16, float16 or float32.
+        architecture: their shape.
+        heads: exit heads by ascending layer; none makes one segment of all layers.
+        slots: sequences that the cache holds.
+        max_len: positions per sequence.
+        rows: of every call, 1 to 64; more rows are run one part after another.
+        fp8_heads: keep the exit heads' matrices as e4m3 with a scale per row.
+
+    Raises:
+        EngineError: for what the kernels cannot run on, and when one of them does not build.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        architecture: Architecture,
+        heads: Sequence[ExitHead] = (),
+        *,
+        slots: int,
+        max_len: int,
+        rows: int = 8,
+        fp8_heads: bool = False,
+    ) -> None:
+        place = weights.embedding.device
+        require("cuda executor", place)
+        if slots < 1 or max_len < 1 or not 1 <= rows <= MAX_ROWS:
+            raise EngineError(
+                f"cuda executor: slots {slots}, max_len {max_len}, rows {rows}: expected positive "
+                f"numbers, rows to {MAX_ROWS}"
+            )
+        _refuse_misfits(architecture, heads, place, fp8_heads)
+        self.architecture, self.slots, self.max_len = architecture, slots, max_len
+        self.exits = tuple(head.layer for head in heads)
+        self.device = str(place)
+        self.kernels = "triton-interpreted" if INTERPRETED else "triton"
+        self._weights, self._rows = weights, rows
+        like = weights.embedding
+        self._cache = KVCache.allocate(architecture, slots, max_len, like.dtype, place)
+        self._rotary = Rotary.build(architecture, max_len, place)
+        self._held = Activations.allocate(architecture, rows, max_len, like)
+        bounds = (0, *self.exits, architecture.layers)
+        self._spans = list(pairwise(bounds))
+        ring = (slots + 1) * RING, architecture.width
+        self._boundaries = [like.new_zeros(ring) for _ in self._spans]
+        self._heads = [self._head(head, fp8_heads) for head in heads]
+        self._heads.append(self._head(ExitHead(architecture.layers, weights.head), False))
+        self._logits = torch.empty(rows, len(weights.head), dtype=torch.float32, device=place)
+        self._empty = np.zeros((5, rows), np.int32)
+        self._empty[_SLOT], self._empty[_PLACE:] = slots, slots * RING
+        self._limits = np.array([[slots], [max_len], [architecture.vocabulary]], np.int32)
+        self._table = torch.from_numpy(self._empty).to(place, copy=True)
+        self._lines = self._table.unbind(0)
+        numbers = range(len(self._spans))
+        runs = [partial(run, i) for run in (self._run_segment, self._run_head) for i in numbers]
+        runs.append(partial(self._run_logits))
+        self._runs = runs if INTERPRETED else capture(runs, place)
+
+    @torch.no_grad()
+    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
+        """See `Executor.prefill`."""
+        if not (0 <= slot < self.slots and 0 < len(token_ids) <= self.max_len):
+            raise EngineError(
+                f"cuda executor: a prompt of {len(token_ids)} tokens in slot {slot}: expected 1 to "
+                f"{self.max_len} tokens and a slot below {self.slots}"
+            )
+        ids = torch.tensor(token_ids, dtype=torch.int64, device=self._table.device)
+        cache = self._cache.keys[:, slot], self._cache.values[:, slot]
+        hidden = prefill(self._weights, self.architecture, ids, self._rotary, *cache)
+        self._boundaries[-1][slot * RING + (len(token_ids) - 1) % RING] = hidden
+
+    def segment(self, index: int, rows: Rows) -> None:
+        """See `Executor.segment`."""
+        self.advance(index, rows, _NO_ROWS)
+
+    def exit_head(self, index: int, rows: Rows) -> tuple[list[int], list[float]]:
+        """See `Executor.exit_head`."""
+        return self._parts(index, rows, np.arange(len(rows), dtype=np.int32), layers=False)
+
+    def greedy(self, rows: Rows) -> list[int]:
+        """See `Executor.greedy`."""
+        return self.exit_head(len(self.exits), rows)[0]
+
+    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """See `Executor.advance`."""
+        return self._parts(index, rows, wanted, layers=True)
+
+    def logits(self, rows: Rows) -> Tensor:
+        """See `Executor.logits`."""
+        found = torch.empty(len(rows), self._logits.shape[1], dtype=torch.float32)
+        everything = np.arange(self._rows, dtype=np.int32)
+        for start in range(0, len(rows), self._rows):
+            count = self._send(rows, start, everything[: len(rows) - start])
+            self._runs[-1]()
+            found[start : start + count] = self._logits[:count].cpu()
+        return found
+
+    def close(self) -> None:
+        """Free the device's memory."""
+        held = ("_runs", "_boundaries", "_heads", "_cache", "_weights", "_held", "_logits")
+        for name in (*held, "_rotary", "_table", "_lines"):
+            delattr(self, name)
+        if not INTERPRETED:
+            torch.cuda.empty_cache()
+
+    def _parts(
+        self, index: int, rows: Rows, wanted: Int32, *, layers: bool
+    ) -> tuple[list[int], list[float]]:
+        """The layers of segment `index`, if asked for, and its head on the rows numbered in
+        `wanted`, in parts of the fixed number of rows."""
+        tokens: list[int] = []
+        confidences: list[float] = []
+        for start in range(0, len(rows), self._rows):
+            here = wanted[(wanted >= start) & (wanted < start + self._rows)] - start
+            self._send(rows, start, here)
+            if layers:
+                self._runs[index]()
+            if len(here):
+                self._runs[len(self._spans) + index]()
+                found = self._heads[index].found.cpu()[:, : len(here)]
+                tokens += found[0].tolist()
+                confidences += found[1].view(torch.float32).tolist()
+        if index == len(self.exits) and -1 in tokens:
+            raise EngineError(f"{self.kernels}: the final head's logits are NaN")
+        return tokens, confidences
+
+    def _send(self, rows: Rows, start: int, wanted: Int32) -> int:
+        """Copy a call's table to the device; returns how many rows it holds.
+
+        The table lies in pageable memory on purpose: the driver has read it when the copy returns,
+        so that the next call may come before the device has got here.
+        """
+        table = self._empty.copy()
+        count = min(self._rows, len(rows) - start)
+        for line, column in enumerate((rows.slots, rows.positions, rows.tokens)):
+            table[line, :count] = column[start : start + count]
+        given = table[:_PLACE, :count]
+        if (given < 0).any() or (given >= self._limits).any():
+            raise EngineError(
+                f"cuda executor: rows {given.T.tolist()} (slot, position, token) go beyond "
+                f"{self._limits[:, 0].tolist()}"
+            )
+        table[_PLACE, :count] = table[_SLOT, :count] * RING + table[_POSITION, :count] % RING
+        table[_WANTED, : len(wanted)] = table[_PLACE, wanted]
+        self._table.copy_(torch.from_numpy(table), non_blocking=True)
+        return count
+
+    def _head(self, head: ExitHead, fp8: bool) -> _Head:
+        like = self._weights.embedding
+        matrix, scales = head.matrix.detach().to(like.device, like.dtype).contiguous(), None
+        if fp8:
+            matrix, scales = quantise_rows(matrix)
+        ids = None if head.token_ids is None else head.token_ids.to(like.device).contiguous()
+        found = torch.zeros(2, self._rows, dtype=torch.int32, device=like.device)
+        scratch = HeadScratch.allocate(self._rows, len(matrix), like.device)
+        return _Head(matrix, scales, ids, scratch, found)
+
+    def _run_segment(self, index: int) -> None:
+        places, tokens = self._lines[_PLACE], self._lines[_TOKEN]
+        first, end = self._spans[index]
+        run_layers(
+            self._weights,
+            range(first, end),
+            self._held,
+            (self._boundaries[index - 1], places) if index else (self._weights.embedding, tokens),
+            (self._boundaries[index], places),
+            Cells(self._cache, self._rotary, self._lines[_SLOT], self._lines[_POSITION]),
+        )
+
+    def _norm_for_head(self, index: int) -> Tensor:
+        """The rows that asked for boundary `index` + 1's head, behind the final norm."""
+        rms_norm(
+            self._boundaries[index],
+            rows=self._rows,
+            source_rows=self._lines[_WANTED],
+            gain=self._weights.norm,
+            epsilon=self._weights.epsilon,
+            out=self._held.normed,
+        )
+        return self._held.normed
+
+    def _run_head(self, index: int) -> None:
+        head, hidden = self._heads[index], self._norm_for_head(index)
+        tokens, confidence = head.found[0], head.found[1].view(torch.float32)
+        if index == len(self.exits):
+            greedy(hidden, head.matrix, head.scratch, tokens)
+            return
+        exit_head(
+            *(hidden, head.matrix, head.scratch, tokens, confidence),
+            scales=head.scales,
+            token_ids=head.token_ids,
+        )
+
+    def _run_logits(self) -> None:
+        final_logits(self._norm_for_head(len(self.exits)), self._weights.head, self._logits)
+
+
+def _refuse_misfits(
+    shape: Architecture, heads: Sequence[ExitHead], place: torch.device, fp8: bool
+) -> None:
+    layers = [head.layer for head in heads]
+    if any(first >= second for first, second in pairwise((0, *layers, shape.layers))):
+        raise EngineError(
+            f"exit layers {layers}: expected ascending numbers from 1 to {shape.layers - 1}"
+        )
+    for head in heads:
+        size = shape.vocabulary if head.token_ids is None else len(head.token_ids)
+        if head.matrix.shape != (size, shape.width):
+            raise EngineError(
+                f"exit head of layer {head.layer}: shape {list(head.matrix.shape)}, expected "
+                f"{[size, shape.width]}"
+            )
+    if fp8 and not INTERPRETED and torch.cuda.get_device_capability(place) < _FP8:
+        name = torch.cuda.get_device_name(place)
+        raise EngineError(f"cuda executor: fp8 exit heads: {name} has no e4m3 (Ada or newer)")

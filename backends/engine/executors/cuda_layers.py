@@ -1,0 +1,112 @@
+"""The transformer layers on CUDA, at a fixed number of rows and on tensors that stand still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from backends.engine.model.architecture import Architecture
+from backends.engine.model.cache import KVCache
+from backends.engine.model.forward import Rotary
+from backends.engine.model.weights import Layer, Weights
+from backends.kernels.attention import AttentionScratch, attention
+from backends.kernels.rms_norm import rms_norm
+from backends.kernels.rope_cache import rope_cache
+from backends.kernels.silu_mul import silu_mul
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """What the layers hand one another; one set for all segments, since they run in turn."""
+
+    residual: Tensor
+    normed: Tensor
+    qkv: Tensor
+    query: Tensor
+    attended: Tensor
+    branch: Tensor
+    gate_up: Tensor
+    gated: Tensor
+    splits: AttentionScratch
+
+    @classmethod
+    def allocate(cls, shape: Architecture, rows: int, max_len: int, like: Tensor) -> Activations:
+        """For calls of `rows` rows, with the dtype and device of `like`."""
+        heads = shape.heads, shape.head_dim
+        return cls(
+            residual=like.new_empty(rows, shape.width),
+            normed=like.new_empty(rows, shape.width),
+            qkv=like.new_empty(rows, shape.query_size + 2 * shape.kv_size),
+            query=like.new_empty(rows, *heads),
+            attended=like.new_empty(rows, *heads),
+            branch=like.new_empty(rows, shape.width),
+            gate_up=like.new_empty(rows, 2 * shape.feed_forward),
+            gated=like.new_empty(rows, shape.feed_forward),
+            splits=AttentionScratch.allocate(rows, *heads, max_len, like.device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Where the rows stand: their places in the cache, read on the device."""
+
+    cache: KVCache
+    rotary: Rotary
+    slots: Tensor
+    """[rows] int32"""
+    positions: Tensor
+    """[rows] int32"""
+
+
+def run_layers(
+    weights: Weights,
+    numbers: range,
+    held: Activations,
+    source: tuple[Tensor, Tensor],
+    target: tuple[Tensor, Tensor],
+    cells: Cells,
+) -> None:
+    """Launch the layers `numbers`, from rows of a table to rows of another.
+
+    Args:
+        weights: the model.
+        numbers: consecutive layers, at least one.
+        held: what the layers hand one another; overwritten.
+        source: a table [n, width] (the embedding, a boundary) and the row of it, int32, at which
+            each of the call's rows begins.
+        target: the table [m, width] and its rows that receive the residual stream.
+        cells: where keys and values are written and read.
+    """
+    layers = [weights.layers[number] for number in numbers]
+    norm = partial(rms_norm, rows=len(held.residual), epsilon=weights.epsilon)
+    onward = partial(norm, residual=held.residual, out=held.normed)
+    onward(source[0], source_rows=source[1], gain=layers[0].input_norm)
+    for number, layer, following in zip(numbers, layers, [*layers[1:], None], strict=True):
+        _attend(number, layer, held, cells, weights.epsilon)
+        onward(held.residual, add=held.branch, gain=layer.post_norm)
+        torch.mm(held.normed, layer.gate_up.T, out=held.gate_up)
+        silu_mul(held.gate_up, held.gated)
+        torch.mm(held.gated, layer.down.T, out=held.branch)
+        if following is not None:
+            onward(held.residual, add=held.branch, gain=following.input_norm)
+    norm(held.residual, add=held.branch, residual=target[0], residual_rows=target[1])
+
+
+def _attend(number: int, layer: Layer, held: Activations, cells: Cells, epsilon: float) -> None:
+    """`held.branch` = the attention block's output for `held.normed`."""
+    where = cells.slots, cells.positions
+    keys, values = cells.cache.keys[number], cells.cache.values[number]
+    torch.mm(held.normed, layer.qkv.T, out=held.qkv)
+    rope_cache(
+        *(held.qkv, cells.rotary.cosines, cells.rotary.sines),
+        *(*where, keys, values, held.query),
+        bias=layer.qkv_bias,
+        q_norm=layer.q_norm,
+        k_norm=layer.k_norm,
+        epsilon=epsilon,
+    )
+    attention(held.query, keys, values, *where, held.splits, held.attended)
+    torch.mm(held.attended.flatten(1), layer.out.T, out=held.branch)

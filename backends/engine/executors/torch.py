@@ -1,0 +1,242 @@
+"""Segments in plain torch, on a CPU or a GPU: the reference for the executors with kernels, and
+what runs where those cannot be built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from backends.engine.executors.base import RING, Int32, Rows
+from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.model.cache import KVCache
+from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm
+from backends.engine.model.heads import ExitHead
+from backends.engine.model.weights import Layer, Weights
+
+FEWEST_ROWS = 4
+"""Below, a CPU's float32 product takes another path, with other bits."""
+
+
+class TorchExecutor:
+    """The `Executor` protocol in plain torch.
+
+    Every matrix product has the same number of rows, the unused ones zero: then a row's numbers
+    depend neither on the others nor on its place (measured on a CPU in float32, bfloat16 and
+    float16). Exponentials, which a vector unit and its scalar remainder round differently, are
+    taken of one row at a time, and so is attention, in float32. The residual stream has the
+    model's dtype.
+
+    Args:
+        weights: on the device that is to compute.
+        architecture: their shape.
+        heads: exit heads by ascending layer; none makes one segment of all layers.
+        slots: sequences that the cache holds.
+        max_len: positions per sequence.
+        rows: rows of every matrix product; more are done one part after another.
+
+    Raises:
+        EngineError: for heads that do not fit the model, and sizes that are none.
+    """
+
+    kernels = "torch"
+
+    def __init__(
+        self,
+        weights: Weights,
+        architecture: Architecture,
+        heads: Sequence[ExitHead] = (),
+        *,
+        slots: int,
+        max_len: int,
+        rows: int = 8,
+    ) -> None:
+        _check(architecture, heads, slots, max_len, rows)
+        self.architecture, self.slots, self.max_len = architecture, slots, max_len
+        self.exits = tuple(head.layer for head in heads)
+        self._place = weights.embedding.device
+        self.device = str(self._place)
+        self._weights, self._rows = weights, rows
+        dtype = weights.embedding.dtype
+        self._heads = [head.matrix.detach().to(self._place, dtype) for head in heads]
+        self._heads.append(weights.head)
+        self._token_ids = [None if h.token_ids is None else h.token_ids.tolist() for h in heads]
+        self._cache = KVCache.allocate(architecture, slots, max_len, dtype, self._place)
+        self._rotary = Rotary.build(architecture, max_len, self._place)
+        self._spans = [range(*pair) for pair in pairwise((0, *self.exits, architecture.layers))]
+        ring = (len(self._spans), slots + 1, RING, architecture.width)
+        self._boundaries = torch.zeros(ring, dtype=dtype, device=self._place)
+
+    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
+        """See `Executor.prefill`. Raises `EngineError` for a prompt of no or too many tokens."""
+        count = len(token_ids)
+        if not 1 <= count <= self.max_len:
+            raise EngineError(f"prompt of {count} tokens: expected 1 to {self.max_len}")
+        ids = torch.tensor(token_ids, dtype=torch.long)
+        cache = self._cache.keys[:, slot], self._cache.values[:, slot]
+        hidden = prefill(self._weights, self.architecture, ids, self._rotary, *cache)
+        self._boundaries[-1, slot, (count - 1) % RING] = hidden
+
+    @torch.no_grad()
+    def segment(self, index: int, rows: Rows) -> None:
+        """See `Executor.segment`."""
+        for part in self._parts(rows):
+            if index:
+                x = self._boundary(index - 1, part)
+            else:
+                x = functional.embedding(part.tokens, self._weights.embedding)
+            for number in self._spans[index]:
+                x = self._layer(number, x, part)
+            self._boundaries[index, part.slots, part.positions % RING] = x
+
+    def exit_head(self, index: int, rows: Rows) -> tuple[list[int], list[float]]:
+        """See `Executor.exit_head`."""
+        logits = self._logits(index, rows)
+        tokens = logits.argmax(dim=-1).tolist()
+        confidences = [float(1 / torch.exp(row - row.max()).sum()) for row in logits]
+        shortlist = self._token_ids[index] if index < len(self.exits) else None
+        return ([shortlist[t] for t in tokens] if shortlist is not None else tokens), confidences
+
+    def greedy(self, rows: Rows) -> list[int]:
+        """See `Executor.greedy`."""
+        tokens: list[int] = self._logits(len(self.exits), rows).argmax(dim=-1).tolist()
+        return tokens
+
+    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """See `Executor.advance`."""
+        self.segment(index, rows)
+        return self.exit_head(
+            index, Rows(rows.slots[wanted], rows.positions[wanted], rows.tokens[wanted])
+        )
+
+    def logits(self, rows: Rows) -> Tensor:
+        """See `Executor.logits`."""
+        return self._logits(len(self.exits), rows).cpu()
+
+    def close(self) -> None:
+        """Let go of the weights, the cache and the boundaries."""
+        del self._weights, self._heads, self._cache, self._boundaries
+
+    @torch.no_grad()
+    def _logits(self, index: int, rows: Rows) -> Tensor:
+        """float32 (n, V') behind segment `index`, of its own head."""
+        head = self._heads[index]
+        found = [torch.empty(0, len(head), device=self._place)]
+        for part in self._parts(rows):
+            normed = self._norm(self._boundary(index, part), self._weights.norm)
+            found.append(head_product(normed, head)[: len(part.real)])
+        return torch.cat(found)
+
+    def _layer(self, number: int, x: Tensor, part: _Part) -> Tensor:
+        """One layer on (rows, width)."""
+        layer, shape = self._weights.layers[number], self.architecture
+        joined = functional.linear(self._norm(x, layer.input_norm), layer.qkv, layer.qkv_bias)
+        joined = joined.view(len(x), -1, shape.head_dim)
+        sizes = [shape.heads, shape.kv_heads, shape.kv_heads]
+        queries, keys, values = torch.split(joined, sizes, dim=1)
+        rotary = self._rotary.at(part.positions)
+        queries = self._turned(queries, layer.q_norm, rotary)
+        cached = self._cache.keys[number], self._cache.values[number]
+        cached[0][part.slots, :, part.positions] = self._turned(keys, layer.k_norm, rotary)
+        cached[1][part.slots, :, part.positions] = values
+        mixed = x.new_zeros(len(x), shape.query_size)
+        for row, (slot, position) in enumerate(part.real):
+            seen = (kind[slot, :, : position + 1] for kind in cached)
+            mixed[row] = _attend_one(queries[row], *seen)
+        x = x + functional.linear(mixed, layer.out)
+        return x + self._feed_forward(layer, x, len(part.real))
+
+    def _feed_forward(self, layer: Layer, x: Tensor, count: int) -> Tensor:
+        joined = functional.linear(self._norm(x, layer.post_norm), layer.gate_up)
+        inner = x.new_zeros(len(x), self.architecture.feed_forward)
+        for row in range(count):
+            gate, up = joined[row].float().chunk(2)
+            inner[row] = functional.silu(gate) * up
+        return functional.linear(inner, layer.down)
+
+    def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
+        return rms_norm(x.float(), gain, self.architecture.epsilon).to(x.dtype)
+
+    def _turned(self, heads: Tensor, gain: Tensor | None, rotary: Rotary) -> Tensor:
+        wide = heads.float()
+        if gain is not None:
+            wide = rms_norm(wide, gain, self.architecture.epsilon)
+        return rotary.turn(wide).to(heads.dtype)
+
+    def _boundary(self, index: int, part: _Part) -> Tensor:
+        return self._boundaries[index, part.slots, part.positions % RING]
+
+    def _parts(self, rows: Rows) -> Iterator[_Part]:
+        for start in range(0, len(rows), self._rows):
+            stop = min(len(rows), start + self._rows)
+            table = np.zeros((3, self._rows), np.int64)
+            table[0] = self.slots
+            for target, column in zip(
+                table, (rows.slots, rows.positions, rows.tokens), strict=True
+            ):
+                target[: stop - start] = column[start:stop]
+            real = list(zip(*table[:2, : stop - start].tolist(), strict=True))
+            slots, positions, tokens = torch.from_numpy(table).to(self._place).unbind()
+            yield _Part(slots, positions, tokens, real)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows of one product, padded with rows of the scratch slot."""
+
+    slots: Tensor
+    """int64 (rows,), on the device; so are the other two."""
+    positions: Tensor
+    tokens: Tensor
+    real: list[tuple[int, int]]
+    """Slot and position of the rows that are asked for, which come first."""
+
+
+def _check(
+    architecture: Architecture, heads: Sequence[ExitHead], slots: int, max_len: int, rows: int
+) -> None:
+    if slots < 1 or max_len < 1:
+        raise EngineError(f"slots {slots}, max_len {max_len}: expected positive numbers")
+    if rows < FEWEST_ROWS:
+        raise EngineError(f"rows: {rows}: expected at least {FEWEST_ROWS}")
+    bounds = [0, *(head.layer for head in heads), architecture.layers]
+    if any(first >= second for first, second in pairwise(bounds)):
+        raise EngineError(
+            f"exit layers {bounds[1:-1]}: expected ascending numbers from 1 to "
+            f"{architecture.layers - 1}"
+        )
+    for head in heads:
+        named = architecture.vocabulary if head.token_ids is None else len(head.token_ids)
+        if head.matrix.shape != (named, architecture.width):
+            raise EngineError(
+                f"exit head of layer {head.layer}: shape {list(head.matrix.shape)}, expected "
+                f"{[named, architecture.width]}"
+            )
+
+
+def _attend_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Attention of one row in float32.
+
+    Keys and values are copied: a product's bits may depend on how its operands lie in memory,
+    which differs between the slots of a cache.
+
+    Args:
+        query: (heads, head_dim).
+        keys: (kv_heads, n, head_dim).
+        values: the same.
+
+    Returns:
+        float32 (heads * head_dim,).
+    """
+    keys, values = (
+        part.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+        for part in (keys, values)
+    )
+    rows = (query.float() * query.shape[-1] ** -0.5).view(len(keys), -1, query.shape[-1])
+    weights = torch.softmax(torch.bmm(rows, keys.transpose(1, 2)), dim=-1)
+    return torch.bmm(weights, values).flatten()

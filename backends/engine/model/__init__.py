@@ -1,0 +1,1 @@
+"""A checkpoint's shape, weights, cache and layers."""

@@ -1,0 +1,44 @@
+"""The key-value cache: every slot's memory is there from the start, nothing is ever copied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from backends.engine.model.architecture import Architecture
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """Keys (rotated) and values, each (layers, slots + 1, kv_heads, max_len, head_dim).
+
+    The slot behind the last one is scratch: padded rows may write there. What was not written is
+    uninitialised memory, NaN included; forgetting positions is a matter of not reading them.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    @classmethod
+    def allocate(
+        cls,
+        architecture: Architecture,
+        slots: int,
+        max_len: int,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> KVCache:
+        """An empty cache for `slots` sequences of up to `max_len` positions."""
+        shape = (
+            *(architecture.layers, slots + 1, architecture.kv_heads),
+            *(max_len, architecture.head_dim),
+        )
+        keys, values = (torch.empty(shape, dtype=dtype, device=device) for _ in range(2))
+        return cls(keys, values)
+
+    @property
+    def bytes_per_slot(self) -> int:
+        """Bytes of keys and values that one sequence takes in all layers."""
+        return 2 * self.keys.nbytes // self.keys.shape[1]

@@ -1,0 +1,181 @@
+"""The C++ kernels in `cpu/`: compiled for this very CPU at first use, called through ctypes.
+
+The library is kept in the user's cache folder under a digest of its source, the compiler, its flags
+and the CPU, so that it is built once for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+SOURCES = Path(__file__).parent
+FLAGS = ("-O3", "-march=native", "-std=gnu++17", "-fopenmp", "-fPIC", "-shared")
+COMPILERS = ("g++", "c++")
+
+
+class NativeUnavailableError(RuntimeError):
+    """The kernels cannot be built here; the message says why, in one line."""
+
+
+class Layer(ctypes.Structure):
+    """Pointers of one layer; as in the C++ source."""
+
+    _fields_ = [
+        (name, ctypes.c_void_p)
+        for name in (
+            *("input_norm", "post_norm", "qkv_bias", "q_norm", "k_norm"),
+            *("qkv", "out", "gate_up", "down", "keys", "values"),
+        )
+    ]
+
+
+class Model(ctypes.Structure):
+    """Sizes and pointers of a model; as in the C++ source."""
+
+    _fields_ = [
+        *(
+            (name, ctypes.c_int32)
+            for name in (
+                *("dtype", "width", "feed_forward", "heads", "kv_heads", "head_dim"),
+                *("max_len", "ring", "threads"),
+            )
+        ),
+        ("epsilon", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("embedding", "norm", "cosines", "sines")),
+        ("layers", ctypes.POINTER(Layer)),
+        ("shared", ctypes.c_void_p),
+        ("own", ctypes.c_void_p),
+        ("own_bytes", ctypes.c_int64),
+    ]
+
+
+class Rows(ctypes.Structure):
+    """Rows of a call; as in the C++ source."""
+
+    _fields_ = [
+        ("count", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in ("slots", "positions", "tokens")),
+    ]
+
+
+class Head(ctypes.Structure):
+    """A head for some of the rows; as in the C++ source."""
+
+    _fields_ = [
+        ("matrix", ctypes.c_void_p),
+        ("vocabulary", ctypes.c_int64),
+        ("source", ctypes.c_void_p),
+        ("parts", ctypes.c_void_p),
+        ("count", ctypes.c_int32),
+        ("rows", ctypes.c_void_p),
+        ("tokens", ctypes.c_void_p),
+        ("confidences", ctypes.c_void_p),
+    ]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The loaded kernels. Raises `NativeUnavailableError`."""
+    compiler = shlex.split(os.environ.get("CXX", "")) or [*filter(shutil.which, COMPILERS)][:1]
+    if not compiler:
+        raise NativeUnavailableError(f"no C++ compiler found ({', '.join(COMPILERS)}, or $CXX)")
+    try:
+        version = _run([*compiler, "--version"])
+    except OSError as error:
+        raise NativeUnavailableError(f"C++ compiler {shlex.join(compiler)}: {error}") from None
+    sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.iterdir())]
+    parts = (*sources, version, " ".join(FLAGS), _cpu())
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    name = f"decodebench-native-{digest}.so"
+    problem = "no folder can be written to for the compiled kernels"
+    for folder in filter(_is_ours, _folders()):
+        target = folder / name
+        if not target.is_file():
+            _build(compiler, target)
+        try:
+            return _declare(ctypes.CDLL(str(target)))
+        except OSError as error:  # a folder mounted without execution
+            problem = f"compiled kernels: {error}"
+    raise NativeUnavailableError(problem)
+
+
+def _folders() -> list[Path]:
+    """Where the library may be kept, in order."""
+    found = []
+    with contextlib.suppress(RuntimeError):  # no home
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        found.append(base / "decodebench")
+    return [*found, Path(tempfile.gettempdir()) / f"decodebench-{os.getuid()}"]
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether we can write there and nobody else can: the library's code is executed."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+    except OSError:
+        return False
+    shared = state.st_uid != os.getuid() or state.st_mode & 0o022
+    return not shared and os.access(folder, os.W_OK)
+
+
+def _build(compiler: list[str], target: Path) -> None:
+    draft = Path(tempfile.mkdtemp(dir=target.parent))
+    try:
+        _run([*compiler, *FLAGS, str(SOURCES / "library.cpp"), "-o", str(draft / target.name)])
+        (draft / target.name).replace(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        lines = [line for line in said if "error" in line] or said[-1:] or ["failed"]
+        raise NativeUnavailableError(f"{Path(command[0]).name}: {lines[0][:300]}")
+    return done.stdout
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor()
+    kept = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
+    return "\n".join(kept)
+
+
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+    single = ctypes.c_float
+    declared: dict[str, tuple[Any, list[Any]]] = {
+        "instructions": (ctypes.c_char_p, []),
+        "shared_bytes": (long, [pointer, long]),
+        "parts_floats": (long, [long, long]),
+        "pack": (None, [number, pointer, long, long, pointer]),
+        "advance": (None, [pointer, pointer, number, number, pointer, pointer, pointer]),
+        "head_logits": (None, [pointer, pointer, pointer, pointer]),
+        "margins": (None, [number, pointer, long, long, pointer]),
+        "cosines": (None, [number, pointer, pointer, long, long, pointer]),
+        "arrange_fill": (
+            None,
+            [number, pointer, *[long] * 4, *[pointer] * 3, long, *[pointer] * 3],
+        ),
+        "probabilities": (None, [number, pointer, pointer, single, long, long, pointer]),
+    }
+    for name, (result, arguments) in declared.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,225 @@
+"""Our own engine as a backend: what `autoregressive` and `adadecode` have in common."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backends import Option
+from backends.checkpoints import models
+from backends.engine.model.architecture import Architecture, EngineError, read_architecture
+from harness.core.errors import UserError
+from harness.core.nouns import BackendInfo, Commit, Model, Request
+
+LONGEST = 4096
+"""Default of `max_model_len` for models that are meant for longer sequences: a slot is reserved."""
+KERNELS = ("auto", "native", "torch", "triton")
+
+OPTIONS: dict[str, Option] = {
+    "max_model_len": Option(
+        int, None, f"longest prompt and answer; default: the model's, at most {LONGEST}", minimum=2
+    ),
+    "max_num_seqs": Option(int, 32, "requests in the cache at once", minimum=1),
+    "kernels": Option(
+        str, "auto", "auto: triton on a GPU, else native (C++), else torch", choices=KERNELS
+    ),
+    "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1),
+}
+"""What both backends offer."""
+
+
+class EngineBackend:
+    """A decoder behind the harness's `Backend` protocol. One poll is as many steps of the engine
+    as it takes until a token is verified."""
+
+    def __init__(self, decoder: Any, executor: Any, info: BackendInfo, eos: Sequence[int]) -> None:
+        self._decoder, self._executor, self._info = decoder, executor, info
+        self._eos = frozenset(eos)
+        self._refused: list[Commit] = []
+
+    @property
+    def info(self) -> BackendInfo:
+        """Name, version, and the options in force."""
+        return self._info
+
+    def submit(self, request: Request) -> None:
+        """Queue a request; one that cannot be served whole comes back as an error commit."""
+        from backends.engine.sampling import Sampling
+        from backends.engine.streams import Stream
+
+        problem = self._problem(request)
+        if problem is not None:
+            self._refused.append(Commit(request.id, (), "error", error=problem))
+            return
+        chosen = request.sampling
+        self._decoder.add(
+            Stream(
+                request.id,
+                tuple(request.prompt_ids),
+                request.max_new_tokens,
+                frozenset() if request.ignore_eos else self._eos.union(request.stop_ids),
+                Sampling(chosen.temperature, chosen.top_p, chosen.seed),
+            )
+        )
+
+    def poll(self) -> list[Commit]:
+        """Prompts that found a place, or tokens of those under way."""
+        commits, self._refused = self._refused, []
+        commits += [
+            Commit(output.id, output.tokens, output.finished, output.counts)
+            for output in self._decoder.step()
+        ]
+        return commits
+
+    def wait(self, timeout_s: float) -> None:
+        """The work is done in `poll`: there is nothing to wait for."""
+
+    def reset(self) -> None:
+        """Forget unfinished requests. No cache outlives its request."""
+        self._refused.clear()
+        self._decoder.reset()
+
+    def close(self) -> None:
+        """Free the model."""
+        self._executor.close()
+
+    def _problem(self, request: Request) -> str | None:
+        length, vocabulary = len(request.prompt_ids), self._executor.architecture.vocabulary
+        if length == 0:
+            return "the prompt is empty"
+        if length + request.max_new_tokens > self._executor.max_len:
+            return (
+                f"prompt of {length} tokens and max_new_tokens {request.max_new_tokens} "
+                f"exceed max_model_len {self._executor.max_len}"
+            )
+        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < vocabulary:
+            return f"a prompt token is outside the vocabulary of {vocabulary}"
+        return None
+
+
+class Loaded:
+    """A checkpoint's weights, and executors made from them.
+
+    Raises `UserError` for a checkpoint or options that the engine cannot take.
+    """
+
+    def __init__(
+        self, name: str, model_dir: Path, model: Model, options: Mapping[str, Any]
+    ) -> None:
+        import torch
+
+        from backends.engine.model.weights import load_weights
+
+        self._name, self._settings, self.directory = name, options, model_dir
+        self.device = _device()
+        if options["threads"] is not None:
+            torch.set_num_threads(options["threads"])
+        dtype = getattr(torch, model.dtype)
+        try:
+            self.architecture = read_architecture(model_dir)
+            self.max_len = _max_len(self.architecture, options)
+            self.kernels = self._kernels(options["kernels"])
+            self.weights = load_weights(model_dir, self.architecture, dtype, self.device)
+        except EngineError as error:
+            raise UserError(f"backend '{name}': {error}") from None
+
+    def executor(self, heads: Sequence[Any] = (), slots: int | None = None) -> Any:
+        """An `Executor` with these exit heads, and `max_num_seqs` slots unless told otherwise."""
+        slots = slots or self._settings["max_num_seqs"]
+        room: dict[str, Any] = {"slots": slots, "max_len": self.max_len}
+        try:
+            if self.kernels == "native":
+                from backends.engine.executors.native import NativeExecutor
+
+                return NativeExecutor(
+                    self.weights,
+                    self.architecture,
+                    heads,
+                    **room,
+                    threads=self._settings["threads"],
+                )
+            if self.kernels == "triton":
+                from backends.engine.executors.cuda import CudaExecutor
+
+                return CudaExecutor(self.weights, self.architecture, heads, **room)
+            from backends.engine.executors.torch import TorchExecutor
+
+            return TorchExecutor(self.weights, self.architecture, heads, **room)
+        except EngineError as error:
+            raise UserError(f"backend '{self._name}': {error}") from None
+
+    def backend(
+        self, decoder: Any, executor: Any, options: Mapping[str, Any], *, lossless: bool = True
+    ) -> EngineBackend:
+        """The decoder as a backend, described with the options that took effect."""
+        info = BackendInfo(
+            name=self._name,
+            version=importlib.metadata.version("decodebench"),
+            provenance="re-implementation",
+            options={
+                **self._settings,
+                "max_model_len": self.max_len,
+                "kernels": executor.kernels,
+                **options,
+            },
+            lossless=lossless,
+            capabilities=frozenset({"cold-reset", "token-ids"}),
+        )
+        return EngineBackend(decoder, executor, info, models.stop_ids(self.directory))
+
+    def _kernels(self, asked: str) -> str:
+        from backends.kernels.cpu import native
+
+        _check_kernels(asked, self.device)
+        if self.device != "cpu" or asked in ("torch", "triton"):
+            return "triton" if asked == "auto" else asked
+        shape = self.architecture
+        fits = not any(n % 16 for n in (shape.width, shape.feed_forward, shape.head_dim))
+        try:
+            native.library()
+        except native.NativeUnavailableError as error:
+            if asked == "native":
+                raise EngineError(f"kernels: 'native' cannot be built here: {error}") from None
+            return "torch"
+        return "native" if fits or asked == "native" else "torch"
+
+
+def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any]) -> Architecture:
+    """The checkpoint's shape, after every check that needs no weights. Raises `UserError` for a
+    checkpoint, a length or kernels that the engine cannot take."""
+    try:
+        shape = read_architecture(model_dir)
+        _max_len(shape, chosen)
+        _check_kernels(chosen["kernels"], _device())
+    except EngineError as error:
+        raise UserError(f"backend '{name}': {error}") from None
+    return shape
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _max_len(shape: Architecture, chosen: Mapping[str, Any]) -> int:
+    longest: int = chosen["max_model_len"] or min(shape.positions, LONGEST)
+    if longest > shape.positions:
+        raise EngineError(
+            f"max_model_len {longest} exceeds the model's {shape.positions} positions"
+        )
+    return longest
+
+
+def _check_kernels(asked: str, device: str) -> None:
+    if asked == "triton" and device == "cpu":
+        raise EngineError("kernels: 'triton' needs a CUDA device; expected native or torch")
+    if asked == "native" and device != "cpu":
+        raise EngineError("kernels: 'native' runs on CPUs; expected triton or torch")
+
+
+def settings(options: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+    """The options given, the others at their defaults."""
+    return {name: option.default for name, option in known.items()} | dict(options)

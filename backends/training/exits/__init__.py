@@ -1,0 +1,1 @@
+"""What training of anything at a model's exits has in common."""

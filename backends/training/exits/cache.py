@@ -1,0 +1,188 @@
+"""Hidden states of the answers at every wanted boundary, cached in a mapped file."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from backends.training.exits.backbone import Backbone
+from backends.training.exits.data import Prompt
+from backends.training.exits.recipe import STATE
+from harness.core.errors import UserError
+
+TOKENS = {"cpu": 4096, "cuda": 32768}
+"""Positions, padding included, that go through the model at once."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What exits read, of one answer after another.
+
+    `states` is [boundaries, positions, d] in the model's dtype: the state after each exit layer
+    (for heads normed, for a classifier as it is), and last after the model's last layer. Answer i
+    has the positions starts[i] to starts[i + 1]; they are those at which an exit can be taken: from
+    its first token to the last but one, for the prompt's last position always goes through the
+    whole model.
+    """
+
+    states: Tensor
+    starts: list[int]
+    workloads: list[str]
+    """Of each answer."""
+
+    @property
+    def positions(self) -> int:
+        """Number of positions."""
+        return self.starts[-1]
+
+    def groups(self) -> dict[str, Tensor]:
+        """Which positions, bool [positions], are those of "all" workloads and of each."""
+        lengths = [end - start for start, end in itertools.pairwise(self.starts)]
+        names = [name for name, n in zip(self.workloads, lengths, strict=True) for _ in range(n)]
+        found = {"all": torch.ones(self.positions, dtype=torch.bool)}
+        for name in dict.fromkeys(self.workloads):
+            found[name] = torch.tensor([name == own for own in names])
+        return found
+
+    def batch(self, answers: Sequence[int]) -> Iterator[Tensor]:
+        """The states of these answers, [boundaries, n, d] each."""
+        for answer in answers:
+            yield self.states[:, self.starts[answer] : self.starts[answer + 1]]
+
+
+def in_turn(cache: Cache, positions: int) -> list[int]:
+    """Answers, one of each workload after another, with up to `positions` positions in all."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for answer, name in enumerate(cache.workloads):
+        turns.append((seen[name], answer))
+        seen[name] += 1
+    chosen: list[int] = []
+    for _, answer in sorted(turns):
+        positions -= cache.starts[answer + 1] - cache.starts[answer]
+        if chosen and positions < 0:
+            break
+        chosen.append(answer)
+    return chosen
+
+
+def select(cache: Cache, answers: Sequence[int]) -> Cache:
+    """A cache of these answers alone, in memory."""
+    starts = [0]
+    for answer in answers:
+        starts.append(starts[-1] + cache.starts[answer + 1] - cache.starts[answer])
+    states = torch.cat(list(cache.batch(answers)), dim=1)
+    return Cache(states, starts, [cache.workloads[answer] for answer in answers])
+
+
+def build_cache(
+    out: Path,
+    name: str,
+    backbone: Backbone,
+    layers: Sequence[int],
+    pairs: Sequence[tuple[Prompt, list[int]]],
+    going_on: Callable[[int], bool],
+) -> Cache | None:
+    """Run the model once over prompts with their answers and keep the states at the exits.
+
+    Args:
+        out: the run's folder; the file `name` in its state is mapped, so that the states may be
+            larger than memory. A file that an earlier run finished is used again.
+        name: which part of the data this is.
+        backbone: the frozen model.
+        layers: the exit layers, ascending.
+        pairs: prompts and answers.
+        going_on: called with the number of answers read so far; False stops early.
+
+    Returns:
+        None when it was stopped early.
+
+    Raises:
+        UserError: when no answer has a position to exit at, or the disk is too small.
+    """
+    taps = [*layers, backbone.architecture.layers]
+    used = [(prompt, answer) for prompt, answer in pairs if len(answer) > 1]
+    if not used:
+        raise UserError(f"no {name} rows: every answer of the model is a single token")
+    starts = [0]
+    for _, answer in used:
+        starts.append(starts[-1] + len(answer) - 1)
+    path, dtype = out / STATE / f"{name}.states", backbone.head.dtype
+    draft = path.with_suffix(".tmp")
+    shape = (len(taps), starts[-1], backbone.head.shape[1])
+    finished = path.is_file() and path.stat().st_size == _size(shape, dtype)
+    if not finished:
+        if not _fill(_map(draft, shape, dtype), starts, backbone, taps, used, going_on):
+            return None
+        draft.replace(path)
+    states = _map(path, shape, dtype)
+    return Cache(states, starts, [prompt.workload for prompt, _ in used])
+
+
+def _fill(
+    states: Tensor,
+    starts: list[int],
+    backbone: Backbone,
+    taps: list[int],
+    used: Sequence[tuple[Prompt, list[int]]],
+    going_on: Callable[[int], bool],
+) -> bool:
+    """Write every answer's states; return whether it came to the end."""
+    done = 0
+    for chosen in _groups(used, TOKENS[backbone.head.device.type]):
+        if not going_on(done):
+            return False
+        for number, rows in zip(chosen, _states(backbone, taps, used, chosen), strict=True):
+            states[:, starts[number] : starts[number + 1]] = rows.cpu()
+        done += len(chosen)
+    return True
+
+
+@torch.no_grad()
+def _states(
+    backbone: Backbone,
+    taps: list[int],
+    used: Sequence[tuple[Prompt, list[int]]],
+    chosen: list[int],
+) -> Iterator[Tensor]:
+    """Each chosen answer's states, [boundaries, n, d], from one pass padded on the right."""
+    texts = [used[number][0].ids + used[number][1][:-1] for number in chosen]
+    ids = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.long)
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text)] = torch.tensor(text)
+    states = backbone.states(ids, taps)
+    for row, (text, number) in enumerate(zip(texts, chosen, strict=True)):
+        begin = len(used[number][0].ids)
+        yield torch.stack([states[tap][row, begin : len(text)] for tap in taps])
+
+
+def _groups(used: Sequence[tuple[Prompt, list[int]]], tokens: int) -> Iterator[list[int]]:
+    """Answers of like length, as many as fill `tokens` positions."""
+    length = [len(prompt.ids) + len(answer) for prompt, answer in used]
+    order = sorted(range(len(used)), key=lambda i: (length[i], i), reverse=True)
+    while order:
+        count = max(1, tokens // length[order[0]])
+        yield order[:count]
+        order = order[count:]
+
+
+def _size(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    return int(torch.Size(shape).numel()) * dtype.itemsize
+
+
+def _map(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    size, free = _size(shape, dtype), shutil.disk_usage(path.parent).free
+    if not path.is_file() and size > free:
+        raise UserError(
+            f"{path.parent}: the hidden states need {size / 1e9:.1f} GB and {free / 1e9:.1f} GB "
+            "are free; fewer --rows need less"
+        )
+    numbers = torch.Size(shape).numel()
+    return torch.from_file(str(path), shared=True, size=numbers, dtype=dtype).view(shape)

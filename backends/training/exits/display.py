@@ -1,0 +1,40 @@
+"""What the training of exits prints while it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from backends.training.exits.run import Progress
+
+EVERY_S = 2.0
+
+
+def printer(losses: str) -> Callable[[Progress], None]:
+    """A progress callback that prints a line every few seconds, and each stage's first.
+
+    Args:
+        losses: what the epochs' held-out losses are.
+    """
+    last: dict[str, Any] = {"stage": "", "at": 0.0}
+
+    def show(progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.stage == last["stage"] and now - last["at"] < EVERY_S:
+            return
+        last["stage"], last["at"] = progress.stage, now
+        print(_line(progress, losses), flush=True)
+
+    return show
+
+
+def _line(progress: Progress, losses: str) -> str:
+    text = f"{progress.stage}: {progress.done} of {progress.total}"
+    if progress.losses is not None:
+        text += f"  held-out {losses} " + " ".join(f"{value:.3f}" for value in progress.losses)
+    if progress.done > progress.found:
+        pace = progress.seconds / (progress.done - progress.found)
+        left_s = (progress.total - progress.done) * pace
+        text += f"  {left_s:.0f} s left" if left_s < 120 else f"  {left_s / 60:.0f} min left"
+    return text

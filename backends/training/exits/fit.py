@@ -1,0 +1,169 @@
+"""Epochs of Adam on cached states, resumable: the same for exit heads and the exit classifier."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backends.training.exits.recipe import STATE, ExitRecipe
+from backends.training.small_models.checkpoint import load_state, save_state
+
+SAVE_EVERY_S = 20.0
+LEAST_GAIN = 1e-3
+"""Share by which a held-out loss must fall for an epoch to count as progress."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch, summed over its positions."""
+
+    losses: Tensor
+    """[parameters]."""
+    gradients: Tensor
+    """[parameters, *parameter]."""
+    positions: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learnt: parameters of one shape, float32, and how they do."""
+
+    parameters: list[Tensor]
+    """As they begin; changed in place."""
+    answers: int
+    """Number of training answers."""
+    step: Callable[[list[int]], Step]
+    """Losses and gradients on these answers."""
+    held_out: Callable[[], list[float]]
+    """The mean loss of each parameter on the held-out positions."""
+
+
+@dataclass
+class Fit:
+    """A training under way: parameters side by side, each with a loss of its own.
+
+    Lists run over the parameters; those of `train_loss` and `held_out_loss` over epochs first.
+    """
+
+    parameters: list[Tensor]
+    """float32."""
+    best: list[Tensor]
+    """Each parameter in its best epoch on held-out rows, on the CPU."""
+    best_loss: list[float]
+    epoch: int = 0
+    idle: int = 0
+    """Epochs since any loss got better."""
+    seconds: float = 0.0
+    train_loss: list[list[float]] = field(default_factory=list)
+    held_out_loss: list[list[float]] = field(default_factory=list)
+
+    def stopped(self, recipe: ExitRecipe) -> str | None:
+        """Why training is over: "early stop" or "last epoch"; None while it goes on."""
+        if self.epoch >= recipe.epochs:
+            return "last epoch"
+        return "early stop" if self.idle >= recipe.patience else None
+
+
+def fit(
+    out: Path,
+    recipe: ExitRecipe,
+    problem: Problem,
+    report: Callable[[Fit], bool],
+    save_every_s: float = SAVE_EVERY_S,
+) -> Fit:
+    """Train a problem's parameters; go on from the state in `out` if there is one.
+
+    Args:
+        out, recipe: the run's folder; schedule and seed.
+        problem: what is to be learnt.
+        report: called after every epoch; False stops with the state saved.
+        save_every_s: seconds between states on disk, in whole epochs.
+
+    Returns:
+        The fit, whose `stopped` says whether it is at its end.
+    """
+    parameters = problem.parameters
+    adam = torch.optim.Adam(parameters, lr=recipe.rate)
+    state = Fit(parameters, [p.cpu().clone() for p in parameters], [])
+    path = out / STATE / "fit.pt"
+    _resume(state, adam, load_state(path))
+    state.best_loss = state.best_loss or problem.held_out()
+    saved = began = time.monotonic()
+    before_s = state.seconds
+    while state.stopped(recipe) is None:
+        state.train_loss.append(_epoch(recipe, problem, adam, state.epoch))
+        _keep_best(state, problem.held_out())
+        state.epoch += 1
+        now = time.monotonic()
+        state.seconds = before_s + now - began
+        over = not report(state) or state.stopped(recipe) is not None
+        if over or now - saved >= save_every_s:
+            _save(path, state, adam)
+            saved = now
+        if over:
+            break
+    return state
+
+
+def schedule(step: int, steps: int, warm_up: float) -> float:
+    """The factor of the rate at a step counted from 0: linear warm-up, then a cosine to 0."""
+    rising = max(1, round(warm_up * steps))
+    if step < rising:
+        return (step + 1) / rising
+    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+
+
+@torch.no_grad()
+def _epoch(recipe: ExitRecipe, problem: Problem, adam: torch.optim.Adam, epoch: int) -> list[float]:
+    """One pass over the training answers in an order that the seed and the epoch decide."""
+    count = problem.answers
+    generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + epoch)
+    order = torch.randperm(count, generator=generator).tolist()
+    batches = [order[start : start + recipe.batch] for start in range(0, count, recipe.batch)]
+    total, positions = torch.zeros(len(problem.parameters)), 0
+    for number, answers in enumerate(batches):
+        made = problem.step(answers)
+        total += made.losses.cpu()
+        positions += made.positions
+        step, steps = epoch * len(batches) + number, recipe.epochs * len(batches)
+        for group in adam.param_groups:
+            group["lr"] = recipe.rate * schedule(step, steps, recipe.warm_up)
+        slopes = made.gradients / made.positions
+        for parameter, slope in zip(problem.parameters, slopes, strict=True):
+            parameter.grad = slope
+        adam.step()
+    return [float(value) for value in total / positions]
+
+
+def _keep_best(state: Fit, losses: list[float]) -> None:
+    state.held_out_loss.append(losses)
+    state.idle += 1
+    for number, value in enumerate(losses):
+        if value < state.best_loss[number] * (1 - LEAST_GAIN):
+            state.idle = 0
+        if value < state.best_loss[number]:
+            state.best_loss[number] = value
+            state.best[number] = state.parameters[number].detach().cpu().clone()
+
+
+def _save(path: Path, state: Fit, adam: torch.optim.Adam) -> None:
+    content = {key: value for key, value in vars(state).items() if key != "parameters"}
+    content["parameters"] = [parameter.detach().cpu() for parameter in state.parameters]
+    save_state(path, content | {"adam": adam.state_dict()})
+
+
+def _resume(state: Fit, adam: torch.optim.Adam, saved: dict[str, Any] | None) -> None:
+    if saved is None:
+        return
+    adam.load_state_dict(saved.pop("adam"))
+    for parameter, value in zip(state.parameters, saved.pop("parameters"), strict=True):
+        parameter.copy_(value)
+    for key, value in saved.items():
+        setattr(state, key, value)

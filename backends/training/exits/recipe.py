@@ -1,0 +1,140 @@
+"""What trained exit heads or a classifier depend on, and the folder that may hold them, checked
+before any work."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError, nearest
+from workloads import WORKLOADS
+
+STATE = "state"
+"""Subfolder of a run under way: its recipe, answers, hidden states and optimizer."""
+REPORTS = ("heads.json", "classifier.json")
+"""What makes a folder a finished one, or one whose training was stopped behind some epoch."""
+LINES_DOWN_TO = 5
+"""Depth of nesting at which a JSON object stays on its line: a layer's figures in the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRecipe:
+    """Everything that a training depends on, apart from the machine's floating point.
+
+    The schedule's defaults are the paper's (AdaDecode, appendix D): Adam, rate 5e-3, cosine with
+    3% warm-up, 128 responses a step, 100 epochs. `patience` is ours: training ends when no
+    held-out loss (of a layer's head, or the classifier's) has fallen by a thousandth of itself for
+    so many epochs.
+    """
+
+    checkpoint: str
+    layers: tuple[int, ...]
+    workloads: tuple[str, ...]
+    kind: str = "lightweight"
+    """One of `heads_recipe.KINDS`, or "classifier"."""
+    source: str = "bundled"
+    rows: int | None = None
+    """Rows of each workload; None takes `exit_data.ROWS`, or all where there are fewer."""
+    epochs: int = 100
+    rate: float = 5e-3
+    batch: int = 128
+    seed: int = 0
+    patience: int = 10
+    warm_up: float = 0.03
+    held_out: float = 0.1
+    """Share of each workload's rows that is measured on and not trained on."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON holds them."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+
+def check_recipe(recipe: ExitRecipe) -> None:
+    """Raise `UserError` for values that no training can use; the layers are checked elsewhere."""
+    for number, name in enumerate(recipe.workloads):
+        if name not in WORKLOADS:
+            raise UserError(f"--workload: unknown workload '{name}'; {nearest(name, WORKLOADS)}")
+        if name in recipe.workloads[:number]:
+            raise UserError(f"--workload: '{name}' is named twice")
+    if not recipe.workloads:
+        raise UserError(f"--workload: none is named; {nearest('', WORKLOADS)}")
+    for option, value in (("epochs", recipe.epochs), ("batch", recipe.batch)):
+        if value < 1:
+            raise UserError(f"--{option}: expected at least 1, got {value}")
+    if recipe.rows is not None and recipe.rows < 2:
+        raise UserError(f"--rows: expected at least 2 (one is held out), got {recipe.rows}")
+    if not (math.isfinite(recipe.rate) and recipe.rate > 0):
+        raise UserError(f"--lr: expected a positive number, got {recipe.rate}")
+
+
+def finished_run(out: Path, recipe: ExitRecipe) -> dict[str, Any] | None:
+    """The report that this recipe's finished run left in `out`; None when there is work to do.
+
+    Raises:
+        UserError: when the folder belongs to another checkpoint or recipe, or is no folder.
+    """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out: {out} is a file; expected a folder")
+    finished = None
+    for path in (*(out / name for name in REPORTS), out / STATE / "recipe.json"):
+        if path.is_file():
+            content = _read(path)
+            _check_same(path, content["recipe"], recipe.to_dict())
+            finished = content if content.get("finished") else finished
+    if finished is not None:
+        shutil.rmtree(out / STATE, ignore_errors=True)
+    return finished
+
+
+def claim_folder(out: Path, recipe: ExitRecipe) -> None:
+    """Make `out` this recipe's folder."""
+    (out / STATE).mkdir(parents=True, exist_ok=True)
+    write_json(out / STATE / "recipe.json", {"recipe": recipe.to_dict()})
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON under a temporary name and rename it."""
+    draft = path.with_suffix(".tmp")
+    draft.write_text(_laid_out(content, 0) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def _laid_out(value: Any, depth: int) -> str:
+    """JSON with the outer objects on lines of their own and one layer's figures on one."""
+    if not isinstance(value, dict) or not value or depth == LINES_DOWN_TO:
+        return json.dumps(value, allow_nan=False)
+    inner = [f"{json.dumps(key)}: {_laid_out(own, depth + 1)}" for key, own in value.items()]
+    margin = "\n" + " " * depth
+    return "{" + ",".join(f"{margin} {line}" for line in inner) + margin + "}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable as JSON: {error}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("recipe"), dict):
+        raise UserError(f"{path}: not written by this command; choose another folder")
+    return content
+
+
+def _check_same(path: Path, there: dict[str, Any], own: dict[str, Any]) -> None:
+    if there.get("checkpoint") != own["checkpoint"]:
+        raise UserError(
+            f"{path}: trained for another checkpoint ({str(there.get('checkpoint'))[:12]}, the "
+            f"model has {own['checkpoint'][:12]}); choose another folder"
+        )
+    for key in ("kind", *own):
+        if there.get(key) != (wanted := own[key]):
+            raise UserError(
+                f"{path}: {key} was {_shown(there.get(key))} in the run begun there, expected "
+                f"{_shown(wanted)}; choose another folder or that value"
+            )
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,155 @@
+"""A run that trains something at a model's exits: its stages, under one deadline.
+
+The frozen model's own greedy answers, its hidden states at the exits, then epochs. Exit heads and
+the exit classifier have all but the last in common.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backends.checkpoints import models
+from backends.engine.model.architecture import Architecture
+from backends.training.exits.backbone import Backbone, architecture_of, read_backbone
+from backends.training.exits.cache import Cache, build_cache
+from backends.training.exits.data import Prompt, answers, read_prompts
+from backends.training.exits.fit import Fit
+from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe, claim_folder
+from harness.core.nouns import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a stage is: `done` of `total` answers, texts or epochs, after `seconds` in which all
+    but the first `found` were done.
+
+    In the stage "epochs", `losses` holds the held-out losses.
+    """
+
+    stage: str
+    done: int
+    total: int
+    seconds: float
+    found: int = 0
+    losses: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class Material:
+    """What there is to learn from."""
+
+    backbone: Backbone
+    pairs: list[tuple[Prompt, list[int]]]
+    """Every prompt and the model's answer to it."""
+    train: Cache
+    held_out: Cache
+
+
+def bind(
+    begun: ExitRecipe, model: str, layers_of: Callable[[int], tuple[int, ...]]
+) -> tuple[Path, Architecture, ExitRecipe]:
+    """The folder and shape of a model, and the recipe with its checksum and exit layers.
+
+    Args:
+        begun: the recipe as far as the user gave it.
+        model: bundled name, hub id or local path.
+        layers_of: the exit layers of a model with so many.
+
+    Raises:
+        UserError: for a value, model or layer that cannot be used.
+    """
+    check_recipe(begun)
+    directory = models.resolve(Model(model))
+    architecture = architecture_of(directory)
+    layers = layers_of(architecture.layers)
+    recipe = replace(begun, checkpoint=models.checksum(directory), layers=layers)
+    return directory, architecture, recipe
+
+
+class Run:
+    """The stages of one run in the folder `out`, each stopped where the time is up."""
+
+    def __init__(
+        self,
+        out: Path,
+        recipe: ExitRecipe,
+        minutes: float | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.out, self.recipe, self.progress = out, recipe, progress
+        self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
+
+    def collect(
+        self, directory: Path, architecture: Architecture, *, normed: bool
+    ) -> Material | None:
+        """The answers and their states; None where the time was up. Claims the folder.
+
+        Args:
+            directory, architecture: the model.
+            normed: whether the states go through the final norm.
+
+        Raises:
+            UserError: for a source or weights that cannot be used.
+        """
+        tokenizer = models.load_tokenizer(directory)
+        prompts = read_prompts(self.recipe, tokenizer, architecture.positions)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        backbone = read_backbone(directory, architecture, device, normed=normed)
+        claim_folder(self.out, self.recipe)
+        going_on = self.stage("answers", len(prompts))
+        stops = models.stop_ids(directory, tokenizer)
+        texts = answers(self.out, prompts, directory, stops, backbone.head, going_on)
+        if texts is None:
+            return None
+        pairs = list(zip(prompts, texts, strict=True))
+        train, held_out = (self._cache(backbone, pairs, part) for part in (False, True))
+        if train is None or held_out is None:
+            return None
+        return Material(backbone, pairs, train, held_out)
+
+    def stage(self, stage: str, total: int) -> Callable[[int], bool]:
+        """A function that reports how much of a stage is done and says whether to go on."""
+        began = time.monotonic()
+        found: list[int] = []
+
+        def going_on(done: int) -> bool:
+            now = time.monotonic()
+            found.append(done)
+            if self.progress:
+                self.progress(Progress(stage, done, total, now - began, found[0]))
+            return self.deadline is None or now < self.deadline
+
+        return going_on
+
+    def epochs(self) -> Callable[[Fit], bool]:
+        """The same for the epochs of a fit."""
+
+        def report(state: Fit) -> bool:
+            if self.progress:
+                losses = state.held_out_loss[-1]
+                total = self.recipe.epochs
+                self.progress(Progress("epochs", state.epoch, total, state.seconds, losses=losses))
+            return self.deadline is None or time.monotonic() < self.deadline
+
+        return report
+
+    def ended(self, content: dict[str, Any]) -> dict[str, Any]:
+        """The written report; the state of a run that came to its end is no longer needed."""
+        if content["finished"]:
+            shutil.rmtree(self.out / STATE)
+        return content
+
+    def _cache(
+        self, backbone: Backbone, pairs: list[tuple[Prompt, list[int]]], held_out: bool
+    ) -> Cache | None:
+        chosen = [pair for pair in pairs if pair[0].held_out == held_out]
+        name = "held-out" if held_out else "training"
+        going_on = self.stage(f"hidden states, {name}", len(chosen))
+        return build_cache(self.out, name, backbone, self.recipe.layers, chosen, going_on)

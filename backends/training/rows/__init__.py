@@ -1,0 +1,1 @@
+"""Rows and tokens to train on."""

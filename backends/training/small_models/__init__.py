@@ -1,0 +1,1 @@
+"""Training of the bundled target and draft model."""

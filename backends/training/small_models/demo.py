@@ -1,0 +1,49 @@
+"""Training of the demo model: from the bundled train rows to a Hugging Face checkpoint."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from backends.training.rows.tokenizer import load_tokenizer, train_tokenizer
+from backends.training.small_models.llama import Llama, Shape
+from backends.training.small_models.recipe import Progress, Recipe
+from backends.training.small_models.run import Run
+
+
+def train_demo(
+    out: Path,
+    *,
+    recipe: Recipe | None = None,
+    minutes: float | None = None,
+    threads: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    save_every: int = 200,
+) -> bool:
+    """Train the demo model in `out`, going on from the state that a killed run left there.
+
+    Args:
+        out: the checkpoint folder; the training state (`training.pt`) lies there too.
+        recipe: what to train; a run goes on only with the same recipe, save its steps and decay.
+        minutes: stop after this time with the state saved; None trains to the end.
+        threads: cores to use on a CPU; they change the speed, not the weights.
+        progress: called every 25 steps.
+        save_every: steps between states on disk.
+
+    Returns:
+        Whether the last step has been taken.
+
+    Raises:
+        UserError: when the state on disk belongs to another recipe.
+    """
+    recipe = recipe or Recipe()
+    if not (out / "tokenizer.json").exists():
+        train_tokenizer(out, seed=recipe.seed)
+    torch.manual_seed(recipe.seed)
+    model = Llama(Shape(len(load_tokenizer(out)), **recipe.shape))
+    run = Run(out, recipe, model, None, threads or os.cpu_count() or 1)
+    try:
+        return run.train(minutes, progress, save_every)
+    finally:
+        run.close()

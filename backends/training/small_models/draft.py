@@ -1,0 +1,72 @@
+"""Training of the draft model: the target's first layers, distilled from the target."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from backends.training.small_models.checkpoint import load
+from backends.training.small_models.llama import Llama
+from backends.training.small_models.recipe import SHAPE, Progress, Recipe
+from backends.training.small_models.run import Run
+from harness.core.errors import UserError
+
+LAYERS = 2
+RECIPE = Recipe(
+    steps=1000,
+    muon_lr=0.01,
+    adam_lr=0.001,
+    prompt_weight=0.0,
+    seed=1,
+    shape=SHAPE | {"layers": LAYERS},
+)
+
+
+def first_layers(target: Llama, layers: int) -> Llama:
+    """Return a copy of the target's first layers under its embedding and final norm."""
+    if not 0 < layers < target.shape.layers:
+        raise UserError(
+            f"draft layers: expected 1 to {target.shape.layers - 1} (the target has "
+            f"{target.shape.layers}), got {layers}"
+        )
+    draft = Llama(replace(target.shape, layers=layers))
+    kept = draft.state_dict().keys()
+    draft.load_state_dict({k: v for k, v in target.state_dict().items() if k in kept})
+    return draft
+
+
+def train_draft(
+    target: Path,
+    out: Path,
+    *,
+    recipe: Recipe = RECIPE,
+    minutes: float | None = None,
+    threads: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    save_every: int = 200,
+) -> bool:
+    """Train a draft for the target checkpoint in `out`; it can be killed and continued.
+
+    It begins as the target's first layers, which already predict because of the layer-weighted
+    loss, and learns the target's distribution on answer tokens, by forward KL.
+
+    Args:
+        target: the target's checkpoint folder.
+        out: the draft's folder; gets the target's tokenizer.
+        recipe: what to train; its shape's number of layers is the draft's.
+        minutes, threads, progress, save_every: as in `train_demo`.
+
+    Raises:
+        UserError: for a number of layers that is not below the target's, or a foreign state.
+    """
+    teacher = load(target)
+    draft = first_layers(teacher, recipe.shape["layers"])
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(target / name, out / name)
+    run = Run(out, recipe, draft, teacher, threads or os.cpu_count() or 1)
+    try:
+        return run.train(minutes, progress, save_every)
+    finally:
+        run.close()

@@ -1,0 +1,152 @@
+"""The training loop that the demo model and its draft share, with a state that survives a kill."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backends.training.rows.batches import POOL, Example, row_pool
+from backends.training.rows.tokenizer import load_tokenizer
+from backends.training.small_models import optimizers
+from backends.training.small_models.checkpoint import export, load_state, save_state
+from backends.training.small_models.llama import Llama
+from backends.training.small_models.objective import Losses, set_gradients, shard_gradients
+from backends.training.small_models.recipe import Progress, Recipe
+from backends.training.small_models.workers import Workers
+from harness.core.errors import UserError
+
+STATE = "training.pt"
+"""The state's file in the checkpoint folder; not part of the checkpoint."""
+SCHEDULE = ("steps", "decay")
+"""What may change when a run goes on: steps at the constant rate do not depend on it."""
+REPORT_EVERY = 25
+DTYPE = torch.bfloat16
+
+
+class Run:
+    """A run in a folder that holds the tokenizer; goes on from the folder's state if it has one.
+
+    Args:
+        out: the checkpoint folder.
+        recipe: what to train.
+        model: the model as it is before the first step.
+        teacher: a model whose distribution to learn instead of the rows' own tokens.
+        threads: 1 computes the shards in this process one after another, more in one process
+            per shard; the weights come out the same.
+
+    Raises:
+        UserError: when the state in the folder belongs to another recipe.
+    """
+
+    def __init__(
+        self, out: Path, recipe: Recipe, model: Llama, teacher: Llama | None, threads: int
+    ) -> None:
+        self.out, self.recipe, self.step = out, recipe, 0
+        self.tokenizer = load_tokenizer(out)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.model = model.to(device)
+        self.teacher = None if teacher is None else teacher.to(device)
+        self.optimizers = optimizers.build(self.model, recipe.muon_lr, recipe.adam_lr)
+        self._resume(load_state(out / STATE))
+        self._drawn: tuple[int, list[list[Example]]] = (-1, [])
+        self._pool = ThreadPoolExecutor(threads)
+        side_by_side = device == "cpu" and threads > 1 and recipe.shards > 1
+        self._workers = (
+            Workers(self.model, recipe.shards, DTYPE, self.teacher) if side_by_side else None
+        )
+
+    def train(
+        self,
+        minutes: float | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        save_every: int = 200,
+    ) -> bool:
+        """Take steps to the last or until the time is up; save; return whether all are taken."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        started = mark = time.monotonic()
+        tokens = 0
+        while self.step < self.recipe.steps:
+            if minutes is not None and time.monotonic() - started >= 60 * minutes:
+                break
+            rows = self.rows(self.step)
+            losses = self.take_step(rows)
+            tokens += sum(example.length for example in rows)
+            if self.step % REPORT_EVERY == 0 and progress:
+                now = time.monotonic()
+                progress(self._report(losses, tokens, now - mark))
+                mark, tokens = now, 0
+            if self.step % save_every == 0:
+                self.save()
+        self.save()
+        torch.set_num_threads(threads)
+        return self.step == self.recipe.steps
+
+    def rows(self, step: int) -> list[Example]:
+        """Return the examples of a step; they depend on the recipe and the step alone."""
+        recipe = self.recipe
+        number, slot = divmod(step, POOL)
+        if self._drawn[0] != number:
+            mix = recipe.late_mix if number >= recipe.late_from // POOL else recipe.mix
+            drawn = row_pool(self.tokenizer, mix, recipe.rows, recipe.seed, number)
+            self._drawn = (number, drawn)
+        return self._drawn[1][slot % len(self._drawn[1])]
+
+    def take_step(self, rows: list[Example]) -> Losses:
+        """Take one optimizer step on these examples."""
+        recipe = self.recipe
+        shards = [rows[start :: recipe.shards] for start in range(recipe.shards)]
+        if self._workers is not None:
+            losses = set_gradients(
+                self.model, self._workers.gradients(shards, recipe.prompt_weight)
+            )
+        else:
+            computed = [
+                shard_gradients(self.model, shard, recipe.prompt_weight, DTYPE, self.teacher)
+                for shard in shards
+            ]
+            losses = set_gradients(self.model, computed)
+        factor = optimizers.learning_rate(self.step, recipe.steps, decay=recipe.decay)
+        optimizers.apply(self.optimizers, factor, self._pool)
+        self.step += 1
+        return losses
+
+    def save(self) -> None:
+        """Write the state and the checkpoint as it is now."""
+        state = {
+            "recipe": asdict(self.recipe),
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+        }
+        save_state(self.out / STATE, state)
+        export(self.model, self.out, self.out)
+
+    def close(self) -> None:
+        """End the helper processes and threads."""
+        self._pool.shutdown()
+        if self._workers is not None:
+            self._workers.close()
+
+    def _report(self, losses: Losses, tokens: int, seconds: float) -> Progress:
+        means = (losses.layers / losses.answers).tolist()
+        return Progress(self.step, self.recipe.steps, means, tokens / seconds, seconds)
+
+    def _resume(self, state: dict[str, Any] | None) -> None:
+        if state is None:
+            return
+        saved, wanted = dict(state["recipe"]), asdict(self.recipe)
+        for key in wanted:
+            if key not in SCHEDULE and saved.get(key) != wanted[key]:
+                raise UserError(
+                    f"{self.out / STATE}: {key} was {saved.get(key)!r} in the run begun there, "
+                    f"expected {wanted[key]!r}; choose another folder or that value"
+                )
+        self.model.load_state_dict(state["model"])
+        for optimizer, content in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(content)
+        self.step = int(state["step"])

@@ -1,0 +1,1 @@
+"""Unmodified vLLM."""

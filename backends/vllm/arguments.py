@@ -1,0 +1,186 @@
+"""What vLLM is started with: the process's environment and the engine's arguments.
+
+Importing this module imports nothing of vLLM, so that an experiment's options are checked at once.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import importlib.util
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import models
+from backends.vllm.tiles import allow_tiles
+from harness.core.errors import UserError, nearest
+
+CPU_KV_CACHE_GIB = 0.5
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_DO_NOT_TRACK": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""One process, no calls home; the checkpoint is on disk by the time vLLM starts."""
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""Unless the user wants to see more."""
+OWN_ARGUMENTS = {
+    "model": "give 'model' in the experiment",
+    "dtype": "give 'dtype' in the experiment",
+    "max_model_len": "an option of its own",
+    "max_num_seqs": "an option of its own",
+    "enforce_eager": "an option of its own",
+    "seed": "an option of its own",
+    "enable_prefix_caching": "the option prefix_caching",
+    "kv_cache_memory_bytes": "the option kv_cache_gib",
+    "tokenizer": "decodebench hands vLLM token ids",
+    "skip_tokenizer_init": "decodebench hands vLLM token ids",
+    "generation_config": "sampling comes from the experiment",
+    "override_generation_config": "sampling comes from the experiment",
+    "disable_log_stats": "decodebench measures by itself",
+    "trust_remote_code": "code from a checkpoint is never run",
+    "stream_interval": "each step's tokens are stamped",
+}
+"""Engine arguments that may not be passed through, and why."""
+REFUSALS = (
+    AssertionError,
+    AttributeError,
+    KeyError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+)
+"""What vLLM raises for arguments that it cannot take."""
+
+
+def check_engine(
+    backend: str, arguments: Mapping[str, Any], own: Mapping[str, str] = OWN_ARGUMENTS
+) -> None:
+    """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's: `own` has
+    those by name, with the reason."""
+    known = _engine_fields()
+    for name in arguments:
+        if name in own:
+            raise UserError(f"backend '{backend}': engine: {name}: {own[name]}")
+        if name not in known:
+            raise UserError(
+                f"backend '{backend}': engine: vLLM has no argument '{name}': "
+                f"{_nearest(str(name), known)}"
+            )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """As `nearest`, but of more names than anyone reads."""
+    if difflib.get_close_matches(name, known, n=1):
+        return nearest(name, known)
+    return f"nearest are {', '.join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))}"
+
+
+def set_environment(threads: int | None) -> None:
+    """What vLLM reads from the environment, in this process only. Call before importing vLLM."""
+    os.environ.update(ENVIRONMENT)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def engine_arguments(settings: Mapping[str, Any], model_dir: Path, dtype: str) -> dict[str, Any]:
+    """Keyword arguments of vLLM's `EngineArgs`. On a CPU it runs eagerly unless told otherwise."""
+    from vllm.platforms import current_platform
+
+    eager, kv_cache_gib = settings["enforce_eager"], settings["kv_cache_gib"]
+    if current_platform.is_cpu():
+        # Reloading an ahead-of-time compiled model fails on the CPU and compiles again.
+        os.environ.setdefault("VLLM_USE_AOT_COMPILE", "0")
+        eager = True if eager is None else eager
+        kv_cache_gib = CPU_KV_CACHE_GIB if kv_cache_gib is None else kv_cache_gib
+    found = {
+        "model": str(model_dir),
+        "dtype": dtype,
+        "seed": settings["seed"],
+        "max_model_len": settings["max_model_len"],
+        "max_num_seqs": settings["max_num_seqs"],
+        "enforce_eager": bool(eager),
+        "enable_prefix_caching": settings["prefix_caching"],
+        "kv_cache_memory_bytes": None if kv_cache_gib is None else int(kv_cache_gib * 2**30),
+        "skip_tokenizer_init": True,
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+        "generation_config": "vllm",
+        **settings["engine"],
+    }
+    if settings["compiled_norm"] and eager and current_platform.is_cpu():
+        from backends.vllm.norm import PRIORITY, register
+
+        register()
+        found["ir_op_priority"] = PRIORITY | found.get("ir_op_priority", {})
+    return found
+
+
+def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
+    """An `LLMEngine` in this process. Raises `UserError` with vLLM's reason when it refuses."""
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    allow_tiles()
+    try:
+        config = EngineArgs(**arguments).create_engine_config()
+        return LLMEngine.from_vllm_config(config, disable_log_stats=True)
+    except REFUSALS as error:
+        reason, given = _reason(error), arguments.get("kv_cache_memory_bytes")
+        if given is not None and reason.startswith("No available memory for the cache blocks"):
+            words = f"option 'kv_cache_gib': {given / 2**30:.3g} GiB hold no block of this model"
+        else:
+            words = f"vLLM refused its options: {reason}"
+        raise UserError(f"backend '{backend}': {words}") from error
+
+
+def _reason(error: Exception) -> str:
+    """One line out of vLLM's exception; pydantic's says what is wrong in its details."""
+    details = getattr(error, "errors", None)
+    if not callable(details):
+        return models.one_line(error)
+    first = details()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    return models.one_line(f"{place}: {message}" if place else message)
+
+
+def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:
+    """The options with what vLLM made of the ones left open."""
+    import torch
+
+    config = engine.vllm_config
+    return {
+        **settings,
+        "max_model_len": config.model_config.max_model_len,
+        "max_num_seqs": config.scheduler_config.max_num_seqs,
+        "enforce_eager": config.model_config.enforce_eager,
+        "kv_cache_tokens": config.cache_config.num_gpu_blocks * config.cache_config.block_size,
+        "dtype": str(config.model_config.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+    }
+
+
+@functools.cache
+def _engine_fields() -> frozenset[str]:
+    """The names of vLLM's EngineArgs, read from its source: importing it takes seconds."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        raise UserError("vllm is not installed; run 'make setup'")
+    source = Path(spec.origin).parent / "engine" / "arg_utils.py"
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == "EngineArgs":
+            fields = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
+            return frozenset(target.id for target in fields if isinstance(target, ast.Name))
+    raise RuntimeError(f"{source}: no class EngineArgs")

@@ -1,0 +1,249 @@
+"""Unmodified vLLM in this process, driven step by step: the reference system.
+
+`LLMEngine` runs without vLLM's own background process, so that one `poll` is one engine step and
+the harness's stamps are those of the step's end. Prompts and answers are token ids; vLLM neither
+tokenises nor detokenises, and keeps no statistics. Tokens are taken from the engine core as it
+hands them out: vLLM's output processor would only build texts and output objects around them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from backends import Option
+from backends.checkpoints import models
+from backends.vllm.arguments import (
+    CPU_KV_CACHE_GIB,
+    check_engine,
+    effective,
+    engine_arguments,
+    load_engine,
+    set_environment,
+)
+from harness.core.errors import UserError
+from harness.core.nouns import BackendInfo, Commit, FinishReason, Model, Provenance, Request
+
+FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+DRAIN_STEPS = 8
+NOTHING: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class _Live:
+    """A request inside the engine."""
+
+    request_id: str
+    tokens: int = 0
+    cached_tokens: int = 0
+
+
+class VllmBackend:
+    """vLLM's `LLMEngine`. Greedy text is vLLM's own; `info.options` holds what took effect."""
+
+    OPTIONS: ClassVar[dict[str, Option]] = {
+        "max_model_len": Option(
+            int, None, "longest prompt and answer; default: the model's", minimum=1
+        ),
+        "max_num_seqs": Option(int, None, "requests in one step; default: vLLM's", minimum=1),
+        "enforce_eager": Option(
+            bool, None, "no torch.compile, no CUDA graphs; default: true on a CPU, else false"
+        ),
+        "prefix_caching": Option(bool, False, "keep the KV of shared prompt beginnings"),
+        "kv_cache_gib": Option(
+            float, None, f"KV cache; default: {CPU_KV_CACHE_GIB} on a CPU, else vLLM's", minimum=0
+        ),
+        "seed": Option(int, 0, "the engine's seed; a request's own is in its sampling"),
+        "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1),
+        "margins": Option(bool, False, "record the top-2 logit margin of each token (costs time)"),
+        "compiled_norm": Option(
+            bool, False, "on a CPU: vLLM's compiled RMSNorm, as on a GPU; default: its Python one"
+        ),
+        "engine": Option(dict, {}, "further arguments of vLLM's EngineArgs, by name"),
+    }
+    needs_model = True
+    NAME: ClassVar[str] = "vllm"
+    PROVENANCE: ClassVar[Provenance] = "official code"
+
+    def __init__(self, engine: Any, options: Mapping[str, Any], eos_ids: Sequence[int]) -> None:
+        import vllm
+        from vllm.inputs.engine import tokens_input
+        from vllm.sampling_params import SamplingParams
+
+        self._engine = engine
+        self._eos_ids = set(eos_ids)
+        self._vocabulary = engine.vllm_config.model_config.get_vocab_size()
+        self._max_len = engine.vllm_config.model_config.max_model_len
+        self._prompt = tokens_input
+        self._params = functools.partial(
+            SamplingParams,
+            detokenize=False,
+            ignore_eos=True,
+            logprobs=2 if options["margins"] else None,
+            skip_clone=True,
+        )
+        self._with_margins = options["margins"]
+        self._layers = engine.vllm_config.model_config.hf_text_config.num_hidden_layers
+        self._one_token = self._work(1)
+        self._tasks = engine.get_supported_tasks()
+        self._live: dict[str, _Live] = {}
+        """By the engine's id: unlike the request's it is never used twice."""
+        self._number = itertools.count()
+        self._refused: list[Commit] = []
+        self._info = BackendInfo(
+            name=self.NAME,
+            version=vllm.__version__,
+            provenance=self.PROVENANCE,
+            options=options,
+            lossless=self._is_lossless(options),
+            capabilities=frozenset({"cache-telemetry", "cold-reset", "token-ids"}),
+        )
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's."""
+        check_engine(cls.NAME, options.get("engine", {}))
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> VllmBackend:
+        """Load the engine. Raises `UserError` for a value that vLLM refuses."""
+        if model_dir is None:
+            raise UserError(f"backend '{cls.NAME}' needs a model")
+        settings = {name: option.default for name, option in cls.OPTIONS.items()} | dict(options)
+        cls.check(settings)
+        set_environment(settings["threads"])
+        engine = load_engine(cls.NAME, engine_arguments(settings, model_dir, model.dtype))
+        return cls(engine, effective(settings, engine), models.stop_ids(model_dir))
+
+    @property
+    def info(self) -> BackendInfo:
+        """Name, version, and the options in force."""
+        return self._info
+
+    def submit(self, request: Request) -> None:
+        """Queue a request; one that cannot be served whole comes back as an error commit."""
+        problem = self._problem(request)
+        if problem is None:
+            sampling = request.sampling
+            stops = () if request.ignore_eos else {*request.stop_ids, *self._eos_ids}
+            params = self._params(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                seed=sampling.seed if sampling.temperature > 0 else None,
+                max_tokens=request.max_new_tokens,
+                stop_token_ids=list(stops),
+            )
+            self._enter(request, params)
+        else:
+            self._refused.append(Commit(request.id, (), "error", error=problem))
+
+    def poll(self) -> list[Commit]:
+        """One engine step. A step that only reads prompts hands out nothing."""
+        commits, self._refused = self._refused, []
+        if self._live:
+            found = self._step()
+            commits.extend(
+                self._commit(output) for output in found if output.request_id in self._live
+            )
+        return commits
+
+    def reset(self) -> None:
+        """Abort what is unfinished and empty the prefix cache."""
+        self._refused.clear()
+        core = self._engine.engine_core
+        core.abort_requests(list(self._live))
+        self._live.clear()
+        for _ in range(DRAIN_STEPS):
+            if self._engine.reset_prefix_cache():
+                return
+            core.get_output()
+        raise RuntimeError("vLLM still holds KV blocks after all requests were aborted")
+
+    def close(self) -> None:
+        """Shut the engine down and free its memory."""
+        self._engine.engine_core.shutdown()
+        del self._engine
+
+    def _step(self) -> Sequence[Any]:
+        """One engine step; its `EngineCoreOutput` of each request that got tokens."""
+        outputs: Sequence[Any] = self._engine.engine_core.get_output().outputs
+        return outputs
+
+    def _problem(self, request: Request) -> str | None:
+        """Why vLLM could not serve the request as asked; it would cut it short or fall over."""
+        length = len(request.prompt_ids)
+        if length == 0:
+            return "the prompt is empty"
+        if length + request.max_new_tokens > self._max_len:
+            return (
+                f"prompt of {length} tokens and max_new_tokens {request.max_new_tokens} "
+                f"exceed max_model_len {self._max_len}"
+            )
+        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._vocabulary:
+            return f"a prompt token is outside the vocabulary of {self._vocabulary}"
+        return None
+
+    def _enter(self, request: Request, params: Any) -> None:
+        """What `LLMEngine.add_request` does, without a state for the output processor."""
+        name = f"{request.id}-{next(self._number)}"
+        prompt = self._prompt(list(request.prompt_ids))
+        entering = self._engine.input_processor.process_inputs(
+            name, prompt, params, supported_tasks=self._tasks
+        )
+        self._live[name] = _Live(request.id)
+        self._engine.engine_core.add_request(entering)
+
+    def _commit(self, output: Any) -> Commit:
+        live = self._live[output.request_id]
+        before, tokens = live.tokens, tuple(output.new_token_ids)
+        live.tokens += len(tokens)
+        if output.prefill_stats is not None:
+            live.cached_tokens = output.prefill_stats.num_cached_tokens
+        ended = output.finish_reason is not None
+        telemetry = self._telemetry(output.request_id, before, len(tokens), ended=ended)
+        if self._with_margins and output.new_logprobs is not None:
+            telemetry = {**telemetry, **_margins(before, output.new_logprobs.logprobs)}
+        if not ended:
+            return Commit(live.request_id, tokens, None, telemetry)
+        del self._live[output.request_id]
+        reason = str(output.finish_reason)
+        finished = FINISH.get(reason, "error")
+        error = f"vLLM ended the request: {reason}" if finished == "error" else None
+        telemetry = {**telemetry, "cached_tokens": live.cached_tokens}
+        return Commit(live.request_id, tokens, finished, telemetry, error)
+
+    def _is_lossless(self, options: Mapping[str, Any]) -> bool:
+        """Whether its text is promised to be plain decoding's."""
+        return True
+
+    def _telemetry(
+        self, name: str, before: int, tokens: int, *, ended: bool
+    ) -> Mapping[str, float]:
+        """What `tokens` new tokens add to the counts of the request `name`, which had `before`; the
+        prompt's own token is not counted."""
+        if not before:
+            return NOTHING
+        return self._one_token if tokens == 1 else self._work(tokens)
+
+    def _work(self, tokens: int) -> Mapping[str, float]:
+        return {"steps": 1, "layers_run": self._layers, "layers_total": self._layers * tokens}
+
+
+def _margins(start: int, logprobs: Sequence[Sequence[float]]) -> dict[str, float]:
+    """How far the best logit was above the second at the tokens from `start`: `top2_margin@I`.
+
+    A row of `logprobs` is that of the chosen token, then the two best in order. vLLM's raw
+    log-probabilities differ from logits by a constant of the position. A margin that is no number
+    (weights with NaN, a token ruled out altogether) is left out: JSON could not hold it.
+    """
+    margins = {
+        f"top2_margin@{start + n}": float(best) - float(second)
+        for n, (_, best, second) in enumerate(logprobs)
+    }
+    return {name: margin for name, margin in margins.items() if math.isfinite(margin)}

@@ -1,0 +1,236 @@
+"""Static exits in the shapes of Llama 3 with random weights, for `benchmarks/gpu/early_exit.py`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.support.early_exit_jobs import SAME_RUNNER, Jobs, engine_options
+
+COMMON = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "torch_dtype": "bfloat16",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+NEVER_PASSES = 0.9999
+"""Of the softmax margin of random weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model and what is measured on it."""
+
+    name: str
+    layers: int
+    width: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    tied: bool
+    batches: tuple[int, ...] = (1, 8, 32, 128)
+    prompt_tokens: int = 256
+    tokens: int = 64
+    repeats: int = 3
+    kv_cache_gib: float = 8.0
+
+    @property
+    def exits(self) -> list[int]:
+        """Quarters of the depth."""
+        return [self.layers * q // 4 for q in (1, 2, 3)]
+
+    def folder(self, parent: Path, layers: int, seed: int | None) -> Path:
+        """A checkpoint's folder: its shape alone, or with weights drawn with `seed`."""
+        folder = parent / f"{self.name}-{layers}"
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {
+            **COMMON,
+            "hidden_size": self.width,
+            "intermediate_size": self.feed_forward,
+            "num_hidden_layers": layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.width // self.heads,
+            "vocab_size": self.vocabulary,
+            "tie_word_embeddings": self.tied,
+        }
+        (folder / "config.json").write_text(json.dumps(config))
+        if seed is not None:
+            write_weights(folder, seed)
+        return folder
+
+
+LLAMA_1B = Shape("1b", 16, 2048, 8192, 32, 8, 128256, True, kv_cache_gib=4.0)
+LLAMA_8B = Shape("8b", 32, 4096, 14336, 32, 8, 128256, False)
+
+
+def small(shape: Shape, layers: int) -> Shape:
+    """The same by name, of a size that a CPU can try."""
+    return replace(
+        shape,
+        layers=layers,
+        width=128,
+        feed_forward=256,
+        heads=4,
+        kv_heads=2,
+        vocabulary=1024,
+        batches=(1, 4),
+        prompt_tokens=12,
+        tokens=16,
+        repeats=1,
+        kv_cache_gib=0.125,
+    )
+
+
+def write_weights(folder: Path, seed: int) -> None:
+    """Random weights in Hugging Face's format, for a machine where vLLM packs what it loads."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    config = AutoConfig.from_pretrained(folder)
+    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
+
+
+def llama_1b(jobs: Jobs) -> dict[str, Any]:
+    """`shape` in the shape of Llama-3.2-1B."""
+    return shape(jobs, small(LLAMA_1B, 8) if jobs.tiny else LLAMA_1B)
+
+
+def llama_8b(jobs: Jobs) -> dict[str, Any]:
+    """`shape` in the shape of Llama-3.1-8B."""
+    return shape(jobs, small(LLAMA_8B, 4) if jobs.tiny else LLAMA_8B)
+
+
+def shape(jobs: Jobs, model: Shape) -> dict[str, Any]:
+    """Measure plain vLLM and early exit in each mode; print and return a table of each."""
+    seed = 1 if jobs.tiny else None
+    whole = model.folder(jobs.out, model.layers, seed)
+    half = model.folder(jobs.out, model.layers // 2, seed)
+    size = model.kv_heads * (model.width // model.heads)
+    rows = {str(e): 2 * (model.layers - e) * size for e in model.exits}
+    run = {"name": "fill", "kind": "product", "rows": rows, "width": model.width}
+    run |= {"batches": model.batches, "dtype": "bfloat16"}
+    products = jobs.engine(f"{model.name}-product", None, whole, {}, [run])
+    fill = products["runs"]["fill"] if products else None
+    result: dict[str, Any] = {"exits": model.exits, "fill_product_ms": fill, "modes": {}}
+    for mode in jobs.modes:
+        plain = plain_times(jobs, model, mode, {model.layers: whole, model.layers // 2: half})
+        early = early_times(jobs, model, mode, whole)
+        if plain and early:
+            table = compare(model, plain, early, fill)
+            result["modes"][mode] = {"plain": plain, "early": early, "table": table}
+            show(model, mode, table)
+    best = jobs.engine(
+        f"{model.name}-plain-default",
+        "vllm",
+        whole,
+        options(jobs, model, "default"),
+        [steps(model, "full")],
+    )
+    result["vllm_default"] = best and best["runs"]["full"]
+    return result
+
+
+def options(jobs: Jobs, model: Shape, mode: str, **others: Any) -> dict[str, Any]:
+    """Those that both backends get."""
+    engine = {} if jobs.tiny else {"load_format": "dummy"}
+    sizes = {"max_model_len": 1024, "max_num_seqs": max(model.batches)}
+    if jobs.tiny:
+        sizes["threads"] = 1
+    cache = {"kv_cache_gib": model.kv_cache_gib}
+    return engine_options(mode, model.batches, engine=engine, **sizes, **cache, **others)
+
+
+def steps(model: Shape, name: str, configure: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A run that times decode steps."""
+    run = {"name": name, "kind": "steps", "batches": model.batches}
+    run |= {field: getattr(model, field) for field in ("prompt_tokens", "tokens", "repeats")}
+    return run if configure is None else {**run, "configure": configure}
+
+
+def plain_times(
+    jobs: Jobs, model: Shape, mode: str, folders: dict[int, Path]
+) -> dict[str, Any] | None:
+    """Plain vLLM's milliseconds per step, by layers and batch."""
+    found = {}
+    for layers, folder in folders.items():
+        done = jobs.engine(
+            f"{model.name}-plain-{mode}-{layers}",
+            "vllm",
+            folder,
+            options(jobs, model, mode),
+            [steps(model, "full")],
+            environment=SAME_RUNNER,
+        )
+        if done is None:
+            return None
+        found[str(layers)] = done["runs"]["full"]
+    return found
+
+
+def early_times(jobs: Jobs, model: Shape, mode: str, folder: Path) -> dict[str, Any] | None:
+    """Milliseconds per step of each static exit, of never leaving, and of checks that never pass;
+    one engine, cut at all exits."""
+    runs = [steps(model, "never", {"measure": "never"})]
+    for layer in model.exits:
+        static = {"measure": "static", "layers": [layer]}
+        runs.append(steps(model, f"static {layer}", static))
+    for name, layers in (("one check", model.exits[1:2]), ("three checks", model.exits)):
+        check = {"measure": "softmax", "layers": layers, "threshold": NEVER_PASSES}
+        runs.append(steps(model, name, check))
+    given = options(jobs, model, mode, measure="schedule", layers=model.exits, step_times=False)
+    done = jobs.engine(f"{model.name}-early-{mode}", "vllm-early-exit", folder, given, runs)
+    return done and done["runs"]
+
+
+def compare(
+    model: Shape, plain: dict[str, Any], early: dict[str, Any], fill: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    """One row per batch and exit: speed-up over plain vLLM, the ideal one, the share reached."""
+    table = []
+    for batch in map(str, model.batches):
+        full = plain[str(model.layers)][batch]["ms"]
+        half = plain[str(model.layers // 2)][batch]["ms"]
+        per_layer = (full - half) / (model.layers - model.layers // 2)
+        never = early["never"][batch]["ms"]
+        checks = {name: early[name][batch]["ms"] - never for name in ("one check", "three checks")}
+        table.append(
+            {"batch": int(batch), "exit": model.layers, "ms": never, "plain_ms": full}
+            | {"share": round(full / never, 3), "per_layer_ms": round(per_layer, 4)}
+            | {f"{name}_ms": round(time, 4) for name, time in checks.items()}
+        )
+        for layer in model.exits:
+            took = early[f"static {layer}"][batch]["ms"]
+            ideal = full - per_layer * (model.layers - layer)
+            filled = ideal + (fill[str(layer)][batch] if fill else 0.0)
+            table.append(
+                {"batch": int(batch), "exit": layer, "ms": took, "plain_ms": full}
+                | {"speedup": round(full / took, 3), "ideal": round(full / ideal, 3)}
+                | {"share": round(ideal / took, 3), "share_with_fill": round(filled / took, 3)}
+            )
+    return table
+
+
+def show(model: Shape, mode: str, table: list[dict[str, Any]]) -> None:
+    """Print the table."""
+    print(f"{model.name} {mode}: batch exit   ms/step  plain  speed-up ideal  share  with fill")
+    for row in table:
+        line = f"{row['batch']:5d} {row['exit']:4d} {row['ms']:9.3f} {row['plain_ms']:7.3f}"
+        if "speedup" in row:
+            line += f" {row['speedup']:7.2f}x {row['ideal']:5.2f}x {row['share']:6.1%}"
+            line += f" {row['share_with_fill']:6.1%}"
+        else:
+            checks = f"checks {row['one check_ms']:+.3f}, {row['three checks_ms']:+.3f} ms"
+            line += f"    never leaves: {row['share']:6.1%} of plain vLLM; {checks}"
+        print(line, flush=True)

@@ -1,0 +1,186 @@
+"""Early exit on the bundled workloads against plain vLLM, for `benchmarks/early_exit.py`."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from backends.checkpoints import models
+from backends.early_exit.layer_choice import Choice, Costs, choose_layers
+from benchmarks.support.turns import (
+    BATCHES,
+    Wanted,
+    answers,
+    engines,
+    in_turns,
+    spread,
+    tokens_per_second,
+)
+from harness.core.nouns import Generation, Request
+from harness.core.rouge import rouge_l
+from workloads.bundled import rows
+from workloads.prompts import encode_prompt
+
+WORKLOADS = ("cnn_dailymail", "xsum", "humaneval", "gsm8k")
+
+
+def techniques(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
+    """Throughput over plain vLLM's with the calibrated thresholds, and what it costs in text."""
+    depth = models.read_config(chosen.folder)["num_hidden_layers"]
+    tokenizer = models.load_tokenizer(chosen.folder)
+    requests = bundled_requests(chosen, tokenizer)
+    options = {m: {"measure": m} for m in ("static", "softmax", "classifier", "state")}
+    every = {"measure": "schedule", "layers": list(range(1, depth))}
+    wanted: dict[str, Wanted] = {"vllm": ("vllm", chosen.folder, {}),
+              "early": ("vllm-early-exit", chosen.folder, every)}  # fmt: skip
+    if mode == "compiled":  # each engine cut where it leaves, as a user would have it
+        del wanted["early"]
+        wanted |= {m: ("vllm-early-exit", chosen.folder, o) for m, o in options.items()}
+    found: dict[str, Any] = {}
+    with engines(chosen, mode, **wanted) as systems:
+
+        def run(technique: str, batch: int) -> float:
+            system = systems.get(technique) or systems["early"]
+            if technique in options and mode != "compiled":
+                system.configure({"layers": "auto", **options[technique]})
+            done = last[technique] = answers(system, requests, batch)
+            return tokens_per_second(done)
+
+        for batch in BATCHES:
+            last: dict[str, list[Generation]] = {}
+            calls = {n: functools.partial(run, n, batch) for n in ("vllm", *options)}
+            times = in_turns(calls, chosen.repeats)
+            texts = {n: [tokenizer.decode(g.token_ids) for g in done] for n, done in last.items()}
+            found[f"batch {batch}"] = {
+                name: {
+                    "throughput": spread(times[name], times["vllm"]),
+                    "rouge_l_to_full": round(
+                        statistics.mean(map(rouge_l, texts["vllm"], texts[name])), 4
+                    ),
+                    **exits(last[name]),
+                }
+                for name in options
+            }
+    return found
+
+
+def layers(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
+    """Throughput of softmax at its calibrated threshold with checks behind other layers."""
+    depth = models.read_config(chosen.folder)["num_hidden_layers"]
+    tokenizer = models.load_tokenizer(chosen.folder)
+    requests = bundled_requests(chosen, tokenizer)
+    every: dict[str, Any] = {"measure": "schedule", "layers": list(range(1, depth))}
+    found: dict[str, Any] = {}
+    with engines(chosen, mode, early=("vllm-early-exit", chosen.folder, every)) as systems:
+        early = systems["early"]
+        early.configure({"measure": "softmax", "layers": "auto"})
+        settings = early.configured
+        for batch in BATCHES:
+
+            def run(checked: Sequence[int], batch: int = batch) -> list[Generation]:
+                given = {"measure": "softmax", "threshold": settings.thresholds[0]}
+                early.configure({**given, "layers": list(checked)})
+                return answers(early, requests, batch)
+
+            best = chosen_layers(run(every["layers"]), depth)
+            sets = {"all": every["layers"], "calibrated": settings.layers, "chosen": best.layers}
+            calls = {n: (lambda s=s: tokens_per_second(run(s))) for n, s in sets.items() if s}
+            times = in_turns(calls, chosen.repeats)
+            found[f"batch {batch}"] = {
+                "layers": list(best.layers),
+                "predicted speed-up of the layers' part": round(best.speedup, 3),
+                **{f"over {n}": spread(times["chosen"], times[n]) for n in times if n != "chosen"},
+            }
+    return found
+
+
+def chosen_layers(done: Sequence[Generation], depth: int) -> Choice:
+    """The best layers by the counts of a run that checked them all, each token a sequence alone."""
+    sums = counted(done)
+    checks = sum(sums.get(f"checks_layer_{layer}", 0) for layer in range(1, depth))
+    own = [int(sums.get(f"own_exits_layer_{layer}", 0)) for layer in range(1, depth)]
+    tokens = int(sums["steps"] - sums.get("mixed_steps", 0))
+    rest = sums["forward_us"] - sums["check_us"] - sums["fill_us"]
+    rows = sums["batch_rows"] / sums["steps"]
+    fills = sum(sums.get(f"exits_layer_{layer}", 0) for layer in range(1, depth))
+    costs = Costs(
+        rest / sums["layers_run"] * rows,
+        sums["check_us"] / max(checks, 1) * rows,
+        sums["fill_us"] / max(fills, 1) * rows,
+    )
+    return choose_layers(own, tokens, costs, round(rows))
+
+
+def counted(done: Sequence[Generation]) -> dict[str, float]:
+    """The counts of all answers together."""
+    sums: dict[str, float] = {}
+    for generation in done:
+        for name, count in generation.telemetry.items():
+            sums[name] = sums.get(name, 0) + count
+    return sums
+
+
+def exits(done: Sequence[Generation]) -> dict[str, Any]:
+    """Where the decode steps left, together and each sequence alone."""
+    sums = counted(done)
+    steps = sums["steps"]
+
+    def share(name: str) -> float | None:  # None where nothing was timed
+        return round(sums[name] / sums["forward_us"], 4) if "forward_us" in sums else None
+
+    return {
+        "early_exit_rate": round(sums["layers_skipped"] / sums["layers_total"], 4),
+        "mean exit layer": round(sums["layers_run"] / steps, 3),
+        "needed alone": round(sums["layers_needed"] / steps, 3),
+        "mixed steps": round(sums.get("mixed_steps", 0) / steps, 4),
+        "checks of the forward pass": share("check_us"),
+        "fill of the forward pass": share("fill_us"),
+    }
+
+
+def prompts(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
+    """Throughput with prompts apart over mixed steps, in closed loops of short answers."""
+    tokenizer = models.load_tokenizer(chosen.folder)
+    requests = bundled_requests(chosen, tokenizer)
+    options: dict[str, Any] = {"measure": "static", "layers": [3]}
+    wanted: dict[str, Wanted] = {
+        name: ("vllm-early-exit", chosen.folder, {**options, "prompt_steps": name})
+        for name in ("mixed", "separate")
+    }
+    found: dict[str, Any] = {}
+    with engines(chosen, mode, **wanted) as systems:
+        for batch in BATCHES[1:]:
+            last: dict[str, list[Generation]] = {}
+
+            def run(name: str, batch: int, last: dict[str, list[Generation]] = last) -> float:
+                last[name] = answers(systems[name], requests, batch)
+                return tokens_per_second(last[name])
+
+            calls = {name: functools.partial(run, name, batch) for name in wanted}
+            times = in_turns(calls, chosen.repeats)
+            found[f"batch {batch}"] = {
+                **spread(times["separate"], times["mixed"]),
+                **{f"mixed steps, {name}": exits(last[name])["mixed steps"] for name in wanted},
+            }
+    return found
+
+
+def bundled_requests(chosen: argparse.Namespace, tokenizer: Any) -> list[Request]:
+    """The first bundled test rows of each workload, the workloads in turn."""
+    stops = models.stop_ids(chosen.folder, tokenizer)
+    found = [
+        [
+            Request(
+                f"{workload}-{number}",
+                tuple(encode_prompt(tokenizer, workload, row)),
+                192,
+                stop_ids=stops,
+            )
+            for number, row in enumerate(rows(workload, "test", chosen.requests, 0))
+        ]
+        for workload in WORKLOADS
+    ]
+    return [request for together in zip(*found, strict=True) for request in together]

@@ -1,0 +1,186 @@
+"""Four HTTP load generators under one interface: how each is started and what it told.
+
+`vllm bench serve` and ours run in this environment; GuideLLM and AIPerf in environments of their
+own, made by ``make http-tools``. None of them asks the model hub or tells anybody about its use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.http_parity import BENCH, bench_flags
+from harness.core.nouns import Load
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / ".tools"
+QUIET = {
+    "DO_NOT_TRACK": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "TOKENIZERS_PARALLELISM": "false",
+    # Nobody listens there: a tool that asks the hub fails at once.
+    "HF_ENDPOINT": "http://127.0.0.1:9",
+}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+OURS = "from benchmarks.support.http_ours import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One load: `requests` prompts, `streams` of them at a time, `tokens` in each answer."""
+
+    url: str
+    """With ``/v1``."""
+    model_dir: Path
+    texts: Sequence[str]
+    streams: int
+    requests: int
+    tokens: int
+    folder: Path
+    """For the tool's input and output, empty at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a tool said, in milliseconds by its own definitions."""
+
+    ttft_p50_ms: float
+    ttft_mean_ms: float
+    ttft_p99_ms: float
+    itl_p99_ms: float
+    marks: list[str] = field(default_factory=list)
+    """Why the tool itself says that its numbers are not to be believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A load generator."""
+
+    name: str
+    program: Path
+    command: Callable[[Path, Job], list[str]]
+    read: Callable[[Job], Told]
+    itl: Literal["gaps", "means"] = "gaps"
+    """What its p99 between tokens is of: all gaps, or each answer's mean gap."""
+    warms_up: bool = True
+    """Whether it can be given requests that do not count, before those that do."""
+    offline: bool = True
+    """Whether it reads a tokenizer from a folder while HF_HUB_OFFLINE is set."""
+
+    def environment(self) -> dict[str, str]:
+        """What it runs with."""
+        kept = {name: value for name, value in os.environ.items() if name not in OFFLINE}
+        return kept | QUIET | (OFFLINE if self.offline else {})
+
+
+def _ours(program: Path, job: Job) -> list[str]:
+    given = {
+        "url": job.url,
+        "model": str(job.model_dir),
+        "texts": list(job.texts[: job.requests]),
+        "streams": job.streams,
+        "tokens": job.tokens,
+        "out": str(job.folder / "told.json"),
+    }
+    (job.folder / "job.json").write_text(json.dumps(given))
+    return [str(program), "-c", OURS, str(job.folder / "job.json")]
+
+
+def _read_ours(job: Job) -> Told:
+    return Told(**json.loads((job.folder / "told.json").read_text()))
+
+
+def _vllm(program: Path, job: Job) -> list[str]:
+    data, answer = _prompts(job, "prompt"), job.folder / "told.json"
+    load = Load("closed", concurrency=job.streams)
+    size = (job.requests, job.tokens, job.streams)
+    flags = bench_flags(job.url, job.model_dir, data, answer, load, *size)
+    return [str(program), "-c", BENCH, *flags]
+
+
+def _read_vllm(job: Job) -> Told:
+    told = json.loads((job.folder / "told.json").read_text())
+    _check(told["completed"] == job.requests, f"{told['completed']} of {job.requests} answers")
+    names = ("median_ttft_ms", "mean_ttft_ms", "p99_ttft_ms", "p99_itl_ms")
+    return Told(*(told[name] for name in names))
+
+
+def _guidellm(program: Path, job: Job) -> list[str]:
+    data = _prompts(job, "prompt", "output_tokens_count")
+    return [
+        *(str(program), "run", "--disable-console"),
+        "--backend",
+        f"kind=openai_http,target={job.url.removesuffix('/v1')},model=m,"
+        "request_format=/v1/completions",
+        *("--profile", f"kind=concurrent,streams={job.streams}"),
+        *("--constraint", f"kind=max_requests,count={job.requests}"),
+        *("--data", f"kind=json_file,path={data}"),
+        *("--tokenizer", f"kind=hf_auto,model={job.model_dir}"),
+        *("--output", f"kind=json,path={job.folder / 'told.json'}"),
+    ]
+
+
+def _read_guidellm(job: Job) -> Told:
+    told = json.loads((job.folder / "told.json").read_text())["benchmarks"][0]["metrics"]
+    ttft = told["time_to_first_token_ms"]["successful"]
+    _check(ttft["count"] == job.requests, f"{ttft['count']} of {job.requests} answers")
+    itl = told["inter_token_latency_ms"]["successful"]["percentiles"]["p99"]
+    return Told(ttft["median"], ttft["mean"], ttft["percentiles"]["p99"], itl)
+
+
+def _aiperf(program: Path, job: Job) -> list[str]:
+    data = _prompts(job, "text", "output_length")
+    return [
+        *(str(program), "profile", "--model=m", f"--url={job.url.removesuffix('/v1')}"),
+        *("--endpoint-type=completions", "--streaming", f"--tokenizer={job.model_dir}"),
+        *("--use-legacy-max-tokens", "--use-server-token-count"),
+        *(f"--input-file={data}", "--custom-dataset-type=single_turn"),
+        *("--dataset-sampling-strategy=sequential", "--extra-inputs=ignore_eos:true"),
+        *(f"--concurrency={job.streams}", f"--request-count={job.requests}"),
+        *(f"--warmup-request-count={job.streams}", f"--artifact-dir={job.folder}"),
+        *("--ui=none", "--export-level=summary", "--no-gpu-telemetry", "--no-server-metrics"),
+    ]
+
+
+def _read_aiperf(job: Job) -> Told:
+    told = json.loads((job.folder / "profile_export_aiperf.json").read_text())
+    answers = told["request_count"]["avg"]
+    _check(answers == job.requests, f"{answers:.0f} of {job.requests} answers")
+    ttft, itl = told["time_to_first_token"], told["inter_chunk_latency"]
+    return Told(ttft["p50"], ttft["avg"], ttft["p99"], itl["p99"])
+
+
+def _prompts(job: Job, text: str, tokens: str | None = None) -> Path:
+    """The prompts as JSON lines under a tool's own field names."""
+    rows: list[dict[str, Any]] = [{text: prompt} for prompt in job.texts[: job.requests]]
+    if tokens is not None:
+        rows = [row | {tokens: job.tokens} for row in rows]
+    path = job.folder / "prompts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def _check(fine: bool, what: str) -> None:
+    if not fine:
+        raise RuntimeError(what)
+
+
+ALL = (
+    Tool("decodebench", Path(sys.executable), _ours, _read_ours),
+    Tool("vllm bench", Path(sys.executable), _vllm, _read_vllm),
+    Tool(
+        "GuideLLM",
+        TOOLS / "guidellm/bin/guidellm",
+        _guidellm,
+        _read_guidellm,
+        itl="means",
+        warms_up=False,
+    ),
+    Tool("AIPerf", TOOLS / "aiperf/bin/aiperf", _aiperf, _read_aiperf, offline=False),
+)

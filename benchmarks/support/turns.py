@@ -1,0 +1,82 @@
+"""Systems that take turns on the same work, so that a drifting machine hits all alike."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from backends import open_backend
+from benchmarks.support.early_exit_job import random_requests, step_seconds
+from harness.core.nouns import Generation, Load, Model, Request
+from harness.measure.load_loop import run_load
+
+MODES: dict[str, dict[str, Any]] = {
+    "eager": {"enforce_eager": True},
+    "norm": {"enforce_eager": True, "compiled_norm": True},
+    "compiled": {"enforce_eager": False},
+}
+"""Options of both sides."""
+Wanted = tuple[str, Path, Mapping[str, Any]]
+"""Backend, model folder, options."""
+BATCHES = (1, 4, 16)
+PROMPT, TOKENS = 32, 48
+"""Length of the random prompts that steps are timed on, and of their answers."""
+
+
+@contextmanager
+def engines(chosen: argparse.Namespace, mode: str, **wanted: Wanted) -> Iterator[dict[str, Any]]:
+    """Backends by name."""
+    threads = {} if chosen.threads is None else {"threads": chosen.threads}
+    found: dict[str, Any] = {}
+    try:
+        for name, (backend, folder, options) in wanted.items():
+            model = Model(str(folder), dtype=chosen.dtype)
+            found[name] = open_backend(
+                backend, folder, model, {**MODES[mode], **threads, **options}
+            )
+        yield found
+    finally:
+        for backend in found.values():
+            backend.close()
+
+
+def in_turns(calls: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """What each call returns, there and back again, after one round that does not count."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for repeat in range(-1, repeats):
+        for name in list(calls)[:: 1 if repeat % 2 else -1]:
+            value = calls[name]()
+            if repeat >= 0:
+                found[name].append(value)
+    return found
+
+
+def spread(above: Sequence[float], below: Sequence[float]) -> dict[str, Any]:
+    """Median and quartiles of the ratios of neighbouring turns."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return {"ratio": round(middle, 3), "quartiles": [round(low, 3), round(high, 3)]}
+
+
+def step_ms(backend: Any, batch: int) -> float:
+    """The median decode step of `batch` random prompts, in milliseconds."""
+    return 1e3 * statistics.median(step_seconds(backend, random_requests(batch, PROMPT, TOKENS, 0)))
+
+
+def answers(backend: Any, requests: Sequence[Request], concurrency: int) -> list[Generation]:
+    """Every request in a closed loop, no cache kept. Raises `RuntimeError` when one fails."""
+    backend.reset()
+    found = run_load(backend, requests, Load("closed", concurrency=concurrency))
+    if failed := [g for g in found if g.finished not in ("stop", "length")]:
+        raise RuntimeError(f"{failed[0].request_id}: {failed[0].error}")
+    return found
+
+
+def tokens_per_second(done: Sequence[Generation]) -> float:
+    """Output tokens from the first submit to the last commit."""
+    nanoseconds = max(g.commit_ns[-1] for g in done) - min(g.submitted_ns for g in done)
+    return 1e9 * sum(len(g.token_ids) for g in done) / nanoseconds

@@ -1,0 +1,159 @@
+"""The command line's `calibrate`: what the user wrote becomes settings, and progress is shown."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.core.errors import UserError
+
+if TYPE_CHECKING:
+    from backends.early_exit.calibration.calibrate import Progress
+    from backends.early_exit.calibration.files import Calibration, Point
+
+EVERY_S = 2.0
+HEADER = "threshold  quality  at least  p-value   layers skipped  mean exit layer"
+
+
+def calibrate(
+    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
+    measure: Annotated[str, typer.Option(help="softmax, state or classifier.")],
+    workload: Annotated[str, typer.Option(help="Whose train split to calibrate on: W or W,W2.")],
+    out: Annotated[Path, typer.Option(help="The calibration file (JSON).")],
+    metric: Annotated[str, typer.Option(help="rouge_l or consistency.")] = "rouge_l",
+    target: Annotated[float, typer.Option(help="Its mean that is to be held.")] = 0.75,
+    confidence: Annotated[float, typer.Option(help="That it is held.")] = 0.95,
+    rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
+    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
+    layers: Annotated[
+        str | None, typer.Option(help="Checked: 2,4 or all; the backend's default if not given.")
+    ] = None,
+    decay: Annotated[str, typer.Option(help="none, calm or t5x.")] = "none",
+    decay_tau: Annotated[float | None, typer.Option(help="How fast; 4 by default.")] = None,
+    heads: Annotated[str, typer.Option(help="original, auto, a name or a folder.")] = "original",
+    classifier: Annotated[str, typer.Option(help="auto or a folder.")] = "auto",
+    grid: Annotated[
+        str | None, typer.Option(help="Thresholds to test: 0.5,0.6; the measure's if not given.")
+    ] = None,
+    whole_curve: Annotated[
+        bool, typer.Option("--whole-curve", help="Measure lower thresholds than tested, too.")
+    ] = False,
+    dtype: Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")] = "auto",
+    seed: Annotated[int | None, typer.Option(help="Of the rows; 10000 by default.")] = None,
+) -> None:
+    """Choose early-exit thresholds that hold a quality with a stated confidence; resumable."""
+    from backends.early_exit.calibration import calibrate as driver
+    from backends.early_exit.calibration import settings as defaults
+    from backends.early_exit.policy import TAU
+    from harness.core.rouge import rouge_l
+
+    settings = defaults.Settings(
+        model=model,
+        measure=measure,
+        workloads=tuple(name.strip() for name in workload.split(",")),
+        metric=metric,
+        target=target,
+        confidence=confidence,
+        rows=defaults.ROWS if rows is None else rows,
+        source=source,
+        seed=defaults.SEED if seed is None else seed,
+        batch=batch,
+        layers=_layers(layers, model),
+        decay=decay,
+        tau=TAU if decay_tau is None else decay_tau,
+        heads=heads,
+        classifier=classifier,
+        grid=_grid(grid),
+        dtype=_dtype(dtype),
+        whole_curve=whole_curve,
+    )
+    warnings.simplefilter("ignore", FutureWarning)  # vLLM's own, of torch
+    found = driver.calibrate(settings, out, rouge=rouge_l, progress=_printer(), warn=_warn)
+    print("\n".join(_conclusion(found, out)))
+
+
+def _layers(text: str | None, model: str) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    from backends.checkpoints import models
+    from backends.training.exits.backbone import architecture_of
+    from backends.training.heads.recipe import parse_layers
+    from harness.core.nouns import Model
+
+    return parse_layers(text, architecture_of(models.resolve(Model(model))).layers)
+
+
+def _grid(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--grid: expected numbers such as 0.9,0.8,0.7, got '{text}'") from None
+
+
+def _dtype(name: str) -> str:
+    from harness.cli.wiring import preferred_dtype
+    from harness.core.errors import nearest
+    from harness.experiment.config import DTYPES
+
+    if name not in DTYPES:
+        raise UserError(f"--dtype: unknown dtype '{name}'; {nearest(name, DTYPES)}")
+    return preferred_dtype() if name == "auto" else name
+
+
+def _printer() -> Callable[[Progress], None]:
+    """A line every few seconds, and one for each threshold that is over."""
+    last: list[float] = [time.monotonic()]
+    begun: list[str] = []
+
+    def show(progress: Progress) -> None:
+        if progress.point is not None:
+            if not begun:
+                begun.append(HEADER)
+                print(HEADER)
+            print(_row(progress.point), flush=True)
+        elif time.monotonic() - last[0] >= EVERY_S:
+            print(_line(progress), flush=True)
+        else:
+            return
+        last[0] = time.monotonic()
+
+    return show
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
+def _line(progress: Progress) -> str:
+    at = "full model" if progress.threshold is None else f"threshold {progress.threshold:g}"
+    text = f"{at}: {progress.done} of {progress.total}"
+    if progress.done > progress.found:
+        pace = progress.seconds / (progress.done - progress.found)
+        text += f"  {(progress.total - progress.done) * pace:.0f} s left at this threshold"
+    return text
+
+
+def _row(point: Point) -> str:
+    return (
+        f"{point.threshold:>9g}  {point.quality:>7.3f}  {point.quality_at_least:>8.3f}  "
+        f"{point.p_value:>7.2g}   {point.early_exit_rate:>14.1%}  {point.mean_exit_layer:>15.2f}"
+        + ("" if point.tested else "   (not tested)")
+    )
+
+
+def _conclusion(found: Calibration, out: Path) -> list[str]:
+    return [
+        found.statement,
+        f"Observed: {1 - found.risk:.3f}; {found.test}, p = {found.p_value:.2g}. Layers checked: "
+        f"{', '.join(map(str, found.layers))}.",
+        f"calibration: {out}",
+    ]

@@ -1,0 +1,278 @@
+"""What the terminal shows: progress while trials run, and tables. rich is imported when needed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.core.nouns import SAMPLES_NEEDED, Trial
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from harness.cli.doctor import Finding
+    from harness.measure.sweep import Event
+
+NONE = "–"
+
+
+class Progress:
+    """A live line for the trial under way. Silent but for failures when nobody watches."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._overall: Any = None
+
+    def __enter__(self) -> Progress:
+        """Start the live display when the output is a terminal."""
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(elapsed_when_finished=True),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._overall = self._bar.add_task("trials", total=None, rate="")
+            self._task = self._bar.add_task("", total=None, rate="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the terminal clean."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, event: Event) -> None:
+        """Take in one event of the sweep."""
+        failed = event.record is not None and event.record.status != "ok"
+        if event.record is not None and failed and not event.refused:
+            self._tell(f"{event.label}: {event.record.status}: {event.record.error}")
+        if self._bar is None:
+            return
+        done = event.index + (event.kind == "finished")
+        self._bar.update(self._overall, total=event.total, completed=done)
+        if event.kind == "progress" and event.progress is not None:
+            self._bar.update(
+                self._task,
+                description=event.label,
+                total=event.progress.total,
+                completed=event.progress.done,
+                rate=f"{event.tokens_per_s:,.0f} tok/s",
+            )
+        else:
+            text = f"{event.label}: {event.phase}" if event.phase else event.label
+            self._bar.reset(self._task, total=None, description=text, rate="")
+
+    def _tell(self, line: str) -> None:
+        if self._bar is None:
+            print(line, file=sys.stderr)
+        else:
+            self._bar.console.print(line, markup=False, highlight=False)
+
+
+def print_plan(trials: Sequence[Trial]) -> None:
+    """What a run would do, a trial a line."""
+    for trial in trials:
+        options = json.dumps(dict(trial.options)) if trial.options else ""
+        parts = (trial.backend, options, trial.workload.name, trial.load.label())
+        print("  ".join(part for part in parts if part) + f"  repeat {trial.repeat}")
+    print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")
+
+
+QUALITY = ("exact_match", "pass_at_1", "rouge_l_to_label")
+HEADINGS = {
+    "speed-up": 17,
+    "same": 5,
+    "tok/s": 7,
+    "TTFT ms": 13,
+    "TPOT ms": 13,
+    "e2e ms": 13,
+    "goodput": 7,
+    "quality": 7,
+}
+"""Number columns of the result table and their least widths, so that tables line up."""
+WIDTH = 160
+ENOUGH_REPEATS = 5
+"""The table of coverage in docs/metrics.md: with fewer, under 85% where the machine drifts."""
+
+
+def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
+    """The result tables: one for each workload and load, a row per cell, repeats pooled."""
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        groups.setdefault((cell["model"], cell["workload"], cell["load"]), []).append(cell)
+    names = _variant_names(cells)
+    for (model, workload, load), members in groups.items():
+        table = _table()
+        title = f"{workload}, {load}{_realised(members)}, {model}"
+        table.title, table.title_justify = title, "left"
+        rows = [_cell_row(cell, names[_variant(cell)]) for cell in members]
+        table.add_column("backend", min_width=max(map(len, names.values())), no_wrap=True)
+        for number, (heading, least) in enumerate(HEADINGS.items(), start=1):
+            width = max(least, *(len(row[number]) for row in rows))
+            table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+        table.add_column("valid", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        _print(table)
+    print("ms: p50 / p99; same: share of answers equal to the reference's; goodput: requests/s")
+    print(f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99")
+    bounded = [c["repeats"] for c in cells if c["speedup_low"] is not None]
+    if bounded and max(bounded) < ENOUGH_REPEATS:
+        print(f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats")
+    slugs = Counter(slug for cell in cells for slug in _slugs(cell))
+    for slug, count in slugs.items():
+        print(f"{slug}: {count} of {len(cells)} rows; the report has the reasons in full")
+
+
+def _realised(cells: Sequence[Mapping[str, Any]]) -> str:
+    """What the arrivals of an open load came to, beside the rate asked for."""
+    rates = [cell["realised_rate_per_s"] for cell in cells if cell["realised_rate_per_s"]]
+    return f" (realised {_number(rates[0])}/s)" if rates else ""
+
+
+def _variant(cell: Mapping[str, Any]) -> str:
+    return json.dumps([cell["backend"], cell["options"]], sort_keys=True)
+
+
+def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Backend, the options in which its variants differ, and whether it is other than official code
+    or lossy."""
+    variants = {_variant(cell): cell for cell in cells}
+    names = {}
+    for variant, cell in variants.items():
+        others = [c["options"] for c in variants.values() if c["backend"] == cell["backend"]]
+        keys = sorted(set().union(*others))
+        varying = [k for k in keys if any(o.get(k) != cell["options"].get(k) for o in others)]
+        options = " ".join(f"{key}={cell['options'].get(key, 'default')}" for key in varying)
+        kind = [] if cell["provenance"] == "official code" else [cell["provenance"] or "failed"]
+        kind += ["lossy"] if cell["lossless"] is False else []
+        told = f"({', '.join(kind)})" if kind else ""
+        names[variant] = " ".join(filter(None, [cell["backend"], options, told]))
+    return names
+
+
+def _cell_row(cell: Mapping[str, Any], name: str) -> list[str]:
+    quality = next((cell[name] for name in QUALITY if cell[name] is not None), None)
+    return [
+        name,
+        _speedup(cell),
+        _number(cell["consistency_ratio"]),
+        _number(cell["output_tok_per_s"]),
+        *(_milliseconds(cell, metric) for metric in ("ttft_s", "tpot_s", "e2e_s")),
+        _number(cell["goodput_req_per_s"]),
+        _number(quality),
+        _validity(cell),
+    ]
+
+
+def _milliseconds(cell: Mapping[str, Any], name: str) -> str:
+    middle, tail = cell[f"{name}_p50"], cell[f"{name}_p99"]
+    if middle is None:
+        return NONE
+    doubt = "" if cell["n_completed"] >= SAMPLES_NEEDED["p99"] else "?"
+    return f"{_number(middle * 1e3)} / {_number(tail * 1e3)}{doubt}"
+
+
+def _speedup(cell: Mapping[str, Any]) -> str:
+    if cell["is_reference"]:
+        return "reference"
+    if cell["speedup"] is None:
+        return NONE
+    if cell["speedup_low"] is None:
+        return f"{cell['speedup']:.2f}"
+    return f"{cell['speedup']:.2f} [{cell['speedup_low']:.2f}, {cell['speedup_high']:.2f}]"
+
+
+def _validity(cell: Mapping[str, Any]) -> str:
+    failed = {name: count for name, count in cell["statuses"].items() if name != "ok"}
+    if failed:
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in failed.items())
+    return "yes" if cell["valid"] else ", ".join(_slugs(cell))
+
+
+def _slugs(cell: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(reason.split(":")[0] for reason in cell["invalid_reasons"]))
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def print_bias(rows: Iterable[Mapping[str, Any]]) -> None:
+    """The selftest's table: truth, measured and bias, in ms for latencies and % for rates."""
+    table = _table("scenario", "metric")
+    for heading in ("truth", "measured", "bias", "bound"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for row in rows:
+        factor, unit = (1e3, " ms") if row["kind"] == "latency" else (1e2, " %")
+        shown = factor if row["kind"] == "latency" else 1.0
+        values = [f"{row[key] * shown:.4g}" for key in ("truth", "measured")]
+        bounds = [f"{row[key] * factor:.3f}{unit}" for key in ("bias", "bound")]
+        mark = "" if row["within"] else "too large"
+        table.add_row(row["scenario"], row["metric"], *values, *bounds, mark)
+    _print(table)
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """The doctor's table."""
+    table = _table("what", "state", "detail")
+    for finding in findings:
+        table.add_row(finding.subject, finding.state, finding.detail)
+    _print(table)
+
+
+def print_catalogue(what: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """What ``decodebench list`` shows: a row per entry, and per option where there are options."""
+    if what == "backends":
+        table = _table("backend", "option", "type", "default", "what it does")
+        for row in rows:
+            table.add_row(row["name"], "", "", "", "", end_section=not row["options"])
+            for key, option in row["options"].items():
+                default = json.dumps(option["default"])
+                table.add_row("", key, option["type"], default, option["help"])
+    else:
+        table = _table(*rows[0])
+        for row in rows:
+            table.add_row(*(_text(value) for value in row.values()))
+    _print(table)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return NONE if value is None else str(value)
+
+
+def _table(*headings: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+
+
+def _print(table: Table) -> None:
+    from rich.console import Console, ConsoleDimensions
+    from rich.measure import Measurement
+
+    console = Console(markup=False, highlight=False)
+    unbounded = console.options.update_width(sys.maxsize)
+    least = Measurement.get(console, unbounded, table).minimum
+    # a pipe has no width, and on a narrow terminal wrapped lines beat truncated numbers; the height
+    # is there because rich takes a dumb terminal for 80 columns unless it has both
+    console.size = ConsoleDimensions(max(console.width, WIDTH, least), console.height)
+    console.print(table)

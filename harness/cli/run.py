@@ -1,0 +1,220 @@
+"""The command ``run``: an experiment file to stored trials."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+from harness.cli import display, wiring
+from harness.cli.session import open_session
+from harness.core.errors import UserError, nearest
+from harness.core.nouns import Trial
+from harness.experiment.config import Experiment, load_experiment
+from harness.measure.machine.environment import environment, fingerprint
+from harness.measure.sweep import Event, SweepResult, run_sweep
+from results.store.folder import Store
+from results.store.records import BrokenRecordError, StoredTrial
+
+RUNS = Path("runs")
+EXPERIMENT = "experiment.yaml"
+DRAFT = f".{EXPERIMENT}."
+
+
+def run_experiment(
+    file: Path, *, out: Path | None, only: str | None, fresh: bool, dry_run: bool
+) -> SweepResult | None:
+    """Run what is missing of the experiment in `file`; returns None for a dry run, which makes
+    every check that comes before an engine is loaded.
+
+    Nothing is written before everything the experiment names has been found and checked.
+    Raises `UserError` for bad input and for a disk that does not take the results.
+    """
+    experiment = load_experiment(file, wiring.known())
+    _check_only(only, experiment)
+    directory = out if out is not None else RUNS / experiment.name
+    _check_folder(directory)
+    experiment = wiring.resolve(experiment)
+    trials = [trial for trial in experiment.trials() if only in (None, trial.backend)]
+    for warning in wiring.warnings(trials):
+        print(f"warning: {warning}", file=sys.stderr)
+    store = Store(directory)
+    if dry_run:
+        wiring.check_tokenizer(experiment.model)
+        _check_writing(store)
+        display.print_plan(trials)
+        return None
+    with _only_writer(directory):
+        # foreign records and other schema versions are refused before anything is written
+        deque(_records(store), maxlen=0)
+        if fresh:
+            _forget(store, only)
+        _write_inputs(store, experiment)
+        result = _sweep(store, trials, experiment.time_limit_s)
+    _raise_refusal(result)
+    _print_outcome(result, directory)
+    return result
+
+
+def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepResult:
+    machine = environment()
+    code = wiring.Pins().of
+    older = _OlderCode(store, fingerprint(machine), {trial.backend for trial in trials}, code)
+    with display.Progress() as progress:
+
+        def told(event: Event) -> None:
+            progress.show(event)
+            if event.record is not None:
+                older.drop(event.record.key)
+
+        return run_sweep(
+            trials,
+            store,
+            open_session,
+            environment=machine,
+            fingerprint=fingerprint(machine),
+            code=code,
+            time_limit_s=time_limit_s,
+            events=told,
+            log_dir=store.path / "logs",
+        )
+
+
+def _raise_refusal(result: SweepResult) -> None:
+    """An experiment of which nothing could run for its input is bad input, in one line. Where other
+    trials ran, each refusal is told once."""
+    if result.refusals and result.refusals.total() == result.statuses.total() and not result.stored:
+        raise UserError("; ".join(result.refusals))
+    for refusal, count in result.refusals.items():
+        trials = "trial" if count == 1 else "trials"
+        print(f"{refusal} ({count} {trials} failed)", file=sys.stderr)
+
+
+def _check_only(only: str | None, experiment: Experiment) -> None:
+    names = {choice.name for choice in experiment.backends}
+    if only is not None and only not in names:
+        raise UserError(f"--only: no backend '{only}'; {nearest(only, names)}")
+
+
+def _check_folder(directory: Path) -> None:
+    """Refuse to write into a folder, or over a file, that something else made."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise UserError(f"{directory}: expected a folder for the run, found a file")
+    # a run that was killed at its very beginning leaves a temporary file and nothing else
+    found = [path for path in directory.iterdir() if not path.name.startswith(DRAFT)]
+    if found and not (directory / EXPERIMENT).is_file():
+        raise UserError(f"{directory}: not a run folder (no {EXPERIMENT}); name another --out")
+
+
+def _check_writing(store: Store) -> None:
+    """What a run finds out by writing, found without: nothing is made or changed."""
+    there = next(path for path in (store.path, *store.path.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        reason = "Permission denied" if there.is_dir() else "Not a directory"
+        raise UserError(f"{store.path}: {reason}; name another --out")
+    if there == store.path:
+        with _only_writer(store.path):
+            deque(_records(store), maxlen=0)
+
+
+@contextlib.contextmanager
+def _only_writer(directory: Path) -> Iterator[None]:
+    """Hold the run folder: two runs would measure each other and store each trial twice. The lock
+    is the kernel's, so that it ends with the process, however that ends."""
+    descriptor = None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"{directory}: another run is writing into it; let it end, or name another --out"
+        ) from None
+    except OSError as error:
+        if descriptor is None:  # else a file system without locks
+            raise UserError(f"{directory}: {error.strerror}; name another --out") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _records(store: Store) -> Iterator[tuple[str, StoredTrial]]:
+    """The whole records of a folder; damaged ones are left out, since they are run again. Raises
+    `UserError` for foreign records and other schema versions."""
+    for key in store.keys() if store.trials_folder.exists() else []:
+        with contextlib.suppress(BrokenRecordError):
+            yield key, store.read_stored(key)
+
+
+class _OlderCode:
+    """Trials of this machine that an older state of our backends ran, or one with older exit heads.
+    Each stays until the same trial, run by today's, is stored: then it would count as one repeat
+    more."""
+
+    def __init__(
+        self,
+        store: Store,
+        machine: str,
+        names: Collection[str],
+        code: Callable[[Trial], str | None],
+    ) -> None:
+        self._store, self._keys = store, dict[str, list[str]]()
+        for key, stored in _records(store):
+            trial = stored.record.trial
+            here = stored.record.environment.get("fingerprint") == machine
+            if not here or trial.backend not in names:
+                continue
+            if key != (today := trial.key(machine, code(trial))):
+                self._keys.setdefault(today, []).append(key)
+        for today in [today for today in self._keys if store.has(today)]:
+            self.drop(today)
+
+    def drop(self, today: str) -> None:
+        """The trial is stored under this key now."""
+        for key in self._keys.pop(today, ()):
+            self._store.remove(key)
+
+
+def _forget(store: Store, only: str | None) -> None:
+    """Delete what a run has stored; with `only`, the trials of that backend."""
+    try:
+        if only is not None:
+            for key, stored in _records(store):
+                if stored.record.trial.backend == only:
+                    store.remove(key)
+            return
+        for name in ("trials", "prompts", "cache", "logs"):
+            if (store.path / name).exists():
+                shutil.rmtree(store.path / name)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"--fresh: {error.filename or store.path}: {reason}") from None
+
+
+def _write_inputs(store: Store, experiment: Experiment) -> None:
+    """Keep the resolved experiment and every prompt beside the trials."""
+    directory = wiring.model_folder(experiment.model)
+    try:
+        store.write_experiment(experiment.to_yaml())
+        missing = [
+            t for t in experiment.trials() if not store.has_prompts(str(t.workload.checksum))
+        ]
+        for rows, checksum in wiring.prompt_rows(missing, directory) if missing else ():
+            store.write_prompts(checksum, rows)
+    except OSError as error:
+        raise UserError(f"{store.path}: cannot be written: {error.strerror or error}") from None
+
+
+def _print_outcome(result: SweepResult, directory: Path) -> None:
+    counts = Counter({"stored": result.stored})
+    counts.update({str(status): count for status, count in result.statuses.items()})
+    parts = [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    print(f"trials: {', '.join(parts) or 'none'}; results in {directory}")

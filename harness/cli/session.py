@@ -1,0 +1,135 @@
+"""A loaded engine with its tokenizer, in the child process that measures it: requests go in, texts
+and scores come out."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, cast
+
+import backends
+from backends.checkpoints import models
+from harness.cli.wiring import Prompt, load_prompts, trace_checksum
+from harness.core.backend import Backend
+from harness.core.errors import UserError
+from harness.core.nouns import BackendInfo, Generation, Request, Trial
+from workloads import arrivals, scoring
+
+SERVER_TEXT = "server-text"
+"""Capability of a `TextBackend`."""
+WARM_UP_TOKENS = 16
+WARM_UP_REQUESTS = 4
+
+
+class TextBackend(Protocol):
+    """A backend that may learn answers as text only, without the ids of their tokens."""
+
+    def texts(self) -> dict[str, str]:
+        """The answers since `reset`, by request id."""
+
+
+@dataclass(slots=True)
+class EngineSession:
+    """A loaded engine with its tokenizer, in the child process that measures it."""
+
+    backend: Backend
+    tokenizer: Any
+    stop_ids: tuple[int, ...]
+    setup_s: float
+    _prompts: dict[str, list[Prompt]] = field(default_factory=dict)
+
+    @property
+    def info(self) -> BackendInfo:
+        """The backend's own description."""
+        return self.backend.info
+
+    def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
+        """The warm-up's requests, on prompts of their own, and the measured ones."""
+        found = self._load(trial)
+        if trace_checksum(trial.load, len(found)) != trial.load.checksum:
+            raise UserError(f"load {trial.load.label()}: the file changed while the experiment ran")
+        times = arrivals.arrival_times(trial.load, len(found), trial.seed)
+        measured = [
+            Request(
+                id=prompt.request_id,
+                prompt_ids=prompt.token_ids,
+                max_new_tokens=trial.max_new_tokens,
+                sampling=trial.sampling,
+                stop_ids=self.stop_ids,
+                ignore_eos=trial.ignore_eos,
+                arrival_s=arrival_s,
+            )
+            for prompt, arrival_s in zip(found, times, strict=True)
+        ]
+        return _warm_up(measured, trial), measured
+
+    def finish(
+        self, trial: Trial, generations: Sequence[Generation]
+    ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
+        """Decode and score the answers: (texts, scores) by request id. Errors are not scored."""
+        told = self._server_texts()
+        texts = {
+            g.request_id: str(self.tokenizer.decode(g.token_ids, skip_special_tokens=True))
+            if told is None
+            else told[g.request_id]
+            for g in generations
+            if g.finished in ("stop", "length")
+        }
+        rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
+        answered = [rows[request_id] for request_id in texts]
+        scores = scoring.score_all(trial.workload.name, answered, list(texts.values()))
+        return texts, dict(zip(texts, scores, strict=True))
+
+    def close(self) -> None:
+        """Free the engine."""
+        self.backend.close()
+
+    def _server_texts(self) -> dict[str, str] | None:
+        """The answers of a server that tells text and no token ids, by request id."""
+        if SERVER_TEXT not in self.info.capabilities:
+            return None
+        return cast(TextBackend, self.backend).texts()
+
+    def _load(self, trial: Trial) -> list[Prompt]:
+        key = f"{trial.workload.checksum} {trial.requests}"
+        if key not in self._prompts:
+            self._prompts[key] = load_prompts(trial, self.tokenizer)
+        return self._prompts[key]
+
+
+def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
+    """Prompts of the same lengths and tokens in another order: the same work, nothing cached."""
+    count = max(WARM_UP_REQUESTS, trial.load.concurrency or 0)
+    rng = random.Random(trial.seed)
+    found = []
+    for index in range(min(count, len(measured))):
+        request = measured[index]
+        ids = list(request.prompt_ids)
+        rng.shuffle(ids)
+        found.append(
+            replace(
+                request,
+                id=f"warm-up-{index}",
+                prompt_ids=tuple(ids),
+                max_new_tokens=min(WARM_UP_TOKENS, trial.max_new_tokens),
+                ignore_eos=True,
+                arrival_s=0.0,
+            )
+        )
+    return found
+
+
+def open_session(trial: Trial) -> EngineSession:
+    """Load the engine and the tokenizer that a trial needs. Runs in the child process."""
+    started = time.monotonic()
+    directory = models.resolve(trial.model, weights=backends.load_class(trial.backend).needs_model)
+    backend = backends.open_backend(trial.backend, directory, trial.model, trial.options)
+    tokenizer = models.load_tokenizer(directory)
+    return EngineSession(
+        backend=backend,
+        tokenizer=tokenizer,
+        stop_ids=models.stop_ids(directory, tokenizer),
+        setup_s=time.monotonic() - started,
+    )

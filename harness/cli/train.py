@@ -1,0 +1,134 @@
+"""The command line's `train` commands. Each imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+train_app = typer.Typer(
+    help="Train exit heads, the exit classifier or the demo model.", no_args_is_help=True
+)
+
+Out = Annotated[Path, typer.Option(help="Folder for the model and the state to resume from.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Steps; the recipe's by default.")]
+Minutes = Annotated[float | None, typer.Option(min=0.1, help="Stop after this time, resumable.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU cores to use; all by default.")]
+
+
+@train_app.command("demo")
+def train_demo(
+    out: Out, steps: Steps = None, minutes: Minutes = None, threads: Threads = None
+) -> None:
+    """Train the demo model on the bundled train rows; the same command goes on where it stopped."""
+    from backends.training.small_models import demo, recipe
+
+    chosen = recipe.Recipe() if steps is None else recipe.Recipe(steps=steps)
+    _report_training(
+        demo.train_demo(out, recipe=chosen, minutes=minutes, threads=threads, progress=_progress)
+    )
+
+
+@train_app.command("draft")
+def train_draft(
+    target: Annotated[Path, typer.Option(help="Folder of the trained target model.")],
+    out: Out,
+    minutes: Minutes = None,
+    threads: Threads = None,
+) -> None:
+    """Train the demo model's draft from the target's first layers, by distillation."""
+    from backends.training.small_models import draft
+
+    _report_training(
+        draft.train_draft(target, out, minutes=minutes, threads=threads, progress=_progress)
+    )
+
+
+@train_app.command("heads")
+def train_heads(
+    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
+    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
+    out: Annotated[Path, typer.Option(help="Folder for the heads and the state to resume from.")],
+    layers: Annotated[str | None, typer.Option(help="2,4,6 or all; quarters by default.")] = None,
+    kind: Annotated[str, typer.Option(help="lightweight or full.")] = "lightweight",
+    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
+    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 100,
+    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 5e-3,
+    batch: Annotated[int, typer.Option(help="Answers a step.")] = 128,
+    seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    minutes: Minutes = None,
+) -> None:
+    """Train exit heads for adadecode on the model's own greedy answers; resumes if interrupted."""
+    from backends.training.exits import display as exit_display
+    from backends.training.heads import display as heads_display
+    from backends.training.heads import train as heads
+
+    names = [name.strip() for name in workload.split(",")]
+    report = heads.train_heads(
+        model,
+        names,
+        out,
+        layers=layers,
+        minutes=minutes,
+        progress=exit_display.printer("KL per layer"),
+        kind=kind,
+        source=source,
+        rows=rows,
+        epochs=epochs,
+        rate=lr,
+        batch=batch,
+        seed=seed,
+    )
+    print("\n".join(heads_display.report_lines(report)))
+
+
+@train_app.command("classifier")
+def train_classifier(
+    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
+    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
+    out: Annotated[Path, typer.Option(help="Folder for the classifier and its state.")],
+    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
+    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 30,
+    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 1e-2,
+    batch: Annotated[int, typer.Option(help="Answers a step.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    minutes: Minutes = None,
+) -> None:
+    """Train the exit classifier for vllm-early-exit, one layer d to 2; resumes if interrupted."""
+    from backends.training.classifier import display as classifier_display
+    from backends.training.classifier import train as classifier
+    from backends.training.exits import display as exit_display
+
+    report = classifier.train_classifier(
+        model,
+        [name.strip() for name in workload.split(",")],
+        out,
+        minutes=minutes,
+        progress=exit_display.printer("loss"),
+        source=source,
+        rows=rows,
+        epochs=epochs,
+        rate=lr,
+        batch=batch,
+        seed=seed,
+    )
+    print("\n".join(classifier_display.report_lines(report)))
+
+
+def _progress(report: Any) -> None:
+    from backends.training.small_models.run import REPORT_EVERY
+
+    losses = " ".join(f"{loss:.3f}" for loss in report.layer_losses)
+    left_s = (report.steps - report.step) * report.seconds / REPORT_EVERY
+    print(
+        f"step {report.step} of {report.steps}  loss per layer {losses}  "
+        f"{report.tokens_per_s:,.0f} tok/s  {left_s / 60:.0f} min left",
+        flush=True,
+    )
+
+
+def _report_training(finished: bool) -> None:
+    print("finished" if finished else "stopped; the same command goes on from here")

@@ -1,0 +1,1 @@
+"""Known truth that `selftest` holds the harness against."""

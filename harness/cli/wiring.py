@@ -1,0 +1,260 @@
+"""Joins the folders: what an experiment names becomes pinned content and prompts.
+
+Child processes import it too (`harness.cli.session`): nothing here may need a command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import backends
+import workloads
+from backends.checkpoints import models
+from harness.core.errors import UserError
+from harness.core.files import MIB
+from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
+from harness.experiment.config import Experiment, Known
+from harness.measure.machine import gpu
+from harness.measure.sweep import by_backend
+from workloads import arrivals, datasets, prompts
+from workloads.readers import Budget
+
+
+def known() -> Known:
+    """What an experiment file may name, for `harness.experiment.config`."""
+    return Known(
+        backends={
+            name: {key: option.type is list for key, option in backends.options(name).items()}
+            for name in backends.BACKENDS
+        },
+        workloads={name: spec.max_new_tokens for name, spec in workloads.WORKLOADS.items()},
+        check_options=backends.check_options,
+        check_workload=datasets.row_options,
+    )
+
+
+def resolve(experiment: Experiment) -> Experiment:
+    """Pin what the experiment names by content: checksums of model and rows, a concrete dtype.
+
+    Also makes every load's arrival times once, so that a bad trace or rate is found before an
+    engine is loaded. Raises `UserError` for a model or a data file that cannot be used, for one
+    that is not what a checksum in the file pins, and for more than the experiment's limits.
+    """
+    runs_model = any(backends.load_class(choice.name).needs_model for choice in experiment.backends)
+    directory = models.resolve(experiment.model, weights=runs_model)
+    dtype = experiment.model.dtype
+    pinned = models.checksum(directory)
+    _refuse_change(f"model '{experiment.model.name}'", experiment.model.checksum, pinned)
+    model = replace(
+        experiment.model,
+        checksum=pinned,
+        dtype=preferred_dtype() if dtype == "auto" else dtype,
+    )
+    made = sum(datasets.rows_made(c.workload, experiment.requests) for c in experiment.workloads)
+    experiment.limits.refuse(experiment.name, "bundled_rows", "bundled rows to be made", made)
+    budget = Budget(experiment.limits.data_mib * MIB, experiment.limits.data_rows)
+    loads = tuple(_pinned_load(load, experiment, budget) for load in experiment.loads)
+    choices = tuple(
+        replace(choice, workload=_pinned(choice.workload, experiment, directory, budget))
+        for choice in experiment.workloads
+    )
+    return replace(experiment, model=model, workloads=choices, loads=loads)
+
+
+def _pinned_load(load: Load, experiment: Experiment, budget: Budget) -> Load:
+    if load.kind != "trace":
+        arrivals.arrival_times(load, 1, experiment.seed)  # refuses rates that cannot be
+        return load
+    times = arrivals.arrival_times(load, experiment.requests, experiment.seed, budget)
+    found = _times_checksum(times)
+    _refuse_change(f"trace '{load.trace}'", load.checksum, found)
+    return replace(load, checksum=found)
+
+
+def _refuse_change(what: str, pinned: str | None, found: str) -> None:
+    if pinned not in (None, found):
+        raise UserError(
+            f"{what}: its content has checksum {found[:12]}, not {str(pinned)[:12]} as the "
+            "experiment pins it; leave 'checksum' out to take what is there"
+        )
+
+
+def warnings(trials: Sequence[Trial]) -> list[str]:
+    """What the user probably did not mean, each told once. Raises `UserError` for options that a
+    backend cannot run on this model, before anything runs."""
+    engines = {trial.engine_key(): trial for trial in trials}.values()
+    found: list[str] = []
+    for trial in engines:
+        try:
+            found += backends.warnings(trial.backend, trial.model, trial.options)
+        except UserError as error:
+            line = by_backend(trial.backend, error)
+            if sum(other.backend == trial.backend for other in engines) == 1:
+                raise UserError(line) from None
+            raise UserError(f"{line} (with {canonical_json(trial.options)})") from None
+    return list(dict.fromkeys(found))
+
+
+class Pins:
+    """What pins a trial beside its content and the machine: its backend's code, and the files that
+    its options name. Files are read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str | None] = {}
+
+    def of(self, trial: Trial) -> str | None:
+        """Hexadecimal digits, or None where nothing else decides the trial's numbers."""
+        key = trial.engine_key()
+        if key not in self._known:
+            self._known[key] = self._read(trial)
+        return self._known[key]
+
+    def _read(self, trial: Trial) -> str | None:
+        code = backends.code_digest(trial.backend)
+        files = backends.files_digest(trial.backend, trial.model, trial.options)
+        return "-".join(filter(None, (code, files))) or None
+
+
+def preferred_dtype() -> str:
+    """bfloat16 where this machine computes in it, else float32: what ``dtype: auto`` means."""
+    if gpu.devices():
+        return "bfloat16" if gpu.compute_capability() >= (8, 0) else "float32"
+    with contextlib.suppress(OSError):
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+        return "bfloat16" if flags & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
+    return "float32"
+
+
+def _pinned(
+    workload: Workload, experiment: Experiment, directory: Path, budget: Budget
+) -> Workload:
+    needs_tokenizer = datasets.row_options(workload).article_limit is not None
+    tokenizer = models.load_tokenizer(directory) if needs_tokenizer else None
+    rows = _rows(workload, experiment.seed, experiment.requests, tokenizer, budget)
+    found = _checksum(workload, rows)
+    _refuse_change(f"workload {workload.name}", workload.checksum, found)
+    return replace(workload, checksum=found)
+
+
+def _rows(
+    workload: Workload, seed: int, count: int, tokenizer: Any, budget: Budget | None = None
+) -> list[datasets.Row]:
+    def count_tokens(text: str) -> int:
+        return len(tokenizer.encode(text, add_special_tokens=False))
+
+    return datasets.load_rows(workload, seed, count, count_tokens=count_tokens, budget=budget)
+
+
+def _checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:
+    """Of rows and prompts, as far as the model's tokenizer and template (which the model's own
+    checksum pins) do not decide them: the wording, and how articles are cut."""
+    whole = hashlib.sha256(datasets.checksum(rows).encode())
+    whole.update(str(workload.options.get("max_article_tokens", "whole")).encode())
+    for row in rows:
+        whole.update(prompts.instruction(workload.name, row.data).encode())
+        whole.update(prompts.plain_text(workload.name, row.data).encode())
+    return whole.hexdigest()
+
+
+def trace_checksum(load: Load, count: int) -> str | None:
+    """Of the arrival times that a trace holds; None for loads that their numbers pin."""
+    if load.kind != "trace":
+        return None
+    return _times_checksum(arrivals.arrival_times(load, count, seed=0))
+
+
+def _times_checksum(times: Sequence[float]) -> str:
+    return hashlib.sha256(canonical_json(times).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One measured request's row, with the id that pairs it across backends."""
+
+    request_id: str
+    row: datasets.Row
+    text: str
+    token_ids: tuple[int, ...]
+
+
+def load_prompts(trial: Trial, tokenizer: Any) -> list[Prompt]:
+    """The prompts of a trial, in request order. Equal for every backend, repeat and load."""
+    workload = trial.workload
+    rows = _rows(workload, trial.seed, trial.requests, tokenizer)
+    if _checksum(workload, rows) != workload.checksum:
+        raise UserError(f"workload {workload.name}: its data changed while the experiment ran")
+    limit = workload.options.get("max_article_tokens")
+    seen: dict[str, int] = {}
+    found = []
+    for row in rows:
+        seen[row.id] = count = seen.get(row.id, 0) + 1
+        suffix = f"#{count}" if count > 1 else ""
+        text = prompts.prompt_text(tokenizer, workload.name, row.data, limit)
+        ids = prompts.encode_text(tokenizer, text)
+        found.append(Prompt(f"{workload.name}-{row.id}{suffix}", row, text, tuple(ids)))
+    return found
+
+
+def model_folder(model: Model) -> Path:
+    """The folder of a model that `resolve` has checked; configuration and tokenizer only."""
+    return models.resolve(model, weights=False)
+
+
+def check_tokenizer(model: Model) -> None:
+    """Raise `UserError` for a tokenizer or a chat template that cannot make prompts."""
+    models.load_tokenizer(model_folder(model))
+
+
+def prompt_rows(
+    trials: Sequence[Trial], directory: Path
+) -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """What the store keeps of each workload, with the workload's checksum.
+
+    A row has the prompt's text as the model reads it, its length in tokens, and the reference
+    answer.
+    """
+    tokenizer = models.load_tokenizer(directory)
+    for trial in {trial.workload.checksum: trial for trial in trials}.values():
+        name = trial.workload.name
+        rows = [
+            {
+                "request_id": prompt.request_id,
+                "prompt_text": prompt.text,
+                "prompt_tokens": len(prompt.token_ids),
+                "answer": prompts.answer(name, prompt.row.data),
+            }
+            for prompt in load_prompts(trial, tokenizer)
+        ]
+        yield rows, trial.workload.checksum or ""
+
+
+def backend_catalogue() -> list[dict[str, Any]]:
+    """What ``decodebench list backends`` shows."""
+    return [
+        {
+            "name": name,
+            "options": {
+                key: {"type": option.type.__name__, "default": option.default, "help": option.help}
+                for key, option in backends.options(name).items()
+            },
+        }
+        for name in sorted(backends.BACKENDS)
+    ]
+
+
+def workload_catalogue() -> list[dict[str, Any]]:
+    """What ``decodebench list workloads`` shows."""
+    return [
+        {"name": name, "fields": list(spec.fields), "max_new_tokens": spec.max_new_tokens}
+        for name, spec in sorted(workloads.WORKLOADS.items())
+    ]
+
+
+def model_catalogue() -> list[dict[str, Any]]:
+    """What ``decodebench list models`` shows: the bundled ones, by name."""
+    return models.catalogue()

@@ -1,0 +1,19 @@
+"""Bad input from the user, and the nearest name to one that does not exist."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input from the user: one line that says what, where and what was expected."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The tail of an error line: the nearest valid name, or all of them when none is near."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return "expected one of: " + ", ".join(options)

@@ -1,0 +1,138 @@
+"""Files that a user names, read with care, and files of our own, written whole or not at all.
+
+What a user names is opened only when it is a plain file, and read only up to a bound: a named pipe
+never ends and neither does a device such as /dev/zero.
+
+A file of ours is written under a temporary name in its own folder, flushed to the disk, and
+renamed, whatever happens to the process or the machine. The temporary name holds the writer's
+process id, so that what a killed writer left can be told from what a living one is writing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+import time
+from io import BufferedReader
+from pathlib import Path
+
+from harness.core.errors import UserError
+
+MIB = 2**20
+_STALE_AFTER_S = 3600.0
+_serial = itertools.count()
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def user_path(text: str, where: str) -> Path:
+    """The path that a user wrote, ``~`` expanded; it need not exist. Raises `UserError`, which
+    begins with `where`, for what can be no path or may not be looked at."""
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{where} '{text[:60]}' is no usable path: {reason}") from None
+    return path
+
+
+def open_plain(path: Path) -> BufferedReader:
+    """Open a plain file for reading bytes. Raises `UserError` for a folder, a pipe, a device or a
+    socket, and `OSError` for what is missing or may not be read."""
+    check_plain(path)
+    return path.open("rb")
+
+
+def check_plain(path: Path) -> None:
+    """Raise `UserError` for a folder, a pipe, a device or a socket, also behind a link, and
+    `OSError` for what is missing."""
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind != stat.S_IFREG:
+        raise UserError(f"{path}: expected a plain file, found {KINDS.get(kind, 'something else')}")
+
+
+def read_text(path: Path, most_bytes: int) -> str:
+    """The UTF-8 text of a plain file of up to `most_bytes`. Raises `UserError` for another kind of
+    file and a larger one, `OSError`, and `UnicodeDecodeError`."""
+    with open_plain(path) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise UserError(f"{path}: larger than {size(most_bytes)}, more than is read of such a file")
+    return content.decode()
+
+
+def size(count: int) -> str:
+    """A number of bytes for people: ``2 MiB``, ``700 bytes``."""
+    return f"{count / MIB:,.4g} MiB" if count >= MIB // 2 else f"{count:,} bytes"
+
+
+def write_temporary(target: Path, data: bytes) -> Path:
+    """Write `data` beside `target`, flushed to the disk, and return the temporary path.
+
+    Raises `OSError` (a full disk, say) after removing what was written.
+    """
+    path = target.with_name(f".{target.name}.{os.getpid()}-{next(_serial)}.tmp")
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a full disk does not say which file it would not take
+            error.filename = str(target)
+        raise
+    return path
+
+
+def write_atomic(target: Path, data: bytes) -> None:
+    """Replace `target` by `data` in one step. Raises `OSError` and leaves `target` as it was."""
+    temporary = write_temporary(target, data)
+    try:
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the renames in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove temporary files whose writer is gone, or which are older than an hour."""
+    for path in folder.glob(".*.tmp"):
+        owner = path.name.removesuffix(".tmp").rpartition(".")[2].partition("-")[0]
+        try:
+            old = time.time() - path.stat().st_mtime > _STALE_AFTER_S
+            if old or not owner.isdecimal() or not _is_alive(int(owner)):
+                path.unlink()
+        except FileNotFoundError:
+            continue
+
+
+def _is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    except OverflowError:  # no process has such an id
+        return False
+    return True

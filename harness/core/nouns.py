@@ -1,0 +1,258 @@
+"""The nouns every part of decodebench shares. Standard library imports only.
+
+Times are integer nanoseconds of the monotonic clock (`time.monotonic_ns`) where the name ends in
+``_ns`` and seconds where it ends in ``_s``. Token ids are host integers: when a backend hands out a
+`Commit`, the device work behind it is over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA_VERSION = 1
+UNKNOWN_TOKEN = -1
+"""Stands in a `Commit` for a token that a server counted without saying which it was."""
+SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
+"""Fewest requests for a percentile to have at least one observation beyond it (1 / (1 - p)); with
+fewer it is the maximum under another name. A median of fewer than five is one request's luck."""
+
+FinishReason = Literal["stop", "length", "error"]
+Provenance = Literal["official code", "re-implementation", "simulation"]
+Status = Literal["ok", "failed", "timeout", "out_of_memory", "skipped"]
+LoadKind = Literal["closed", "poisson", "gamma", "constant", "trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. Temperature 0 is greedy decoding."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt to be answered. The reference answer stays in the workload."""
+
+    id: str
+    prompt_ids: tuple[int, ...]
+    max_new_tokens: int
+    sampling: Sampling = Sampling()
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    arrival_s: float = 0.0
+    """Seconds after the start of the load; 0 in a closed loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """New verified tokens of one request, as one `Backend.poll` handed them out."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    finished: FinishReason | None = None
+    telemetry: Mapping[str, float] = field(default_factory=dict)
+    """Counts that add up over a request's commits: drafted, accepted, layers_run, ..."""
+    error: str | None = None
+    """What went wrong, when `finished` is "error"."""
+    arrived_ns: int | None = None
+    """From a backend whose work is done elsewhere: when the bytes of this commit reached this
+    machine. It is the commit's stamp then; else the return of the poll is."""
+    stamp_lag_ns: int = 0
+    """By how much, at most, `arrived_ns` is later than the truth."""
+    sent_ns: int | None = None
+    """Likewise: when the request left, on one of its commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """What a backend says of itself; shown wherever its numbers are shown."""
+
+    name: str
+    version: str
+    provenance: Provenance
+    options: Mapping[str, Any]
+    lossless: bool
+    """Whether its greedy text is promised to equal plain decoding's."""
+    capabilities: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Generation:
+    """One request's history, filled in by the load loop. Latencies derive from it in `results`."""
+
+    request_id: str
+    scheduled_ns: int
+    """When the load said the request arrives (open loop), or its submit time (closed loop)."""
+    submitted_ns: int
+    client_lag_ns: int = 0
+    """Lateness that is the harness's own: from the first moment it could have submitted (the later
+    of the scheduled time and the return of the backend call in progress) to the submit. With a
+    server: from the scheduled time (closed loop: from the end of the answer that made room) to the
+    moment at which the request left."""
+    commit_ns: list[int] = field(default_factory=list)
+    commit_tokens: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    finished: FinishReason | None = None
+    """None: the trial ended before the request did."""
+    error: str | None = None
+    telemetry: dict[str, float] = field(default_factory=dict)
+    stamp_lag_ns: list[int] = field(default_factory=list)
+    """By how much each stamp of `commit_ns` can be late; empty: no stamp can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A checkpoint: bundled name, hub id or local path, with what pins its content."""
+
+    name: str
+    revision: str | None = None
+    checksum: str | None = None
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Which rows become requests. `checksum` pins the resulting prompts and answers."""
+
+    name: str
+    source: str = "bundled"
+    """"bundled", "hub", or the file or folder the user named."""
+    rows: int | None = None
+    """How many distinct rows to draw; None: as many as there are requests."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    checksum: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """When requests arrive. Rates are requests per second."""
+
+    kind: LoadKind
+    concurrency: int | None = None
+    rate: float | None = None
+    burstiness: float | None = None
+    """Gamma arrivals: the shape parameter; 1 is Poisson, smaller is burstier."""
+    trace: str | None = None
+    checksum: str | None = None
+    """Pins the arrival times that a trace's file holds."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether arrivals follow a clock rather than completions."""
+        return self.kind != "closed"
+
+    def label(self) -> str:
+        """Short text for tables: ``closed c=8``, ``poisson 4/s``."""
+        if self.kind == "closed":
+            return f"closed c={self.concurrency}"
+        if self.kind == "trace":
+            return f"trace {self.trace}"
+        shape = f" burstiness={self.burstiness:g}" if self.kind == "gamma" else ""
+        return f"{self.kind} {self.rate:g}/s{shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """The latency objective, in milliseconds. A bound that is None always holds."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One cell of an experiment: everything that decides what is run, and nothing else."""
+
+    backend: str
+    options: Mapping[str, Any]
+    model: Model
+    workload: Workload
+    load: Load
+    requests: int
+    max_new_tokens: int
+    sampling: Sampling = Sampling()
+    ignore_eos: bool = False
+    slo: Slo = Slo()
+    seed: int = 0
+    repeat: int = 0
+
+    def key(self, fingerprint: str, code: str | None = None) -> str:
+        """20 hex digits that name this trial, run by this code on this machine."""
+        pinned = {"machine": fingerprint, "trial": to_json(self)} | ({"code": code} if code else {})
+        return hashlib.sha256(canonical_json(pinned).encode()).hexdigest()[:20]
+
+    def engine_key(self) -> str:
+        """Equal for trials that can share one loaded engine."""
+        content = canonical_json([self.backend, to_json(self.options), to_json(self.model)])
+        return hashlib.sha256(content.encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """May the numbers of a trial be believed? When not, why."""
+
+    valid: bool
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """What one trial left behind. Stored whole: the summary as JSON, the generations as Parquet."""
+
+    key: str
+    trial: Trial
+    environment: Mapping[str, Any]
+    status: Status
+    backend: BackendInfo | None = None
+    """None when the engine never came up."""
+    error: str | None = None
+    validity: Validity = Validity(valid=True)
+    generations: Sequence[Generation] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Decoded answer by request id."""
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Task scores by request id, by the names of `results.compare.quality.SCORES`."""
+    peak_memory_bytes: int | None = None
+    energy_j: float | None = None
+    setup_s: float | None = None
+    """Seconds to load the engine; shared by the trials of one child process."""
+    started_at: str = ""
+    """Wall clock, ISO 8601 in UTC; for people, never for arithmetic."""
+    schema_version: int = SCHEMA_VERSION
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON data for a dataclass of this module, recursively; mappings and sets sorted."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): to_json(value[k]) for k in sorted(value, key=str)}
+    if isinstance(value, set | frozenset):
+        return sorted(to_json(v) for v in value)
+    if isinstance(value, list | tuple):
+        return [to_json(v) for v in value]
+    return value
+
+
+def canonical_json(value: Any) -> str:
+    """JSON text that is equal for equal data, whatever the order of keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def trial_from_json(data: Mapping[str, Any]) -> Trial:
+    """The inverse of `to_json` for a `Trial`. Raises `TypeError` or `KeyError` on another shape."""
+    fields = dict(data)
+    fields["model"] = Model(**fields["model"])
+    fields["workload"] = Workload(**fields["workload"])
+    fields["load"] = Load(**fields["load"])
+    fields["sampling"] = Sampling(**fields["sampling"])
+    fields["slo"] = Slo(**fields["slo"])
+    return Trial(**fields)

@@ -1,0 +1,271 @@
+"""An experiment file (YAML) turned into trials. Unknown keys and wrong types are errors.
+
+This module knows no backend and no workload: what exists is handed in as `Known`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.core.errors import UserError
+from harness.core.nouns import Load, Model, Sampling, Slo, Trial, Workload, canonical_json, to_json
+from harness.experiment.grid import expand
+from harness.experiment.limits import Limits, take_limits
+from harness.experiment.loads import LOAD_KEYS, take_loads
+from harness.experiment.resolved import as_written
+from harness.experiment.section import MAX_SEED, Section
+from harness.experiment.strict_yaml import read_yaml
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+MAX_NAME = 100
+SLO_KEYS = ("ttft_ms", "tpot_ms", "e2e_ms")
+SAMPLING_KEYS = ("temperature", "top_p")
+WORKLOAD_KEYS = ("source", "rows", "mix", "split", "article_limit", "max_article_tokens")
+MAX_LIMIT_S = 1e9
+"""Thirty years; the operating system's timers end at some hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an experiment file may name."""
+
+    backends: Mapping[str, Mapping[str, bool]]
+    """Backend name -> option name -> whether the option's own value is a list."""
+    workloads: Mapping[str, int]
+    """Workload name -> default max_new_tokens."""
+    check_options: Callable[[str, Mapping[str, Any]], None]
+    """Raises `UserError` when a backend cannot take these options."""
+    check_workload: Callable[[Workload], object]
+    """Raises `UserError` when a workload cannot take its options."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendChoice:
+    """One backend with one set of options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadChoice:
+    """One workload with the answer length it allows."""
+
+    workload: Workload
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A checked experiment file with every default filled in."""
+
+    name: str
+    model: Model
+    backends: tuple[BackendChoice, ...]
+    workloads: tuple[WorkloadChoice, ...]
+    loads: tuple[Load, ...]
+    reference: str
+    requests: int = 64
+    slo: Slo = field(default_factory=Slo)
+    sampling: Sampling = field(default_factory=Sampling)
+    ignore_eos: bool = False
+    repeats: int = 1
+    seed: int = 0
+    time_limit_s: float = 3600.0
+    limits: Limits = field(default_factory=Limits)
+
+    def to_yaml(self) -> str:
+        """The resolved experiment as text, for the run folder."""
+        return str(yaml.safe_dump(to_json(self), sort_keys=False, allow_unicode=True))
+
+    def trials(self) -> list[Trial]:
+        """Every cell of backend x workload x load x repeat."""
+        cells = itertools.product(range(self.repeats), self.workloads, self.loads, self.backends)
+        return [
+            Trial(
+                backend=backend.name,
+                options=backend.options,
+                model=self.model,
+                workload=choice.workload,
+                load=load,
+                requests=self.requests,
+                max_new_tokens=choice.max_new_tokens,
+                sampling=self.sampling,
+                ignore_eos=self.ignore_eos,
+                slo=self.slo,
+                seed=self.seed,
+                repeat=repeat,
+            )
+            for repeat, choice, load, backend in cells
+        ]
+
+
+def load_experiment(path: Path, known: Known) -> Experiment:
+    """Read and check an experiment file. Raises `UserError` naming the file and the key."""
+    return parse_experiment(read_yaml(path), str(path), known)
+
+
+def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
+    """Check the parsed content of an experiment file; `where` begins every error line."""
+    top = Section(as_written(data, where), where)
+    limits = take_limits(top)
+    experiment = Experiment(
+        name=_name(top),
+        model=_model(top),
+        backends=tuple(_backends(top, known, limits)),
+        workloads=tuple(_workloads(top, known)),
+        loads=tuple(take_loads(top, limits)),
+        reference="",
+        requests=top.integer("requests", 64, least=1),
+        slo=_slo(top),
+        sampling=_sampling(top),
+        ignore_eos=top.flag("ignore_eos", False),
+        repeats=top.integer("repeats", 1, least=1),
+        seed=top.integer("seed", 0, least=0, most=MAX_SEED),
+        time_limit_s=top.number("time_limit_s", 3600.0, above=0.0, most=MAX_LIMIT_S),
+        limits=limits,
+    )
+    names = list(dict.fromkeys(choice.name for choice in experiment.backends))
+    reference = top.text("reference", names[0])
+    if reference not in names:
+        raise top.error("reference", f"'{reference}' is not among the backends", reference, names)
+    top.finish(_elsewhere(known))
+    _refuse_too_much(top, experiment)
+    for key, choices in (
+        ("backends", experiment.backends),
+        ("workloads", experiment.workloads),
+        ("load", experiment.loads),
+    ):
+        _refuse_doubles(top, key, choices)
+    return dataclasses.replace(experiment, reference=reference)
+
+
+def _elsewhere(known: Known) -> dict[str, str]:
+    """Where keys belong that people write at the top of a file."""
+    options = [(key, name) for name, keys in known.backends.items() for key in keys]
+    return {
+        **{key: f"it is an option of the backend '{name}'" for key, name in reversed(options)},
+        **dict.fromkeys(WORKLOAD_KEYS, "it belongs to an entry of 'workloads'"),
+        **{key: "it belongs to an entry of 'load'" for keys in LOAD_KEYS.values() for key in keys},
+        **dict.fromkeys(SAMPLING_KEYS, "it belongs under 'sampling'"),
+        **dict.fromkeys(SLO_KEYS, "it belongs under 'slo'"),
+        **{item.name: "it belongs under 'limits'" for item in dataclasses.fields(Limits)},
+    }
+
+
+def _refuse_too_much(top: Section, experiment: Experiment) -> None:
+    axes = (experiment.backends, experiment.workloads, experiment.loads)
+    trials = experiment.repeats * math.prod(len(axis) for axis in axes)
+    prompts = experiment.requests * len(experiment.workloads)
+    shapes = "backends x options x workloads x loads x repeats"
+    experiment.limits.refuse(top.label(), "trials", f"trials ({shapes})", trials)
+    experiment.limits.refuse(top.label(), "prompts", "prompts (requests x workloads)", prompts)
+
+
+def _name(top: Section) -> str:
+    """The experiment's name, which names its folder too."""
+    name = top.text("name")
+    if name in (".", "..") or "/" in name or not name.isprintable() or len(name) > MAX_NAME:
+        raise top.wrong("name", f"a folder's name, without '/', up to {MAX_NAME} characters", name)
+    return name
+
+
+def _refuse_doubles(top: Section, key: str, choices: Sequence[Any]) -> None:
+    """The same trial twice is one trial: say so rather than run fewer than were asked for."""
+    seen: set[str] = set()
+    for choice in choices:
+        content = canonical_json(to_json(choice))
+        if content in seen:
+            raise UserError(f"{top.label(key)}: stands twice: {content}; 'repeats' runs it again")
+        seen.add(content)
+
+
+def _model(top: Section) -> Model:
+    dtype = top.text("dtype", "auto")
+    if dtype not in DTYPES:
+        raise top.error("dtype", f"unknown dtype '{dtype}'", dtype, DTYPES)
+    value = top.take("model", None)
+    if isinstance(value, Mapping):
+        section = Section(value, top.where, "model")
+        revision, checksum = section.optional_text("revision"), section.optional_text("checksum")
+        model = Model(section.text("name"), revision, checksum, dtype)
+        section.finish()
+        return model
+    if not isinstance(value, str) or not value:
+        raise top.wrong("model", "a bundled name, a hub id or a local path", value)
+    return Model(value, None, None, dtype)
+
+
+def _backends(top: Section, known: Known, limits: Limits) -> Iterator[BackendChoice]:
+    count = 0
+    for section in top.sections("backends"):
+        name = section.text("name")
+        if name not in known.backends:
+            raise section.error("name", f"unknown backend '{name}'", name, known.backends)
+        options = section.rest()
+        for key in options:
+            if key not in known.backends[name]:
+                raise section.error(key, f"unknown option of '{name}'", key, known.backends[name])
+        for key, value in options.items():
+            section.plain(key, value)
+        for chosen in expand(options, known.backends[name], section, limits, "engines"):
+            count += 1
+            limits.refuse(section.label(), "engines", "backends x options", count)
+            try:
+                known.check_options(name, chosen)
+            except UserError as error:
+                raise UserError(f"{section.label()}: {error}") from None
+            yield BackendChoice(name, chosen)
+
+
+def _workloads(top: Section, known: Known) -> Iterator[WorkloadChoice]:
+    common = top.take("max_new_tokens", None)
+    if common is not None:
+        common = top.as_integer("max_new_tokens", common, least=1)
+    for section in top.sections("workloads"):
+        name = section.text("name")
+        if name not in known.workloads:
+            raise section.error("name", f"unknown workload '{name}'", name, known.workloads)
+        default = common if common is not None else known.workloads[name]
+        limit = section.integer("max_new_tokens", default, least=1)
+        source = section.text("source", "bundled")
+        rows = section.take("rows", None)
+        if rows is not None:
+            rows = section.as_integer("rows", rows, least=1)
+        checksum = section.optional_text("checksum")
+        workload = Workload(name, source, rows, section.rest(), checksum)
+        try:
+            known.check_workload(workload)
+        except UserError as error:
+            raise UserError(f"{section.label()}: {error}") from None
+        yield WorkloadChoice(workload, limit)
+
+
+def _slo(top: Section) -> Slo:
+    section = top.section("slo")
+    bounds = {
+        key: section.as_number(key, value, above=0.0)
+        for key in SLO_KEYS
+        if (value := section.take(key, None)) is not None
+    }
+    section.finish()
+    return Slo(**bounds)
+
+
+def _sampling(top: Section) -> Sampling:
+    section = top.section("sampling")
+    sampling = Sampling(
+        temperature=section.number("temperature", 0.0, least=0.0),
+        top_p=section.number("top_p", 1.0, above=0.0, most=1.0),
+        seed=section.integer("seed", 0, least=0, most=MAX_SEED),
+    )
+    section.finish()
+    return sampling

@@ -1,0 +1,56 @@
+"""A resolved experiment, as a run folder keeps it, turned back into a file as a person writes it.
+
+So ``decodebench run runs/NAME/experiment.yaml`` does the same trials again: models, rows and traces
+are pinned by the checksums that were found, and whatever differs now is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.experiment.section import Section
+
+ONLY_HERE = "loads"
+"""A key that a person's file does not have: there it is ``load``."""
+
+
+def as_written(data: Any, where: str) -> Any:
+    """The file's content, back in the form that a person writes where it is a resolved experiment;
+    anything else as it is. Raises `UserError` for a resolved one that is damaged."""
+    if not isinstance(data, Mapping) or ONLY_HERE not in data or "load" in data:
+        return data
+    top = Section(data, where)
+    model = top.section("model")
+    dtype = model.take("dtype")
+    written = {
+        "dtype": dtype,
+        "model": _given(model.rest()),
+        "backends": list(_backends(top)),
+        "workloads": list(_workloads(top)),
+        "load": [_given(section.rest()) for section in top.sections("loads", name_key="kind")],
+    }
+    return written | top.rest()
+
+
+def _backends(top: Section) -> Iterator[dict[str, Any]]:
+    for section in top.sections("backends"):
+        name = section.text("name")
+        options = section.section("options").rest()
+        section.finish()
+        # in a list of its own a list is one value, and no axis of a grid
+        axes = {key: [own] if isinstance(own, list) else own for key, own in options.items()}
+        yield {"name": name} | axes
+
+
+def _workloads(top: Section) -> Iterator[dict[str, Any]]:
+    for section in top.sections("workloads", name_key="workload"):
+        limit = section.take("max_new_tokens")
+        workload = section.section("workload")
+        section.finish()
+        options = workload.section("options").rest()
+        yield {"max_new_tokens": limit} | options | _given(workload.rest())
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Runs trials on engines in processes of their own, and judges whether to believe them."""

@@ -1,0 +1,158 @@
+"""May the numbers of a trial be believed, as far as the trial itself shows it?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from harness.core.names import SERVER
+from harness.core.nouns import SAMPLES_NEEDED, BackendInfo, Generation, Trial, Validity
+from harness.measure.machine.snapshots import Disturbance
+
+MAX_CLIENT_LAG_NS = 5_000_000
+"""p99 of the harness's own lateness, in submitting and in stamping. Beyond this the client, not the
+system, is being measured."""
+MAX_STOLEN_SHARE = 0.01
+"""Share of all cores' time given to other guests; one percent of steal moves a mean by as much."""
+MAX_OTHERS_SHARE = 0.10
+"""Share of all cores' time used by processes outside the sweep. Daemons stay below; another job
+takes a core of the engine's."""
+MAX_PROBE_RATIO = 1.25
+"""A fixed piece of work before and after the trial: its median differs by under 15% on a machine
+that is busy but steady, and by more when clocks change."""
+CACHE_TELEMETRY = "cached_tokens"
+PREFIX_CACHING = "prefix_caching"
+"""Option of backends that reuse prompt prefixes when asked: then cached tokens are no fault."""
+CACHE_KNOWN = frozenset({"cold-reset", "cache-telemetry"})
+"""Capabilities of a server, each of which shows that a trial began cold: it drops its cache when
+asked to, or counts the prompt tokens that came from it."""
+
+
+def check_trial(
+    trial: Trial,
+    generations: Sequence[Generation],
+    info: BackendInfo,
+    disturbance: Disturbance | None = None,
+) -> Validity:
+    """The verdict on one trial from what the trial itself shows.
+
+    Each reason begins with a slug: "failures", "client-late", "cache-not-cold", "cache-unknown",
+    "output-clipped", "clocks-throttled", "machine-noisy", "too-few-samples". A trial with too few
+    samples for its high percentiles only is still valid: the reason names the percentiles that say
+    nothing.
+    """
+    reasons = [
+        *_failures(trial, generations),
+        *_client(generations),
+        *_cache(trial, generations, info),
+        *_clipped(trial, generations),
+        *(_machine(disturbance, info) if disturbance is not None else ()),
+    ]
+    enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
+    valid = enough and not reasons
+    return Validity(valid, tuple(reasons + _samples(generations)))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` of the values lie, as numpy and docs/metrics.md have it: linear
+    between order statistics."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _answered(generation: Generation) -> bool:
+    return generation.finished in ("stop", "length")
+
+
+def _failures(trial: Trial, generations: Sequence[Generation]) -> list[str]:
+    failed = [g for g in generations if g.finished == "error"]
+    unfinished = trial.requests - len(generations) + sum(g.finished is None for g in generations)
+    reasons = []
+    if failed:
+        first = f"first: {failed[0].request_id}: {failed[0].error}"
+        reasons.append(f"failures: {len(failed)} of {trial.requests} requests failed ({first})")
+    if unfinished > 0:
+        reasons.append(f"failures: {unfinished} of {trial.requests} requests did not finish")
+    return reasons
+
+
+def _client(generations: Sequence[Generation]) -> list[str]:
+    """Late on the way out, or late to stamp what came back: first tokens apart, since thousands of
+    later ones would hide them."""
+    first = [g.stamp_lag_ns[0] for g in generations if g.stamp_lag_ns]
+    lags = {
+        "submitted": [g.client_lag_ns for g in generations],
+        "stamped first tokens": first,
+        "stamped tokens": [lag for g in generations for lag in g.stamp_lag_ns],
+    }
+    return [
+        f"client-late: the harness itself {did} up to {lag / 1e6:.1f} ms late "
+        f"(p99; limit {MAX_CLIENT_LAG_NS / 1e6:g} ms)"
+        for did, values in lags.items()
+        if values and (lag := percentile(values, 0.99)) > MAX_CLIENT_LAG_NS
+    ]
+
+
+def _cache(trial: Trial, generations: Sequence[Generation], info: BackendInfo) -> list[str]:
+    wanted = trial.options.get(PREFIX_CACHING)
+    if wanted is True:
+        return []
+    cached = sum(g.telemetry.get(CACHE_TELEMETRY, 0) for g in generations)
+    if cached:
+        return [f"cache-not-cold: {cached:.0f} prompt tokens came from a cache nobody asked for"]
+    if SERVER in info.capabilities and not info.capabilities & CACHE_KNOWN and wanted != "none":
+        return [
+            "cache-unknown: the server neither drops its cache between trials nor counts the "
+            f"prompt tokens that came from it ({PREFIX_CACHING}: true says that its cache is "
+            "meant, none that it has none)"
+        ]
+    return []
+
+
+def _clipped(trial: Trial, generations: Sequence[Generation]) -> list[str]:
+    short = [
+        g for g in generations if g.finished == "length" and len(g.token_ids) < trial.max_new_tokens
+    ]
+    if not short:
+        return []
+    return [
+        f"output-clipped: {len(short)} of {len(generations)} answers ended for length before the "
+        f"{trial.max_new_tokens} tokens asked for "
+        f"(first: {short[0].request_id} with {len(short[0].token_ids)})"
+    ]
+
+
+def _machine(disturbance: Disturbance, info: BackendInfo) -> list[str]:
+    reasons = []
+    if disturbance.throttle_events:
+        reasons.append(f"clocks-throttled: {disturbance.throttle_events} CPU thermal events")
+    if disturbance.gpu_throttled:
+        reasons.append(f"clocks-throttled: GPU: {', '.join(disturbance.gpu_throttled)}")
+    if disturbance.stolen_share > MAX_STOLEN_SHARE:
+        reasons.append(
+            f"machine-noisy: {disturbance.stolen_share:.1%} of CPU time went to other guests "
+            f"of the host (limit {MAX_STOLEN_SHARE:.0%})"
+        )
+    if disturbance.others_share > MAX_OTHERS_SHARE and SERVER not in info.capabilities:
+        reasons.append(
+            f"machine-noisy: other processes used {disturbance.others_share:.0%} of CPU time "
+            f"(limit {MAX_OTHERS_SHARE:.0%})"
+        )
+    if disturbance.probe_ratio > MAX_PROBE_RATIO:
+        reasons.append(
+            f"machine-noisy: the same work took {disturbance.probe_ratio:.2f} times as long "
+            f"at one end of the trial as at the other (limit {MAX_PROBE_RATIO:g})"
+        )
+    return reasons
+
+
+def _samples(generations: Sequence[Generation]) -> list[str]:
+    answered = sum(_answered(g) for g in generations)
+    lacking = {name: needed for name, needed in SAMPLES_NEEDED.items() if answered < needed}
+    if not lacking:
+        return []
+    needs = ", ".join(f"{name} needs {needed}" for name, needed in lacking.items())
+    return [f"too-few-samples: {answered} answers say nothing about {', '.join(lacking)} ({needs})"]

@@ -1,0 +1,168 @@
+"""The child process of a sweep: holds one loaded engine and runs its trials one after the other.
+
+Between trials it is blocked on its pipe and uses no CPU. It dies with its parent, however that
+ends: the kernel kills it (PR_SET_PDEATHSIG), and a tiny guard process of the same group, forked
+before anything is loaded, sees the end of the lifeline pipe and kills the whole group, so that what
+the engine has started goes too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from harness.core.backend import Backend
+from harness.core.errors import UserError
+from harness.core.names import SERVER
+from harness.core.nouns import Generation, Load, Request, Status, TrialRecord
+from harness.measure import checks
+from harness.measure.load_loop import Progress, TrialTimeout, run_load
+from harness.measure.machine import snapshots as machine
+from harness.measure.machine.meters import Meter, Reading
+from harness.measure.messages import Job, Phase, Problem, Ready
+
+if TYPE_CHECKING:
+    from harness.measure.sweep import Session
+
+PR_SET_PDEATHSIG = 1
+MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")
+MEMORY_PHRASES = ("can't allocate memory", "out of memory", "cannot allocate memory")
+
+Tell = Callable[[Phase | Progress], None]
+
+
+def main(channel_fd: int, lifeline_fd: int, parent_pid: int) -> None:
+    """Entry point. The arguments are file descriptors inherited from the parent, and its id."""
+    _die_with(parent_pid)
+    guard = _fork_guard(lifeline_fd, channel_fd)
+    os.set_inheritable(channel_fd, False)
+    channel = Connection(channel_fd)
+    with contextlib.suppress(EOFError, ConnectionError):
+        serve(channel, Meter(excluded=guard))
+
+
+def serve(channel: Connection, meter: Meter) -> None:
+    """Open the session, then run jobs until None comes or the pipe ends."""
+    try:
+        open_session, trial = channel.recv()
+        session = open_session(trial)
+    except Exception as error:
+        channel.send(_problem(error))
+        return
+    channel.send(Ready(session.info, session.setup_s, meter.footprint()))
+    try:
+        while (job := channel.recv()) is not None:
+            try:
+                channel.send(run_trial(session, job, meter, channel.send))
+            except Exception as error:
+                channel.send(_problem(error))
+    finally:
+        session.close()
+
+
+def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialRecord:
+    """Prepare, warm up, reset, measure, score: one trial. What the engine raises passes through. A
+    load that outlives its time limit gives status "timeout" and what was generated."""
+    trial = job.trial
+    tell("preparing")
+    warm_up, measured = session.requests(trial)
+    tell("warm-up")
+    _warm_up(session.backend, warm_up, trial.load, job.time_limit_s)
+    before = machine.machine_state()
+    tell("load")
+    meter.start()
+    with machine.GpuWatch() as watch:
+        generations, status, error = _load(session.backend, measured, job, tell)
+    # A server's memory and energy are not this process's.
+    remote = SERVER in session.info.capabilities
+    reading = Reading(None, None) if remote else meter.read()
+    disturbance = machine.disturbance(before, machine.machine_state(), watch.throttled)
+    tell("scoring")
+    texts, scores = session.finish(trial, generations)
+    verdict = checks.check_trial(trial, generations, session.info, disturbance)
+    return TrialRecord(
+        key=job.key,
+        trial=trial,
+        environment={**job.environment, "disturbance": disturbance.to_json()},
+        status=status,
+        backend=session.info,
+        error=error,
+        validity=verdict,
+        generations=generations,
+        texts=texts,
+        scores=scores,
+        peak_memory_bytes=reading.peak_memory_bytes,
+        energy_j=reading.energy_j,
+        setup_s=session.setup_s,
+    )
+
+
+def _load(
+    backend: Backend, requests: list[Request], job: Job, tell: Tell
+) -> tuple[list[Generation], Status, str | None]:
+    """What was generated, how the load ended and what went wrong."""
+    try:
+        generations = run_load(
+            backend, requests, job.trial.load, time_limit_s=job.time_limit_s, on_progress=tell
+        )
+    except TrialTimeout as timeout:
+        return timeout.generations, "timeout", str(timeout)
+    return generations, *_ending(generations)
+
+
+def _ending(generations: Sequence[Generation]) -> tuple[Status, str | None]:
+    """A trial in which not one request was answered has measured nothing: it failed."""
+    if not generations or any(g.finished != "error" for g in generations):
+        return "ok", None
+    first = generations[0]
+    return "failed", f"all {len(generations)} requests failed; {first.request_id}: {first.error}"
+
+
+def _warm_up(backend: Backend, requests: list[Request], load: Load, limit_s: float | None) -> None:
+    """Run the engine at the trial's concurrency, then leave it with nothing in its caches."""
+    backend.reset()
+    if requests:
+        together = min(load.concurrency or len(requests), len(requests))
+        closed = Load("closed", concurrency=together)
+        run_load(backend, requests, closed, time_limit_s=limit_s)
+        backend.reset()
+
+
+def _problem(error: Exception) -> Problem:
+    """The error as one line; its traceback goes to the log."""
+    if isinstance(error, UserError):
+        return Problem("failed", str(error), by_user=True)
+    if isinstance(error, TrialTimeout):
+        return Problem("timeout", f"warm-up: {error}")
+    with contextlib.suppress(OSError):  # a full disk must not hide the error itself
+        traceback.print_exception(error)
+    name, text = type(error).__name__, " ".join(str(error).split())
+    of_memory = name in MEMORY_ERRORS or any(p in text.lower() for p in MEMORY_PHRASES)
+    return Problem("out_of_memory" if of_memory else "failed", f"{name}: {text}")
+
+
+def _die_with(parent_pid: int) -> None:
+    """Be killed when the parent dies; end now if it already has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        sys.exit(1)
+
+
+def _fork_guard(lifeline_fd: int, channel_fd: int) -> int:
+    """Start the guard and return its process id. Must come before any thread."""
+    pid = os.fork()
+    if pid:
+        os.close(lifeline_fd)
+        return pid
+    os.close(channel_fd)
+    os.read(lifeline_fd, 1)  # nothing is ever written: this returns when the parent's end closes
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(0)

@@ -1,0 +1,153 @@
+"""The engines of a sweep: started when needed, side by side where memory allows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness.core.errors import UserError
+from harness.core.nouns import Trial, TrialRecord
+from harness.measure.engine_process import EngineProcess, Listener
+from harness.measure.machine import gpu
+from harness.measure.machine.meters import Footprint, available_memory
+from harness.measure.messages import Job, Problem, Ready
+
+DEFAULT_SETUP_LIMIT_S = 1800.0
+MAX_FAILED_STARTS = 2
+FOOTPRINT_MARGIN = 1.2
+"""A loaded engine grows while it works."""
+MEMORY_RESERVE = 0.1
+"""Share of the machine's memory that is left to others."""
+
+
+class Fleet:
+    """Runs jobs on engines that it starts, keeps and retires."""
+
+    def __init__(
+        self,
+        open_session: Callable[[Trial], Any],
+        keep_alive: int | None,
+        setup_limit_s: float,
+        log_dir: Path | None,
+    ) -> None:
+        self._open_session = open_session
+        self._keep_alive = keep_alive
+        self._setup_limit_s = setup_limit_s
+        self._log_dir = log_dir
+        self._alive: dict[str, EngineProcess] = {}
+        self._footprints: dict[str, Footprint] = {}
+        self._failed_starts: Counter[str] = Counter()
+        self._problems: dict[str, Problem] = {}
+        self.refused = False
+        """Whether the last trial failed because its input is bad."""
+
+    def run(self, job: Job, upcoming: Sequence[Trial], listener: Listener) -> TrialRecord:
+        """Run one trial, whatever happens to its engine, and return what to store.
+
+        `upcoming`: the trials still to come, in order; an engine that none of them needs is closed.
+        """
+        started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        key = job.trial.engine_key()
+        needed = [trial.engine_key() for trial in upcoming]
+        engine = self._engine(job, needed, listener)
+        self.refused = isinstance(engine, Problem) and engine.by_user
+        if isinstance(engine, Problem):
+            return replace(engine.record(job, None), started_at=started_at)
+        answer = engine.run(job, listener)
+        if isinstance(answer, Problem):
+            record, intact = answer.record(job, engine.ready), answer.by_user
+            self.refused = answer.by_user
+        else:
+            record, intact = answer, answer.status == "ok"
+        if not intact:
+            self._retire(key, at_once=True)
+        elif key not in needed:
+            self._retire(key)
+        return replace(record, started_at=started_at)
+
+    def close(self, at_once: bool = False) -> None:
+        """End every engine; `at_once` kills them."""
+        for key in list(self._alive):
+            self._retire(key, at_once)
+
+    def _engine(
+        self, job: Job, needed: Sequence[str], listener: Listener
+    ) -> EngineProcess | Problem:
+        """The living engine for a job, or a new one; the problem when it does not start.
+
+        An engine that does not start beside others, or is killed while it starts, gets a second
+        chance, alone on the machine.
+        """
+        key = job.trial.engine_key()
+        if key in self._alive:
+            if self._alive[key].is_alive():
+                return self._alive[key]
+            self._retire(key, at_once=True)
+        if self._failed_starts[key] >= MAX_FAILED_STARTS:
+            return self._problems[key]
+        self._make_room(key, needed)
+        had_company = bool(self._alive)
+        answer = self._start(job.trial, listener)
+        if isinstance(answer, Problem) and not answer.by_user and (had_company or answer.killed):
+            self.close()
+            answer = self._start(job.trial, listener)
+        if isinstance(answer, Ready):
+            self._failed_starts[key] = 0
+            self._footprints[key] = answer.footprint
+            return self._alive[key]
+        self._failed_starts[key] += MAX_FAILED_STARTS if answer.by_user else 1
+        self._problems[key] = answer
+        return answer
+
+    def _start(self, trial: Trial, listener: Listener) -> Ready | Problem:
+        key = trial.engine_key()
+        try:
+            self._alive[key] = EngineProcess(self._log(trial.backend, key))
+        except OSError as error:
+            where = error.filename or "starting an engine's process"
+            raise UserError(f"{where}: {error.strerror or error}; the sweep cannot go on") from None
+        answer = self._alive[key].start(self._open_session, trial, self._setup_limit_s, listener)
+        if isinstance(answer, Problem):
+            self._retire(key, at_once=True)
+        return answer
+
+    def _log(self, backend: str, key: str) -> Path | None:
+        if self._log_dir is None:
+            return None
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        return self._log_dir / f"{backend}-{key[:8]}.log"
+
+    def _retire(self, key: str, at_once: bool = False) -> None:
+        engine = self._alive.pop(key)
+        if at_once:
+            engine.kill()
+        else:
+            engine.close()
+
+    def _make_room(self, key: str, needed: Sequence[str]) -> None:
+        """Retire engines, the one needed last first, until the new one fits beside the others."""
+
+        def next_use(other: str) -> int:
+            return needed.index(other) if other in needed else len(needed)
+
+        while self._alive and not self._fits(key):
+            self._retire(max(self._alive, key=next_use))
+
+    def _fits(self, key: str) -> bool:
+        if self._keep_alive is not None:
+            return len(self._alive) < self._keep_alive
+        # An engine never loaded before is taken to be as large as the largest one so far.
+        seen = self._footprints.values()
+        largest = Footprint(max(f.resident for f in seen), max(f.device for f in seen))
+        need = self._footprints.get(key, largest)
+        reserve = MEMORY_RESERVE * psutil.virtual_memory().total
+        if available_memory() - FOOTPRINT_MARGIN * need.resident < reserve:
+            return False
+        free = gpu.memory_free()
+        return free is None or free >= FOOTPRINT_MARGIN * need.device

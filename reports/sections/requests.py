@@ -1,0 +1,249 @@
+"""Every distinct answer to a request, who gave it, and where it leaves the reference's answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from harness.core.nouns import UNKNOWN_TOKEN
+from reports.numbers import counted, significant
+from reports.tables import QUALITY
+from reports.text import clipped, common_prefix, visible
+from reports.variants import Variant
+from results.metrics.arrays import RequestArrays
+
+SHOWN = 40
+"""Requests per workload that go into the page."""
+STATIC = 3
+"""Of these, how many are written as HTML, so that they show without JavaScript."""
+_PROMPT_LIMIT = 6000
+_ANSWER_LIMIT = 4000
+_DISTINCT_LIMIT = 8
+
+
+@dataclass(slots=True)
+class Given:
+    """One distinct answer to one request, and how many trials of each variant gave it.
+
+    Where a server told no token ids, answers are told apart by their text.
+    """
+
+    tokens: np.ndarray
+    text: str | None
+    finished: str | None
+    error: str | None
+    scores: dict[str, float]
+    trials: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether every token's id is known."""
+        return not (self.tokens == UNKNOWN_TOKEN).any()
+
+    def equals(self, other: Given) -> bool:
+        """Whether both are the same answer."""
+        if self.has_ids and other.has_ids:
+            return np.array_equal(self.tokens, other.tokens)
+        return self.text == other.text
+
+    def first_difference(self, other: Given) -> int | None:
+        """Index of the first differing token; None where ids are unknown."""
+        if not (self.has_ids and other.has_ids):
+            return None
+        length = min(len(self.tokens), len(other.tokens))
+        unequal = np.flatnonzero(self.tokens[:length] != other.tokens[:length])
+        return int(unequal[0]) if len(unequal) else length
+
+
+class Answers:
+    """The distinct answers to the requests of one workload, gathered trial by trial."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, dict[bytes, Given]] = {}
+
+    def add(self, variant: Variant, requests: RequestArrays) -> None:
+        """Count the answers of one trial; texts are kept for answers not seen before."""
+        texts, errors = requests.texts.to_pylist(), requests.errors.to_pylist()
+        start, ids = requests.token_start, requests.token_ids
+        for row, request_id in enumerate(requests.ids):
+            tokens, finished = ids[start[row] : start[row + 1]], requests.finished[row]
+            content = tokens.tobytes() + (finished or "").encode()
+            if (tokens == UNKNOWN_TOKEN).any():
+                content += (texts[row] or "").encode()
+            answers = self.given.setdefault(request_id, {})
+            one = answers.get(content)
+            if one is None:
+                scores = {n: float(v[row]) for n, v in requests.scores.items() if v[row] == v[row]}
+                one = Given(tokens.copy(), texts[row], finished, errors[row], scores)
+                answers[content] = one
+            one.trials[variant.index] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer as shown: `same` is shared with the reference's, `rest` None when all is."""
+
+    by: tuple[tuple[int, str], ...]
+    facts: str
+    divergence: str
+    same: str
+    rest: str | None
+
+    @property
+    def text(self) -> str:
+        """The whole answer as shown."""
+        return self.same + (self.rest or "")
+
+    @property
+    def split(self) -> int | None:
+        """Where `rest` begins, in UTF-16 units as JavaScript counts them."""
+        return None if self.rest is None else len(self.same.encode("utf-16-le")) // 2
+
+    def to_json(self) -> dict[str, Any]:
+        """What the page's script needs to show it."""
+        return {
+            "by": self.by,
+            "facts": self.facts,
+            "divergence": self.divergence,
+            "text": self.text,
+            "split": self.split,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One request as shown: prompt, the data set's own answer, and every distinct answer."""
+
+    id: str
+    verdict: str
+    differs: bool
+    prompt_title: str
+    prompt: str
+    gold: str | None
+    answers: tuple[Answer, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """What the page's script needs to show it."""
+        fields = ("id", "verdict", "differs", "prompt_title", "prompt", "gold")
+        values = {name: getattr(self, name) for name in fields}
+        return {**values, "answers": [answer.to_json() for answer in self.answers]}
+
+
+def items(
+    answers: Answers, prompts: Mapping[str, Mapping[str, Any]], variants: Sequence[Variant]
+) -> tuple[list[Item], int, int]:
+    """The requests of one workload to show, how many there are and how many have differing answers.
+
+    `prompts` has the stored prompt rows by request id. At most `SHOWN` items come back, in the
+    order of the requests: those with differing answers fill up to half of them, then the first of
+    all.
+    """
+    given = answers.given
+    differing = [i for i, found in given.items() if _differs(found, variants)]
+    chosen = set(differing[: SHOWN // 2])
+    for request_id in given:
+        if len(chosen) >= SHOWN:
+            break
+        chosen.add(request_id)
+    picked = [i for i in given if i in chosen]
+    shown = [_item(i, list(given[i].values()), prompts.get(i, {}), variants) for i in picked]
+    return shown, len(given), len(differing)
+
+
+def _differs(answers: Mapping[bytes, Given], variants: Sequence[Variant]) -> bool:
+    base = _base(list(answers.values()), variants)
+    return any(not one.equals(base) for one in answers.values())
+
+
+def _base(answers: Sequence[Given], variants: Sequence[Variant]) -> Given:
+    """The answer that the others are compared with: the reference's most frequent one, else the
+    first."""
+    reference = [v.index for v in variants if v.is_reference]
+    if not reference:
+        return answers[0]
+    return max(answers, key=lambda one: one.trials[reference[0]])
+
+
+def _item(
+    request_id: str,
+    answers: list[Given],
+    prompt: Mapping[str, Any],
+    variants: Sequence[Variant],
+) -> Item:
+    base = _base(answers, variants)
+    answers.sort(key=lambda one: (one is not base, min(one.trials)))
+    totals: Counter[int] = sum((one.trials for one in answers), Counter())
+    shown = tuple(_answer(one, base, totals) for one in answers[:_DISTINCT_LIMIT])
+    tokens = prompt.get("prompt_tokens")
+    gold = prompt.get("answer")
+    differs = any(not one.equals(base) for one in answers)
+    return Item(
+        id=visible(request_id),
+        verdict=_verdict(answers, base, variants, differs),
+        differs=differs,
+        prompt_title="Prompt" + (f", {tokens:,} tokens" if tokens else ""),
+        prompt=visible(clipped(prompt.get("prompt_text") or "⟨not stored⟩", _PROMPT_LIMIT)),
+        gold=None if gold is None else visible(clipped(str(gold), _ANSWER_LIMIT)),
+        answers=shown,
+    )
+
+
+def _verdict(
+    answers: Sequence[Given], base: Given, variants: Sequence[Variant], differs: bool
+) -> str:
+    if not differs:
+        count = len({index for one in answers for index in one.trials})
+        return "same answer from all" if count > 1 else "same answer in every trial"
+    others = [one for one in answers if not one.equals(base)]
+    names = dict.fromkeys(variants[i].label for one in others for i in sorted(one.trials))
+    places = [place for one in others if (place := base.first_difference(one)) is not None]
+    where = f" from token {min(places)}" if places else ""
+    shown = list(names)[:3] + ([f"{len(names) - 3} more"] if len(names) > 3 else [])
+    return f"differs{where}: {', '.join(shown)}"
+
+
+def _answer(one: Given, base: Given, totals: Counter[int]) -> Answer:
+    text, base_text = _text(one), _text(base)
+    by = tuple((i, _share(one.trials[i], totals[i])) for i in sorted(one.trials))
+    if one.equals(base):
+        return Answer(by, _facts(one), "", visible(clipped(text, _ANSWER_LIMIT)), None)
+    index = base.first_difference(one)
+    place = "Differs from the reference's answer"
+    place += "" if index is None else f" from token {index}"
+    if text == base_text:
+        same = visible(clipped(text, _ANSWER_LIMIT))
+        return Answer(by, _facts(one), place + "; the text is the same.", same, None)
+    split = common_prefix(base_text, text)
+    same, rest = _shortened(text[:split]), clipped(text[split:], _ANSWER_LIMIT)
+    divergence = f"{place} (character {split}); marked below."
+    return Answer(by, _facts(one), divergence, visible(same), visible(rest))
+
+
+def _shortened(same: str) -> str:
+    if len(same) <= _ANSWER_LIMIT:
+        return same
+    left_out = len(same) - 2000
+    return f"{same[:1000]}… [{left_out:,} equal characters] …{same[-1000:]}"
+
+
+def _share(count: int, total: int) -> str:
+    if count == total:
+        return f"all {total} trials" if total > 1 else "1 trial"
+    return f"{count} of {total} trials"
+
+
+def _text(one: Given) -> str:
+    return "⟨no text stored⟩" if one.text is None else one.text
+
+
+def _facts(one: Given) -> str:
+    facts = [counted(len(one.tokens), "token"), one.finished or "unfinished"]
+    if one.finished == "error":
+        facts[-1] = "error: " + visible(clipped(one.error or "no reason given", 300))
+    for name, value in one.scores.items():
+        facts.append(f"{QUALITY.get(name, name)} {significant(value)}")
+    return ", ".join(facts)

@@ -1,0 +1,1 @@
+"""Comparisons of trials: pairs, answers, statistics, and what may be believed."""

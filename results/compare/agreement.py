@@ -1,0 +1,146 @@
+"""Do two trials give the same answers? Token ids are compared, lengths included.
+
+Requests are paired by id; their answers can be compared when both trials completed them and know
+all token ids, their lengths already when both know the counts. Comparing is symmetric: swapping
+the trials gives the same ratio and places of divergence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.nouns import UNKNOWN_TOKEN
+from results.metrics.arrays import Flags, Floats, Ints, RequestArrays
+
+MARGIN_PREFIX = "top2_margin@"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """P paired requests of one trial against another's, and Q whose lengths at least are known."""
+
+    rows: Ints
+    """(P,) row of each pair in this trial."""
+    other_rows: Ints
+    """(P,) row of each pair in the other trial."""
+    divergence: Ints
+    """(P,) index of the first differing token, -1 where the ids are equal."""
+    counted_rows: Ints
+    """(Q,) row in this trial of each pair that both completed and counted, ids known or not."""
+    length_differs: Flags
+    """(Q,) whether the two answers of such a pair have different numbers of tokens."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def equal(self) -> Flags:
+        """(P,) whether the ids of a pair are equal."""
+        return np.asarray(self.divergence < 0)
+
+
+def pair(this: RequestArrays, other: RequestArrays) -> tuple[Ints, Ints]:
+    """Rows of the requests that both trials completed."""
+    if this.ids == other.ids:
+        rows = others = np.arange(len(this))
+    else:
+        place = {request_id: row for row, request_id in enumerate(other.ids)}
+        matched = np.array([place.get(request_id, -1) for request_id in this.ids], np.int64)
+        rows = np.flatnonzero(matched >= 0)
+        others = matched[rows]
+    usable = this.completed[rows] & other.completed[others]
+    return rows[usable], others[usable]
+
+
+def known_ids(requests: RequestArrays) -> Flags:
+    """(R,) requests whose token ids are all known: a server may tell counts only."""
+    known = np.diff(requests.token_start) == requests.tokens
+    unknown = np.flatnonzero(requests.token_ids == UNKNOWN_TOKEN)
+    known[np.searchsorted(requests.token_start, unknown, side="right") - 1] = False
+    return np.asarray(known)
+
+
+def compare(this: RequestArrays, other: RequestArrays, *, counts_hold: bool = True) -> Agreement:
+    """Compare the token ids of two trials, for every request that has them in both, and the lengths
+    of all others. `counts_hold`: both count what the engine made; where one was re-tokenised from
+    text its counts may be off by the stop token, and only known ids tell a length."""
+    rows, others = pair(this, other)
+    told = known_ids(this)[rows] & known_ids(other)[others]
+    counted = told | counts_hold
+    counted_rows = rows[counted]
+    length_differs = this.tokens[counted_rows] != other.tokens[others[counted]]
+    rows, others = rows[told], others[told]
+    length = np.diff(this.token_start)[rows]
+    other_length = np.diff(other.token_start)[others]
+    shared = np.minimum(length, other_length)
+    differs = _tokens(this, rows, shared) != _tokens(other, others, shared)
+    end = np.cumsum(shared)
+    places = np.flatnonzero(differs)
+    pairs, first = np.unique(np.searchsorted(end, places, side="right"), return_index=True)
+    divergence = np.where(length != other_length, shared, -1)
+    divergence[pairs] = places[first] - (end - shared)[pairs]
+    return Agreement(rows, others, divergence, counted_rows, length_differs)
+
+
+def consistency_ratio(agreement: Agreement) -> float | None:
+    """Share of paired requests whose token ids are equal, lengths included. None without pairs."""
+    return float(np.mean(agreement.equal())) if len(agreement) else None
+
+
+def first_divergence(agreement: Agreement) -> Floats:
+    """Index of the first differing token of each diverging request (0 is the first output token;
+    where one answer is the beginning of the other, the length of the shorter)."""
+    return agreement.divergence[~agreement.equal()].astype(float)
+
+
+def margin_at_divergence(
+    agreement: Agreement, reference: RequestArrays, place: int
+) -> float | None:
+    """The reference's top-2 logit margin where pair number `place` first differs.
+
+    A backend that knows the margin before output token i stores it in its telemetry under
+    ``top2_margin@i`` (it may store small margins only). None where it did not.
+    """
+    told = reference.telemetry_of(int(agreement.other_rows[place]))
+    return told.get(f"{MARGIN_PREFIX}{agreement.divergence[place]}")
+
+
+def length_mismatch(agreement: Agreement) -> str | None:
+    """The reason that marks a trial whose outputs differ in length from the reference's.
+
+    It holds for lossy and lossless backends alike: tokens per second of different work cannot be
+    compared, whatever the reason for the difference is.
+    """
+    count = int(agreement.length_differs.sum())
+    if not count:
+        return None
+    return (
+        f"length-mismatch: {count} of {len(agreement.counted_rows)} outputs differ in length from "
+        "the reference's, so rates compare unequal work; run with ignore_eos to compare speed alone"
+    )
+
+
+def not_lossless(agreement: Agreement, ids: Sequence[str]) -> str | None:
+    """The reason that marks a trial which promised plain decoding's text and gave another. `ids`
+    are the trial's own; None when all answers are equal."""
+    places = np.flatnonzero(~agreement.equal())
+    if not len(places):
+        return None
+    row, token = agreement.rows[places[0]], agreement.divergence[places[0]]
+    return (
+        f"not-lossless: {len(places)} of {len(agreement)} requests differ from autoregressive, "
+        f"first at request {ids[row]} token {token}"
+    )
+
+
+def _tokens(requests: RequestArrays, rows: Ints, lengths: Ints) -> NDArray[np.int32]:
+    """The first ``lengths[i]`` token ids of each ``rows[i]``, one after another."""
+    whole = int(lengths.sum()) == len(requests.token_ids)
+    if whole and np.array_equal(rows, np.arange(len(requests))):
+        return requests.token_ids
+    offset = requests.token_start[rows] - (np.cumsum(lengths) - lengths)
+    places = np.repeat(offset, lengths) + np.arange(int(lengths.sum()))
+    return np.asarray(requests.token_ids[places], np.int32)

@@ -1,0 +1,214 @@
+"""Which trials may be compared with which.
+
+A *group* is the set of trials that differ in backend, options and repeat only: same model,
+workload, load, requests, seed and machine. Within a group every trial is set against the
+experiment's `reference` backend (its first options variant), and against `autoregressive`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.core.nouns import Trial, canonical_json, to_json
+from results.compare.agreement import Agreement, compare
+from results.compare.stats import log_ratios
+from results.metrics.arrays import Floats, Ints, RequestArrays
+from results.store.records import StoredTrial
+
+NATIVE = "autoregressive"
+_DIFFER = ("backend", "options", "repeat")
+_ARITHMETIC = ("kernels", "threads")
+"""Options of our own engine that decide how numbers are rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One stored trial with its requests; None when the trial did not end well."""
+
+    stored: StoredTrial
+    requests: RequestArrays | None
+
+    @property
+    def trial(self) -> Trial:
+        """The cell that was run."""
+        return self.stored.record.trial
+
+    @property
+    def variant(self) -> str:
+        """Backend and options, as text that is equal for equal ones."""
+        return variant(self.trial.backend, self.trial.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """One trial against another of its group."""
+
+    other: Member
+    agreement: Agreement
+    log_ratios: Floats | None
+    """(R,) log speed-up per request of this trial, NaN where undefined; None across repeats, which
+    are never paired for speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Trials that may be compared, and the repeats of the two that they are compared with."""
+
+    members: Sequence[Member]
+    reference: Mapping[int, Member]
+    """Repeat -> trial of the reference; empty without one."""
+    native: Mapping[int, Member]
+
+
+def variant(backend: str, options: Mapping[str, Any]) -> str:
+    """Text that is equal for equal backend and options."""
+    return canonical_json([backend, to_json(options)])
+
+
+def group_key(stored: StoredTrial) -> str:
+    """Equal for trials that may be compared with each other."""
+    trial = to_json(stored.record.trial)
+    machine = stored.record.environment.get("fingerprint")
+    return canonical_json([machine, {k: v for k, v in trial.items() if k not in _DIFFER}])
+
+
+def make_group(members: Sequence[Member], experiment: Mapping[str, Any]) -> Group:
+    """Find the group's reference and native trials (the latest one where a repeat is doubled)."""
+    reference = experiment.get("reference")
+    return Group(
+        members,
+        _repeats(members, reference, experiment) if isinstance(reference, str) else {},
+        _repeats(members, NATIVE, experiment),
+    )
+
+
+def versus(member: Member, others: Mapping[int, Member]) -> Versus | None:
+    """Set a trial against the same repeat of another backend. Where that repeat is missing the
+    first one there is serves for the answers, but not for speed."""
+    if member.requests is None or not others:
+        return None
+    repeat = member.trial.repeat
+    other = others[repeat if repeat in others else min(others)]
+    if other.requests is None:
+        return None
+    counts_hold = _counts_tokens(member) and _counts_tokens(other)
+    agreement = compare(member.requests, other.requests, counts_hold=counts_hold)
+    if other.trial.repeat != repeat:
+        return Versus(other, agreement, None)
+    return Versus(other, agreement, log_ratios(member.requests, other.requests))
+
+
+def _counts_tokens(member: Member) -> bool:
+    """Whether the tokens were counted, by id or by a server, and not made from text again."""
+    backend = member.stored.record.backend
+    return backend is None or backend.options.get("token_counting") != "tokenizer"
+
+
+def plain_decoding(member: Member, group: Group) -> Member | None:
+    """The trial of `autoregressive` whose token ids a lossless trial has promised to give: same
+    repeat, same kernels and threads. None for a trial that promised nothing, and for a backend that
+    names no kernels (vLLM's round differently, which is what the noise floor is for)."""
+    backend = member.stored.record.backend
+    if member.requests is None or backend is None or not backend.lossless:
+        return None
+    if backend.options.get("kernels") is None:
+        return None
+    for other in group.members:
+        plain = other.stored.record.backend
+        if (
+            other.trial.backend == NATIVE
+            and other.requests is not None
+            and other.trial.repeat == member.trial.repeat
+            and plain is not None
+            and all(plain.options.get(n) == backend.options.get(n) for n in _ARITHMETIC)
+        ):
+            return other
+    return None
+
+
+def data_rows(ids: Sequence[str]) -> Ints | None:
+    """(R,) the number of the data row behind each request; None where no row is asked twice.
+
+    A source with fewer rows than there are requests is asked again from its first row on, as
+    ID#2, ID#3 and so on.
+    """
+    places = {name: place for place, name in enumerate(ids)}
+    rows = np.arange(len(ids))
+    for place, name in enumerate(ids):
+        row, _, turn = name.rpartition("#")
+        if turn.isdecimal() and row in places:
+            rows[place] = places[row]
+    return rows if len(np.unique(rows)) < len(rows) else None
+
+
+def noise_floor(repeats: Mapping[int, Member]) -> float | None:
+    """Consistency of a backend with itself: the share of equal answers over all pairs of repeats
+    and all requests. None with fewer than two repeats."""
+    equal = count = 0
+    members = [repeats[r] for r in sorted(repeats)]
+    for i, left in enumerate(members):
+        for right in members[i + 1 :]:
+            if left.requests is not None and right.requests is not None:
+                agreement = compare(left.requests, right.requests)
+                equal += int(agreement.equal().sum())
+                count += len(agreement)
+    return equal / count if count else None
+
+
+def ordering(experiment: Mapping[str, Any]) -> Callable[[Trial], tuple[Any, ...]]:
+    """A sort key: workloads and backends as the experiment lists them, then load and repeat."""
+    workloads = _places(c["workload"]["name"] for c in _choices(experiment, "workloads"))
+    names = _places(choice["name"] for choice in _choices(experiment, "backends"))
+    variants = _places(
+        variant(choice["name"], choice.get("options", {}))
+        for choice in _choices(experiment, "backends")
+    )
+
+    def key(trial: Trial) -> tuple[Any, ...]:
+        own = variant(trial.backend, trial.options)
+        load = trial.load
+        return (
+            workloads.get(trial.workload.name, len(workloads)),
+            trial.workload.name,
+            (load.kind, load.concurrency or 0, load.rate or 0.0, load.label()),
+            names.get(trial.backend, len(names)),
+            trial.backend,
+            variants.get(own, len(variants)),
+            own,
+            trial.repeat,
+        )
+
+    return key
+
+
+def _repeats(
+    members: Sequence[Member], backend: str, experiment: Mapping[str, Any]
+) -> dict[int, Member]:
+    """Repeat -> trial of the backend's first variant. Where that one failed or is not run yet there
+    is none: another in its place would be a reference that changes from cell to cell."""
+    found = [member for member in members if member.trial.backend == backend]
+    listed = [
+        variant(choice["name"], choice.get("options", {}))
+        for choice in _choices(experiment, "backends")
+        if choice["name"] == backend
+    ]
+    first = listed[0] if listed else min((member.variant for member in found), default="")
+    chosen = [m for m in found if m.variant == first and m.requests is not None]
+    chosen.sort(key=lambda member: member.stored.record.started_at)
+    return {member.trial.repeat: member for member in chosen}
+
+
+def _choices(experiment: Mapping[str, Any], key: str) -> list[Any]:
+    listed = experiment.get(key)
+    return [c for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
+
+
+def _places(names: Iterable[str]) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for name in names:
+        places.setdefault(name, len(places))
+    return places

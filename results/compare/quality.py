@@ -1,0 +1,65 @@
+"""Task quality of one trial, and how near its answers are to the full model's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.core.rouge import rouge_l
+from results.compare.agreement import Agreement
+from results.metrics.arrays import Flags, Floats, RequestArrays
+
+SCORES = ("rouge_l_to_label", "pass_at_1", "exact_match", "exact_match_flexible")
+"""Scores that the workload stored with the trial; all but the first are 1 when right, else 0."""
+RIGHT = ("pass_at_1", "exact_match")
+"""What makes an answer right: the workload's official score, not a lenient one beside it."""
+
+
+def mean_score(requests: RequestArrays, name: str) -> float | None:
+    """Mean over the requests that have this score (failed requests have none)."""
+    values = requests.scores.get(name)
+    return _mean(values) if values is not None else None
+
+
+def rouge_l_to_full(this: RequestArrays, reference: RequestArrays, agreement: Agreement) -> Floats:
+    """(P,) ROUGE-L F1 of each answer against the reference's for the same request, NaN where a
+    text is missing. Identical answers score 1 without being compared word by word."""
+    both = _has_text(this)[agreement.rows] & _has_text(reference)[agreement.other_rows]
+    values = np.where(both, 1.0, np.nan)
+    places = np.flatnonzero(both & ~agreement.equal())
+    if len(places):
+        found, expected = this.texts.to_pylist(), reference.texts.to_pylist()
+        values[places] = [
+            rouge_l(expected[agreement.other_rows[p]], found[agreement.rows[p]]) for p in places
+        ]
+    return values
+
+
+def is_right(requests: RequestArrays, agreement: Agreement | None) -> Flags | None:
+    """(R,) requests whose answer scores 1 (pass@1, exact match) or equals the reference's.
+
+    None when nothing says what is right of a completed request: it has no such score, and no
+    reference, or one whose token ids are not known and whose length is the same.
+    """
+    right = np.zeros(len(requests), bool)
+    judged = ~requests.completed
+    for name in RIGHT:
+        values = requests.scores.get(name)
+        if values is not None:
+            right |= values >= 1.0
+            judged |= ~np.isnan(values)
+    if agreement is not None:
+        right[agreement.rows[agreement.equal()]] = True
+        judged[agreement.rows] = True
+        judged[agreement.counted_rows[agreement.length_differs]] = True
+    return right if judged.all() else None
+
+
+def _has_text(requests: RequestArrays) -> Flags:
+    if requests.has_texts:
+        return np.ones(len(requests), bool)
+    return np.array([text is not None for text in requests.texts.to_pylist()], bool)
+
+
+def _mean(values: Floats) -> float | None:
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else None

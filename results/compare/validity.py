@@ -1,0 +1,203 @@
+"""Which numbers of a trial may be believed, and for each that may not, why.
+
+A trial that is unsound by itself has no number that holds. Where only what it is set against is
+unsound, or was measured at another time, its own numbers stand and those of the comparison are
+void. docs/metrics.md has the reasons by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from harness.core.nouns import Validity
+from results.compare import agreement
+from results.compare.pairing import Group, Member, Versus, plain_decoding
+
+APART_LIMIT_S = 6 * 3600.0
+"""So far apart may the halves of a pair be measured: a quarter of a day. Beyond it a shared machine
+is at another hour of its load, and a card in a room of another temperature."""
+POOLED = ("speedup_low", "speedup_high", "speedup_native_low", "speedup_native_high")
+"""What a trial's row says of all repeats of its cell."""
+CELL_NOT_VALID = "cell-not-valid"
+_TIMES_ONLY = frozenset(
+    (
+        *("client-late", "cache-not-cold", "cache-unknown", "clocks-throttled", "machine-noisy"),
+        "too-few-samples",
+    )
+)
+"""Reasons that leave answers what they are; any other makes them doubtful too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What trials are set against, and the metrics that come of it."""
+
+    slug: str
+    """Begins the reasons that are not the reference's."""
+    speed: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+REFERENCE = Baseline(
+    "",
+    (
+        "speedup",
+        "speedup_low",
+        "speedup_high",
+        "throughput_ratio",
+        "inner_token_latency_ratio",
+    ),
+    (
+        "good_and_right_per_s",
+        "consistency_ratio",
+        "first_divergence",
+        "first_divergence_request",
+        "first_divergence_margin",
+        "first_divergence_p50",
+        "first_divergence_p95",
+        "first_divergence_p99",
+        "first_divergence_mean",
+        "rouge_l_to_full",
+    ),
+)
+NATIVE = Baseline(
+    "native-",
+    ("speedup_native", "speedup_native_low", "speedup_native_high"),
+    ("consistency_native",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Reasons against a trial, and the names of the metrics that they make void."""
+
+    valid: bool
+    reasons: tuple[str, ...]
+    void: tuple[str, ...]
+
+
+def alone(member: Member, group: Group) -> Validity:
+    """The verdict on a trial whatever the reference is: the record's own (which may give reasons
+    that concern single percentiles and still be valid), that it ended well, and that its answers
+    are plain decoding's where the backend promised them."""
+    record = member.stored.record
+    found: list[str] = []
+    if record.status != "ok":
+        found.append(f"failures: the trial ended as '{record.status}'")
+    found += _broken_promise(member, group)
+    return Validity(record.validity.valid and not found, (*record.validity.reasons, *found))
+
+
+def answers_hold(verdict: Validity) -> bool:
+    """Whether a trial's answers may be believed, whatever its times are."""
+    slugs = {reason.partition(":")[0] for reason in verdict.reasons}
+    return verdict.valid or slugs <= _TIMES_ONLY
+
+
+def judge(
+    member: Member,
+    compared: Iterable[tuple[Baseline, Versus | None]],
+    own: Mapping[str, Validity],
+    metrics: Sequence[str],
+) -> Verdict:
+    """The whole verdict on a trial. `compared`: what it is set against, the reference first; `own`:
+    trial key -> `alone`, of the whole group; `metrics`: all names."""
+    verdict = own[member.stored.record.key]
+    reasons, sound, void = list(verdict.reasons), verdict.valid, set[str]()
+    told: list[Member] = []
+    for baseline, against in compared:
+        if against is None or against.other is member:
+            continue
+        if baseline is REFERENCE and (text := agreement.length_mismatch(against.agreement)):
+            reasons.append(text)
+            sound = False
+        doubts = list(_doubts(member, against, baseline, own[against.other.stored.record.key]))
+        if not any(against.other is other for other in told):
+            reasons += [text for text, _ in doubts]
+        void.update(name for _, names in doubts for name in names)
+        told.append(against.other)
+    names = tuple(name for name in metrics if not sound or name in void)
+    return Verdict(not names, tuple(reasons), names)
+
+
+def tell_of_the_cell(rows: Sequence[dict[str, Any]]) -> None:
+    """Where one repeat's part in a number of `POOLED` is void, it is so in the rows of all repeats:
+    add the names to their `void_metrics`, and a remark that leaves them valid otherwise."""
+    lost = [n for n in POOLED if any(n in row["void_metrics"] for row in rows)]
+    repeats = [str(r["repeat"]) for r in rows if any(n in r["void_metrics"] for n in lost)]
+    for row in rows:
+        names = [n for n in lost if n not in row["void_metrics"] and row[n] is not None]
+        if names:
+            row["void_metrics"] = [*row["void_metrics"], *names]
+            row["invalid_reasons"] = [
+                *row["invalid_reasons"],
+                f"{CELL_NOT_VALID}: {', '.join(names)} pool all repeats, and these do not hold in "
+                f"repeat {', '.join(repeats)}",
+            ]
+
+
+def _doubts(
+    member: Member, against: Versus, baseline: Baseline, verdict: Validity
+) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """Reasons against a comparison, each with the metrics that it makes void."""
+    other = against.other
+    name = f"{other.trial.backend}, repeat {other.trial.repeat},"
+    timed = against.log_ratios is not None
+    if not verdict.valid:
+        slugs = list(dict.fromkeys(reason.partition(":")[0] for reason in verdict.reasons))
+        both = not answers_hold(verdict)
+        names = baseline.speed * timed + baseline.answers * both
+        what = " and ".join(["speed"] * timed + ["answers"] * both)
+        if names:
+            yield (
+                f"{baseline.slug or 'reference-'}not-valid: {name} is not valid "
+                f"({', '.join(slugs)}): what compares {what} with it is void",
+                names,
+            )
+    if timed and (why := apart(member, other)):
+        yield (
+            f"{baseline.slug}pairs-apart: {name} {why}: what compares speed with it is void",
+            baseline.speed,
+        )
+
+
+def apart(one: Member, other: Member) -> str | None:
+    """Why two trials are no pair of the same time; None where they are.
+
+    The time between trials of one invocation of `run` comes from the clock that it kept (see
+    `harness.measure.sweep`). Across invocations no clock is the same, and something may have
+    changed in between: they are no pair. Records from before invocations were stored have only the
+    text of the wall clock.
+    """
+    mine, theirs = one.stored.record.environment, other.stored.record.environment
+    if mine.get("invocation") != theirs.get("invocation"):
+        return "was run by another invocation of 'run'"
+    if mine.get("invocation") is None:
+        begun = [_wall_clock_s(m.stored.record.started_at) for m in (one, other)]
+    else:
+        begun = [mine.get("since_invocation_s"), theirs.get("since_invocation_s")]
+    if begun[0] is None or begun[1] is None:
+        return None
+    seconds = abs(begun[0] - begun[1])
+    if seconds <= APART_LIMIT_S:
+        return None
+    return f"was run {seconds / 3600:.1f} h away (limit {APART_LIMIT_S / 3600:g} h)"
+
+
+def _wall_clock_s(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def _broken_promise(member: Member, group: Group) -> list[str]:
+    plain = plain_decoding(member, group)
+    if plain is None or plain is member or member.requests is None or plain.requests is None:
+        return []
+    pairs = agreement.compare(member.requests, plain.requests)
+    reason = agreement.not_lossless(pairs, member.requests.ids)
+    return [reason] if reason else []

@@ -1,0 +1,232 @@
+"""The folder of one run: what was asked, and one record per finished trial.
+
+    DIR/experiment.yaml           the resolved experiment
+    DIR/trials/KEY.json           the record without its generations
+    DIR/trials/KEY.parquet        the generations (see `results.store.columns`)
+    DIR/prompts/CHECKSUM.parquet  prompts and answers, once per workload
+    DIR/cache/                    derived numbers; may be deleted at any time
+
+The JSON file is the commit point of a trial: it is renamed into place last and names the size and
+the BLAKE2b digest of its Parquet file. A Parquet file without its JSON is not a result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.core import files
+from harness.core.errors import UserError
+from harness.core.nouns import TrialRecord
+from results.store import records
+from results.store.records import AGAIN, BrokenRecordError, MissingRecordError, Payload, StoredTrial
+
+if TYPE_CHECKING:
+    from results.store.columns import TrialFile
+
+KEY = re.compile(r"[0-9A-Za-z_-]{1,64}")
+
+
+@dataclass(slots=True)
+class Store:
+    """Reads and writes the folder `path`. Nothing is created before the first write.
+
+    Two processes may read while one writes. Every reading method raises `UserError` in one line
+    when a file is missing, broken, foreign or of another schema version.
+    """
+
+    path: Path
+    _cleaned: set[Path] = field(default_factory=set, repr=False)
+
+    @property
+    def trials_folder(self) -> Path:
+        """Where the records are."""
+        return self.path / "trials"
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where derived numbers may be kept."""
+        return self.path / "cache"
+
+    def has(self, key: str) -> bool:
+        """Whether a whole record with status "ok" is stored; anything else is to be run again.
+
+        Raises `UserError` for a record of another schema version: running again would replace it.
+        """
+        try:
+            stored = self.read_stored(key)
+        except BrokenRecordError:
+            return False
+        parquet = self._file(key, ".parquet")
+        whole = parquet.is_file() and parquet.stat().st_size == stored.payload.bytes
+        return whole and stored.record.status == "ok"
+
+    def keys(self) -> list[str]:
+        """Keys of all stored records, whatever their status, sorted; none when a run just began.
+
+        Raises `UserError` when the folder is missing or is not one that a run has written to.
+        """
+        if not self.path.is_dir():
+            raise UserError(f"{self.path}: no such folder; expected one that 'run' has written")
+        if not self.trials_folder.is_dir():
+            if (self.path / "experiment.yaml").is_file() and not self.trials_folder.exists():
+                return []
+            raise UserError(
+                f"{self.path}: not a results folder (no 'trials' in it); "
+                "expected one that 'run' has written"
+            )
+        names = (p.name for p in self.trials_folder.iterdir())
+        keys = sorted(n[: -len(".json")] for n in names if n.endswith(".json") and n[0] != ".")
+        for key in keys:
+            if not KEY.fullmatch(key):
+                strange = self.trials_folder / f"{key}.json"
+                raise UserError(f"{strange}: not a trial record; move it elsewhere")
+        return keys
+
+    def remove(self, key: str) -> None:
+        """Delete a record, so that its trial is run again. Raises `OSError`."""
+        self._file(key, ".json").unlink(missing_ok=True)
+        self._file(key, ".parquet").unlink(missing_ok=True)
+
+    def write(self, record: TrialRecord) -> None:
+        """Store a record so that it is on the disk, whole, when this returns.
+
+        Raises `OSError` (a full disk) and leaves no temporary file and no half record behind.
+        """
+        from results.store import columns
+
+        table = columns.to_table(record)
+        data = columns.to_parquet(table)
+        payload = Payload(len(data), records.digest(data), table.num_rows)
+        parquet, summary = self._file(record.key, ".parquet"), self._file(record.key, ".json")
+        self._prepare(self.trials_folder)
+        temporary: list[Path] = []
+        try:
+            temporary.append(files.write_temporary(parquet, data))
+            temporary.append(files.write_temporary(summary, records.to_text(record, payload)))
+            # An older record must not be left pointing at the new generations.
+            summary.unlink(missing_ok=True)
+            temporary[0].replace(parquet)
+            files.sync_folder(self.trials_folder)
+            temporary[1].replace(summary)
+            files.sync_folder(self.trials_folder)
+        finally:
+            for path in temporary:
+                path.unlink(missing_ok=True)
+
+    def read(self, key: str) -> TrialRecord:
+        """The whole record, generations, texts and scores included."""
+        from results.store import columns
+
+        stored = self.read_stored(key)
+        file = self.open_file(key, stored.payload)
+        generations, texts, scores = columns.from_table(file.read(file.names))
+        return dataclasses.replace(
+            stored.record, generations=generations, texts=texts, scores=scores
+        )
+
+    def read_stored(self, key: str) -> StoredTrial:
+        """The record without generations: reads the JSON file only."""
+        path = self._file(key, ".json")
+        try:
+            return records.from_text(path, path.read_bytes())
+        except FileNotFoundError:
+            raise MissingRecordError(f"{path}: no such trial record") from None
+
+    def payload_state(self, key: str) -> tuple[int, int]:
+        """Size in bytes and time of change in ns of a trial's Parquet file; (0, 0) without one."""
+        try:
+            state = self._file(key, ".parquet").stat()
+        except FileNotFoundError:
+            return (0, 0)
+        return (state.st_size, state.st_mtime_ns)
+
+    def open_file(self, key: str, payload: Payload) -> TrialFile:
+        """The generations' file, read whole and checked against the digest that the record holds;
+        its columns are decoded when asked for."""
+        from results.store import columns
+
+        path = self._file(key, ".parquet")
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise BrokenRecordError(
+                f"{path}: missing, though {key}.json is there; delete {key}.json and run the "
+                "experiment again"
+            ) from None
+        if len(data) != payload.bytes or records.digest(data) != payload.blake2b:
+            raise BrokenRecordError(
+                f"{path}: {len(data)} bytes that are not the {payload.bytes} bytes {key}.json "
+                f"names; delete both and run the experiment again"
+            )
+        return columns.TrialFile(path, data)
+
+    def write_experiment(self, yaml_text: str) -> None:
+        """Store the resolved experiment. Raises `OSError`."""
+        self._prepare(self.path)
+        files.write_atomic(self.path / "experiment.yaml", yaml_text.encode())
+
+    def read_experiment(self) -> dict[str, Any]:
+        """The resolved experiment; empty when none was stored."""
+        import yaml
+
+        path = self.path / "experiment.yaml"
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (yaml.YAMLError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{path}: not readable as YAML ({reason})") from None
+        if not isinstance(data, dict):
+            raise UserError(f"{path}: expected a mapping, found {type(data).__name__}")
+        return data
+
+    def write_prompts(self, workload_checksum: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store prompts and answers (request_id, prompt_text, prompt_tokens, answer), one row per
+        request, under the checksum that pins their content. Raises `OSError`."""
+        import pyarrow as pa
+
+        from results.store import columns
+
+        path = self._prompts_file(workload_checksum)
+        self._prepare(path.parent)
+        table = pa.Table.from_pylist([dict(row) for row in rows])
+        files.write_atomic(path, columns.to_parquet(table))
+
+    def has_prompts(self, workload_checksum: str) -> bool:
+        """Whether `write_prompts` has been called for this workload."""
+        return self._prompts_file(workload_checksum).is_file()
+
+    def read_prompts(self, workload_checksum: str) -> list[dict[str, Any]]:
+        """What `write_prompts` stored; empty when nothing was."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self._prompts_file(workload_checksum)
+        try:
+            rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        except FileNotFoundError:
+            return []
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{path}: broken Parquet ({reason}); {AGAIN}") from None
+        return rows
+
+    def _prepare(self, folder: Path) -> None:
+        if folder not in self._cleaned:
+            folder.mkdir(parents=True, exist_ok=True)
+            files.remove_stale(folder)
+            self._cleaned.add(folder)
+
+    def _file(self, key: str, suffix: str) -> Path:
+        if not KEY.fullmatch(key):
+            raise ValueError(f"trial key {key!r}: expected letters, digits, '_' and '-' only")
+        return self.trials_folder / (key + suffix)
+
+    def _prompts_file(self, checksum: str) -> Path:
+        return self.path / "prompts" / (re.sub(r"[^0-9A-Za-z_-]", "-", checksum) + ".parquet")

@@ -1,0 +1,109 @@
+"""A trial record as the JSON text of its file, which also names the Parquet file beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError
+from harness.core.nouns import (
+    SCHEMA_VERSION,
+    BackendInfo,
+    TrialRecord,
+    Validity,
+    to_json,
+    trial_from_json,
+)
+
+AGAIN = "delete it and run the experiment again"
+_IN_PARQUET = ("generations", "texts", "scores")
+
+
+class BrokenRecordError(UserError):
+    """A record that is absent or damaged, so that running its trial again is right."""
+
+
+class MissingRecordError(BrokenRecordError):
+    """There is no such record, or no longer: a run under way is about to replace it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The Parquet file that belongs to a record: its size in bytes and BLAKE2b-128 digest."""
+
+    bytes: int
+    blake2b: str
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrial:
+    """A record as its JSON file has it (no generations, texts or scores), its payload, and the
+    digest of the JSON text."""
+
+    record: TrialRecord
+    payload: Payload
+    digest: str
+
+
+def digest(data: bytes) -> str:
+    """BLAKE2b-128 as 32 hex digits."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def to_text(record: TrialRecord, payload: Payload) -> bytes:
+    """The content of a record's JSON file."""
+    slim = dataclasses.replace(record, generations=(), texts={}, scores={})
+    fields = {name: value for name, value in to_json(slim).items() if name not in _IN_PARQUET}
+    data = {
+        "schema_version": record.schema_version,
+        **fields,
+        "parquet": dataclasses.asdict(payload),
+    }
+    return json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "replace")
+
+
+def from_text(path: Path, text: bytes) -> StoredTrial:
+    """The inverse of `to_text`; `path` is for the error line and must bear the record's key.
+
+    Raises `BrokenRecordError` for damage, `UserError` for a foreign file or another schema version.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise BrokenRecordError(f"{path}: broken trial record ({error}); {AGAIN}") from None
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise UserError(f"{path}: not a trial record (no 'schema_version'); move it elsewhere")
+    if (version := data["schema_version"]) != SCHEMA_VERSION:
+        raise UserError(
+            f"{path}: schema version {version}, expected {SCHEMA_VERSION}; read it with the "
+            "decodebench that wrote it, or run into another folder"
+        )
+    try:
+        record, payload = _parse(data)
+    except (KeyError, TypeError, AttributeError) as error:
+        message = f"{path}: a field is missing or strange ({error}); {AGAIN}"
+        raise BrokenRecordError(message) from None
+    if record.key != path.stem:
+        raise BrokenRecordError(f"{path}: holds the record of trial {record.key!r}; {AGAIN}")
+    return StoredTrial(record, payload, digest(text))
+
+
+def _parse(data: dict[str, Any]) -> tuple[TrialRecord, Payload]:
+    payload = Payload(**data.pop("parquet"))
+    backend = data.pop("backend")
+    if backend is not None:
+        capabilities = frozenset(backend.pop("capabilities"))
+        backend = BackendInfo(**backend, capabilities=capabilities)
+    validity = data.pop("validity")
+    record = TrialRecord(
+        trial=trial_from_json(data.pop("trial")),
+        backend=backend,
+        validity=Validity(validity["valid"], tuple(validity["reasons"])),
+        **data,
+    )
+    return record, payload

@@ -1,0 +1,112 @@
+"""The exit head against its reference."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from backends.engine.model.architecture import EngineError
+from backends.kernels.exit_head import (
+    HeadScratch,
+    exit_head,
+    exit_head_reference,
+    quantise_rows,
+)
+from tests.support.engine.kernel_cases import DEVICE, DTYPES, assert_near, noise, poisoned
+
+
+def run(
+    hidden: Tensor, matrix: Tensor, scales: Tensor | None = None, token_ids: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    rows = len(hidden)
+    scratch = HeadScratch.allocate(rows, len(matrix), DEVICE)
+    for tensor in (scratch.maxima, scratch.sums):
+        tensor.fill_(float("nan"))
+    tokens, confidence = poisoned(rows, dtype=torch.int32), poisoned(rows)
+    exit_head(hidden, matrix, scratch, tokens, confidence, scales=scales, token_ids=token_ids)
+    return tokens, confidence
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("rows", "width", "size"),
+    [(1, 64, 128), (3, 100, 1003), (8, 200, 65), (17, 63, 64), (2, 32, 1)],
+)
+def test_against_the_reference(rows: int, width: int, size: int, dtype: torch.dtype) -> None:
+    hidden, matrix = noise(rows, width, dtype=dtype), noise(size, width, dtype=dtype, seed=1) * 0.2
+    tokens, confidence = run(hidden, matrix)
+    expected, probability = exit_head_reference(hidden, matrix)
+    assert tokens.tolist() == expected.tolist()
+    assert_near(confidence, probability, torch.float32, 64.0)
+
+
+def test_a_vocabulary_of_32003() -> None:
+    hidden, matrix = noise(2, 48), noise(32003, 48, seed=1) * 0.3
+    matrix[32002] = hidden[1]
+    tokens, confidence = run(hidden, matrix)
+    expected, probability = exit_head_reference(hidden, matrix)
+    assert tokens.tolist() == expected.tolist()
+    assert tokens[1] == 32002
+    assert_near(confidence, probability, torch.float32, 64.0)
+
+
+def test_the_lowest_place_wins_a_tie_within_and_across_blocks() -> None:
+    hidden, matrix = noise(1, 32), noise(300, 32, seed=1) * 0.01
+    for place in (299, 130, 131, 255):
+        matrix[place] = hidden[0]
+    assert run(hidden, matrix)[0].tolist() == [130]
+
+
+def test_a_shortlist_names_its_tokens() -> None:
+    hidden, matrix = noise(3, 40), noise(90, 40, seed=1)
+    ids = torch.randperm(5000, generator=torch.Generator().manual_seed(1))[:90].to(DEVICE)
+    tokens, confidence = run(hidden, matrix, token_ids=ids)
+    place, probability = exit_head_reference(hidden, matrix)
+    assert tokens.tolist() == ids[place.long()].tolist()
+    assert_near(confidence, probability, torch.float32, 64.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_fp8_copy(dtype: torch.dtype) -> None:
+    """Equal to the reference on the same copy, and near the exact head."""
+    hidden, matrix = noise(4, 96, dtype=dtype), noise(200, 96, dtype=dtype, seed=1) * 0.2
+    matrix[5] = 0.0
+    copy, scales = quantise_rows(matrix)
+    restored = copy.float() * scales[:, None]
+    assert (restored - matrix.float()).abs().max() < 0.04 * matrix.float().abs().max()
+    tokens, confidence = run(hidden, copy, scales)
+    expected, probability = exit_head_reference(hidden, copy, scales)
+    assert tokens.tolist() == expected.tolist()
+    assert_near(confidence, probability, torch.float32, 64.0)
+    assert (confidence - exit_head_reference(hidden, matrix)[1]).abs().max() < 0.1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_is_bitwise_its_own(dtype: torch.dtype) -> None:
+    hidden, matrix = noise(8, 100, dtype=dtype), noise(131, 100, dtype=dtype, seed=1) * 0.3
+    hidden[0] = float("nan")
+    tokens, confidence = run(hidden, matrix)
+    moved = run(hidden.flip(0).contiguous(), matrix)
+    assert torch.equal(tokens[1:].flip(0), moved[0][:7])
+    assert torch.equal(confidence[1:].flip(0), moved[1][:7])
+    for row in (1, 7):
+        alone = run(hidden[row : row + 1], matrix)
+        assert torch.equal(alone[0], tokens[row : row + 1])
+        assert torch.equal(alone[1], confidence[row : row + 1])
+
+
+def test_logits_that_are_no_numbers_give_no_token() -> None:
+    hidden = noise(2, 32)
+    hidden[1] = float("nan")
+    tokens, confidence = run(hidden, noise(70, 32, seed=1))
+    assert tokens[0] >= 0
+    assert tokens[1] == -1
+    assert confidence[1].isnan()
+
+
+def test_misfits_are_one_line() -> None:
+    with pytest.raises(EngineError, match=r"^kernel exit_head: 65 rows, expected 1 to 64"):
+        run(noise(65, 16), noise(8, 16))
+    with pytest.raises(EngineError, match=r"^kernel exit_head: matrix has shape \[8, 15]"):
+        run(noise(2, 16), noise(8, 15))

@@ -1,0 +1,48 @@
+"""An executor without a model: what every head says is told beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from backends.engine.executors.base import Int32, Rows
+
+Guess = tuple[int, float]
+"""A token and its probability."""
+
+
+class ToldExecutor:
+    """Behind position p the last layer says `final[p]`, and exit e says `guesses[e][p]`."""
+
+    device, kernels = "cpu", "told"
+
+    def __init__(
+        self,
+        final: Sequence[int],
+        guesses: Sequence[Mapping[int, Guess]],
+        *,
+        layers: int = 8,
+        exits: tuple[int, ...] = (2,),
+    ) -> None:
+        self.architecture: Any = SimpleNamespace(layers=layers, vocabulary=100)
+        self.exits, self.slots, self.max_len = exits, 2, 64
+        self.final, self.guesses = final, guesses
+        self.asked: list[tuple[int, int]] = []
+        """Exit and position of every check."""
+
+    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Nothing to keep."""
+
+    def greedy(self, rows: Rows) -> list[int]:
+        """What the last layer says."""
+        return [self.final[p] for p in rows.positions.tolist()]
+
+    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """What the heads say on the rows wanted; nothing is sure unless told."""
+        places = [rows.positions.tolist()[row] for row in wanted.tolist()]
+        if index == len(self.exits):
+            return [self.final[p] for p in places], [1.0] * len(places)
+        self.asked += [(index, p) for p in places]
+        said = [self.guesses[index].get(p, (0, 0.0)) for p in places]
+        return [token for token, _ in said], [sure for _, sure in said]

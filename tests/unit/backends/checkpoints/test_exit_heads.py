@@ -1,0 +1,66 @@
+"""A folder of exit heads, read: shortlists, traces, matrices and layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from backends.checkpoints import models
+from backends.checkpoints.exit_heads import BUNDLED, HeadFolder, check_layers, open_folder
+from harness.core.errors import UserError
+
+
+def folder() -> HeadFolder:
+    tensors = {
+        "token_order": torch.tensor([7, 2, 9, 0, 1, 3, 4, 5, 6, 8], dtype=torch.int32),
+        "layer.2.transform": torch.tensor([[2.0, 0.0], [0.0, 3.0]]),
+        "layer.4.head": torch.full((3, 2), 5.0),
+        "trace.confidence": torch.tensor([[0.25, 0.5], [0.75, 1.0]], dtype=torch.float16),
+        "trace.agrees": torch.tensor([[0, 1], [1, 1]], dtype=torch.uint8),
+        "trace.confidence_original": torch.tensor([[0.0, 0.125], [0.5, 0.5]]),
+        "trace.agrees_original": torch.tensor([[0, 0], [1, 0]], dtype=torch.uint8),
+        "trace.start": torch.tensor([0, 2]),
+    }
+    return HeadFolder(Path("heads"), (2, 4), tensors)
+
+
+def test_a_shortlist_is_the_most_frequent_tokens_by_id() -> None:
+    assert folder().shortlist(3).tolist() == [2, 7, 9]
+    assert folder().shortlist(10).tolist() == list(range(10))
+
+
+def test_the_trace_is_the_trained_heads_unless_the_original_one_is_asked_for() -> None:
+    trained, original = folder().trace(), folder().trace(original=True)
+    assert trained.confidence.tolist() == [[0.25, 0.5], [0.75, 1.0]]
+    assert trained.agrees.tolist() == [[0, 1], [1, 1]]
+    assert original.confidence.tolist() == [[0.0, 0.125], [0.5, 0.5]]
+    assert original.agrees.tolist() == [[0, 0], [1, 0]]
+    assert (trained.layers, trained.starts.tolist()) == ((2, 4), [0, 2])
+
+
+def test_a_head_is_the_final_one_times_the_transform_or_its_own() -> None:
+    final = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    assert folder().matrix(2, final).tolist() == [[2, 3], [2, 0], [0, 3]]
+    assert folder().matrix(4, final.bfloat16()).tolist() == [[5, 5]] * 3
+    assert folder().matrix(4, final.bfloat16()).dtype == torch.bfloat16
+
+
+def test_layers_are_brought_into_order_and_checked() -> None:
+    assert check_layers([4, 2], (2, 4, 6), "here") == (2, 4)
+    for layers, words in (
+        ([], "here: an empty list; expected some of 2, 4, 6"),
+        ([3], "here: no exit behind layer 3; expected some of 2, 4, 6"),
+        ([True], "no exit behind layer True"),
+        ([2, 2], "names a layer twice"),
+    ):
+        with pytest.raises(UserError, match=words):
+            check_layers(layers, (1, 2, 4, 6) if layers == [True] else (2, 4, 6), "here")
+
+
+def test_the_bundled_order_begins_with_what_answers_are_made_of() -> None:
+    """The most frequent tokens of the trained answers: the stop token is among the first."""
+    heads = open_folder(BUNDLED / "mixed", models.BUNDLED["demo"])
+    stops = set(models.stop_ids(models.BUNDLED["demo"]))
+    assert stops <= set(heads.shortlist(64).tolist())

@@ -1,0 +1,54 @@
+"""What a calibration that groups prompts counts in words: prompts, not groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backends.early_exit.calibration.files import Point
+from backends.early_exit.calibration.learn_then_test import samples_needed
+from backends.early_exit.calibration.outcome import refusal, statement, too_few
+from backends.early_exit.calibration.settings import Settings
+
+ONE = Settings("demo", "state", ("gsm8k",))
+TWO = Settings("demo", "state", ("gsm8k", "xsum"), batch=4)
+POINT = Point(0.995, 0.8, 0.7, 0.2, True, 0.5, 4.0)
+
+
+@pytest.mark.parametrize(("settings", "batch", "workloads"), [(ONE, 1, 1), (TWO, 4, 2)])
+def test_a_refusal_counts_prompts_of_each_workload(
+    settings: Settings, batch: int, workloads: int
+) -> None:
+    needed = samples_needed(0.2, 0.25, 1 - 0.95)
+    assert needed is not None
+    told = refusal(settings, POINT, 25, Path("kept"))
+    rows = -(-needed * batch // workloads)
+    assert f"at 0.995, the highest, {25 * batch} prompts have 0.800, which shows 0.700" in told
+    assert f"about {needed * batch} prompts (--rows {rows}) or --target 0.7 or higher" in told
+
+
+def test_too_few_prompts_are_told_with_what_would_do() -> None:
+    """Without a fault 0.75 ** 11 is the first power under 0.05."""
+    assert too_few(ONE, 11) is None
+    assert "--rows: 10 prompts cannot show" in str(too_few(ONE, 10))
+    assert "11 can (--rows 11)" in str(too_few(ONE, 10))
+    assert too_few(TWO, 11) is None
+    told = str(too_few(TWO, 10))
+    assert "--rows: 10 groups of 4 prompts cannot show a quality of 0.75 with 95%" in told
+    assert "11 can (--rows 22)" in told, "44 prompts of two workloads"
+
+
+def test_a_target_out_of_reach_of_any_number_is_told() -> None:
+    assert "ten million cannot" in str(too_few(replace(ONE, target=1 - 1e-8), 10))
+
+
+def test_the_statement_names_mixture_batch_and_earlier_choices() -> None:
+    told = statement(TWO, {"gsm8k": 30, "xsum": 10}, 0.5, earlier=2)
+    assert "the draw of 40 calibration prompts (30 gsm8k, 10 xsum)" in told
+    assert "for the mixture of workloads, prompts drawn like these and decoded 4 at a time" in told
+    assert told.endswith("after 2 earlier choices on these prompts, not corrected for.")
+    alone = statement(ONE, {"gsm8k": 30}, 0.5)
+    assert "at least 0.75 at threshold 0.5, for prompts drawn like these" in alone
+    assert alone.endswith("decoded one at a time in float32.")

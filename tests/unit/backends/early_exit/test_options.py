@@ -1,0 +1,165 @@
+"""The options of `vllm-early-exit`, read for a checkpoint; without loading vLLM."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends import check_options, files_digest, warnings
+from backends.checkpoints import models
+from backends.early_exit import options as plans
+from backends.early_exit import register
+from backends.early_exit.backend import VllmEarlyExit
+from harness.core.errors import UserError
+from harness.core.nouns import Model
+
+NAME = "vllm-early-exit"
+DEMO = Model("demo")
+
+
+def told(**options: Any) -> list[str]:
+    check_options(NAME, options)
+    return warnings(NAME, DEMO, options)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("expected numbers from 1 to 7", {"layers": [8]}),
+        ("goes with softmax, state, classifier", {"measure": "static", "threshold": 0.5}),
+        ("goes with softmax", {"measure": "state", "heads": "mixed"}),
+        ("goes with classifier", {"measure": "state", "classifier": "x"}),
+        ("give 'threshold' or 'thresholds'", {"threshold": 0.5, "thresholds": [0.5]}),
+        ("give 'threshold' or 'calibration'", {"threshold": 0.5, "calibration": "some.json"}),
+        ("'decay_tau' needs a 'decay'", {"decay_tau": 2.0}),
+        ("expected at most 1000", {"decay": "calm", "decay_tau": float("inf")}),
+        ("'layers' has no meaning with 'measure: never'", {"measure": "never", "layers": [2]}),
+        ("cannot end early; expected PIECEWISE or NONE",
+         {"engine": {"compilation_config": {"cudagraph_mode": "FULL"}}}),
+        ("no folder 'mixde'; did you mean 'mixed'", {"heads": "mixde"}),
+        ("no exit behind layer 6; expected some of 1, 2, 3, 4",
+         {"heads": "xsum", "layers": [6]}),
+        ("no folder", {"measure": "classifier", "classifier": "nowhere"}),
+        ("no file 'nowhere'", {"calibration": "nowhere"}),
+        ("engine: quantization", {"engine": {"quantization": "fp8"}}),
+        ("engine: speculative_config", {"engine": {"speculative_config": {}}}),
+        ("speculative decoding do not go", {"engine": {"spec_method": "ngram", "spec_tokens": 3}}),
+        ("runs on one device", {"engine": {"data_parallel_size": 2}}),
+        ("expected a mapping, got 3", {"engine": {"compilation_config": 3}}),
+        ("vLLM has no argument 'max_seqs'", {"engine": {"max_seqs": 2}}),
+        ("did you mean 'state'", {"measure": "stat"}),
+        ("expected at most 1", {"threshold": 1.5}),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_refused_before_an_engine_is_loaded(
+    words: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        told(**options)
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_vllm_finds_the_plugin_in_each_of_its_processes() -> None:
+    (found,) = (
+        point
+        for point in entry_points(group="vllm.general_plugins")
+        if point.name == "decodebench_early_exit"
+    )
+    assert found.load() is register
+
+
+def test_a_threshold_that_never_passes_is_told() -> None:
+    assert "can never be passed" in told(threshold=1, layers=[2])[0]
+
+
+def test_a_bundled_calibration_that_does_not_hold_is_told() -> None:
+    assert "calibrated with layers 1, 2, 3, 4, not 2, 4" in told(layers=[2, 4])[0]
+    assert told(layers=[1, 2, 3, 4]) == []
+    assert told(layers=[4, 3, 2, 1]) == []
+    assert told(layers=[2, 4], threshold=0.5) == []
+
+
+def test_a_calibration_s_thresholds_stay_with_their_layers(tmp_path: Path) -> None:
+    bundled = models.DEMO / "early_exit" / "calibration-softmax.json"
+    told_apart = [0.1, 0.2, 0.3, 0.4]
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(json.loads(bundled.read_text()) | {"thresholds": told_apart}))
+    settings = {name: option.default for name, option in VllmEarlyExit.OPTIONS.items()}
+    for layers in ("auto", [4, 3, 2, 1]):
+        wanted = {"layers": layers, "calibration": str(path)}
+        plan = plans.Plan(models.BUNDLED["demo"], settings | wanted)
+        assert plan.policy.checks() == dict(zip((1, 2, 3, 4), told_apart, strict=True))
+
+
+def plan_of(**options: Any) -> plans.Plan:
+    settings = {name: option.default for name, option in VllmEarlyExit.OPTIONS.items()}
+    return plans.Plan(models.BUNDLED["demo"], settings | options)
+
+
+def test_a_changed_threshold_takes_the_place_of_those_before() -> None:
+    """Between trials of one engine; the rest of the options stays."""
+    listed = plan_of(layers=[2, 4], thresholds=[0.5, 0.6])
+    single = listed.changed({"threshold": 0.7})
+    assert single.policy.checks() == {2: 0.7, 4: 0.7}
+    assert single.changed({"thresholds": [0.1, 0.2]}).policy.checks() == {2: 0.1, 4: 0.2}
+    assert listed.changed({"layers": [3, 5]}).policy.checks() == {3: 0.5, 5: 0.6}
+
+
+def test_a_statement_holds_for_the_dtype_that_it_was_made_in() -> None:
+    plan = plan_of(measure="state")
+    stated = plan.effective("bfloat16")
+    assert "95% confidence" in stated["calibrated"]
+    assert stated["calibrated_batch"] == 1
+    other = plan.effective("float32")
+    assert (other["calibrated"], other["calibrated_batch"]) == (None, None)
+    assert other["thresholds"] == stated["thresholds"] == [0.1] * 4
+    assert plan_of(measure="state", threshold=0.1).effective("bfloat16")["calibrated"] is None
+
+
+def test_a_calibration_of_another_measure_is_refused() -> None:
+    path = models.DEMO / "early_exit" / "calibration-state.json"
+    with pytest.raises(UserError, match="calibrated for measure state, not softmax; calibrate"):
+        plan_of(calibration=str(path))
+
+
+def test_an_untested_vllm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "TESTED_VLLM", ("0.0.1", "0.0.2"))
+    assert "is untested; tested: 0.0.1, 0.0.2" in told(threshold=0.5)[-1]
+
+
+def test_an_unknown_family_and_a_model_without_a_middle_are_refused(tmp_path: Path) -> None:
+    for name, change, words in (
+        ("qwen", {"architectures": ["Qwen2ForCausalLM"]}, "not known to the early-exit plugin"),
+        ("flat", {"num_hidden_layers": 1}, "no exit before its end"),
+    ):
+        folder = tmp_path / name
+        shutil.copytree(models.BUNDLED["demo"], folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | change))
+        with pytest.raises(UserError, match=words):
+            warnings(NAME, Model(str(folder)), {"measure": "static"})
+
+
+def test_heads_of_another_checkpoint_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(models.BUNDLED["demo"], folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 12345.0}))
+    heads = models.DEMO / "heads" / "mixed"
+    with pytest.raises(UserError, match="for another checkpoint"):
+        warnings(NAME, Model(str(folder)), {"heads": str(heads), "layers": [2]})
+
+
+def test_what_decides_the_numbers_is_part_of_the_key() -> None:
+    plain = files_digest(NAME, DEMO, {"calibration": "none"})
+    heads = files_digest(NAME, DEMO, {"calibration": "none", "heads": "mixed", "layers": [2]})
+    other = files_digest(NAME, DEMO, {"calibration": "none", "heads": "xsum", "layers": [2]})
+    assert plain is None
+    assert heads is not None
+    assert heads != other

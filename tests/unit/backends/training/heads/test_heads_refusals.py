@@ -1,0 +1,104 @@
+"""Training of exit heads: what is refused, in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+
+from harness.core.errors import UserError
+from tests.support.engine.tiny_heads import KilledError, killer, load_all, train
+
+
+def refusal(model: str | Path, out: Path, **changes: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        train(Path(model), out, **changes)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"workloads": ["gsm9k"]}, "unknown workload 'gsm9k'; did you mean 'gsm8k'"),
+    ({"workloads": ["gsm8k", "gsm8k"]}, "'gsm8k' is named twice"),
+    ({"workloads": []}, "none is named"),
+    ({"layers": "0"}, "no exit after layer 0: expected 1 to 3 (the model has 4 layers)"),
+    ({"layers": "4"}, "no exit after layer 4"),
+    ({"layers": "1,2,1"}, "layer 1 is named twice"),
+    ({"layers": "1;2"}, "expected numbers such as 2,4,6 or all, got '1;2'"),
+    ({"kind": "fulll"}, "unknown kind 'fulll'; did you mean 'full'?"),
+    ({"rows": 1}, "expected at least 2"),
+    ({"rate": float("nan")}, "--lr: expected a positive number"),
+    ({"epochs": 0}, "--epochs: expected at least 1, got 0"),
+    ({"source": "nowhere"}, "source 'nowhere' does not exist"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[m for _, m in BAD])
+def test_bad_input_is_one_line_and_leaves_no_folder(
+    model: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    assert message in refusal(model, tmp_path / "out", **changes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    assert "did you mean 'demo'?" in refusal("demoo", tmp_path / "out")
+
+
+def test_rows_that_do_not_fit_are_no_rows(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(
+        json.dumps(config | {"max_position_embeddings": 280})
+    )
+    message = refusal(tmp_path / "model", tmp_path / "out")
+    assert "workload gsm8k: no rows to train on: of 8 prompts 0 fit into the model's 280" in message
+
+
+def test_weights_that_are_not_numbers_are_named(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    tensors = load_all(model / "model.safetensors")
+    tensors["model.layers.2.mlp.up_proj.weight"][3, 4] = float("nan")
+    save_file(tensors, tmp_path / "model" / "model.safetensors")
+    message = refusal(tmp_path / "model", tmp_path / "out")
+    assert "model.layers.2.mlp.up_proj.weight" in message
+
+
+def test_a_folder_of_other_heads_is_refused(model: Path, trained: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(model, tmp_path / "model"))
+    tensors = load_all(model / "model.safetensors")
+    tensors["model.norm.weight"] *= 2
+    save_file(tensors, other / "model.safetensors")
+    assert "trained for another checkpoint" in refusal(other, trained)
+    assert "rate was 0.003 in the run begun there, expected 0.001" in refusal(
+        model, trained, rate=1e-3
+    )
+    assert "layers was 1,3 in the run begun there, expected 1,2" in refusal(
+        model, trained, layers="1,2"
+    )
+    with pytest.raises(KilledError):
+        train(model, tmp_path / "begun", progress=killer("answers", 0))
+    assert "seed was 0 in the run begun there, expected 1" in refusal(
+        model, tmp_path / "begun", seed=1
+    )
+    (tmp_path / "file").write_text("")
+    assert "is a file; expected a folder" in refusal(model, tmp_path / "file")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "heads.json").write_text("[]")
+    assert "not written by this command" in refusal(model, tmp_path / "foreign")
+
+
+def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "harness.cli.main", "train", "heads", "--model", "demo"]
+    command += ["--workload", "gsm8k", "--layers", "8", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "decodebench: --layers: no exit after layer 8: expected 1 to 7 (the model has 8 layers)\n"
+    )

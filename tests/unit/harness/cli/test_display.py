@@ -1,0 +1,125 @@
+"""Tables on terminals of every kind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from harness.cli import display
+
+PROGRAM = """
+from harness import display
+table = display._table()
+for _ in range(4):
+    table.add_column("column", no_wrap=True, min_width=30)
+table.add_row("first", "second", "third", "123456")
+display._print(table)
+"""
+
+
+def on_terminal(**environment: str) -> str:
+    """What the program writes to a terminal that has told no size."""
+    main, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
+    )
+    os.close(terminal)
+    text = b""
+    while True:
+        try:
+            read = os.read(main, 65536)
+        except OSError:  # the other end is closed
+            read = b""
+        if not read:
+            break
+        text += read
+    os.close(main)
+    assert process.wait() == 0, text.decode()
+    return text.decode()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"TERM": "dumb"}, {"TERM": "dumb", "COLUMNS": "20"}, {"TERM": "xterm", "COLUMNS": "20"}],
+    ids=str,
+)
+def test_no_terminal_cuts_a_number_off(environment: dict[str, str]) -> None:
+    assert "123456" in on_terminal(**environment)
+
+
+METRICS = ("ttft_s", "tpot_s", "e2e_s")
+
+
+def cell(**changes: object) -> dict[str, object]:
+    """A row of results with wide numbers."""
+    numbers = {f"{name}_{p}": 8377.123 for name in METRICS for p in ("p50", "p99")}
+    return {
+        "backend": "adadecode",
+        "options": {},
+        "provenance": "re-implementation",
+        "lossless": True,
+        "is_reference": False,
+        "model": "demo",
+        "workload": "gsm8k",
+        "load": "closed c=1",
+        "n_completed": 3,
+        "repeats": 3,
+        "realised_rate_per_s": None,
+        "statuses": {"ok": 1},
+        "valid": False,
+        "speedup": 1671.46,
+        "speedup_low": 1494.48,
+        "speedup_high": 1846.74,
+        "consistency_ratio": 1.0,
+        "output_tok_per_s": 1e6,
+        "goodput_req_per_s": 0.1,
+        "exact_match": 0.333,
+        "pass_at_1": None,
+        "rouge_l_to_label": None,
+        "invalid_reasons": ["too-few-samples: 3", "machine-noisy: 49%"],
+        **numbers,
+        **changes,
+    }
+
+
+def test_long_names_of_variants_push_no_column_out(capsys: pytest.CaptureFixture[str]) -> None:
+    long = {"heads": "a/very/long/folder/of/exit/heads/somewhere", "exit_layers": [1, 2, 3, 4]}
+    display.print_cells([cell(), cell(options=long)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[-3:] == ["goodput", "quality", "valid"]
+    row = next(line for line in lines if "very/long/folder" in line)
+    assert "1671.46 [1494.48, 1846.74]" in row
+    assert row.count("8,377,123 / 8,377,123?") == 3
+    assert "0.333   too-few-samples" in row
+
+
+def test_a_lossy_variant_is_named_so(capsys: pytest.CaptureFixture[str]) -> None:
+    display.print_cells([cell(), cell(options={"verify": False}, lossless=False)])
+    text = capsys.readouterr().out
+    assert text.count("lossy") == 1
+    assert "adadecode verify=False (re-implementation, lossy)" in text
+
+
+def test_the_realised_rate_stands_beside_the_one_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    display.print_cells([cell(load="poisson 16/s", realised_rate_per_s=13.02), cell()])
+    text = capsys.readouterr().out
+    assert "gsm8k, poisson 16/s (realised 13/s), demo" in text
+    assert "gsm8k, closed c=1, demo" in text
+
+
+@pytest.mark.parametrize(("repeats", "told"), [(1, True), (4, True), (5, False)])
+def test_intervals_of_few_repeats_are_not_taken_at_their_word(
+    capsys: pytest.CaptureFixture[str], repeats: int, told: bool
+) -> None:
+    display.print_cells([cell(repeats=repeats)])
+    assert ("too narrow where the machine drifts" in capsys.readouterr().out) == told

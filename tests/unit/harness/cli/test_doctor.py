@@ -1,0 +1,27 @@
+"""What `doctor` says of the sandbox is what trying to break out of it found."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.cli import doctor
+from workloads.sandbox import probe as sandbox_probe
+from workloads.sandbox.probe import SandboxSupport
+
+
+@pytest.mark.parametrize(
+    ("support", "state", "words"),
+    [
+        (SandboxSupport(None, True, True), "ok", ("namespace of their own", "standard library")),
+        (SandboxSupport(None, True, False), "ok", ("no network namespace", "standard library")),
+        (SandboxSupport(None, False, True), "warning", ("namespace of their own", "no Landlock")),
+        (SandboxSupport("it broke"), "missing", ("cannot be scored: it broke",)),
+    ],
+)
+def test_sandbox_protections_are_named(
+    monkeypatch: pytest.MonkeyPatch, support: SandboxSupport, state: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sandbox_probe, "support", lambda: support)
+    found = next(f for f in doctor.examine() if f.subject == "sandbox")
+    assert found.state == state
+    assert all(word in found.detail for word in words)

@@ -1,0 +1,161 @@
+"""A dry run makes every check that a run makes before an engine is loaded, and writes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backends.checkpoints import models
+from harness.cli import run as running
+from harness.cli import wiring
+from harness.core.errors import UserError
+from harness.experiment.config import parse_experiment
+from harness.measure.sweep import by_backend
+from results.store.folder import Store
+from tests.unit.harness.cli.test_run import record
+
+
+def dry_run(folder: Path, out: Path | None = None, **changes: Any) -> None:
+    content: dict[str, Any] = {
+        "name": "tiny",
+        "model": "demo",
+        "backends": ["scripted"],
+        "workloads": ["gsm8k"],
+        "load": [{"kind": "closed", "concurrency": 1}],
+        "requests": 2,
+    }
+    file = folder / "tiny.yaml"
+    file.write_text(yaml.safe_dump(content | changes))
+    before = sorted(folder.rglob("*"))
+    target = folder / "run" if out is None else out
+    try:
+        running.run_experiment(file, out=target, only=None, fresh=False, dry_run=True)
+    finally:
+        assert sorted(folder.rglob("*")) == before
+
+
+def refusal(folder: Path, **changes: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        dry_run(folder, **changes)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def test_good_input_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dry_run(tmp_path, backends=["adadecode", "autoregressive", "scripted"])
+    assert "3 trials of 2 requests; nothing was run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        (
+            {"name": "adadecode", "exit_layers": [99]},
+            "option 'exit_layers': no exit behind layer 99; expected some of 1, 2, 3, 4, 5, 6, 7",
+        ),
+        (
+            {"name": "adadecode", "heads": "original", "exit_layers": [8]},
+            "option 'exit_layers': no exit behind layer 8; expected some of 1, 2",
+        ),
+        (
+            {"name": "adadecode", "heads": "original", "shortlist": 5},
+            "option 'shortlist' needs trained heads",
+        ),
+        ({"name": "adadecode", "shortlist": 9999}, "9999 is more than the vocabulary of 1280"),
+        ({"name": "adadecode", "heads": "gsmk8"}, "heads: no folder 'gsmk8'; did you mean 'gsm8k'"),
+        (
+            {"name": "autoregressive", "max_model_len": 9000},
+            "max_model_len 9000 exceeds the model's 4096 positions",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_the_model(
+    tmp_path: Path, backend: dict[str, Any], message: str
+) -> None:
+    line = refusal(tmp_path, backends=[backend])
+    assert message in line
+    assert line.count(backend["name"]) == 1, "named once"
+
+
+def test_which_of_several_engines_it_was_is_said_once(tmp_path: Path) -> None:
+    line = refusal(tmp_path, backends=[{"name": "adadecode", "exit_layers": [[2], [99]]}])
+    assert line.count("adadecode") == 1
+    assert line.endswith('(with {"exit_layers":[99]})')
+
+
+def test_a_refusal_names_its_backend_once() -> None:
+    named = "backend 'adadecode': option 'shortlist' needs trained heads"
+    assert by_backend("adadecode", named) == named
+    assert by_backend("adadecode", "heads: no folder 'x'") == "adadecode: heads: no folder 'x'"
+
+
+def test_other_heads_under_the_same_name_are_checked_again(tmp_path: Path) -> None:
+    heads = tmp_path / "heads"
+    shutil.copytree(models.DEMO / "heads" / "mixed", heads)
+    backend = {"name": "adadecode", "heads": str(heads)}
+    dry_run(tmp_path, backends=[backend])
+    (heads / "heads.safetensors").write_bytes(b"spoilt")
+    assert "heads.safetensors: not readable" in refusal(tmp_path, backends=[backend])
+
+
+def test_a_tokenizer_that_cannot_be_read(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(models.BUNDLED["demo"], model)
+    (model / "tokenizer.json").write_text("{")
+    assert "tokenizer.json: " in refusal(tmp_path, model=str(model))
+
+
+def test_a_folder_in_use_a_foreign_record_and_a_file_in_the_way(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run")
+    store.write(record("a"))
+    store.write_experiment("name: x")
+    dry_run(tmp_path)
+    with running._only_writer(store.path):
+        assert "another run is writing into it" in refusal(tmp_path)
+    path = store.trials_folder / "a.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 7'))
+    assert "schema version 7" in refusal(tmp_path)
+    (tmp_path / "file").touch()
+    line = refusal(tmp_path, out=tmp_path / "file" / "below" / "run")
+    assert line.endswith("run: Not a directory; name another --out")
+
+
+@contextlib.contextmanager
+def only_readable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody may write into the folder: the tests may run as root, who may."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: Path(path) != folder)
+        yield
+
+
+def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with only_readable(tmp_path, monkeypatch):
+        line = refusal(tmp_path, out=tmp_path / "a" / "b")
+    assert line.endswith("b: Permission denied; name another --out")
+
+
+@pytest.mark.parametrize(
+    ("key", "place"),
+    [
+        ("temperature", "it belongs under 'sampling'"),
+        ("top_p", "it belongs under 'sampling'"),
+        ("tpot_ms", "it belongs under 'slo'"),
+        ("rate", "it belongs to an entry of 'load'"),
+        ("rows", "it belongs to an entry of 'workloads'"),
+        ("exit_layers", "it is an option of the backend 'adadecode'"),
+    ],
+)
+def test_a_key_at_the_wrong_place_is_told_the_right_one(key: str, place: str) -> None:
+    named = {"name": "a", "model": "demo", "backends": ["scripted"], "workloads": ["gsm8k"]}
+    content = named | {"load": [{"kind": "closed", "concurrency": 1}], key: 0.5}
+    with pytest.raises(UserError) as caught:
+        parse_experiment(content, "f.yaml", wiring.known())
+    assert str(caught.value) == f"f.yaml: {key}: unknown key; {place}"

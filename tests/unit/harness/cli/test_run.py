@@ -1,0 +1,226 @@
+"""What the command `run` does to a folder before and between trials."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import backends
+from harness.cli import main as cli
+from harness.cli import run as running
+from harness.core.errors import UserError
+from harness.core.nouns import Trial, TrialRecord
+from harness.measure.machine.environment import environment, fingerprint
+from harness.measure.sweep import SweepResult
+from results.store.folder import Store
+from tests.support.harness.sessions import make_trial, open_session
+
+
+def record(key: str, backend: str = "scripted") -> TrialRecord:
+    trial = replace(make_trial(), backend=backend)
+    return TrialRecord(key=key, trial=trial, environment={}, status="failed")
+
+
+def test_a_run_killed_before_its_first_file_can_be_resumed(tmp_path: Path) -> None:
+    (tmp_path / ".experiment.yaml.4711-0.tmp").write_text("name: x")
+    running._check_folder(tmp_path)
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(UserError, match="not a run folder"):
+        running._check_folder(tmp_path)
+
+
+def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
+    second = running._only_writer(tmp_path)
+    with (
+        running._only_writer(tmp_path),
+        pytest.raises(UserError, match="another run is writing into it"),
+    ):
+        second.__enter__()
+    with running._only_writer(tmp_path):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="Not a directory; name another --out"):
+        running._only_writer(tmp_path / "file" / "run").__enter__()
+
+
+def test_input_that_an_engine_refused_is_bad_input_unless_something_ran(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refused = SweepResult(Counter({"failed": 4}), refusals=Counter({"vllm: block_size: 7": 4}))
+    with pytest.raises(UserError, match=r"^vllm: block_size: 7$"):
+        running._raise_refusal(refused)
+    running._raise_refusal(replace(refused, statuses=Counter({"failed": 4, "ok": 1})))
+    running._raise_refusal(replace(refused, stored=1))
+    line = "vllm: block_size: 7 (4 trials failed)\n"
+    assert capsys.readouterr().err == line * 2
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(130)], ids=["raw", "by typer"])
+def test_an_interrupt_is_told_in_one_line(
+    stop: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**_: object) -> None:
+        raise stop
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "decodebench: interrupted; what was finished is stored\n"
+
+
+def test_a_message_as_long_as_the_file_that_it_quotes_is_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(**_: object) -> None:
+        raise UserError("f.yaml: unknown key " + "x" * 10**6)
+
+    monkeypatch.setattr(cli, "app", refuse)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    line = capsys.readouterr().err
+    assert (ended.value.code, line.count("\n")) == (2, 1)
+    assert line.endswith("xxx ... (1,000,020 characters)\n")
+    assert len(line) < 2100
+
+
+def test_fresh_with_only_forgets_that_backend_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for key, backend in (("a", "scripted"), ("b", "vllm"), ("c", "scripted")):
+        store.write(record(key, backend))
+    (store.trials_folder / "damaged.json").write_text("{")
+    running._forget(store, "scripted")
+    assert store.keys() == ["b", "damaged"]
+    running._forget(store, None)
+    assert not store.trials_folder.exists()
+    running._forget(store, None)
+    running._forget(store, "scripted")
+
+
+def test_fresh_that_cannot_delete_is_an_error_and_not_a_run_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "trials").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="--fresh: "):
+        running._forget(Store(tmp_path / "run"), None)
+
+
+def test_a_foreign_record_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write(record("a"))
+    path = store.trials_folder / "a.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 7'))
+    with pytest.raises(UserError, match="schema version 7"):
+        list(running._records(store))
+
+
+def sweep(folder: Path, code: str | None, *trials: Trial) -> tuple[SweepResult, set[str]]:
+    """Run trials as the command does, by a backend whose source has this digest; its result and the
+    keys stored afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "open_session", open_session)
+        patch.setattr(backends, "code_digest", lambda name: code)
+        store = Store(folder)
+        return running._sweep(store, trials, 60), set(store.keys())
+
+
+def test_other_code_runs_the_trial_again_and_takes_its_place(tmp_path: Path) -> None:
+    first, kept = sweep(tmp_path, "one", make_trial())
+    again, same = sweep(tmp_path, "one", make_trial())
+    assert (first.statuses["ok"], again.stored, again.statuses.total()) == (1, 1, 0)
+    assert same == kept
+    assert Store(tmp_path).read(next(iter(kept))).environment["code"] == "one"
+    changed, now = sweep(tmp_path, "two", make_trial())
+    assert (changed.stored, changed.statuses["ok"]) == (0, 1)
+    assert len(now) == 1, "counted once, not as one repeat more"
+    assert now.isdisjoint(kept)
+    back, restored = sweep(tmp_path, "one", make_trial())
+    assert (back.statuses["ok"], restored) == (1, kept)
+
+
+def test_what_another_machine_or_backend_measured_stays(tmp_path: Path) -> None:
+    """Its trial is the same, but nothing of this run takes its place."""
+    store = Store(tmp_path)
+    here = fingerprint(environment())
+    for key, machine, backend in (("a", "elsewhere", "scripted"), ("b", here, "http")):
+        foreign = replace(record(key, backend), environment={"fingerprint": machine})
+        store.write(replace(foreign, trial=replace(make_trial(), backend=backend)))
+    _, now = sweep(tmp_path, "one", make_trial())
+    assert {"a", "b"} < now
+    assert len(now) == 3
+
+
+def test_an_older_record_left_beside_the_new_one_goes(tmp_path: Path) -> None:
+    """As a kill between the two leaves it."""
+    _, kept = sweep(tmp_path, "one", make_trial())
+    older = Store(tmp_path).read(next(iter(kept)))
+    Store(tmp_path).write(replace(older, key="older"))
+    again, now = sweep(tmp_path, "one", make_trial())
+    assert (again.stored, again.statuses.total()) == (1, 0)
+    assert now == kept
+
+
+def test_fresh_forgets_everything_that_a_run_wrote(tmp_path: Path) -> None:
+    for name in ("trials", "prompts", "cache", "logs", "of mine"):
+        (tmp_path / name).mkdir()
+    running._forget(Store(tmp_path), None)
+    assert [path.name for path in tmp_path.iterdir()] == ["of mine"]
+
+
+def test_results_of_other_code_stay_until_the_new_ones_are_stored(tmp_path: Path) -> None:
+    other, same = make_trial(seed=1), make_trial(seed=2)
+    _, kept = sweep(tmp_path, "one", other, same)
+    _, now = sweep(tmp_path, "two", same)
+    assert len(now) == 2
+    assert len(now & kept) == 1, "that of the trial which was not run again"
+
+
+def test_other_exit_heads_run_the_trial_again_and_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads trained again in the same folder: the options are equal, the numbers are not."""
+    for heads in ("first", "second"):
+        monkeypatch.setattr(backends, "files_digest", lambda *told, heads=heads: heads)
+        found, kept = sweep(tmp_path, "code", make_trial())
+        assert (found.statuses["ok"], len(kept)) == (1, 1)
+        assert Store(tmp_path).read(next(iter(kept))).environment["code"] == f"code-{heads}"
+
+
+def test_a_package_s_code_is_its_version_in_the_fingerprint(tmp_path: Path) -> None:
+    _, kept = sweep(tmp_path, None, make_trial())
+    (key,) = kept
+    assert key == make_trial().key(fingerprint(environment()))
+    assert [backends.code_digest(name) for name in ("vllm", "http")] == [None, None]
+
+
+def test_the_digest_of_code_follows_the_source_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "__file__", str(tmp_path / "__init__.py"))
+
+    def digest_with(name: str, content: str) -> str | None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+        backends._own_code.cache_clear()
+        return backends.code_digest("adadecode")
+
+    try:
+        empty = digest_with("readme.md", "words")
+        assert digest_with("training/heads.py", "a") == empty
+        assert digest_with("demo/card.py", "a") == empty
+        (tmp_path / ".#open-in-an-editor.py").symlink_to("nobody@nowhere")
+        assert digest_with("readme.md", "more words") == empty
+        seen = {empty, digest_with("a.py", "1"), digest_with("a.py", "2")}
+        seen |= {digest_with("kernels/native.cpp", "1"), digest_with("kernels/native.cpp", "2")}
+        seen |= {digest_with("engine/b.py", "")}
+        seen |= {digest_with("kernels/cpu/rows.h", "1"), digest_with("kernels/cpu/rows.h", "2")}
+        assert len(seen) == 8
+        assert backends.code_digest("scripted") == backends.code_digest("adadecode")
+    finally:
+        backends._own_code.cache_clear()

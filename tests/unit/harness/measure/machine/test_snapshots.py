@@ -1,0 +1,59 @@
+"""What is counted as whose processor time, from a made-up machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from harness.measure.machine import snapshots as machine
+
+
+def test_every_kind_of_processor_time_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guest time is part of user time already."""
+    times = SimpleNamespace(
+        user=1.0, nice=2.0, system=4.0, idle=8.0, iowait=16.0, irq=32.0, softirq=64.0, steal=128.0,
+        guest=0.5, guest_nice=0.5,
+    )  # fmt: skip
+    monkeypatch.setattr(psutil, "cpu_times", lambda: times)
+    found = machine.machine_state()
+    assert (found.total_s, found.busy_s, found.steal_s) == (255.0, 103.0, 128.0)
+    monkeypatch.setattr(
+        psutil, "cpu_times", lambda: SimpleNamespace(user=1.0, nice=2.0, system=4.0, idle=8.0)
+    )
+    found = machine.machine_state()
+    assert (found.total_s, found.busy_s, found.steal_s) == (15.0, 7.0, 0.0)
+
+
+class Process:
+    """A process with two children, one of which has just ended."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        self.pid = pid
+
+    def children(self, recursive: bool) -> list[Process]:
+        assert recursive
+        return [Process(1), Process(0)]
+
+    def cpu_times(self) -> SimpleNamespace:
+        if self.pid == 0:
+            raise psutil.NoSuchProcess(0)
+        share = 100.0 if self.pid == os.getppid() else 1.0
+        return SimpleNamespace(
+            user=share, system=2 * share, children_user=4 * share, children_system=8 * share
+        )
+
+
+def test_the_sweeps_own_time_is_that_of_all_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has ended is in the times of the children of those who waited for it."""
+    monkeypatch.setattr(psutil, "Process", Process)
+    assert machine._own_cpu_s() == 1500.0 + 15.0
+
+
+def test_the_probe_is_the_median_of_its_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter([0.0, 1.0, 10.0, 19.0, 20.0, 22.0, 30.0, 38.0, 40.0, 43.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ends))
+    assert machine._probe() == 3.0

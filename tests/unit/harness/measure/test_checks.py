@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core.nouns import BackendInfo, FinishReason, Generation
+from harness.measure.checks import check_trial, percentile
+from harness.measure.machine import snapshots as machine
+from harness.measure.machine.snapshots import Disturbance, MachineState, disturbance, machine_state
+from tests.support.harness.sessions import make_trial
+
+MS = 1_000_000
+QUIET = Disturbance(0.0, 0.02, 1.03, 0, ())
+INFO = BackendInfo("scripted", "1", "simulation", {}, True)
+
+
+def generation(
+    number: int,
+    tokens: tuple[int, ...] = (1, 2, 3, 4),
+    finished: FinishReason | None = "length",
+    **more: Any,
+) -> Generation:
+    return Generation(f"r{number}", 0, 0, token_ids=list(tokens), finished=finished, **more)
+
+
+def check(
+    generations: list[Generation],
+    disturbance: Disturbance | None = QUIET,
+    info: BackendInfo = INFO,
+    requests: int | None = None,
+    **options: Any,
+) -> tuple[bool, list[str]]:
+    trial = make_trial(requests=requests or len(generations), **options)
+    verdict = check_trial(trial, generations, info, disturbance)
+    return verdict.valid, list(verdict.reasons)
+
+
+def good(count: int) -> list[Generation]:
+    return [generation(i) for i in range(count)]
+
+
+def test_a_clean_trial_of_a_hundred_requests_is_valid_without_a_word() -> None:
+    assert check(good(100)) == (True, [])
+    assert check(good(100), disturbance=None) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("count", "valid", "reason"),
+    [
+        (99, True, "too-few-samples: 99 answers say nothing about p99 (p99 needs 100)"),
+        (
+            20,
+            True,
+            "too-few-samples: 20 answers say nothing about p99 (p99 needs 100)",
+        ),
+        (
+            19,
+            True,
+            "too-few-samples: 19 answers say nothing about p95, p99 (p95 needs 20, p99 needs 100)",
+        ),
+        (
+            5,
+            True,
+            "too-few-samples: 5 answers say nothing about p95, p99 (p95 needs 20, p99 needs 100)",
+        ),
+        (
+            4,
+            False,
+            "too-few-samples: 4 answers say nothing about p50, p95, p99 "
+            "(p50 needs 5, p95 needs 20, p99 needs 100)",
+        ),
+    ],
+)
+def test_small_trials_say_which_percentiles_mean_nothing(
+    count: int, valid: bool, reason: str
+) -> None:
+    assert check(good(count)) == (valid, [reason])
+
+
+def test_failures_and_unfinished_requests_invalidate() -> None:
+    broken = generation(0, (1,), "error", error="connection closed")
+    valid, reasons = check([broken, *good(100)[1:]])
+    assert not valid
+    assert reasons[0] == "failures: 1 of 100 requests failed (first: r0: connection closed)"
+    assert check([generation(0, (1,), None), *good(101)[1:]]) == (
+        False,
+        ["failures: 1 of 101 requests did not finish"],
+    )
+    # a failed request is no answer
+    few = check([broken, *good(99)[1:]])[1][1]
+    assert few.startswith("too-few-samples: 98 answers say nothing about p99")
+    # what was never submitted did not finish either
+    assert check(good(100), requests=130)[1] == ["failures: 30 of 130 requests did not finish"]
+
+
+def test_a_late_client_invalidates_at_the_99th_percentile() -> None:
+    late = [generation(i, client_lag_ns=(6 * MS if i < 3 else 0)) for i in range(150)]
+    valid, reasons = check(late)
+    assert not valid
+    assert reasons == [
+        "client-late: the harness itself submitted up to 6.0 ms late (p99; limit 5 ms)"
+    ]
+    once = [generation(i, client_lag_ns=(900 * MS if i < 1 else 5 * MS)) for i in range(150)]
+    assert check(once) == (True, [])
+
+
+def test_late_stamps_invalidate_first_tokens_apart_from_all() -> None:
+    """One in two hundred stamps is late: hidden among all, but not where it is each first one."""
+    late = [generation(i, stamp_lag_ns=[6 * MS] + [0] * 199) for i in range(100)]
+    valid, reasons = check(late)
+    assert not valid
+    assert reasons == [
+        "client-late: the harness itself stamped first tokens up to 6.0 ms late (p99; limit 5 ms)"
+    ]
+    late = [generation(i, stamp_lag_ns=[5 * MS, 7 * MS, 0]) for i in range(100)]
+    assert check(late)[1] == [
+        "client-late: the harness itself stamped tokens up to 7.0 ms late (p99; limit 5 ms)"
+    ]
+    in_time = [generation(i, stamp_lag_ns=[5 * MS] * 3) for i in range(100)]
+    assert check(in_time) == (True, [])
+
+
+def test_cached_prompt_tokens_invalidate_unless_asked_for() -> None:
+    warm = [generation(i, telemetry={"cached_tokens": 16}) for i in range(100)]
+    valid, reasons = check(warm)
+    assert not valid
+    assert reasons == ["cache-not-cold: 1600 prompt tokens came from a cache nobody asked for"]
+    assert check(warm, prefix_caching=True) == (True, [])
+    assert not check(warm, prefix_caching=False)[0]
+    cold = [generation(i, telemetry={"cached_tokens": 0}) for i in range(100)]
+    assert check(cold) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "options", "known"),
+    [
+        (("server",), {}, False),
+        (("server",), {"prefix_caching": False}, False),
+        (("server",), {"prefix_caching": True}, True),
+        (("server", "cold-reset"), {}, True),
+        (("server", "cache-telemetry"), {}, True),
+        (("token-ids",), {}, True),
+    ],
+)
+def test_a_server_must_drop_its_cache_or_count_what_came_from_it(
+    capabilities: tuple[str, ...], options: dict[str, Any], known: bool
+) -> None:
+    """Engines inside the process are reset by the harness itself."""
+    info = dataclasses.replace(INFO, capabilities=frozenset(capabilities))
+    valid, reasons = check(good(100), info=info, **options)
+    assert valid == known
+    assert [reason.partition(":")[0] for reason in reasons] == ([] if known else ["cache-unknown"])
+
+
+def test_a_cache_known_to_be_warm_is_not_called_unknown() -> None:
+    """As a server does that reports although it did not at the probe, or could be reset and was
+    filled by somebody else."""
+    warm = [generation(i, telemetry={"cached_tokens": 1}) for i in range(100)]
+    for capabilities in ({"server"}, {"server", "cold-reset"}):
+        info = dataclasses.replace(INFO, capabilities=frozenset(capabilities))
+        _, [reason] = check(warm, info=info)
+        assert reason.startswith("cache-not-cold: 100 prompt tokens")
+
+
+def test_answers_cut_short_by_the_engine_invalidate() -> None:
+    clipped = [generation(i, (1, 2) if i == 3 else (1, 2, 3, 4)) for i in range(100)]
+    valid, reasons = check(clipped)
+    assert not valid
+    assert reasons == [
+        "output-clipped: 1 of 100 answers ended for length before the 4 tokens asked for "
+        "(first: r3 with 2)"
+    ]
+    by_one = [generation(i, (1, 2, 3) if i == 3 else (1, 2, 3, 4)) for i in range(100)]
+    assert check(by_one)[1][0].endswith("(first: r3 with 3)")
+    stopped = [generation(i, (1, 2), "stop") for i in range(100)]
+    assert check(stopped) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "slug", "part"),
+    [
+        ({"stolen_share": 0.03}, "machine-noisy", "3.0% of CPU time went to other guests"),
+        ({"others_share": 0.4}, "machine-noisy", "other processes used 40% of CPU time"),
+        ({"probe_ratio": 1.6}, "machine-noisy", "1.60 times as long"),
+        ({"throttle_events": 4}, "clocks-throttled", "4 CPU thermal events"),
+        ({"gpu_throttled": ("hardware slowdown",)}, "clocks-throttled", "GPU: hardware slowdown"),
+    ],
+)
+def test_a_disturbed_machine_invalidates(change: dict[str, Any], slug: str, part: str) -> None:
+    valid, [reason] = check(good(100), dataclasses.replace(QUIET, **change))
+    assert not valid
+    assert reason.startswith(f"{slug}: ")
+    assert part in reason
+    assert "\n" not in reason
+
+
+@pytest.mark.parametrize(
+    ("field", "bearable", "too_much"),
+    [
+        ("stolen_share", 0.01, 0.0101),
+        ("others_share", 0.10, 0.101),
+        ("probe_ratio", 1.25, 1.26),
+        ("throttle_events", 0, 1),
+    ],
+)
+def test_the_limits_of_noise_are_those_that_are_written(
+    field: str, bearable: float, too_much: float
+) -> None:
+    """One percent stolen, ten used by others, a probe a quarter slower: docs/metrics.md."""
+    bound: dict[str, Any] = {field: bearable}
+    assert check(good(100), dataclasses.replace(QUIET, **bound)) == (True, [])
+    beyond: dict[str, Any] = {field: too_much}
+    valid, [reason] = check(good(100), dataclasses.replace(QUIET, **beyond))
+    assert not valid
+    assert reason.startswith(("machine-noisy", "clocks-throttled"))
+
+
+def test_a_servers_own_work_is_not_noise() -> None:
+    server = dataclasses.replace(INFO, capabilities=frozenset({"server", "cold-reset"}))
+    busy = dataclasses.replace(QUIET, others_share=0.9)
+    assert check(good(100), busy, server) == (True, [])
+    stolen = dataclasses.replace(QUIET, stolen_share=0.9)
+    assert not check(good(100), stolen, server)[0]
+
+
+def test_percentile_is_the_one_that_is_published() -> None:
+    for values in ([5.0, 1.0, 3.0], [1.0], [float(n) for n in range(60)], [0.0, 10.0]):
+        for share in (0.0, 0.5, 0.95, 0.99, 1.0):
+            assert percentile(values, share) == pytest.approx(np.percentile(values, share * 100))
+
+
+def test_disturbance_is_what_lies_between_two_states() -> None:
+    before = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5, ("hardware power brake",))
+    after = MachineState(120.0, 55.0, 2.0, 42.0, 0.001, 7, ("hardware slowdown",))
+    found = disturbance(before, after, ("software thermal slowdown",))
+    assert found.stolen_share == pytest.approx(1 / 20)
+    assert found.others_share == pytest.approx((15 - 12) / 20)
+    assert found.probe_ratio == pytest.approx(2.0)
+    assert found.throttle_events == 2
+    assert found.to_json()["gpu_throttled"] == [
+        *("hardware power brake", "hardware slowdown", "software thermal slowdown")
+    ]
+
+
+def test_two_real_states_of_this_machine_fit_together() -> None:
+    before = machine_state()
+    sum(range(3_000_000))
+    after = machine_state()
+    found = disturbance(before, after)
+    assert after.total_s > before.total_s
+    assert after.own_s > before.own_s
+    assert 0 <= found.stolen_share <= 1
+    assert 0 <= found.others_share <= 1
+    assert 1 <= found.probe_ratio < 1000
+
+
+def test_thermal_events_are_those_of_cores_and_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two packages of two cores; each core of a package tells the package's count."""
+    for core, (own, package, count) in enumerate([(1, 0, 5), (2, 0, 5), (0, 1, 7), (0, 1, 7)]):
+        folder = tmp_path / f"cpu{core}"
+        (folder / "thermal_throttle").mkdir(parents=True)
+        (folder / "topology").mkdir()
+        (folder / "thermal_throttle/core_throttle_count").write_text(f"{own}\n")
+        (folder / "thermal_throttle/package_throttle_count").write_text(f"{count}\n")
+        (folder / "topology/physical_package_id").write_text(f"{package}\n")
+    (tmp_path / "cpufreq").mkdir()
+    monkeypatch.setattr(machine, "Path", lambda name: tmp_path)
+    assert machine._throttle_events() == 3 + 5 + 7
+    (tmp_path / "cpu0/thermal_throttle/core_throttle_count").unlink()
+    assert machine._throttle_events() == 2 + 5 + 7

@@ -1,0 +1,284 @@
+"""What happens to one trial in the process that measures it, step by step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.errors import UserError
+from harness.core.nouns import BackendInfo, Commit, Generation, Load, Request, Trial, TrialRecord
+from harness.measure import child
+from harness.measure.child import run_trial
+from harness.measure.load_loop import TrialTimeout
+from harness.measure.machine import gpu
+from harness.measure.machine import snapshots as machine
+from harness.measure.machine.meters import Meter, Reading
+from harness.measure.machine.snapshots import MachineState
+from harness.measure.messages import Job, Problem
+from tests.support.harness.puppet import Puppet
+from tests.support.harness.sessions import make_trial
+from tests.support.harness.virtual_time import VirtualTime, install
+
+ROOT = Path(__file__).parents[4]
+QUIET = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5)
+
+
+class Diary(Puppet):
+    """Writes down what it is asked for, and what it was asked for at once."""
+
+    def __init__(self, log: list[str], work: Callable[[], None]) -> None:
+        super().__init__(work=work)
+        self.log = log
+
+    def submit(self, request: Request) -> None:
+        super().submit(request)
+        self.log.append(request.id)
+
+    def poll(self) -> list[Commit]:
+        self.log.append(f"{len(self.in_flight)} at once")
+        return super().poll()
+
+    def reset(self) -> None:
+        super().reset()
+        self.log.append("reset")
+
+
+@dataclass
+class Session:
+    """Two warm-up requests and a few measured ones on a `Diary`."""
+
+    warm_up: int = 2
+    capabilities: frozenset[str] = frozenset()
+    work: Callable[[], None] = lambda: None
+    log: list[str] = field(default_factory=list)
+    setup_s: float = 1.5
+
+    def __post_init__(self) -> None:
+        self.backend = Diary(self.log, self.work)
+
+    @property
+    def info(self) -> BackendInfo:
+        return replace(self.backend.info, capabilities=self.capabilities)
+
+    def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
+        self.log.append("requests")
+        warm_up = [Request(f"w{i}", (1,), 4) for i in range(self.warm_up)]
+        return warm_up, [Request(f"r{i}", (1,), 4) for i in range(trial.requests)]
+
+    def finish(
+        self, trial: Trial, generations: list[Generation]
+    ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
+        self.log.append("finish")
+        answered = [g.request_id for g in generations]
+        return dict.fromkeys(answered, "text"), {name: {"exact_match": 1.0} for name in answered}
+
+    def close(self) -> None: ...
+
+
+class FakeMeter(Meter):
+    """Made for a machine that counts energy."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def start(self) -> None:
+        self.log.append("meter")
+
+    def read(self) -> Reading:
+        self.log.append("reading")
+        return Reading(7_000_000, 12.5)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+    """A busy machine must not make the harness late here."""
+    return install(monkeypatch)
+
+
+@pytest.fixture
+def states(monkeypatch: pytest.MonkeyPatch) -> list[MachineState]:
+    """The machine before and after the load, for a test to change."""
+    two = [QUIET, replace(QUIET, total_s=110.0, busy_s=45.0, own_s=35.0)]
+    given = iter(two)
+    monkeypatch.setattr(machine, "machine_state", lambda: next(given))
+    return two
+
+
+def run(session: Session, requests: int = 6, **changes: Any) -> TrialRecord:
+    trial = replace(make_trial(requests=requests), **changes)
+    told: list[Any] = []
+    job = Job("a-key", trial, {"cpu": "x"}, 60.0)
+
+    def tell(message: Any) -> None:
+        if isinstance(message, str):
+            session.log.append(f"[{message}]")
+        told.append(message)
+
+    return run_trial(session, job, FakeMeter(session.log), tell)
+
+
+@pytest.mark.usefixtures("states")
+def test_the_engine_is_reset_warmed_up_and_reset_again_before_it_is_measured() -> None:
+    """At the trial's concurrency, and outside what the meter reads."""
+    session = Session()
+    run(session, requests=3)
+    assert session.log == [
+        *("[preparing]", "requests", "[warm-up]", "reset", "w0", "w1", "2 at once", "reset"),
+        *("[load]", "meter", "r0", "r1", "2 at once", "r2", "1 at once", "reading"),
+        *("[scoring]", "finish"),
+    ]
+
+
+@pytest.mark.usefixtures("states")
+@pytest.mark.parametrize(
+    ("load", "together"),
+    [
+        (Load("closed", concurrency=1), [1, 1, 1]),
+        (Load("closed", concurrency=2), [2, 1]),
+        (Load("closed", concurrency=64), [3]),
+        (Load("poisson", rate=1.0), [3]),
+    ],
+)
+def test_the_warm_up_runs_as_many_at_once_as_the_load_will(load: Load, together: list[int]) -> None:
+    session = Session(warm_up=3)
+    run(session, load=load)
+    warm_up = session.log[session.log.index("[warm-up]") : session.log.index("[load]")]
+    assert [w for w in warm_up if w.endswith("once")] == [f"{n} at once" for n in together]
+
+
+@pytest.mark.usefixtures("states")
+def test_an_engine_without_a_warm_up_starts_cold_all_the_same() -> None:
+    session = Session(warm_up=0)
+    run(session)
+    assert session.log[2:5] == ["[warm-up]", "reset", "[load]"]
+
+
+@pytest.mark.usefixtures("states")
+def test_what_was_measured_is_stored() -> None:
+    record = run(Session())
+    assert (record.key, record.setup_s, record.status) == ("a-key", 1.5, "ok")
+    assert (record.peak_memory_bytes, record.energy_j) == (7_000_000, 12.5)
+    assert [g.request_id for g in record.generations] == [f"r{i}" for i in range(6)]
+    assert record.texts["r5"] == "text"
+    assert record.scores["r5"] == {"exact_match": 1.0}
+    assert record.validity.valid
+    assert record.environment["cpu"] == "x"
+
+
+@pytest.mark.usefixtures("states")
+def test_a_servers_energy_is_not_its_clients() -> None:
+    record = run(Session(capabilities=frozenset({"server", "cold-reset"})))
+    assert (record.peak_memory_bytes, record.energy_j) == (None, None)
+
+
+def test_what_disturbed_the_load_is_judged_and_stored(states: list[MachineState]) -> None:
+    states[1] = replace(states[1], steal_s=3.0, throttle_events=7)
+    record = run(Session())
+    assert not record.validity.valid
+    slugs = [reason.partition(":")[0] for reason in record.validity.reasons]
+    assert slugs == ["clocks-throttled", "machine-noisy", "too-few-samples"]
+    found = record.environment["disturbance"]
+    assert (found["stolen_share"], found["throttle_events"]) == (pytest.approx(0.2), 2)
+
+
+@pytest.mark.usefixtures("states")
+def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is back at its clocks when the load is over."""
+    monkeypatch.setattr(gpu, "devices", lambda: ("a device",))
+    monkeypatch.setattr(machine, "WATCH_S", 0.001)
+    looked = threading.Event()
+    phases: list[str] = []
+
+    def throttled() -> tuple[str, ...]:
+        if phases[-1:] != ["load"]:
+            return ()
+        looked.set()
+        return ("hardware slowdown",)
+
+    def work() -> None:
+        """The first step is the warm-up's."""
+        phases.append("load" if phases else "warm-up")
+        if phases[-1] == "load":
+            assert looked.wait(60)
+            phases.append("over")
+
+    monkeypatch.setattr(gpu, "throttled", throttled)
+    record = run(Session(work=work), requests=2)
+    assert not record.validity.valid
+    assert record.validity.reasons[0] == "clocks-throttled: GPU: hardware slowdown"
+    assert record.environment["disturbance"]["gpu_throttled"] == ["hardware slowdown"]
+
+
+def test_the_guard_is_not_the_engines_and_no_child_inherits_the_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = Pipe()
+    descriptor = os.dup(theirs.fileno())
+    os.set_inheritable(descriptor, True)  # as it must be to reach a child
+    served: list[tuple[bool, Any]] = []
+
+    def serve(channel: Any, meter: Any) -> None:
+        served.append((os.get_inheritable(channel.fileno()), meter))
+
+    monkeypatch.setattr(child, "_die_with", lambda parent: None)
+    monkeypatch.setattr(child, "_fork_guard", lambda lifeline, channel: 4711)
+    monkeypatch.setattr(child, "Meter", lambda excluded: f"without {excluded}")
+    monkeypatch.setattr(child, "serve", serve)
+    child.main(descriptor, -1, 0)
+    assert served == [(False, "without 4711")]
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
+def test_the_kernel_kills_an_engine_whose_sweep_is_gone() -> None:
+    """Asked of a process that has made its vow: which signal it gets when its parent dies."""
+    code = (
+        "import ctypes, os; from harness import child; child._die_with(os.getppid()); "
+        "told = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(told)); print(told.value)"
+    )
+    vow = [sys.executable, "-c", code]
+    done = subprocess.run(vow, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert int(done.stdout) == signal.SIGKILL
+    orphan = [sys.executable, "-c", "from harness import child; child._die_with(1)"]
+    assert subprocess.run(orphan, cwd=ROOT, check=False).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (UserError("no such row"), Problem("failed", "no such row", by_user=True)),
+        (ValueError("two\n lines"), Problem("failed", "ValueError: two lines")),
+        (MemoryError(), Problem("out_of_memory", "MemoryError: ")),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+            Problem("out_of_memory", "RuntimeError: DefaultCPUAllocator: can't allocate memory"),
+        ),
+        (
+            OSError("Cannot allocate memory"),
+            Problem("out_of_memory", "OSError: Cannot allocate memory"),
+        ),
+        (
+            RuntimeError("CUDA Out Of Memory"),
+            Problem("out_of_memory", "RuntimeError: CUDA Out Of Memory"),
+        ),
+        (
+            TrialTimeout(2.0, []),
+            Problem("timeout", "warm-up: the load was not over within its time limit of 2 s"),
+        ),
+    ],
+)
+def test_an_error_becomes_one_line_and_its_kind(error: Exception, problem: Problem) -> None:
+    assert child._problem(error) == problem

@@ -1,0 +1,38 @@
+"""How a trial, and the process that measures trials, comes to its end."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.core.nouns import Generation
+from harness.measure import child
+from tests.support.harness.sessions import make_trial
+
+
+def test_a_trial_with_one_answer_has_measured_something() -> None:
+    lost = Generation("r0", 0, 0, finished="error", error="lost")
+    answered = Generation("r1", 0, 0, finished="stop")
+    assert child._ending([lost, answered]) == ("ok", None)
+    assert child._ending([lost]) == ("failed", "all 1 requests failed; r0: lost")
+
+
+@pytest.mark.parametrize("last", [None, EOFError()])
+def test_the_engine_is_closed_however_its_sweep_ends(last: EOFError | None) -> None:
+    closed: list[str] = []
+    session = SimpleNamespace(info=None, setup_s=1.0, close=lambda: closed.append("closed"))
+    said = iter([(lambda trial: session, make_trial()), last])
+
+    def recv() -> Any:
+        if isinstance(message := next(said), EOFError):
+            raise message
+        return message
+
+    channel: Any = SimpleNamespace(recv=recv, send=lambda message: None)
+    meter: Any = SimpleNamespace(footprint=lambda: None)
+    with contextlib.suppress(EOFError):
+        child.serve(channel, meter)
+    assert closed == ["closed"]

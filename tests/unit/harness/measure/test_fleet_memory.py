@@ -1,0 +1,149 @@
+"""Which engines stay loaded side by side, from what they occupy and what is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from harness.core.nouns import BackendInfo, Trial
+from harness.measure.engine_process import EngineProcess
+from harness.measure.fleet import Fleet
+from harness.measure.machine import gpu
+from harness.measure.machine.meters import Footprint
+from harness.measure.messages import Problem, Ready
+from tests.support.harness.sessions import make_trial, open_session
+from tests.support.harness.sweeping import opened, sweep
+
+
+class Idle:
+    """An engine that only notes its end."""
+
+    def __init__(self, name: str, ended: list[str]) -> None:
+        self.name, self.ended = name, ended
+
+    def close(self) -> None:
+        self.ended.append(f"{self.name} closed")
+
+    def kill(self) -> None:
+        self.ended.append(f"{self.name} killed")
+
+
+def fleet_of(names: str, keep_alive: int | None = None) -> tuple[Fleet, list[str]]:
+    """A fleet of idle engines, and how they ended."""
+    fleet, ended = Fleet(open_session, keep_alive, 10.0, None), list[str]()
+    fleet._alive = {name: cast(EngineProcess, Idle(name, ended)) for name in names}
+    return fleet, ended
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A machine of 1,000 bytes, and what is free on it and on its GPU."""
+    now: dict[str, Any] = {"memory": 1000, "device": None}
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=1000))
+    monkeypatch.setattr("harness.measure.fleet.available_memory", lambda: now["memory"])
+    monkeypatch.setattr(gpu, "memory_free", lambda: now["device"])
+    return now
+
+
+@pytest.mark.parametrize(
+    ("engine", "enough"),
+    [
+        ("small", 100 + 1.2 * 100),
+        ("large", 100 + 1.2 * 300),
+        ("never loaded", 100 + 1.2 * 300),
+    ],
+)
+def test_an_engine_needs_a_fifth_more_than_it_had_and_leaves_a_tenth(
+    free: dict[str, Any], engine: str, enough: float
+) -> None:
+    """One that was never loaded is taken to be as large as the largest."""
+    fleet, _ = fleet_of("ab")
+    fleet._footprints = {"small": Footprint(100), "large": Footprint(300)}
+    free["memory"] = enough
+    assert fleet._fits(engine)
+    free["memory"] = enough - 1
+    assert not fleet._fits(engine)
+
+
+@pytest.mark.parametrize(("engine", "enough"), [("small", 120), ("large", 360), ("new", 360)])
+def test_on_a_gpu_the_devices_memory_decides_too(
+    free: dict[str, Any], engine: str, enough: int
+) -> None:
+    fleet, _ = fleet_of("ab")
+    fleet._footprints = {"small": Footprint(1, 100), "large": Footprint(1, 300)}
+    free["device"] = enough
+    assert fleet._fits(engine)
+    free["device"] = enough - 1
+    assert not fleet._fits(engine)
+
+
+def test_of_the_engines_the_one_needed_last_makes_room() -> None:
+    fleet, ended = fleet_of("abc", keep_alive=3)
+    fleet._make_room("d", ["b", "c", "b", "a"])
+    assert ended == ["a closed"]
+    fleet._make_room("d", ["b", "c", "b", "a"])
+    assert ended == ["a closed"], "there was room"
+
+
+def test_an_engine_that_nobody_needs_makes_room_first() -> None:
+    fleet, ended = fleet_of("abc", keep_alive=1)
+    fleet._make_room("d", ["a", "c"])
+    assert ended == ["b closed", "c closed", "a closed"]
+
+
+def test_failed_starts_count_only_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed, started, failed: the next trial still tries; after two in a row none does."""
+    fleet, _ = fleet_of("")
+    crash = Problem("failed", "no luck")
+    ready = Ready(BackendInfo("x", "1", "simulation", {}, True), 0.1, Footprint(1))
+    answers: Iterator[Ready | Problem] = iter([crash, ready, crash, crash])
+    started: list[str] = []
+
+    def start(trial: Trial, listener: Any) -> Ready | Problem:
+        started.append(trial.engine_key())
+        answer = next(answers)
+        if isinstance(answer, Ready):
+            fleet._alive[trial.engine_key()] = cast(EngineProcess, Idle("x", []))
+        return answer
+
+    monkeypatch.setattr(fleet, "_start", start)
+    job = cast(Any, SimpleNamespace(trial=make_trial()))
+    found = []
+    for _ in range(5):
+        found.append(fleet._engine(job, [], lambda message: None))
+        fleet._alive.clear()  # it ended after its trial
+    assert [answer is crash for answer in found] == [True, False, True, True, True]
+    assert len(started) == 4
+
+
+def test_what_an_engine_occupies_is_kept_for_its_next_start(tmp_path: Path) -> None:
+    fleet = Fleet(open_session, None, 60.0, tmp_path)
+    trial = make_trial()
+    try:
+        engine = fleet._engine(cast(Any, SimpleNamespace(trial=trial)), [], lambda message: None)
+        assert isinstance(engine, EngineProcess)
+        assert engine.ready is not None
+        assert fleet._footprints == {trial.engine_key(): engine.ready.footprint}
+        assert engine.ready.footprint.resident > 5_000_000
+    finally:
+        fleet.close()
+    assert not engine.is_alive()
+
+
+def test_an_engine_ends_with_its_last_trial_and_before_the_next_begins(tmp_path: Path) -> None:
+    """Even where there is room: nothing idle shall disturb what comes after it."""
+    closed = tmp_path / "closed"
+    seen: list[bool] = []
+    first = make_trial(test={"closed": str(closed), "opened": str(tmp_path / "opened")})
+    sweep(
+        [first, make_trial(tokens=2)],
+        keep_alive=5,
+        events=lambda event: seen.append(closed.exists()) if event.kind == "started" else None,
+    )
+    assert seen == [False, True]
+    assert len(opened(tmp_path / "opened")) == 1

@@ -1,0 +1,89 @@
+"""What leaving together costs a batch: table, curves and sentences of the section "exitbatch"."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from reports.cells import Overview, overview
+from reports.page import write_report
+from reports.sections import batch_price
+from results import load
+from results.metrics import batch_exits
+from tests.support.batch_steps import BatchSteps
+from tests.support.results.report_pages import leaving, rows, section, written
+from tests.support.results.report_runs import BATCHES, ENGINES, Engine
+
+
+@pytest.fixture(scope="module")
+def seen(leaving_dir: Path) -> Overview:
+    return overview(load(leaving_dir))
+
+
+@pytest.fixture(scope="module")
+def text(leaving_dir: Path) -> str:
+    return write_report(leaving_dir).read_text()
+
+
+def test_exits_on_a_schedule_are_no_sequences_of_their_own(tmp_path: Path) -> None:
+    turns = BatchSteps((0.5, 0.5, 0.5), measure="schedule")
+    engines = (ENGINES[0], Engine("vllm-early-exit", 0.3, {"measure": "schedule"}, exits=turns))
+    text = section(written(tmp_path, *engines, loads=BATCHES[1:2]), "exitbatch")
+    assert "Nothing is drawn" in text
+    assert "a sequence alone would leave" not in text
+
+
+def test_the_price_of_the_batch_is_what_was_counted(seen: Overview, text: str) -> None:
+    found = rows(text, "exitbatch")
+    cells = leaving(seen)
+    assert len(found) == len(cells) == 20
+    for cell, row in zip(cells, found, strict=True):
+        own, steps = batch_exits.profile(cell.metrics), batch_exits.measured(cell.metrics)
+        assert own is not None
+        layers = [own.layer(1), batch_exits.mean_layer(batch_exits.expected(steps, own))]
+        for layer in (*layers, batch_exits.mean_layer(steps)):
+            assert f'data-sort="{layer!r}"' in row
+        for name in ("mixed_step_share", "mean_decode_batch"):
+            assert f'data-sort="{cell.value(name)!r}"' in row
+        untimed = cell.effective["measure"] == "state"
+        assert ("the run took no times of steps" in row) == untimed
+        if not untimed:
+            assert f'data-sort="{cell.value("check_time_share")!r}"' in row
+            assert f'data-sort="{cell.value("fill_time_share")!r}"' in row
+
+
+def test_theory_from_the_least_load_is_told_beside_the_load_s_own(seen: Overview) -> None:
+    soft = [c for c in leaving(seen) if c.workload == "gsm8k" and c.variant.index == 2]
+    one, four = soft
+    drawn = batch_price.section(soft)
+    assert drawn is not None
+    assert drawn.table is not None
+    alone, steps = batch_exits.profile(one.metrics), batch_exits.measured(four.metrics)
+    assert alone is not None
+    told = [item.sort for item in drawn.table.rows[1].cells]
+    assert told[7] == repr(batch_exits.mean_layer(batch_exits.expected(steps, alone)))
+    assert told[6] != told[7]
+
+
+def test_the_sentence_says_what_batches_keep(seen: Overview, text: str) -> None:
+    (sentence,) = re.findall(r"<p>(Under closed c=4, .*?)</p>", section(text, "exitbatch"))
+    words = r"layer ([\d.]+) of 8.* leave at ([\d.]+); they left at ([\d.]+), .* ([\d.]+)% of"
+    alone, theory, measured, kept = map(float, re.findall(words, sentence.replace("&#39;", "'"))[0])
+    assert kept == pytest.approx(100 * (8 - measured) / (8 - alone), abs=0.5)
+    assert measured == pytest.approx(theory, abs=0.15), "made-up sequences are independent"
+    assert "means over 8 cells" in sentence
+    assert "closed c=1," not in section(text, "exitbatch").partition('<p class="note">')[0]
+
+
+def test_curves_are_drawn_for_techniques_whose_exits_vary(text: str) -> None:
+    drawn = section(text, "exitbatch")
+    titles = re.findall(r"<title[^>]*>Exit layer against batch size: ([^<]+)</title>", drawn)
+    assert len(titles) == 8
+    assert not [title for title in titles if title.startswith("static")]
+    notes = re.findall(
+        r"closed c=4, 4 in the batch, [\d,]+ steps: layer [\d.]+, independent", drawn
+    )
+    assert len(notes) == 3 * 8, "a dot, a ring and a bar for each"
+    assert drawn.count("theory, exits counted over") == 8

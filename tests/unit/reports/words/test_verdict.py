@@ -1,0 +1,123 @@
+"""The verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.core.nouns import Slo
+from reports.cells import Cell
+from reports.variants import Engine, variants
+from reports.words.headline import headline
+from reports.words.verdict import first_reason, verdicts
+
+
+def cell(valid: bool, reasons: Mapping[str, tuple[int, str]]) -> Cell:
+    """As much of a cell as the reason is drawn from."""
+    return cast(Cell, cast(Any, SimpleNamespace(valid=valid, reasons=reasons)))
+
+
+def test_a_remark_is_never_given_as_the_reason_while_there_is_a_real_one() -> None:
+    """Too few samples for p99 stands with every trial of a small run, so it is the most frequent;
+    the page once said that trials were not valid because of it, when the machine was noisy."""
+    noisy = cell(
+        False,
+        {
+            "too-few-samples": (3, "too-few-samples: 12 answers say nothing about p99"),
+            "machine-noisy": (1, "machine-noisy: other processes used 48% of CPU time"),
+        },
+    )
+    assert first_reason([noisy]) == "other processes used 48% of CPU time"
+
+
+def test_remarks_of_valid_cells_are_no_reason_at_all() -> None:
+    fine = cell(True, {"too-few-samples": (3, "too-few-samples: 12 answers")})
+    assert first_reason([fine]) == ""
+
+
+def test_too_few_samples_is_the_reason_when_it_is_the_only_one() -> None:
+    tiny = cell(False, {"too-few-samples": (1, "too-few-samples: 3 answers")})
+    assert first_reason([tiny]) == "3 answers"
+
+
+def measured(
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    *,
+    valid: bool = True,
+    same: float | None = 1.0,
+) -> Cell:
+    """A cell with a speed-up; one with too few pairs has no interval."""
+    numbers = {"speedup": value, "speedup_low": low, "speedup_high": high}
+    return Cell(
+        variant=FAST,
+        workload="gsm8k",
+        load="closed c=1",
+        load_kind="closed",
+        load_value=1,
+        order=0,
+        metrics={**numbers, "consistency_ratio": same, "repeats": 3, "spread": {}},
+        keys=(),
+        slo=Slo(),
+        trials=3,
+        failed=0,
+        valid_trials=3 if valid else 0,
+    )
+
+
+VLLM, FAST = variants(
+    [Engine("vllm", {}, "official code", True), Engine("fast", {}, "re-implementation", False)]
+)
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([measured(1.5, 1.2, 1.8)], "1.50× the reference's decode speed [1.20, 1.80]"),
+        ([measured(0.5, 0.4, 0.6)], "Slower than the reference: 0.50× its decode speed"),
+        ([measured(1.5, 0.9, 2.4)], "No clear difference in speed: 1.50× [0.90, 2.40]"),
+        ([measured(1.02, 1.004, 1.03)], "No clear difference in speed"),
+        ([measured(1.5, None, None)], "Too few pairs of requests to say whether"),
+        ([measured(None, None, None), measured(9, 8, 10, valid=False)], "No valid cell has"),
+        ([measured(1.5, 1.2, 1.8), measured(9, 8, 10, valid=False)], "1.50× the reference's"),
+    ],
+)
+def test_the_words_say_no_more_than_the_interval(cells: list[Cell], words: str) -> None:
+    (found,) = verdicts(cells, [FAST], "")
+    assert found.sentence.startswith(words)
+    named = headline(cells, [VLLM, FAST], "")
+    assert ("was the fastest" in named) == words.startswith("1.50")
+
+
+@pytest.mark.parametrize(
+    ("same", "words"),
+    [
+        (1.0, "with the same answers."),
+        (0.75, "with different answers to 25.0% of the requests."),
+        (None, "with answers that could not be compared."),
+    ],
+)
+def test_the_headline_says_what_the_speed_costs(same: float | None, words: str) -> None:
+    """A server that names no token ids can be timed, but not compared."""
+    found = headline([measured(1.5, 1.2, 1.8, same=same)], [VLLM, FAST], "")
+    assert found.endswith(f"[1.20, 1.80], {words}")
+
+
+@pytest.mark.parametrize(("repeats", "ends"), [(1, (None, None)), (2, (5.0, 7.0))])
+def test_one_repeat_has_no_range(repeats: int, ends: tuple[float | None, float | None]) -> None:
+    numbers = {"ttft_p50_s": 6.0, "repeats": repeats, "spread": {"ttft_p50_s": [5.0, 7.0]}}
+    found = replace(measured(1.5, 1.2, 1.8), metrics=numbers)
+    assert (found.low("ttft_p50_s"), found.high("ttft_p50_s")) == ends
+
+
+def test_the_references_answers_are_compared_with_its_own() -> None:
+    """Against itself it is always the same, which says nothing."""
+    numbers = {"consistency_ratio": 1.0, "noise_floor": 0.75}
+    found = replace(measured(1.0, None, None), metrics=numbers)
+    assert found.value("consistency_ratio") == 1.0
+    assert replace(found, variant=VLLM).value("consistency_ratio") == 0.75

@@ -1,0 +1,1 @@
+"""Runs programs that a model wrote, locked in."""
