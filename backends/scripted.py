@@ -31,7 +31,7 @@ STALL_KEYS = {"at_s", "for_s"}
 
 
 @dataclass(slots=True)
-class _Live:
+class _ScriptedRequest:
     """A request in flight: what is still to come, one step per commit."""
 
     request_id: str
@@ -87,8 +87,8 @@ class ScriptedBackend:
         self._start_ns: int | None = None
         self._handed_out = 0
         self._order = itertools.count()
-        self._queue: list[tuple[int, int, Commit, _Live]] = []
-        self._live: dict[str, _Live] = {}
+        self._queue: list[tuple[int, int, Commit, _ScriptedRequest]] = []
+        self._live: dict[str, _ScriptedRequest] = {}
         self._free_ns: list[int] = []
         self.reset()
 
@@ -131,7 +131,9 @@ class ScriptedBackend:
         start_ns = self._start_ns = now if self._start_ns is None else self._start_ns
         steps = list(self._commits(request))
         if self._script["zero_work"]:
-            self._live[request.id] = _Live(request.id, iter([(0, commit) for commit in steps]))
+            self._live[request.id] = _ScriptedRequest(
+                request.id, iter([(0, commit) for commit in steps])
+            )
             return
         arrived = _unwarp(now - start_ns, self._stalls_ns)
         begin = max(arrived, heapq.heappop(self._free_ns)) if self._free_ns else arrived
@@ -141,7 +143,7 @@ class ScriptedBackend:
         schedule = list(zip(times, steps, strict=True))
         if self._script["capacity"] is not None:
             heapq.heappush(self._free_ns, schedule[-1][0])
-        self._push(_Live(request.id, iter(schedule)))
+        self._push(_ScriptedRequest(request.id, iter(schedule)))
 
     def poll(self) -> list[Commit]:
         """Every commit that is due by now."""
@@ -179,7 +181,7 @@ class ScriptedBackend:
                 del self._live[commit.request_id]
         return commits
 
-    def _push(self, live: _Live) -> None:
+    def _push(self, live: _ScriptedRequest) -> None:
         step = next(live.steps, None)
         if step is not None:
             due = (self._start_ns or 0) + _warp(step[0], self._stalls_ns)

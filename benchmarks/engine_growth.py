@@ -40,7 +40,7 @@ def growth(chosen: argparse.Namespace) -> dict[str, Any]:
     """Microseconds of a plain pass against context and layers, beside the bytes' own time."""
     import torch
 
-    from backends.engine.executors.base import Rows
+    from backends.engine.executors.base import StepRows
     from backends.engine.executors.native import NativeExecutor
     from backends.engine.model.architecture import read_architecture
     from backends.engine.model.weights import load_weights
@@ -56,7 +56,7 @@ def growth(chosen: argparse.Namespace) -> dict[str, Any]:
         part = replace(weights, layers=weights.layers[:layers])
         run = NativeExecutor(part, cut, slots=1, max_len=2304, threads=chosen.threads)
         run.prefill(0, [5 + i % 1000 for i in range(context)])
-        rows_ = Rows.of([(0, context, 7)])
+        rows_ = StepRows.of([(0, context, 7)])
         newest = np.zeros(1, np.int32)
         measured = _microseconds(lambda: run.advance(0, rows_, newest))
         run.close()

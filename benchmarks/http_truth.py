@@ -25,7 +25,7 @@ from backends.checkpoints import models
 from benchmarks.http_parity import make_texts
 from benchmarks.support.cpu_time import run_metered
 from benchmarks.support.http_report import compare, report
-from benchmarks.support.http_tools import ALL, Job, Tool
+from benchmarks.support.http_tools import ALL, Tool, ToolLoad
 from harness.cli.truth.server import take_log, truth_server
 from harness.core.nouns import Model
 
@@ -36,7 +36,7 @@ LIMIT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class TruthCase:
     """A load and the server's schedule."""
 
     streams: int
@@ -48,11 +48,11 @@ class Case:
 START = "ttft-100"
 """Also what the CPU time of a run with nearly nothing to do is taken from."""
 CASES = {
-    START: Case(100, 100, 4, 0.02),
-    "ttft-600": Case(600, 600, 4, 0.02),
-    "tokens": Case(100, 400, 400, 0.004),
+    START: TruthCase(100, 100, 4, 0.02),
+    "ttft-600": TruthCase(600, 600, 4, 0.02),
+    "tokens": TruthCase(100, 400, 400, 0.004),
 }
-PEAK = [Case(100, 400, 400, gap_s) for gap_s in (0.002, 0.001, 0.0005, 0.00025)]
+PEAK = [TruthCase(100, 400, 400, gap_s) for gap_s in (0.002, 0.001, 0.0005, 0.00025)]
 GROWTH = 1.02
 """A rate that rises by less than this when more is asked for has reached its peak."""
 
@@ -94,7 +94,7 @@ def choose(names: Sequence[str] | None) -> list[Tool]:
 
 
 def climb(
-    tool: Tool, name: str, steps: Sequence[Case], directory: Path, texts: Sequence[str]
+    tool: Tool, name: str, steps: Sequence[TruthCase], directory: Path, texts: Sequence[str]
 ) -> list[dict[str, Any]]:
     """The rows of one tool's turn: more and more is asked for until its rate grows no more."""
     rows: list[dict[str, Any]] = []
@@ -114,13 +114,15 @@ def climb(
     return rows
 
 
-def measure(tool: Tool, case: Case, directory: Path, texts: Sequence[str]) -> dict[str, Any]:
+def measure(tool: Tool, case: TruthCase, directory: Path, texts: Sequence[str]) -> dict[str, Any]:
     """One run of a tool against a server of its own."""
     with (
         tempfile.TemporaryDirectory() as folder,
         truth_server(TTFT_S, [case.gap_s]) as url,
     ):
-        job = Job(url, directory, texts, case.streams, case.requests, case.tokens, Path(folder))
+        job = ToolLoad(
+            url, directory, texts, case.streams, case.requests, case.tokens, Path(folder)
+        )
         command = tool.command(tool.program, job)
         cpu_s = run_metered(command, tool.environment(), job.folder / "log", LIMIT_S)
         told, log = tool.read(job), take_log(url)

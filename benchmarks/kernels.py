@@ -26,14 +26,22 @@ from torch.nn import functional
 from backends.kernels import attention, exit_head, rms_norm, rope_cache, silu_mul, verify
 from benchmarks.kernels_early_exit import early_exit_cases
 from benchmarks.support.device_timing import ceilings, describe, microseconds
-from benchmarks.support.kernel_case import BF16, DEVICE, SHAPES, Case, Shape, error, normal
+from benchmarks.support.kernel_case import (
+    BF16,
+    DEVICE,
+    SHAPES,
+    KernelCase,
+    KernelShape,
+    error,
+    normal,
+)
 
 SPREAD_BYTES = 256 << 20
 """Inputs of one graph, several times the L2."""
 MOST_SETS = 64
 
 
-def rms_norm_case(shape: Shape) -> Case:
+def rms_norm_case(shape: KernelShape) -> KernelCase:
     x, add = normal(shape.rows, shape.width), normal(shape.rows, shape.width)
     gain, out, kept = normal(shape.width, dtype=torch.float32), torch.empty_like(x), x.clone()
     light = gain.to(BF16)
@@ -49,10 +57,10 @@ def rms_norm_case(shape: Shape) -> Case:
     def check() -> float:
         return error(out, rms_norm.rms_norm_reference(x, gain, 1e-5, add=add)[1])
 
-    return Case("rms_norm + residual", ours, library, 4 * x.nbytes + gain.nbytes, check)
+    return KernelCase("rms_norm + residual", ours, library, 4 * x.nbytes + gain.nbytes, check)
 
 
-def rope_case(shape: Shape) -> Case:
+def rope_case(shape: KernelShape) -> KernelCase:
     columns = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     qkv, query = normal(shape.rows, columns), normal(shape.rows, shape.heads, shape.head_dim)
     cache = (shape.rows, shape.kv_heads, shape.context, shape.head_dim)
@@ -66,7 +74,7 @@ def rope_case(shape: Shape) -> Case:
         return rope_cache.rope_cache_reference(*arguments)
 
     moved = 2 * qkv.nbytes
-    return Case(
+    return KernelCase(
         "rope + cache write",
         lambda: rope_cache.rope_cache(*arguments, query),
         library,
@@ -75,7 +83,7 @@ def rope_case(shape: Shape) -> Case:
     )
 
 
-def attention_case(shape: Shape, one_slot: bool) -> Case:
+def attention_case(shape: KernelShape, one_slot: bool) -> KernelCase:
     slots = 1 if one_slot else shape.rows
     cache = (slots, shape.kv_heads, shape.context, shape.head_dim)
     keys, values = normal(*cache), normal(*cache)
@@ -92,7 +100,7 @@ def attention_case(shape: Shape, one_slot: bool) -> Case:
         rows = query.view(slots, -1, shape.heads, shape.head_dim).transpose(1, 2)
         return functional.scaled_dot_product_attention(rows, keys, values, enable_gqa=True)
 
-    return Case(
+    return KernelCase(
         "attention, 1 slot" if one_slot else f"attention, {shape.rows} slots",
         lambda: attention.attention(query, keys, values, where, last, scratch, out),
         library,
@@ -101,13 +109,13 @@ def attention_case(shape: Shape, one_slot: bool) -> Case:
     )
 
 
-def silu_case(shape: Shape) -> Case:
+def silu_case(shape: KernelShape) -> KernelCase:
     gate_up, out = (
         normal(shape.rows, 2 * shape.feed_forward),
         normal(shape.rows, shape.feed_forward),
     )
     gate, up = gate_up.chunk(2, -1)
-    return Case(
+    return KernelCase(
         "silu_mul",
         lambda: silu_mul.silu_mul(gate_up, out),
         lambda: functional.silu(gate) * up,
@@ -116,7 +124,7 @@ def silu_case(shape: Shape) -> Case:
     )
 
 
-def head_case(shape: Shape, kind: str) -> Case:
+def head_case(shape: KernelShape, kind: str) -> KernelCase:
     """The library computes logits in memory, then softmax and maximum."""
     size = min(8192, shape.vocabulary) if kind == "shortlist" else shape.vocabulary
     hidden, exact = normal(shape.rows, shape.width), normal(size, shape.width) * shape.width**-0.5
@@ -134,7 +142,7 @@ def head_case(shape: Shape, kind: str) -> Case:
         _, probability = exit_head.exit_head_reference(hidden, matrix, scales, ids)
         return error(confidence, probability)
 
-    return Case(
+    return KernelCase(
         f"exit head, {kind}",
         lambda: exit_head.exit_head(hidden, matrix, scratch, tokens, confidence, **options),
         library,
@@ -143,7 +151,7 @@ def head_case(shape: Shape, kind: str) -> Case:
     )
 
 
-def greedy_case(shape: Shape) -> Case:
+def greedy_case(shape: KernelShape) -> KernelCase:
     hidden = normal(shape.rows, shape.width)
     matrix = normal(shape.vocabulary, shape.width)
     scratch = exit_head.HeadScratch.allocate(shape.rows, shape.vocabulary, DEVICE)
@@ -154,7 +162,7 @@ def greedy_case(shape: Shape) -> Case:
         logits = hidden.float() @ matrix.float().T
         return error(logits.gather(1, tokens.long()[:, None]), logits.amax(-1, keepdim=True))
 
-    return Case(
+    return KernelCase(
         "verify, greedy",
         lambda: verify.greedy(hidden, matrix, scratch, tokens),
         lambda: (hidden @ matrix.T).argmax(-1),
@@ -163,12 +171,12 @@ def greedy_case(shape: Shape) -> Case:
     )
 
 
-def sample_case(shape: Shape) -> Case:
+def sample_case(shape: KernelShape) -> KernelCase:
     logits = normal(shape.rows, shape.vocabulary, dtype=torch.float32) * 3
     ones = torch.ones(shape.rows, device=DEVICE)
     uniform, tokens = torch.rand_like(ones), torch.empty_like(ones, dtype=torch.int32)
     arguments = (logits, uniform, ones, ones * 0.9)
-    return Case(
+    return KernelCase(
         "verify, sample top-p",
         lambda: verify.sample(*arguments, tokens),
         lambda: verify.sample_reference(*arguments),
@@ -177,14 +185,14 @@ def sample_case(shape: Shape) -> Case:
     )
 
 
-def product_case(shape: Shape) -> Case:
+def product_case(shape: KernelShape) -> KernelCase:
     """Not ours: what cuBLAS makes of the widest product of a layer."""
     x, matrix = normal(shape.rows, shape.width), normal(2 * shape.feed_forward, shape.width)
     out = normal(shape.rows, 2 * shape.feed_forward)
-    return Case("cuBLAS gate_up", lambda: torch.mm(x, matrix.T, out=out), None, matrix.nbytes)
+    return KernelCase("cuBLAS gate_up", lambda: torch.mm(x, matrix.T, out=out), None, matrix.nbytes)
 
 
-def cases(shape: Shape) -> Iterator[Callable[[], Case]]:
+def cases(shape: KernelShape) -> Iterator[Callable[[], KernelCase]]:
     """Makers of one input set each."""
     yield partial(rms_norm_case, shape)
     yield partial(rope_case, shape)
@@ -199,7 +207,9 @@ def cases(shape: Shape) -> Iterator[Callable[[], Case]]:
     yield partial(product_case, shape)
 
 
-def measure(make: Callable[[], Case], ceiling: float, tolerance: float = 0.02) -> dict[str, Any]:
+def measure(
+    make: Callable[[], KernelCase], ceiling: float, tolerance: float = 0.02
+) -> dict[str, Any]:
     """Check one set, then time both sides on as many sets as spread over the L2."""
     first = make()
     first.ours()

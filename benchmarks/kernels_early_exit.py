@@ -10,19 +10,27 @@ import torch
 from torch import Tensor
 
 from backends.kernels import exit_confidence, fill_cache
-from benchmarks.support.kernel_case import BF16, DEVICE, Case, Launch, Shape, error, normal
+from benchmarks.support.kernel_case import (
+    BF16,
+    DEVICE,
+    KernelCase,
+    KernelShape,
+    Launch,
+    error,
+    normal,
+)
 
 BLOCK_SIZE = 16
 
 
-def early_exit_cases(shape: Shape) -> Iterator[Callable[[], Case]]:
+def early_exit_cases(shape: KernelShape) -> Iterator[Callable[[], KernelCase]]:
     """Makers of one input set each."""
     yield partial(fill_case, shape)
     yield partial(margin_case, shape)
     yield partial(cosine_case, shape)
 
 
-def fill_case(shape: Shape) -> Case:
+def fill_case(shape: KernelShape) -> KernelCase:
     """An exit at half depth; the library's calls are vLLM's, two per layer, where it is there."""
     layers, size = shape.layers // 2, shape.kv_heads * shape.head_dim
     blocks = shape.rows * -(-shape.context // BLOCK_SIZE)
@@ -43,7 +51,7 @@ def fill_case(shape: Shape) -> Case:
         expected = [cache[slots // BLOCK_SIZE, slots % BLOCK_SIZE] for cache in (*keys, *values)]
         return error(torch.stack(written), torch.stack(expected))
 
-    return Case(
+    return KernelCase(
         f"exit: fill {layers} layers",
         lambda: fill_cache.fill_cache(*arguments),
         vllm_fill(shape, *arguments) if find_spec("vllm") else None,
@@ -53,7 +61,7 @@ def fill_case(shape: Shape) -> Case:
 
 
 def vllm_fill(
-    shape: Shape,
+    shape: KernelShape,
     kv: Tensor,
     positions: Tensor,
     angles: Tensor,
@@ -82,7 +90,7 @@ def vllm_fill(
     return launch
 
 
-def margin_case(shape: Shape) -> Case:
+def margin_case(shape: KernelShape) -> KernelCase:
     logits = normal(shape.rows, shape.vocabulary) * 4
     margins = torch.empty(shape.rows, device=DEVICE)
 
@@ -90,7 +98,7 @@ def margin_case(shape: Shape) -> Case:
         best = logits.float().softmax(-1).topk(2, -1).values
         return best[:, 0] - best[:, 1]
 
-    return Case(
+    return KernelCase(
         "exit: top-2 margin",
         lambda: exit_confidence.top2(logits, margins),
         library,
@@ -99,10 +107,10 @@ def margin_case(shape: Shape) -> Case:
     )
 
 
-def cosine_case(shape: Shape) -> Case:
+def cosine_case(shape: KernelShape) -> KernelCase:
     a, out = normal(shape.rows, shape.width), torch.empty(shape.rows, device=DEVICE)
     b = (a.float() + normal(shape.rows, shape.width, dtype=torch.float32)).to(BF16)
-    return Case(
+    return KernelCase(
         "exit: cosine",
         lambda: exit_confidence.cosine(a, b, out),
         lambda: torch.nn.functional.cosine_similarity(a.float(), b.float(), dim=-1),

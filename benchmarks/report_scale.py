@@ -16,14 +16,14 @@ import time
 from pathlib import Path
 
 from harness.core.nouns import Load
-from tests.support.results.report_runs import SCORES, Engine, write_run
+from tests.support.results.report_runs import SCORES, MadeUpBackend, write_run
 
 ENGINES = (
-    Engine("vllm", 0.010, provenance="official code"),
-    Engine("vllm-early-exit", 0.0072, {"threshold": 0.8}, changes=0.3),
-    Engine("vllm-early-exit", 0.0081, {"threshold": 0.9}, changes=0.08),
-    Engine("adadecode", 0.0135, {"gamma": 0.75}, tokens_per_step=2),
-    Engine("speculative", 0.0150, {"method": "ngram"}, tokens_per_step=3),
+    MadeUpBackend("vllm", 0.010, provenance="official code"),
+    MadeUpBackend("vllm-early-exit", 0.0072, {"threshold": 0.8}, changes=0.3),
+    MadeUpBackend("vllm-early-exit", 0.0081, {"threshold": 0.9}, changes=0.08),
+    MadeUpBackend("adadecode", 0.0135, {"gamma": 0.75}, tokens_per_step=2),
+    MadeUpBackend("speculative", 0.0150, {"method": "ngram"}, tokens_per_step=3),
 )
 LOADS = (Load("closed", concurrency=1), Load("closed", concurrency=8))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.nouns import SAMPLES_NEEDED, Slo, TrialRecord, Workload, canonical_json, to_json
 from reports.text import clipped, visible
-from reports.variants import Engine, Variant, variants
+from reports.variants import NamedOptions, Variant, variants
 from results import rows as metrics
 from results.compare.validity import CELL_NOT_VALID
 
@@ -203,7 +203,7 @@ def _cell(
     )
 
 
-def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[Engine]:
+def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[NamedOptions]:
     grouped: dict[str, list[Mapping[str, Any]]] = {}
     for one in raw:
         grouped.setdefault(_identity(one["backend"], one["options"]), []).append(one)
@@ -217,7 +217,7 @@ def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[Engine]:
             is_reference, compared = True, True
         provenance = known[0] if known else "never started"
         lossy = any(one["lossless"] is False for one in cells)
-        yield Engine(first["backend"], first["options"], provenance, is_reference, lossy)
+        yield NamedOptions(first["backend"], first["options"], provenance, is_reference, lossy)
 
 
 def _why_no_speedup(run: Run, cells: Sequence[Cell]) -> str:

@@ -20,7 +20,7 @@ from reports.numbers import counted
 from reports.sections import requests
 from reports.sections.early_exit import early_exit_sections
 from reports.sections.exits import exit_sections
-from reports.sections.figures import Section, sections
+from reports.sections.figures import FigureSection, sections
 from reports.tables import failures, results_table, validity
 from reports.text import script_json, visible
 from reports.words import facts
@@ -124,7 +124,7 @@ def _tables(seen: Overview) -> dict[str, Any]:
     }
 
 
-def _contents(figures: list[Section]) -> list[tuple[str, str]]:
+def _contents(figures: list[FigureSection]) -> list[tuple[str, str]]:
     own = [("verdict", "Verdict"), ("results", "Results")]
     own += [(section.id, section.short) for section in figures]
     own += [("validity", "Validity"), ("failures", "Failures"), ("requests", "Answers")]

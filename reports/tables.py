@@ -63,7 +63,7 @@ _FIRST = ("Backend", "Workload", "Load", "Valid")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeaderCell:
     """A header cell. `column` is the place in the body that sorting by it reads."""
 
     title: str
@@ -76,7 +76,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class BodyCell:
     """A body cell: what it shows, what it sorts by, and why it shows nothing."""
 
     text: str = ""
@@ -87,7 +87,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BodyRow:
     """A body row with what the page's filters look at."""
 
     variant: Variant
@@ -96,16 +96,16 @@ class Row:
     load: str
     validity: str
     css: str
-    cells: tuple[Item, ...]
+    cells: tuple[BodyCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """Two header lines and the body."""
 
-    groups: tuple[Head, ...]
-    subheads: tuple[Head, ...]
-    rows: tuple[Row, ...] = field(default=())
+    groups: tuple[HeaderCell, ...]
+    subheads: tuple[HeaderCell, ...]
+    rows: tuple[BodyRow, ...] = field(default=())
 
 
 def results_table(cells: Sequence[Cell], why_no_speedup: str) -> Table:
@@ -121,44 +121,46 @@ def results_table(cells: Sequence[Cell], why_no_speedup: str) -> Table:
     return Table(groups, subheads, tuple(rows))
 
 
-def _header() -> tuple[tuple[Head, ...], tuple[Head, ...]]:
-    groups = [Head(t, rows=2, column=i) for i, t in enumerate(_FIRST)]
-    subheads: list[Head] = []
+def _header() -> tuple[tuple[HeaderCell, ...], tuple[HeaderCell, ...]]:
+    groups = [HeaderCell(t, rows=2, column=i) for i, t in enumerate(_FIRST)]
+    subheads: list[HeaderCell] = []
     for place, column in enumerate(COLUMNS, start=len(_FIRST)):
         if not column.group:
-            groups.append(Head(column.title, column.unit, "num", column.help, rows=2, column=place))
+            groups.append(
+                HeaderCell(column.title, column.unit, "num", column.help, rows=2, column=place)
+            )
             continue
         first = column.title == "p50"
         css = "num begin" if first else "num"
-        subheads.append(Head(column.title, css=css, column=place))
+        subheads.append(HeaderCell(column.title, css=css, column=place))
         if first:
-            groups.append(Head(column.group, column.unit, "group begin", column.help, span=3))
+            groups.append(HeaderCell(column.group, column.unit, "group begin", column.help, span=3))
     place = len(_FIRST) + len(COLUMNS)
-    groups.append(Head("Quality", css="num begin", rows=2, column=place, help="task score"))
+    groups.append(HeaderCell("Quality", css="num begin", rows=2, column=place, help="task score"))
     return tuple(groups), tuple(subheads)
 
 
-def _row(cell: Cell, css: str, why_no_speedup: str) -> Row:
+def _row(cell: Cell, css: str, why_no_speedup: str) -> BodyRow:
     numbers = tuple(_number(cell, column, why_no_speedup) for column in COLUMNS)
     names = (
-        Item(cell.workload, cell.workload, css=""),
-        Item(cell.load, str(cell.order), css="", small=_realised(cell)),
+        BodyCell(cell.workload, cell.workload, css=""),
+        BodyCell(cell.load, str(cell.order), css="", small=_realised(cell)),
     )
     if not cell.stands_alone:
         css = f"{css} invalid".strip()
     validity = "valid" if cell.valid else "not valid" if cell.is_measured else "failed"
     items = (*names, _validity(cell, validity), *numbers, quality(cell))
-    return Row(cell.variant, cell.workload, cell.load, validity, css, items)
+    return BodyRow(cell.variant, cell.workload, cell.load, validity, css, items)
 
 
-def _number(cell: Cell, column: Column, why_no_speedup: str) -> Item:
+def _number(cell: Cell, column: Column, why_no_speedup: str) -> BodyCell:
     css = "num begin" if column.group and column.title == "p50" else "num"
     css += " struck" * (cell.stands_alone and not cell.holds(column.metric))
     value = cell.value(column.metric)
     if cell.variant.is_reference and column.metric == "speedup":
-        return Item("1", "1", css, small="reference")
+        return BodyCell("1", "1", css, small="reference")
     if value is None:
-        return Item(css=css, undefined=_why_undefined(cell, column, why_no_speedup))
+        return BodyCell(css=css, undefined=_why_undefined(cell, column, why_no_speedup))
     small = ""
     low, high = cell.low(column.metric), cell.high(column.metric)
     if column.has_interval and low is not None and high is not None:
@@ -168,7 +170,7 @@ def _number(cell: Cell, column: Column, why_no_speedup: str) -> Item:
     floor = cell.value("noise_floor")
     if column.metric == "consistency_ratio" and floor is not None:
         small = "with itself" if cell.variant.is_reference else f"floor {percent(floor)}"
-    return Item(column.form(value), repr(value), css, small)
+    return BodyCell(column.form(value), repr(value), css, small)
 
 
 def _why_undefined(cell: Cell, column: Column, why_no_speedup: str) -> str:
@@ -191,25 +193,25 @@ def _realised(cell: Cell) -> str:
     return "" if rate is None else f"realised {significant(rate)}/s"
 
 
-def quality(cell: Cell) -> Item:
+def quality(cell: Cell) -> BodyCell:
     """The task score of the workload."""
     for metric, name in QUALITY.items():
         value = cell.value(metric)
         if value is not None:
             flexible = cell.value("exact_match_flexible") if metric == "exact_match" else None
             beside = f", {significant(flexible)} flexible" if flexible is not None else ""
-            return Item(significant(value), repr(value), "num begin", small=name + beside)
-    return Item(css="num begin", undefined="no task score was stored")
+            return BodyCell(significant(value), repr(value), "num begin", small=name + beside)
+    return BodyCell(css="num begin", undefined="no task score was stored")
 
 
-def _validity(cell: Cell, validity: str) -> Item:
+def _validity(cell: Cell, validity: str) -> BodyCell:
     count = counted(cell.trials, "trial")
     if validity == "valid":
-        return Item("✓ valid", "0", "mark good", small=count)
+        return BodyCell("✓ valid", "0", "mark good", small=count)
     lost = f"{cell.trials - cell.valid_trials} of {count}"
     part = "✕ in part" if cell.stands_alone else "✕ not valid"
     sort, text = ("2", "✕ failed") if validity == "failed" else ("1", part)
-    return Item(text, sort, "mark bad", small=lost)
+    return BodyCell(text, sort, "mark bad", small=lost)
 
 
 @dataclass(frozen=True, slots=True)

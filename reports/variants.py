@@ -118,7 +118,7 @@ def plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class Engine(NamedTuple):
+class NamedOptions(NamedTuple):
     """A backend with its options, as the run has it."""
 
     backend: str
@@ -128,7 +128,7 @@ class Engine(NamedTuple):
     lossy: bool = False
 
 
-def variants(engines: Sequence[Engine]) -> list[Variant]:
+def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
     """The variants of a run, the reference first, else in the given order.
 
     The reference has colour 0, and nothing else has; every other backend gets one colour, by order

@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.core.nouns import canonical_json
 from results.compare import agreement, quality
-from results.compare.pairing import Group, Member, versus
+from results.compare.pairing import ComparableTrials, Member, versus
 from results.metrics import latency
 from results.metrics.arrays import Floats, Ints, RequestArrays
 
@@ -68,7 +68,7 @@ def trial_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(empty, float))
 
 
-def request_frames(members: Iterable[tuple[Member, Group]]) -> pd.DataFrame:
+def request_frames(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.DataFrame:
     """One row per request, with the columns of `REQUEST_COLUMNS`."""
     frames = [_request_frame(member, group) for member, group in members]
     if not frames:
@@ -76,7 +76,7 @@ def request_frames(members: Iterable[tuple[Member, Group]]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)[list(REQUEST_COLUMNS)]
 
 
-def commit_frames(members: Iterable[tuple[Member, Group]]) -> pd.DataFrame:
+def commit_frames(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.DataFrame:
     """One row per commit, with the columns of `COMMIT_COLUMNS`."""
     keys: list[str] = []
     codes: dict[str, int] = {}
@@ -106,7 +106,7 @@ def prompt_frame(workloads: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
 
 
-def _request_frame(member: Member, group: Group) -> pd.DataFrame:
+def _request_frame(member: Member, group: ComparableTrials) -> pd.DataFrame:
     requests, trial = member.requests, member.trial
     assert requests is not None
     columns: dict[str, Any] = {
@@ -135,7 +135,7 @@ def _request_frame(member: Member, group: Group) -> pd.DataFrame:
     return pd.DataFrame({**columns, **_comparison(member, group)})
 
 
-def _comparison(member: Member, group: Group) -> dict[str, Floats]:
+def _comparison(member: Member, group: ComparableTrials) -> dict[str, Floats]:
     """The columns of one trial that set it against the reference."""
     requests, found = member.requests, versus(member, group.reference)
     assert requests is not None

@@ -16,7 +16,7 @@ import numpy as np
 from harness.core.nouns import Validity
 from results.compare import validity
 from results.compare.pairing import (
-    Group,
+    ComparableTrials,
     Member,
     Versus,
     data_rows,
@@ -93,7 +93,7 @@ def _row(
     member: Member,
     against: Versus | None,
     native: Versus | None,
-    group: Group,
+    group: ComparableTrials,
     own: Mapping[str, Validity],
 ) -> dict[str, Any]:
     record = member.stored.record
@@ -118,7 +118,7 @@ def _cell(
     same: Sequence[Member],
     rows: Sequence[Mapping[str, Any]],
     intervals: Mapping[str, Interval | None],
-    group: Group,
+    group: ComparableTrials,
 ) -> dict[str, Any]:
     ended = [row for row in rows if row["status"] == "ok"]
     statuses = [row["status"] for row in rows]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.nouns import canonical_json
-from results.compare.pairing import Group, Member, group_key, make_group, ordering
+from results.compare.pairing import ComparableTrials, Member, group_key, make_group, ordering
 from results.store import cache
 from results.store.folder import Store
 from results.store.records import MissingRecordError, StoredTrial
@@ -110,7 +110,7 @@ class Run:
             while reading:
                 yield list(reading.popleft())
 
-    def members(self) -> Iterator[tuple[Member, Group]]:
+    def members(self) -> Iterator[tuple[Member, ComparableTrials]]:
         """Every trial that ended well, with the group that it belongs to."""
         for members in self.groups():
             group = make_group(members, self.experiment)

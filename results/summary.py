@@ -11,7 +11,7 @@ import numpy as np
 from harness.core.nouns import Load, Slo
 from results.compare import agreement, quality
 from results.compare.agreement import Agreement
-from results.compare.pairing import Group, Member, Versus
+from results.compare.pairing import ComparableTrials, Member, Versus
 from results.compare.stats import geometric_mean
 from results.metrics import exit_costs, latency, work
 from results.metrics.arrays import Flags, Floats, RequestArrays
@@ -81,7 +81,7 @@ def percentile(ascending: Floats, share: float) -> float | None:
     return low + (high - low) * (place - below)
 
 
-def identity(member: Member, group: Group) -> dict[str, Any]:
+def identity(member: Member, group: ComparableTrials) -> dict[str, Any]:
     """What was run, without the repeat: the columns that name a cell."""
     record, trial = member.stored.record, member.trial
     reference = next(iter(group.reference.values()), None)

@@ -17,7 +17,7 @@ from typing import Any
 from harness.core.errors import UserError, nearest
 from workloads import WORKLOADS
 from workloads.completions import complete_program, stub
-from workloads.sandbox.runner import DEFAULT_TIMEOUT_S, Program, run_programs
+from workloads.sandbox.runner import DEFAULT_TIMEOUT_S, UntrustedProgram, run_programs
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 """GSM8K's own: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""
@@ -127,14 +127,14 @@ def final_number(text: str) -> Decimal | None:
     return Decimal(numbers[-1]) if numbers else None
 
 
-def humaneval_program(row: Mapping[str, str], text: str) -> Program:
+def humaneval_program(row: Mapping[str, str], text: str) -> UntrustedProgram:
     """The program that an answer makes, and the row's tests, for `sandbox.run_program`.
 
     The tests get the prompt's imports and helper functions from the prompt itself, and the function
     to complete, alone, from the answer.
     """
     prompt, name = row["prompt"], row["entry_point"]
-    return Program(
+    return UntrustedProgram(
         source=complete_program(prompt, name, text),
         tests=f"{row['test']}\n\ncheck({name})\n",
         names=(name,),

@@ -25,7 +25,7 @@ from backends.early_exit.policy import (
     DEFAULT_THRESHOLD,
     NEVER,
     PREFIX,
-    Policy,
+    ExitPolicy,
     default_layers,
     make_policy,
 )
@@ -131,7 +131,7 @@ class Plan:
         weight = causal.lm_head.weight
         if self.policy.measure == "classifier":
             vector, bias = self._classifier().difference()
-            return measures.Classifier(vector.to(weight.device), bias)
+            return measures.ClassifierMeasure(vector.to(weight.device), bias)
         if self.policy.measure == "softmax":
             shared = functools.partial(causal.logits_processor, causal.lm_head)
             return measures.Softmax(causal.model.final_norm, self._trained_heads(weight), shared)
@@ -157,7 +157,7 @@ class Plan:
         assert self._parameters is not None
         return open_classifier(self._parameters.parent, self.model_dir)
 
-    def _policy(self) -> Policy:
+    def _policy(self) -> ExitPolicy:
         chosen, measure = self.settings, self.settings["measure"]
         if self.depth < 2 and measure != NEVER:
             raise UserError(f"{PREFIX}: a model of {self.depth} layer has no exit before its end")

@@ -22,7 +22,7 @@ PREFIX = "backend 'vllm-early-exit'"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ExitPolicy:
     """When an iteration ends early. Layers count from 1."""
 
     measure: str
@@ -99,17 +99,17 @@ def make_policy(
     decay: str,
     tau: float,
     depth: int,
-) -> Policy:
+) -> ExitPolicy:
     """A policy for a model of `depth` layers. `thresholds` is one for all layers or one for each.
 
     Raises `UserError` for a layer out of range and a list of thresholds that does not fit.
     """
     if measure == NEVER:
-        return Policy(NEVER)
+        return ExitPolicy(NEVER)
     highest = depth if measure == "schedule" else depth - 1
     chosen = _checked_layers(layers, measure, highest)
     if measure in FORCED:
-        return Policy(measure, chosen)
+        return ExitPolicy(measure, chosen)
     bounds = list(thresholds) if isinstance(thresholds, Sequence) else [thresholds] * len(chosen)
     if len(bounds) != len(chosen):
         raise UserError(
@@ -117,7 +117,7 @@ def make_policy(
             f"{list(chosen)}; expected one for each"
         )
     order = sorted(range(len(chosen)), key=chosen.__getitem__)
-    return Policy(
+    return ExitPolicy(
         measure,
         tuple(chosen[i] for i in order),
         tuple(float(bounds[i]) for i in order),

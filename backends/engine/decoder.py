@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from backends.engine.executors.base import RING, Executor, Int32, Rows
+from backends.engine.executors.base import RING, Executor, Int32, StepRows
 from backends.engine.sampling import select
-from backends.engine.streams import Output, Policy, Stream
+from backends.engine.streams import Output, PredictionPolicy, Stream
 
 PREFILL_TOKENS = 2048
 """Prompt tokens read before sequences under way go on; one prompt may be longer."""
@@ -43,9 +43,9 @@ class Decoder:
     """
 
     def __init__(
-        self, executor: Executor, policy: Policy | None = None, *, margins: bool = False
+        self, executor: Executor, policy: PredictionPolicy | None = None, *, margins: bool = False
     ) -> None:
-        self._policy = policy or Policy()
+        self._policy = policy or PredictionPolicy()
         if len(self._policy.gammas) != len(executor.exits):
             raise ValueError(
                 f"{len(self._policy.gammas)} thresholds for {len(executor.exits)} exits"
@@ -253,10 +253,10 @@ class Decoder:
         return chosen
 
 
-def _rows(spans: Sequence[Span]) -> Rows:
+def _rows(spans: Sequence[Span]) -> StepRows:
     if len(spans) == 1:
         stream, start, end = spans[0]
-        return Rows([stream.slot] * (end - start), range(start, end), stream.tokens[start:end])
+        return StepRows([stream.slot] * (end - start), range(start, end), stream.tokens[start:end])
     slots: list[int] = []
     positions: list[int] = []
     tokens: list[int] = []
@@ -264,7 +264,7 @@ def _rows(spans: Sequence[Span]) -> Rows:
         slots += [stream.slot] * (end - start)
         positions += range(start, end)
         tokens += stream.tokens[start:end]
-    return Rows(slots, positions, tokens)
+    return StepRows(slots, positions, tokens)
 
 
 def _numbers(rows: Sequence[int]) -> Int32:

@@ -15,7 +15,7 @@ _MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class TokenSampling:
     """Temperature 0 is greedy decoding; `top_p` keeps the most probable tokens up to that mass."""
 
     temperature: float = 0.0
@@ -23,10 +23,10 @@ class Sampling:
     seed: int = 0
 
 
-GREEDY = Sampling()
+GREEDY = TokenSampling()
 
 
-def select(logits: Tensor, sampling: Sampling, position: int) -> int:
+def select(logits: Tensor, sampling: TokenSampling, position: int) -> int:
     """The token at `position` of the sequence, from its (vocabulary,) float32 logits.
 
     Greedy takes the lowest id of equal maxima. Sampling inverts the distribution function at a

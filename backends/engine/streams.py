@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backends.engine.sampling import GREEDY, Sampling
+from backends.engine.sampling import GREEDY, TokenSampling
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PredictionPolicy:
     """When to predict early. Without exits it says nothing."""
 
     gammas: tuple[float, ...] = ()
@@ -31,7 +31,7 @@ class Stream:
     """At least one token; prompt and answer together fit into a slot."""
     max_new_tokens: int
     stops: frozenset[int] = frozenset()
-    sampling: Sampling = GREEDY
+    sampling: TokenSampling = GREEDY
     tokens: list[int] = field(default_factory=list)
     """Prompt, verified tokens and drafts."""
     done: list[int] = field(default_factory=list)

@@ -17,8 +17,8 @@ from backends import Option
 from backends.checkpoints import models
 from backends.http.client import CONNECT_TIMEOUT_S, Client
 from backends.http.route import find_route
-from backends.http.stream import Answer
-from backends.http.workers import Workers
+from backends.http.stream import StreamedAnswer
+from backends.http.workers import ClientProcesses
 from harness.core.errors import UserError
 from harness.core.names import SERVER
 from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
@@ -72,7 +72,7 @@ class HttpBackend:
             self._route = find_route(self._base_url, self._key, CONNECT_TIMEOUT_S)
         except OSError as error:
             raise UserError(f"backend 'http': {self._base_url}: {error}") from None
-        self._client: Client | Workers = Client(self._route, settings["timeout_s"])
+        self._client: Client | ClientProcesses = Client(self._route, settings["timeout_s"])
         self._payloads: dict[str, bytes] = {}
 
     @classmethod
@@ -147,7 +147,7 @@ class HttpBackend:
     def reset(self) -> None:
         """Drop unfinished requests and, where the server has a call for it, its prefix cache."""
         self._payloads.clear()
-        if isinstance(self._client, Workers) and not self._client.is_alive():
+        if isinstance(self._client, ClientProcesses) and not self._client.is_alive():
             self._use(1)
         self._client.cancel()
         if self._dialect.resets_cache:
@@ -163,7 +163,7 @@ class HttpBackend:
 
     def _use(self, clients: int) -> None:
         """Talk to the server from this process (1) or from processes of their own."""
-        have = self._client.count if isinstance(self._client, Workers) else 1
+        have = self._client.count if isinstance(self._client, ClientProcesses) else 1
         if clients == have:
             return
         self._client.close()
@@ -171,12 +171,14 @@ class HttpBackend:
         if clients == 1:
             self._client = Client(self._route, timeout_s)
         else:
-            self._client = Workers(self._route, timeout_s, clients)
+            self._client = ClientProcesses(self._route, timeout_s, clients)
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> StreamedAnswer:
         encode = None if self._tokenizer is None else partial(_encode, self._tokenizer)
         counting = self._dialect.counting
-        return Answer(counting, request.max_new_tokens, encode if counting == "tokenizer" else None)
+        return StreamedAnswer(
+            counting, request.max_new_tokens, encode if counting == "tokenizer" else None
+        )
 
     def _payload(self, request: Request) -> bytes:
         dialect = self._dialect

@@ -16,8 +16,8 @@ from backends.http.exchange import Exchange
 from backends.http.pool import Pool
 from backends.http.reply import LARGEST_REFUSAL, Reply
 from backends.http.route import Route
-from backends.http.stamps import Source, WallClock
-from backends.http.stream import Answer, StreamError, shorten
+from backends.http.stamps import StampSource, WallClock
+from backends.http.stream import StreamedAnswer, StreamError, shorten
 from harness.core.nouns import Commit, FinishReason
 
 NO_STREAM = ("application/json", "text/html")
@@ -40,7 +40,7 @@ class Client:
     def __init__(self, route: Route, timeout_s: float) -> None:
         self._timeout_ns = round(timeout_s * 1e9)
         self._late = f"no complete answer within {timeout_s:g} s"
-        self._stamps = Source()
+        self._stamps = StampSource()
         self._is_exact = self._stamps.works and not route.tls
         """Whether a late read still learns when the bytes came."""
         self._clock = WallClock()
@@ -68,7 +68,7 @@ class Client:
             for number, mask in self._epoll.poll(0.1):
                 self._handle(number, mask)
 
-    def send(self, request_id: str, payload: bytes, answer: Answer) -> None:
+    def send(self, request_id: str, payload: bytes, answer: StreamedAnswer) -> None:
         """Send a request made by `Route.request` at once, or as soon as a connection is there."""
         exchange = Exchange(request_id, payload, answer)
         self._deadlines.append((time.monotonic_ns() + self._timeout_ns, exchange))

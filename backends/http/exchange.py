@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from backends.http.connection import Connection
-from backends.http.stream import Answer, EventReader
+from backends.http.stream import EventReader, StreamedAnswer
 
 
 @dataclass(slots=True, eq=False)
@@ -14,7 +14,7 @@ class Exchange:
 
     request_id: str
     payload: bytes
-    answer: Answer
+    answer: StreamedAnswer
     reader: EventReader = field(default_factory=EventReader)
     streams: bool | None = None
     """Whether the answer can be read as events; None: its head has not come yet."""

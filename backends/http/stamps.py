@@ -58,7 +58,7 @@ class WallClock:
         self.has_stepped = abs(self.wall_ahead_ns - before) > STEP_NS
 
 
-class Source:
+class StampSource:
     """Keeps the kernel stamping, which it begins some time after the first socket asks for it."""
 
     def __init__(self) -> None:

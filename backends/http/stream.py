@@ -70,7 +70,7 @@ class EventReader:
 
 
 @dataclass(slots=True)
-class Answer:
+class StreamedAnswer:
     """What one request's stream has brought so far."""
 
     counting: Counting

@@ -23,7 +23,7 @@ from typing import Any
 
 from backends.http.client import CONNECT_TIMEOUT_S, Client
 from backends.http.route import Route
-from backends.http.stream import Answer
+from backends.http.stream import StreamedAnswer
 from harness.core.nouns import Commit
 
 BOOT = (
@@ -36,7 +36,7 @@ IDLE_S = 0.1
 RETRY_S = 0.001
 
 
-class Workers:
+class ClientProcesses:
     """Like `Client`, with `count` of them behind it. Raises `RuntimeError` when one has died."""
 
     def __init__(self, route: Route, timeout_s: float, count: int) -> None:
@@ -66,7 +66,7 @@ class Workers:
             _tell(channel, "open", len(range(index, count, self.count)))
         self._wait_for("open")
 
-    def send(self, request_id: str, payload: bytes, answer: Answer) -> None:
+    def send(self, request_id: str, payload: bytes, answer: StreamedAnswer) -> None:
         """Give the request to the next process, which sends it at once."""
         _tell(next(self._turn), "send", (request_id, payload, answer))
 

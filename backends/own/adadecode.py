@@ -83,7 +83,7 @@ class AdaDecode:
         """Load the model and its exit heads, and choose what is left to choose. Raises `UserError`
         for heads of another checkpoint, layers without a head and what the engine cannot take."""
         from backends.engine.decoder import Decoder
-        from backends.engine.streams import Policy
+        from backends.engine.streams import PredictionPolicy
 
         if model_dir is None:
             raise UserError(f"backend '{NAME}' needs a model")
@@ -93,7 +93,9 @@ class AdaDecode:
         plan = _Plan(loaded, folder, chosen)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
-        policy = Policy(gammas, chosen["max_drafts"], chosen["max_batch"], chosen["verify"])
+        policy = PredictionPolicy(
+            gammas, chosen["max_drafts"], chosen["max_batch"], chosen["verify"]
+        )
         effective = {
             "exit_layers": list(layers),
             "gamma": list(gammas),

@@ -46,7 +46,7 @@ class EngineBackend:
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
-        from backends.engine.sampling import Sampling
+        from backends.engine.sampling import TokenSampling
         from backends.engine.streams import Stream
 
         problem = self._problem(request)
@@ -60,7 +60,7 @@ class EngineBackend:
                 tuple(request.prompt_ids),
                 request.max_new_tokens,
                 frozenset() if request.ignore_eos else self._eos.union(request.stop_ids),
-                Sampling(chosen.temperature, chosen.top_p, chosen.seed),
+                TokenSampling(chosen.temperature, chosen.top_p, chosen.seed),
             )
         )
 

@@ -36,7 +36,7 @@ NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(slots=True)
-class _Live:
+class _EngineRequest:
     """A request inside the engine."""
 
     request_id: str
@@ -92,7 +92,7 @@ class VllmBackend:
         self._layers = engine.vllm_config.model_config.hf_text_config.num_hidden_layers
         self._one_token = self._work(1)
         self._tasks = engine.get_supported_tasks()
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, _EngineRequest] = {}
         """By the engine's id: unlike the request's it is never used twice."""
         self._number = itertools.count()
         self._refused: list[Commit] = []
@@ -196,7 +196,7 @@ class VllmBackend:
         entering = self._engine.input_processor.process_inputs(
             name, prompt, params, supported_tasks=self._tasks
         )
-        self._live[name] = _Live(request.id)
+        self._live[name] = _EngineRequest(request.id)
         self._engine.engine_core.add_request(entering)
 
     def _commit(self, output: Any) -> Commit:

@@ -185,7 +185,7 @@ def engine() -> dict[str, Any]:
 
 def random_weights(shape: Any) -> Any:
     """Weights on the device, drawn there, of a size at which activations stay near one."""
-    from backends.engine.model.weights import Layer, Weights
+    from backends.engine.model.weights import LayerWeights, Weights
 
     torch.manual_seed(1)
 
@@ -193,9 +193,9 @@ def random_weights(shape: Any) -> Any:
         scale = 1 / math.sqrt(sizes[-1])
         return torch.randn(*sizes, device=DEVICE, dtype=torch.bfloat16) * scale
 
-    def layer() -> Layer:
+    def layer() -> LayerWeights:
         gain = torch.ones(shape.width, device=DEVICE)
-        return Layer(
+        return LayerWeights(
             *(gain, matrix(shape.query_size + 2 * shape.kv_size, shape.width), None, None, None),
             *(matrix(shape.width, shape.query_size), gain),
             *(matrix(2 * shape.feed_forward, shape.width), matrix(shape.width, shape.feed_forward)),
@@ -211,7 +211,7 @@ def decode(executor: Any, context: int) -> float:
     """Seconds per token of one greedy sequence behind a prompt of `context` tokens."""
     import numpy as np
 
-    from backends.engine.executors.base import Rows
+    from backends.engine.executors.base import StepRows
 
     executor.prefill(0, [(i * 31) % 100000 + 5 for i in range(context)])
     wanted = np.zeros(1, np.int32)
@@ -219,17 +219,17 @@ def decode(executor: Any, context: int) -> float:
     def run() -> None:
         token = 17
         for position in range(context, context + TOKENS):
-            ((token,), _) = executor.advance(0, Rows.of([(0, position, token)]), wanted)
+            ((token,), _) = executor.advance(0, StepRows.of([(0, position, token)]), wanted)
 
     return seconds(run) / TOKENS
 
 
 def costs(executor: Any) -> dict[str, Any]:
     """Microseconds of each segment without waiting for it, and of each head with its result."""
-    from backends.engine.executors.base import Rows
+    from backends.engine.executors.base import StepRows
 
     executor.prefill(0, list(range(5, 505)))
-    rows, repeats = Rows.of([(0, 500, 17)]), 20
+    rows, repeats = StepRows.of([(0, 500, 17)]), 20
 
     def microseconds(call: Callable[[], object]) -> float:
         call()

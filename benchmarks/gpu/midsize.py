@@ -50,9 +50,9 @@ def main() -> None:
 def train(chosen: argparse.Namespace, out: Path) -> float:
     """Train the model, or go on; the seconds that it took."""
     from backends.training.small_models.demo import train_demo
-    from backends.training.small_models.recipe import Progress, Recipe
+    from backends.training.small_models.recipe import Recipe, TrainingProgress
 
-    def report(progress: Progress) -> None:
+    def report(progress: TrainingProgress) -> None:
         losses = " ".join(f"{loss:.2f}" for loss in progress.layer_losses)
         print(f"step {progress.step}: {losses}, {progress.tokens_per_s:,.0f} tok/s", flush=True)
 

@@ -43,7 +43,7 @@ SHOWN = 40
 
 
 @dataclass(slots=True)
-class Outcome:
+class CaseOutcome:
     """What became of one case."""
 
     case: str
@@ -71,7 +71,7 @@ def build(case: str, seed: int, folder: Path) -> Path:
     return folder / fuzz_cases.FILE
 
 
-def attempt(case: str, file: Path) -> Outcome:
+def attempt(case: str, file: Path) -> CaseOutcome:
     """Read an experiment file as ``run --dry-run`` does, in this process."""
     from harness.cli import run as running
     from harness.core.errors import UserError
@@ -92,7 +92,7 @@ def attempt(case: str, file: Path) -> Outcome:
     seconds = undisturbed_s("self") - started
     if seconds > LIMIT_S:
         result, text = "too slow", f"{seconds:.1f} s; {result}: {text}"
-    return Outcome(case, result, text, seconds)
+    return CaseOutcome(case, result, text, seconds)
 
 
 def undisturbed_s(process: int | str) -> float:
@@ -145,7 +145,7 @@ def start_worker(seed: int, root: Path) -> Worker:
     return Worker(process, ours)
 
 
-def run_all(cases: Sequence[str], seed: int, count: int, root: Path) -> Iterator[Outcome]:
+def run_all(cases: Sequence[str], seed: int, count: int, root: Path) -> Iterator[CaseOutcome]:
     """Every case's outcome, in the order in which they end."""
     todo = collections.deque(cases)
     workers = [start_worker(seed, root) for _ in range(min(count, len(todo)))]
@@ -160,7 +160,7 @@ def run_all(cases: Sequence[str], seed: int, count: int, root: Path) -> Iterator
         workers = [worker for worker in workers if worker.process.is_alive() or worker.case]
 
 
-def next_outcome(worker: Worker, todo: collections.deque[str]) -> Outcome | None:
+def next_outcome(worker: Worker, todo: collections.deque[str]) -> CaseOutcome | None:
     """Take what a worker has to say, and give it more to do."""
     case = worker.case
     try:
@@ -170,7 +170,7 @@ def next_outcome(worker: Worker, todo: collections.deque[str]) -> Outcome | None
             worker.process.kill()
             worker.process.join()
             worker.case = None
-            return Outcome(str(case), "too slow", f"over {LIMIT_S:g} s; killed", LIMIT_S)
+            return CaseOutcome(str(case), "too slow", f"over {LIMIT_S:g} s; killed", LIMIT_S)
         told = worker.pipe.recv()
         if told == "built":
             worker.deadline = undisturbed_s(worker.process.pid) + LIMIT_S + PATIENCE_S
@@ -180,14 +180,14 @@ def next_outcome(worker: Worker, todo: collections.deque[str]) -> Outcome | None
         worker.pipe.send(worker.case)
         if worker.case is None:
             worker.process.join()
-        return told if isinstance(told, Outcome) else None
+        return told if isinstance(told, CaseOutcome) else None
     except (EOFError, OSError):
         worker.process.join()
         worker.case = None
-        return Outcome(str(case), "died", f"exit code {worker.process.exitcode}")
+        return CaseOutcome(str(case), "died", f"exit code {worker.process.exitcode}")
 
 
-def by_command(cases: Sequence[str], seed: int, root: Path) -> Iterator[Outcome]:
+def by_command(cases: Sequence[str], seed: int, root: Path) -> Iterator[CaseOutcome]:
     """A sample of the cases through the real command line. The time of a good file, most of which
     is imports, is added to the limit."""
     from benchmarks.support.fuzz_cases import write_experiment
@@ -200,7 +200,7 @@ def by_command(cases: Sequence[str], seed: int, root: Path) -> Iterator[Outcome]
             yield command(case, build(case, seed, Path(folder)), limit)
 
 
-def command(case: str, file: Path, limit_s: float, **environment: str) -> Outcome:
+def command(case: str, file: Path, limit_s: float, **environment: str) -> CaseOutcome:
     """One run of ``decodebench run FILE --dry-run``: exit code 0, or 2 with one line."""
     call = [sys.executable, "-m", "harness.cli.main", "run", str(file), "--dry-run"]
     started = time.monotonic()
@@ -208,17 +208,17 @@ def command(case: str, file: Path, limit_s: float, **environment: str) -> Outcom
     try:
         done = subprocess.run(call, capture_output=True, env=env, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
-        return Outcome(f"{case} (command)", "too slow", f"over {limit_s:.0f} s", limit_s)
+        return CaseOutcome(f"{case} (command)", "too slow", f"over {limit_s:.0f} s", limit_s)
     lines = done.stderr.decode(errors="replace").splitlines()
     ours = [line for line in lines if not line.startswith("warning: ")]
     refused = done.returncode == 2 and len(ours) == 1 and ours[0].startswith("decodebench: ")
     fine = refused or (done.returncode == 0 and not ours)
     result = ("refused" if refused else "accepted") if fine else "traceback"
     text = "\n".join([f"exit code {done.returncode}", *lines[-SHOWN:]])
-    return Outcome(f"{case} (command)", result, text, time.monotonic() - started)
+    return CaseOutcome(f"{case} (command)", result, text, time.monotonic() - started)
 
 
-def silent_hub(root: Path) -> Iterator[Outcome]:
+def silent_hub(root: Path) -> Iterator[CaseOutcome]:
     """Names that only a hub would know, while the hub takes connections and never answers, and
     while nobody listens."""
     from benchmarks.support.fuzz_cases import write_experiment
@@ -249,7 +249,7 @@ def names(experiments: int, data: int) -> list[str]:
     ]
 
 
-def report(outcomes: list[Outcome], seconds: float) -> int:
+def report(outcomes: list[CaseOutcome], seconds: float) -> int:
     """Print counts and findings; returns the exit code."""
     table = collections.Counter((o.case.partition(":")[0], o.result) for o in outcomes)
     for (kind, result), count in sorted(table.items()):

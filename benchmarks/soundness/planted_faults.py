@@ -54,7 +54,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FaultOutcome:
     fault: Fault
     verdict: str
     detail: str
@@ -108,22 +108,22 @@ def copy_tree(root: Path, target: Path) -> Path:
     return target
 
 
-def try_fault(tree: Path, fault: Fault, broken: set[str]) -> Outcome:
+def try_fault(tree: Path, fault: Fault, broken: set[str]) -> FaultOutcome:
     """Plant the fault, run its tests, take it out again. `broken`: test files that fail anyway."""
     path = tree / fault.file
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     planted = fault.planted(text)
     if planted is None:
         count = text.count(fault.old)
-        return Outcome(fault, STALE, f"its old text stands {count} times in {fault.file}")
+        return FaultOutcome(fault, STALE, f"its old text stands {count} times in {fault.file}")
     if failing := broken.intersection(fault.tests):
-        return Outcome(fault, UNJUDGED, f"fails without it: {', '.join(sorted(failing))}")
+        return FaultOutcome(fault, UNJUDGED, f"fails without it: {', '.join(sorted(failing))}")
     path.write_text(planted, encoding="utf-8")
     try:
         killer = run_tests(tree, fault.tests)
     finally:
         path.write_text(text, encoding="utf-8")
-    return Outcome(fault, FOUND if killer else MISSED, killer or " ".join(fault.tests))
+    return FaultOutcome(fault, FOUND if killer else MISSED, killer or " ".join(fault.tests))
 
 
 def in_trees(
@@ -145,7 +145,7 @@ def in_trees(
         return list(pool.map(one, items))
 
 
-def try_all(root: Path, faults: Sequence[Fault], jobs: int) -> list[Outcome]:
+def try_all(root: Path, faults: Sequence[Fault], jobs: int) -> list[FaultOutcome]:
     """Try each fault, `jobs` at once, in copies of the tree at `root`."""
     with tempfile.TemporaryDirectory(prefix="planted-faults-") as folder:
         data = root.parent / "shared"
@@ -156,7 +156,7 @@ def try_all(root: Path, faults: Sequence[Fault], jobs: int) -> list[Outcome]:
         failing = in_trees(trees, lambda tree, name: run_tests(tree, [name]), files)
         broken = {name for name, why in zip(files, failing, strict=True) if why}
 
-        def tell(tree: Path, fault: Fault) -> Outcome:
+        def tell(tree: Path, fault: Fault) -> FaultOutcome:
             outcome = try_fault(tree, fault, broken)
             print(f"{outcome.verdict}: {fault.file}: {fault.what} ({outcome.detail})", flush=True)
             return outcome
@@ -164,7 +164,7 @@ def try_all(root: Path, faults: Sequence[Fault], jobs: int) -> list[Outcome]:
         return in_trees(trees, tell, faults)
 
 
-def report(outcomes: Sequence[Outcome]) -> bool:
+def report(outcomes: Sequence[FaultOutcome]) -> bool:
     """Print what was found by list and in all; whether that is enough."""
     groups = sorted({outcome.fault.group for outcome in outcomes})
     print()
@@ -176,7 +176,7 @@ def report(outcomes: Sequence[Outcome]) -> bool:
     return judged and found >= AIM * len(outcomes)
 
 
-def _line(name: str, outcomes: Sequence[Outcome]) -> str:
+def _line(name: str, outcomes: Sequence[FaultOutcome]) -> str:
     found = sum(outcome.verdict == FOUND for outcome in outcomes)
     return f"{name:12} {found:4} of {len(outcomes):4} found, {found / len(outcomes):.1%}"
 

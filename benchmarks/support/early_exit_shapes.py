@@ -27,7 +27,7 @@ NEVER_PASSES = 0.9999
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MeasuredShape:
     """A model and what is measured on it."""
 
     name: str
@@ -70,11 +70,11 @@ class Shape:
         return folder
 
 
-LLAMA_1B = Shape("1b", 16, 2048, 8192, 32, 8, 128256, True, kv_cache_gib=4.0)
-LLAMA_8B = Shape("8b", 32, 4096, 14336, 32, 8, 128256, False)
+LLAMA_1B = MeasuredShape("1b", 16, 2048, 8192, 32, 8, 128256, True, kv_cache_gib=4.0)
+LLAMA_8B = MeasuredShape("8b", 32, 4096, 14336, 32, 8, 128256, False)
 
 
-def small(shape: Shape, layers: int) -> Shape:
+def small(shape: MeasuredShape, layers: int) -> MeasuredShape:
     """The same by name, of a size that a CPU can try."""
     return replace(
         shape,
@@ -112,7 +112,7 @@ def llama_8b(jobs: Jobs) -> dict[str, Any]:
     return shape(jobs, small(LLAMA_8B, 4) if jobs.tiny else LLAMA_8B)
 
 
-def shape(jobs: Jobs, model: Shape) -> dict[str, Any]:
+def shape(jobs: Jobs, model: MeasuredShape) -> dict[str, Any]:
     """Measure plain vLLM and early exit in each mode; print and return a table of each."""
     seed = 1 if jobs.tiny else None
     whole = model.folder(jobs.out, model.layers, seed)
@@ -142,7 +142,7 @@ def shape(jobs: Jobs, model: Shape) -> dict[str, Any]:
     return result
 
 
-def options(jobs: Jobs, model: Shape, mode: str, **others: Any) -> dict[str, Any]:
+def options(jobs: Jobs, model: MeasuredShape, mode: str, **others: Any) -> dict[str, Any]:
     """Those that both backends get."""
     engine = {} if jobs.tiny else {"load_format": "dummy"}
     sizes = {"max_model_len": 1024, "max_num_seqs": max(model.batches)}
@@ -152,7 +152,9 @@ def options(jobs: Jobs, model: Shape, mode: str, **others: Any) -> dict[str, Any
     return engine_options(mode, model.batches, engine=engine, **sizes, **cache, **others)
 
 
-def steps(model: Shape, name: str, configure: dict[str, Any] | None = None) -> dict[str, Any]:
+def steps(
+    model: MeasuredShape, name: str, configure: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """A run that times decode steps."""
     run = {"name": name, "kind": "steps", "batches": model.batches}
     run |= {field: getattr(model, field) for field in ("prompt_tokens", "tokens", "repeats")}
@@ -160,7 +162,7 @@ def steps(model: Shape, name: str, configure: dict[str, Any] | None = None) -> d
 
 
 def plain_times(
-    jobs: Jobs, model: Shape, mode: str, folders: dict[int, Path]
+    jobs: Jobs, model: MeasuredShape, mode: str, folders: dict[int, Path]
 ) -> dict[str, Any] | None:
     """Plain vLLM's milliseconds per step, by layers and batch."""
     found = {}
@@ -179,7 +181,7 @@ def plain_times(
     return found
 
 
-def early_times(jobs: Jobs, model: Shape, mode: str, folder: Path) -> dict[str, Any] | None:
+def early_times(jobs: Jobs, model: MeasuredShape, mode: str, folder: Path) -> dict[str, Any] | None:
     """Milliseconds per step of each static exit, of never leaving, and of checks that never pass;
     one engine, cut at all exits."""
     runs = [steps(model, "never", {"measure": "never"})]
@@ -195,7 +197,7 @@ def early_times(jobs: Jobs, model: Shape, mode: str, folder: Path) -> dict[str, 
 
 
 def compare(
-    model: Shape, plain: dict[str, Any], early: dict[str, Any], fill: dict[str, Any] | None
+    model: MeasuredShape, plain: dict[str, Any], early: dict[str, Any], fill: dict[str, Any] | None
 ) -> list[dict[str, Any]]:
     """One row per batch and exit: speed-up over plain vLLM, the ideal one, the share reached."""
     table = []
@@ -222,7 +224,7 @@ def compare(
     return table
 
 
-def show(model: Shape, mode: str, table: list[dict[str, Any]]) -> None:
+def show(model: MeasuredShape, mode: str, table: list[dict[str, Any]]) -> None:
     """Print the table."""
     print(f"{model.name} {mode}: batch exit   ms/step  plain  speed-up ideal  share  with fill")
     for row in table:

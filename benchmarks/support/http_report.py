@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.support.http_tools import Job, Told
+from benchmarks.support.http_tools import ToolLoad, ToolTold
 from harness.cli.truth.server import Answered
 
 IDLE, LOADED = "ttft-100", "tokens"
@@ -19,7 +19,11 @@ Row = dict[str, Any]
 
 
 def compare(
-    told: Told, log: Sequence[Answered], job: Job, gap_s: float, itl: Literal["gaps", "means"]
+    told: ToolTold,
+    log: Sequence[Answered],
+    job: ToolLoad,
+    gap_s: float,
+    itl: Literal["gaps", "means"],
 ) -> Row:
     """One run's figures; warm-up requests come first and are left out of all but the token count.
 
@@ -54,7 +58,7 @@ def compare(
     }
 
 
-def read_rate(rows: Sequence[Answered], job: Job) -> float:
+def read_rate(rows: Sequence[Answered], job: ToolLoad) -> float:
     """Tokens/s that the client has certainly read, 0.0 where each stream has but one request.
 
     What the server sent may still lie in the kernel, up to whole answers. But a stream asks again

@@ -32,7 +32,7 @@ OURS = "from benchmarks.support.http_ours import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ToolLoad:
     """One load: `requests` prompts, `streams` of them at a time, `tokens` in each answer."""
 
     url: str
@@ -47,7 +47,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToolTold:
     """What a tool said, in milliseconds by its own definitions."""
 
     ttft_p50_ms: float
@@ -64,8 +64,8 @@ class Tool:
 
     name: str
     program: Path
-    command: Callable[[Path, Job], list[str]]
-    read: Callable[[Job], Told]
+    command: Callable[[Path, ToolLoad], list[str]]
+    read: Callable[[ToolLoad], ToolTold]
     itl: Literal["gaps", "means"] = "gaps"
     """What its p99 between tokens is of: all gaps, or each answer's mean gap."""
     warms_up: bool = True
@@ -79,7 +79,7 @@ class Tool:
         return kept | QUIET | (OFFLINE if self.offline else {})
 
 
-def _ours(program: Path, job: Job) -> list[str]:
+def _ours(program: Path, job: ToolLoad) -> list[str]:
     given = {
         "url": job.url,
         "model": str(job.model_dir),
@@ -92,11 +92,11 @@ def _ours(program: Path, job: Job) -> list[str]:
     return [str(program), "-c", OURS, str(job.folder / "job.json")]
 
 
-def _read_ours(job: Job) -> Told:
-    return Told(**json.loads((job.folder / "told.json").read_text()))
+def _read_ours(job: ToolLoad) -> ToolTold:
+    return ToolTold(**json.loads((job.folder / "told.json").read_text()))
 
 
-def _vllm(program: Path, job: Job) -> list[str]:
+def _vllm(program: Path, job: ToolLoad) -> list[str]:
     data, answer = _prompts(job, "prompt"), job.folder / "told.json"
     load = Load("closed", concurrency=job.streams)
     size = (job.requests, job.tokens, job.streams)
@@ -104,14 +104,14 @@ def _vllm(program: Path, job: Job) -> list[str]:
     return [str(program), "-c", BENCH, *flags]
 
 
-def _read_vllm(job: Job) -> Told:
+def _read_vllm(job: ToolLoad) -> ToolTold:
     told = json.loads((job.folder / "told.json").read_text())
     _check(told["completed"] == job.requests, f"{told['completed']} of {job.requests} answers")
     names = ("median_ttft_ms", "mean_ttft_ms", "p99_ttft_ms", "p99_itl_ms")
-    return Told(*(told[name] for name in names))
+    return ToolTold(*(told[name] for name in names))
 
 
-def _guidellm(program: Path, job: Job) -> list[str]:
+def _guidellm(program: Path, job: ToolLoad) -> list[str]:
     data = _prompts(job, "prompt", "output_tokens_count")
     return [
         *(str(program), "run", "--disable-console"),
@@ -126,15 +126,15 @@ def _guidellm(program: Path, job: Job) -> list[str]:
     ]
 
 
-def _read_guidellm(job: Job) -> Told:
+def _read_guidellm(job: ToolLoad) -> ToolTold:
     told = json.loads((job.folder / "told.json").read_text())["benchmarks"][0]["metrics"]
     ttft = told["time_to_first_token_ms"]["successful"]
     _check(ttft["count"] == job.requests, f"{ttft['count']} of {job.requests} answers")
     itl = told["inter_token_latency_ms"]["successful"]["percentiles"]["p99"]
-    return Told(ttft["median"], ttft["mean"], ttft["percentiles"]["p99"], itl)
+    return ToolTold(ttft["median"], ttft["mean"], ttft["percentiles"]["p99"], itl)
 
 
-def _aiperf(program: Path, job: Job) -> list[str]:
+def _aiperf(program: Path, job: ToolLoad) -> list[str]:
     data = _prompts(job, "text", "output_length")
     return [
         *(str(program), "profile", "--model=m", f"--url={job.url.removesuffix('/v1')}"),
@@ -148,15 +148,15 @@ def _aiperf(program: Path, job: Job) -> list[str]:
     ]
 
 
-def _read_aiperf(job: Job) -> Told:
+def _read_aiperf(job: ToolLoad) -> ToolTold:
     told = json.loads((job.folder / "profile_export_aiperf.json").read_text())
     answers = told["request_count"]["avg"]
     _check(answers == job.requests, f"{answers:.0f} of {job.requests} answers")
     ttft, itl = told["time_to_first_token"], told["inter_chunk_latency"]
-    return Told(ttft["p50"], ttft["avg"], ttft["p99"], itl["p99"])
+    return ToolTold(ttft["p50"], ttft["avg"], ttft["p99"], itl["p99"])
 
 
-def _prompts(job: Job, text: str, tokens: str | None = None) -> Path:
+def _prompts(job: ToolLoad, text: str, tokens: str | None = None) -> Path:
     """The prompts as JSON lines under a tool's own field names."""
     rows: list[dict[str, Any]] = [{text: prompt} for prompt in job.texts[: job.requests]]
     if tokens is not None:

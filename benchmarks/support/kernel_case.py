@@ -14,7 +14,7 @@ Launch = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class KernelShape:
     """The sizes of a model, and how much of its caches is read."""
 
     width: int
@@ -29,7 +29,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class KernelCase:
     """One input set: our launch, the library's, the bytes that must move, and a check."""
 
     name: str
@@ -41,9 +41,9 @@ class Case:
 
 
 SHAPES = {
-    "llama-3.1-8b": Shape(4096, 14336, 32, 8, 128, 128256, 32),
-    "300m": Shape(1024, 2816, 16, 4, 64, 32003, 16),
-    "demo": Shape(256, 768, 4, 2, 64, 1280, 8),
+    "llama-3.1-8b": KernelShape(4096, 14336, 32, 8, 128, 128256, 32),
+    "300m": KernelShape(1024, 2816, 16, 4, 64, 32003, 16),
+    "demo": KernelShape(256, 768, 4, 2, 64, 1280, 8),
 }
 
 

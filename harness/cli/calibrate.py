@@ -14,7 +14,7 @@ import typer
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
-    from backends.early_exit.calibration.calibrate import Progress
+    from backends.early_exit.calibration.calibrate import CalibrationProgress
     from backends.early_exit.calibration.files import Calibration, Point
 
 EVERY_S = 2.0
@@ -109,12 +109,12 @@ def _dtype(name: str) -> str:
     return preferred_dtype() if name == "auto" else name
 
 
-def _printer() -> Callable[[Progress], None]:
+def _printer() -> Callable[[CalibrationProgress], None]:
     """A line every few seconds, and one for each threshold that is over."""
     last: list[float] = [time.monotonic()]
     begun: list[str] = []
 
-    def show(progress: Progress) -> None:
+    def show(progress: CalibrationProgress) -> None:
         if progress.point is not None:
             if not begun:
                 begun.append(HEADER)
@@ -133,7 +133,7 @@ def _warn(line: str) -> None:
     print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: CalibrationProgress) -> str:
     at = "full model" if progress.threshold is None else f"threshold {progress.threshold:g}"
     text = f"{at}: {progress.done} of {progress.total}"
     if progress.done > progress.found:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from harness.cli.doctor import Finding
-    from harness.measure.sweep import Event
+    from harness.measure.sweep import SweepEvent
 
 NONE = "–"
 
 
-class Progress:
+class SweepDisplay:
     """A live line for the trial under way. Silent but for failures when nobody watches."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Progress:
         self._task: Any = None
         self._overall: Any = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> SweepDisplay:
         """Start the live display when the output is a terminal."""
         if sys.stderr.isatty():
             from rich.console import Console
@@ -53,7 +53,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def show(self, event: Event) -> None:
+    def show(self, event: SweepEvent) -> None:
         """Take in one event of the sweep."""
         failed = event.record is not None and event.record.status != "ok"
         if event.record is not None and failed and not event.refused:

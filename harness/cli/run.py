@@ -17,7 +17,7 @@ from harness.core.errors import UserError, nearest
 from harness.core.nouns import Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure.machine.environment import environment, fingerprint
-from harness.measure.sweep import Event, SweepResult, run_sweep
+from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
 from results.store.folder import Store
 from results.store.records import BrokenRecordError, StoredTrial
 
@@ -65,9 +65,9 @@ def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepR
     machine = environment()
     code = wiring.Pins().of
     older = _OlderCode(store, fingerprint(machine), {trial.backend for trial in trials}, code)
-    with display.Progress() as progress:
+    with display.SweepDisplay() as progress:
 
-        def told(event: Event) -> None:
+        def told(event: SweepEvent) -> None:
             progress.show(event)
             if event.record is not None:
                 older.drop(event.record.key)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 import backends
 from backends.checkpoints import models
-from harness.cli.wiring import Prompt, load_prompts, trace_checksum
+from harness.cli.wiring import MeasuredPrompt, load_prompts, trace_checksum
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Generation, Request, Trial
@@ -38,7 +38,7 @@ class EngineSession:
     tokenizer: Any
     stop_ids: tuple[int, ...]
     setup_s: float
-    _prompts: dict[str, list[Prompt]] = field(default_factory=dict)
+    _prompts: dict[str, list[MeasuredPrompt]] = field(default_factory=dict)
 
     @property
     def info(self) -> BackendInfo:
@@ -92,7 +92,7 @@ class EngineSession:
             return None
         return cast(TextBackend, self.backend).texts()
 
-    def _load(self, trial: Trial) -> list[Prompt]:
+    def _load(self, trial: Trial) -> list[MeasuredPrompt]:
         key = f"{trial.workload.checksum} {trial.requests}"
         if key not in self._prompts:
             self._prompts[key] = load_prompts(trial, self.tokenizer)

@@ -173,7 +173,7 @@ def _times_checksum(times: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class MeasuredPrompt:
     """One measured request's row, with the id that pairs it across backends."""
 
     request_id: str
@@ -182,7 +182,7 @@ class Prompt:
     token_ids: tuple[int, ...]
 
 
-def load_prompts(trial: Trial, tokenizer: Any) -> list[Prompt]:
+def load_prompts(trial: Trial, tokenizer: Any) -> list[MeasuredPrompt]:
     """The prompts of a trial, in request order. Equal for every backend, repeat and load."""
     workload = trial.workload
     rows = _rows(workload, trial.seed, trial.requests, tokenizer)
@@ -196,7 +196,7 @@ def load_prompts(trial: Trial, tokenizer: Any) -> list[Prompt]:
         suffix = f"#{count}" if count > 1 else ""
         text = prompts.prompt_text(tokenizer, workload.name, row.data, limit)
         ids = prompts.encode_text(tokenizer, text)
-        found.append(Prompt(f"{workload.name}-{row.id}{suffix}", row, text, tuple(ids)))
+        found.append(MeasuredPrompt(f"{workload.name}-{row.id}{suffix}", row, text, tuple(ids)))
     return found
 
 

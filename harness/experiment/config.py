@@ -21,7 +21,7 @@ from harness.experiment.grid import expand
 from harness.experiment.limits import Limits, take_limits
 from harness.experiment.loads import LOAD_KEYS, take_loads
 from harness.experiment.resolved import as_written
-from harness.experiment.section import MAX_SEED, Section
+from harness.experiment.section import MAX_SEED, YamlSection
 from harness.experiment.strict_yaml import read_yaml
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -115,7 +115,7 @@ def load_experiment(path: Path, known: Known) -> Experiment:
 
 def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     """Check the parsed content of an experiment file; `where` begins every error line."""
-    top = Section(as_written(data, where), where)
+    top = YamlSection(as_written(data, where), where)
     limits = take_limits(top)
     experiment = Experiment(
         name=_name(top),
@@ -161,7 +161,7 @@ def _elsewhere(known: Known) -> dict[str, str]:
     }
 
 
-def _refuse_too_much(top: Section, experiment: Experiment) -> None:
+def _refuse_too_much(top: YamlSection, experiment: Experiment) -> None:
     axes = (experiment.backends, experiment.workloads, experiment.loads)
     trials = experiment.repeats * math.prod(len(axis) for axis in axes)
     prompts = experiment.requests * len(experiment.workloads)
@@ -170,7 +170,7 @@ def _refuse_too_much(top: Section, experiment: Experiment) -> None:
     experiment.limits.refuse(top.label(), "prompts", "prompts (requests x workloads)", prompts)
 
 
-def _name(top: Section) -> str:
+def _name(top: YamlSection) -> str:
     """The experiment's name, which names its folder too."""
     name = top.text("name")
     if name in (".", "..") or "/" in name or not name.isprintable() or len(name) > MAX_NAME:
@@ -178,7 +178,7 @@ def _name(top: Section) -> str:
     return name
 
 
-def _refuse_doubles(top: Section, key: str, choices: Sequence[Any]) -> None:
+def _refuse_doubles(top: YamlSection, key: str, choices: Sequence[Any]) -> None:
     """The same trial twice is one trial: say so rather than run fewer than were asked for."""
     seen: set[str] = set()
     for choice in choices:
@@ -188,13 +188,13 @@ def _refuse_doubles(top: Section, key: str, choices: Sequence[Any]) -> None:
         seen.add(content)
 
 
-def _model(top: Section) -> Model:
+def _model(top: YamlSection) -> Model:
     dtype = top.text("dtype", "auto")
     if dtype not in DTYPES:
         raise top.error("dtype", f"unknown dtype '{dtype}'", dtype, DTYPES)
     value = top.take("model", None)
     if isinstance(value, Mapping):
-        section = Section(value, top.where, "model")
+        section = YamlSection(value, top.where, "model")
         revision, checksum = section.optional_text("revision"), section.optional_text("checksum")
         model = Model(section.text("name"), revision, checksum, dtype)
         section.finish()
@@ -204,7 +204,7 @@ def _model(top: Section) -> Model:
     return Model(value, None, None, dtype)
 
 
-def _backends(top: Section, known: Known, limits: Limits) -> Iterator[BackendChoice]:
+def _backends(top: YamlSection, known: Known, limits: Limits) -> Iterator[BackendChoice]:
     count = 0
     for section in top.sections("backends"):
         name = section.text("name")
@@ -226,7 +226,7 @@ def _backends(top: Section, known: Known, limits: Limits) -> Iterator[BackendCho
             yield BackendChoice(name, chosen)
 
 
-def _workloads(top: Section, known: Known) -> Iterator[WorkloadChoice]:
+def _workloads(top: YamlSection, known: Known) -> Iterator[WorkloadChoice]:
     common = top.take("max_new_tokens", None)
     if common is not None:
         common = top.as_integer("max_new_tokens", common, least=1)
@@ -249,7 +249,7 @@ def _workloads(top: Section, known: Known) -> Iterator[WorkloadChoice]:
         yield WorkloadChoice(workload, limit)
 
 
-def _slo(top: Section) -> Slo:
+def _slo(top: YamlSection) -> Slo:
     section = top.section("slo")
     bounds = {
         key: section.as_number(key, value, above=0.0)
@@ -260,7 +260,7 @@ def _slo(top: Section) -> Slo:
     return Slo(**bounds)
 
 
-def _sampling(top: Section) -> Sampling:
+def _sampling(top: YamlSection) -> Sampling:
     section = top.section("sampling")
     sampling = Sampling(
         temperature=section.number("temperature", 0.0, least=0.0),

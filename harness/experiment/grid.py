@@ -9,13 +9,13 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.experiment.limits import Limits
-from harness.experiment.section import Section
+from harness.experiment.section import YamlSection
 
 
 def expand(
     options: Mapping[str, Any],
     lists: Mapping[str, bool],
-    section: Section,
+    section: YamlSection,
     limits: Limits,
     limit: str,
 ) -> Iterator[dict[str, Any]]:

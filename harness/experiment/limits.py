@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from harness.core.errors import UserError
-from harness.experiment.section import Section
+from harness.experiment.section import YamlSection
 
 HIGHEST = 1_000_000_000
 
@@ -40,7 +40,7 @@ class Limits:
             )
 
 
-def take_limits(top: Section) -> Limits:
+def take_limits(top: YamlSection) -> Limits:
     """The section ``limits`` of an experiment file, taken out. Raises `UserError`."""
     section = top.section("limits")
     limits = Limits(

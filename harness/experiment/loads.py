@@ -9,7 +9,7 @@ from harness.core.errors import UserError
 from harness.core.nouns import Load, LoadKind
 from harness.experiment.grid import expand
 from harness.experiment.limits import Limits
-from harness.experiment.section import Section
+from harness.experiment.section import YamlSection
 
 LOAD_KEYS: Mapping[str, frozenset[str]] = {
     "closed": frozenset({"concurrency"}),
@@ -20,7 +20,7 @@ LOAD_KEYS: Mapping[str, frozenset[str]] = {
 }
 
 
-def take_loads(top: Section, limits: Limits) -> Iterator[Load]:
+def take_loads(top: YamlSection, limits: Limits) -> Iterator[Load]:
     """The loads of an experiment file. Raises `UserError` for what makes none."""
     for section in top.sections("load", name_key="kind"):
         kind = section.text("kind")
@@ -37,7 +37,7 @@ def take_loads(top: Section, limits: Limits) -> Iterator[Load]:
             yield _load(kind, chosen, section, checksum)
 
 
-def _load(kind: str, chosen: Mapping[str, Any], section: Section, checksum: str | None) -> Load:
+def _load(kind: str, chosen: Mapping[str, Any], section: YamlSection, checksum: str | None) -> Load:
     checked: dict[str, Any] = {}
     for key, value in chosen.items():
         if key == "concurrency":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.experiment.section import Section
+from harness.experiment.section import YamlSection
 
 ONLY_HERE = "loads"
 """A key that a person's file does not have: there it is ``load``."""
@@ -20,7 +20,7 @@ def as_written(data: Any, where: str) -> Any:
     anything else as it is. Raises `UserError` for a resolved one that is damaged."""
     if not isinstance(data, Mapping) or ONLY_HERE not in data or "load" in data:
         return data
-    top = Section(data, where)
+    top = YamlSection(data, where)
     model = top.section("model")
     dtype = model.take("dtype")
     written = {
@@ -33,7 +33,7 @@ def as_written(data: Any, where: str) -> Any:
     return written | top.rest()
 
 
-def _backends(top: Section) -> Iterator[dict[str, Any]]:
+def _backends(top: YamlSection) -> Iterator[dict[str, Any]]:
     for section in top.sections("backends"):
         name = section.text("name")
         options = section.section("options").rest()
@@ -43,7 +43,7 @@ def _backends(top: Section) -> Iterator[dict[str, Any]]:
         yield {"name": name} | axes
 
 
-def _workloads(top: Section) -> Iterator[dict[str, Any]]:
+def _workloads(top: YamlSection) -> Iterator[dict[str, Any]]:
     for section in top.sections("workloads", name_key="workload"):
         limit = section.take("max_new_tokens")
         workload = section.section("workload")

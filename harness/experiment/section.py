@@ -19,7 +19,7 @@ MAX_COUNT = 10_000_000
 MAX_SEED = 2**63 - 1
 
 
-class Section:
+class YamlSection:
     """A mapping whose keys are taken one at a time; `finish` refuses what was not taken."""
 
     def __init__(self, data: Any, where: str, path: str = "") -> None:
@@ -148,19 +148,19 @@ class Section:
             raise self.wrong(key, "a number" + _bounds(above, least, most), value)
         return float(value)
 
-    def section(self, key: str) -> Section:
+    def section(self, key: str) -> YamlSection:
         """The mapping under `key`; an absent one is empty."""
         inner = ".".join(part for part in (self.path, key) if part)
-        return Section(self.take(key, {}), self.where, inner)
+        return YamlSection(self.take(key, {}), self.where, inner)
 
-    def sections(self, key: str, name_key: str = "name") -> Iterator[Section]:
+    def sections(self, key: str, name_key: str = "name") -> Iterator[YamlSection]:
         """The list under `key`; a bare text in it stands for a mapping with only `name_key`."""
         value = self.take(key)
         if not isinstance(value, list) or not value:
             raise self.wrong(key, "a list with at least one entry", value)
         for index, item in enumerate(value):
             path = f"{self.path}.{key}[{index}]" if self.path else f"{key}[{index}]"
-            yield Section({name_key: item} if isinstance(item, str) else item, self.where, path)
+            yield YamlSection({name_key: item} if isinstance(item, str) else item, self.where, path)
 
 
 def _bounds(above: float, least: float, most: float) -> str:

@@ -23,19 +23,19 @@ from harness.core.errors import UserError
 from harness.core.names import SERVER
 from harness.core.nouns import Generation, Load, Request, Status, TrialRecord
 from harness.measure import checks
-from harness.measure.load_loop import Progress, TrialTimeout, run_load
+from harness.measure.load_loop import LoadProgress, TrialTimeout, run_load
 from harness.measure.machine import snapshots as machine
 from harness.measure.machine.meters import Meter, Reading
-from harness.measure.messages import Job, Phase, Problem, Ready
+from harness.measure.messages import NoResult, Phase, Ready, TrialJob
 
 if TYPE_CHECKING:
-    from harness.measure.sweep import Session
+    from harness.measure.sweep import MeasuredSession
 
 PR_SET_PDEATHSIG = 1
 MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")
 MEMORY_PHRASES = ("can't allocate memory", "out of memory", "cannot allocate memory")
 
-Tell = Callable[[Phase | Progress], None]
+Tell = Callable[[Phase | LoadProgress], None]
 
 
 def main(channel_fd: int, lifeline_fd: int, parent_pid: int) -> None:
@@ -67,7 +67,7 @@ def serve(channel: Connection, meter: Meter) -> None:
         session.close()
 
 
-def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialRecord:
+def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell) -> TrialRecord:
     """Prepare, warm up, reset, measure, score: one trial. What the engine raises passes through. A
     load that outlives its time limit gives status "timeout" and what was generated."""
     trial = job.trial
@@ -105,7 +105,7 @@ def run_trial(session: Session, job: Job, meter: Meter, tell: Tell) -> TrialReco
 
 
 def _load(
-    backend: Backend, requests: list[Request], job: Job, tell: Tell
+    backend: Backend, requests: list[Request], job: TrialJob, tell: Tell
 ) -> tuple[list[Generation], Status, str | None]:
     """What was generated, how the load ended and what went wrong."""
     try:
@@ -135,17 +135,17 @@ def _warm_up(backend: Backend, requests: list[Request], load: Load, limit_s: flo
         backend.reset()
 
 
-def _problem(error: Exception) -> Problem:
+def _problem(error: Exception) -> NoResult:
     """The error as one line; its traceback goes to the log."""
     if isinstance(error, UserError):
-        return Problem("failed", str(error), by_user=True)
+        return NoResult("failed", str(error), by_user=True)
     if isinstance(error, TrialTimeout):
-        return Problem("timeout", f"warm-up: {error}")
+        return NoResult("timeout", f"warm-up: {error}")
     with contextlib.suppress(OSError):  # a full disk must not hide the error itself
         traceback.print_exception(error)
     name, text = type(error).__name__, " ".join(str(error).split())
     of_memory = name in MEMORY_ERRORS or any(p in text.lower() for p in MEMORY_PHRASES)
-    return Problem("out_of_memory" if of_memory else "failed", f"{name}: {text}")
+    return NoResult("out_of_memory" if of_memory else "failed", f"{name}: {text}")
 
 
 def _die_with(parent_pid: int) -> None:

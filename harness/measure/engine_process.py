@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from harness.core.nouns import Trial, TrialRecord
-from harness.measure.load_loop import ALARM_GRACE_S, Progress
+from harness.measure.load_loop import ALARM_GRACE_S, LoadProgress
 from harness.measure.machine.meters import oom_kills
-from harness.measure.messages import Job, Phase, Problem, Ready
+from harness.measure.messages import NoResult, Phase, Ready, TrialJob
 
 KILL_GRACE_S = 5.0
 """How much longer than its limit a phase may take before the process is killed: the load loop stops
@@ -38,7 +38,7 @@ BOOT = (
     "from harness.measure.child import main; main(*map(int, sys.argv[1:]))"
 )
 
-Listener = Callable[[Phase | Progress], None]
+Listener = Callable[[Phase | LoadProgress], None]
 """Told the name of each phase as it begins, and the progress of the load."""
 
 
@@ -76,20 +76,20 @@ class EngineProcess:
 
     def start(
         self, open_session: Callable[[Trial], Any], trial: Trial, limit_s: float, listener: Listener
-    ) -> Ready | Problem:
+    ) -> Ready | NoResult:
         """Have the engine loaded for `trial`."""
         listener("loading")
         answer = self._ask((open_session, trial), limit_s, listener, "loading")
         if isinstance(answer, Ready):
             self.ready = answer
-        return cast(Ready | Problem, answer)
+        return cast(Ready | NoResult, answer)
 
-    def run(self, job: Job, listener: Listener) -> TrialRecord | Problem:
+    def run(self, job: TrialJob, listener: Listener) -> TrialRecord | NoResult:
         """Have one trial run. After anything but a record with status "ok", `kill` the engine."""
         self._oom_kills = oom_kills()
         self._log_begin = self._log.seek(0, os.SEEK_END)
         answer = self._ask(job, job.time_limit_s, listener, "preparing")
-        return cast(TrialRecord | Problem, answer)
+        return cast(TrialRecord | NoResult, answer)
 
     def close(self) -> None:
         """Let the engine free its device and end; kill it when it does not."""
@@ -118,32 +118,32 @@ class EngineProcess:
                     if not self.is_alive() and not self._channel.poll(0):
                         return self._autopsy(phase)
                     if time.monotonic() > deadline:
-                        return Problem("timeout", f"'{phase}' was not over within {limit_s:g} s")
+                        return NoResult("timeout", f"'{phase}' was not over within {limit_s:g} s")
                     continue
                 message = self._channel.recv()
-                if not isinstance(message, str | Progress):
+                if not isinstance(message, str | LoadProgress):
                     return message
                 if isinstance(message, str):
                     phase, deadline = cast(Phase, message), _deadline(limit_s)
-                listener(cast(Phase | Progress, message))
+                listener(cast(Phase | LoadProgress, message))
         except (EOFError, ConnectionError):
             return self._autopsy(phase)
 
-    def _autopsy(self, phase: str) -> Problem:
+    def _autopsy(self, phase: str) -> NoResult:
         """Why the process is gone."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_GRACE_S)
         code = self._process.poll()
         tail = self._log_tail()
         if code is None:
-            return Problem("failed", f"closed its pipe during '{phase}' and lives on{tail}")
+            return NoResult("failed", f"closed its pipe during '{phase}' and lives on{tail}")
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
             error = f"killed by the kernel for memory during '{phase}'"
-            return Problem("out_of_memory", error, killed=True)
+            return NoResult("out_of_memory", error, killed=True)
         if code < 0:
             error = f"killed by {_signal_name(-code)} during '{phase}'{tail}"
-            return Problem("failed", error, killed=code == -signal.SIGKILL)
-        return Problem("failed", f"exited with code {code} during '{phase}'{tail}")
+            return NoResult("failed", error, killed=code == -signal.SIGKILL)
+        return NoResult("failed", f"exited with code {code} during '{phase}'{tail}")
 
     def _log_tail(self) -> str:
         """The last lines that the child wrote during this job, as the end of an error line."""

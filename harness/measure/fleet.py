@@ -16,7 +16,7 @@ from harness.core.nouns import Trial, TrialRecord
 from harness.measure.engine_process import EngineProcess, Listener
 from harness.measure.machine import gpu
 from harness.measure.machine.meters import Footprint, available_memory
-from harness.measure.messages import Job, Problem, Ready
+from harness.measure.messages import NoResult, Ready, TrialJob
 
 DEFAULT_SETUP_LIMIT_S = 1800.0
 MAX_FAILED_STARTS = 2
@@ -43,11 +43,11 @@ class Fleet:
         self._alive: dict[str, EngineProcess] = {}
         self._footprints: dict[str, Footprint] = {}
         self._failed_starts: Counter[str] = Counter()
-        self._problems: dict[str, Problem] = {}
+        self._problems: dict[str, NoResult] = {}
         self.refused = False
         """Whether the last trial failed because its input is bad."""
 
-    def run(self, job: Job, upcoming: Sequence[Trial], listener: Listener) -> TrialRecord:
+    def run(self, job: TrialJob, upcoming: Sequence[Trial], listener: Listener) -> TrialRecord:
         """Run one trial, whatever happens to its engine, and return what to store.
 
         `upcoming`: the trials still to come, in order; an engine that none of them needs is closed.
@@ -56,11 +56,11 @@ class Fleet:
         key = job.trial.engine_key()
         needed = [trial.engine_key() for trial in upcoming]
         engine = self._engine(job, needed, listener)
-        self.refused = isinstance(engine, Problem) and engine.by_user
-        if isinstance(engine, Problem):
+        self.refused = isinstance(engine, NoResult) and engine.by_user
+        if isinstance(engine, NoResult):
             return replace(engine.record(job, None), started_at=started_at)
         answer = engine.run(job, listener)
-        if isinstance(answer, Problem):
+        if isinstance(answer, NoResult):
             record, intact = answer.record(job, engine.ready), answer.by_user
             self.refused = answer.by_user
         else:
@@ -77,8 +77,8 @@ class Fleet:
             self._retire(key, at_once)
 
     def _engine(
-        self, job: Job, needed: Sequence[str], listener: Listener
-    ) -> EngineProcess | Problem:
+        self, job: TrialJob, needed: Sequence[str], listener: Listener
+    ) -> EngineProcess | NoResult:
         """The living engine for a job, or a new one; the problem when it does not start.
 
         An engine that does not start beside others, or is killed while it starts, gets a second
@@ -94,7 +94,7 @@ class Fleet:
         self._make_room(key, needed)
         had_company = bool(self._alive)
         answer = self._start(job.trial, listener)
-        if isinstance(answer, Problem) and not answer.by_user and (had_company or answer.killed):
+        if isinstance(answer, NoResult) and not answer.by_user and (had_company or answer.killed):
             self.close()
             answer = self._start(job.trial, listener)
         if isinstance(answer, Ready):
@@ -105,7 +105,7 @@ class Fleet:
         self._problems[key] = answer
         return answer
 
-    def _start(self, trial: Trial, listener: Listener) -> Ready | Problem:
+    def _start(self, trial: Trial, listener: Listener) -> Ready | NoResult:
         key = trial.engine_key()
         try:
             self._alive[key] = EngineProcess(self._log(trial.backend, key))
@@ -113,7 +113,7 @@ class Fleet:
             where = error.filename or "starting an engine's process"
             raise UserError(f"{where}: {error.strerror or error}; the sweep cannot go on") from None
         answer = self._alive[key].start(self._open_session, trial, self._setup_limit_s, listener)
-        if isinstance(answer, Problem):
+        if isinstance(answer, NoResult):
             self._retire(key, at_once=True)
         return answer
 

@@ -34,7 +34,7 @@ ALARM_GRACE_S = 1.0
 
 
 @dataclass(slots=True)
-class Progress:
+class LoadProgress:
     """How far a load has come."""
 
     done: int
@@ -66,7 +66,7 @@ def run_load(
     load: Load,
     *,
     time_limit_s: float | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> list[Generation]:
     """Put `requests` on `backend` as `load` says; return one `Generation` each, in request order.
 
@@ -131,7 +131,7 @@ class _Loop:
     backend: Backend
     requests: Sequence[Request]
     load: Load
-    on_progress: Callable[[Progress], None] | None
+    on_progress: Callable[[LoadProgress], None] | None
     waiting: deque[tuple[int, Request]] = field(default_factory=deque)
     """Arrival in nanoseconds after the start, and the request; by arrival."""
     in_flight: dict[str, _Flight] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class _Loop:
             if limit_ns is not None and now > limit_ns:
                 raise _TimeUp
             if now >= report_ns and self.on_progress is not None:
-                self.on_progress(Progress(len(self.done), len(self.requests), self.tokens))
+                self.on_progress(LoadProgress(len(self.done), len(self.requests), self.tokens))
                 report_ns = now + PROGRESS_NS
 
     def submit_due(self) -> bool:

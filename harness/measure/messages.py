@@ -1,8 +1,8 @@
 """What a sweep and its engine processes say to each other over their pipe.
 
-To the child: the function that opens its session with a first `Trial`, then one `Job` after the
-other, then None. From the child: `Ready` or a `Problem`; for each job the names of its phases as
-text, `Progress` during the load, and at the end a `TrialRecord` or a `Problem`.
+To the child: the function that opens its session with a first `Trial`, then one `TrialJob` after
+the other, then None. From the child: `Ready` or a `NoResult`; for each job the names of its phases
+as text, `LoadProgress` during the load, and at the end a `TrialRecord` or a `NoResult`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Phase = Literal["loading", "preparing", "warm-up", "load", "scoring"]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrialJob:
     """One trial to run."""
 
     key: str
@@ -39,7 +39,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class NoResult:
     """Why there is no result."""
 
     status: Status
@@ -50,7 +50,7 @@ class Problem:
     killed: bool = False
     """Somebody, or the kernel, sent SIGKILL: it need not happen again."""
 
-    def record(self, job: Job, ready: Ready | None) -> TrialRecord:
+    def record(self, job: TrialJob, ready: Ready | None) -> TrialRecord:
         """The job's record when nothing but the problem is known."""
         return TrialRecord(
             key=job.key,

@@ -19,8 +19,8 @@ from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Generation, Request, Status, Trial, TrialRecord
 from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
-from harness.measure.load_loop import Progress
-from harness.measure.messages import Job, Phase
+from harness.measure.load_loop import LoadProgress
+from harness.measure.messages import Phase, TrialJob
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Runs on while the machine sleeps and never jumps; it starts anew with the machine."""
@@ -28,7 +28,7 @@ DEFAULT_TIME_LIMIT_S = 3600.0
 """For each phase of a trial: preparing, warm-up, load and scoring."""
 
 
-class Session(Protocol):
+class MeasuredSession(Protocol):
     """A loaded engine and what turns trials into requests. Lives in a child process."""
 
     @property
@@ -55,7 +55,7 @@ class Session(Protocol):
         """Free the engine."""
 
 
-OpenSession = Callable[[Trial], Session]
+OpenSession = Callable[[Trial], MeasuredSession]
 """A function of a module, so that a child can import it. May raise `UserError`."""
 
 
@@ -70,7 +70,7 @@ class StoreProtocol(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SweepEvent:
     """Something happened to the trial number `index` (from 0) of the `total` still to run."""
 
     kind: Literal["started", "phase", "progress", "finished"]
@@ -78,7 +78,7 @@ class Event:
     total: int
     trial: Trial
     phase: Phase | None = None
-    progress: Progress | None = None
+    progress: LoadProgress | None = None
     tokens_per_s: float = 0.0
     """Output tokens per second since the load began."""
     record: TrialRecord | None = None
@@ -135,7 +135,7 @@ def run_sweep(
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
     setup_limit_s: float = DEFAULT_SETUP_LIMIT_S,
     keep_alive: int | None = None,
-    events: Callable[[Event], None] | None = None,
+    events: Callable[[SweepEvent], None] | None = None,
     log_dir: Path | None = None,
 ) -> SweepResult:
     """Run the trials that `store` does not have, storing each record before the next trial begins.
@@ -158,7 +158,7 @@ def run_sweep(
     try:
         for index, (key, trial) in enumerate(todo.items()):
             pinned = {"fingerprint": fingerprint, "code": code(trial), **invocation.now()}
-            job = Job(key, trial, {**environment, **pinned}, time_limit_s)
+            job = TrialJob(key, trial, {**environment, **pinned}, time_limit_s)
             teller = _Teller(events, index, len(todo), trial)
             teller.tell("started")
             record = fleet.run(job, list(todo.values())[index + 1 :], teller.message)
@@ -206,7 +206,7 @@ def _write(store: StoreProtocol, record: TrialRecord) -> None:
 class _Teller:
     """Turns what a child says about one trial into events."""
 
-    events: Callable[[Event], None] | None
+    events: Callable[[SweepEvent], None] | None
     index: int
     total: int
     trial: Trial
@@ -215,9 +215,9 @@ class _Teller:
 
     def tell(self, kind: Literal["started", "phase", "progress", "finished"], **more: Any) -> None:
         if self.events is not None:
-            self.events(Event(kind, self.index, self.total, self.trial, **more))
+            self.events(SweepEvent(kind, self.index, self.total, self.trial, **more))
 
-    def message(self, content: Phase | Progress) -> None:
+    def message(self, content: Phase | LoadProgress) -> None:
         now = time.monotonic()
         if isinstance(content, str):
             self.began_s = now

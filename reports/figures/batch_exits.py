@@ -18,7 +18,7 @@ FEWEST_STEPS = 50
 """A mean over fewer steps is left out."""
 
 
-class Load(NamedTuple):
+class CellExits(NamedTuple):
     """One cell: what was measured at each batch size, and where its sequences exit on their own."""
 
     cell: Cell
@@ -26,7 +26,7 @@ class Load(NamedTuple):
     own: Profile
 
 
-def against_batch(axes: Axes, loads: Sequence[Load], alone: Profile, largest: int) -> None:
+def against_batch(axes: Axes, loads: Sequence[CellExits], alone: Profile, largest: int) -> None:
     """Measured (dot), what independent sequences would give (ring) and what each would need alone
     (bar), at each batch size of each load; the curve is the theory from exits counted in `alone`;
     one variant, one workload, batches up to `largest`."""
@@ -52,7 +52,7 @@ def against_batch(axes: Axes, loads: Sequence[Load], alone: Profile, largest: in
     axes.set_ylabel("exit layer")
 
 
-def _point(axes: Axes, load: Load, one: BatchExits) -> None:
+def _point(axes: Axes, load: CellExits, one: BatchExits) -> None:
     cell = load.cell
     colour, alpha = cell.variant.colour, 1.0 if counts_hold(cell) else 0.35
     theory, alone = load.own.layer(one.batch), load.own.layer(1)

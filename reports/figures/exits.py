@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.panel import MARKERS, Rows, rule, tag, value_axis
+from reports.figures.panel import MARKERS, LabelledRows, rule, tag, value_axis
 from reports.numbers import percent, ratio
 from reports.sections.techniques import counts_hold, leaves_early
 from reports.svg import GRID, INK, MUTED, SURFACE
@@ -64,7 +64,7 @@ def _of_batches(cell: Cell, exits: Mapping[str, float]) -> Shares | None:
 def histogram(axes: Axes, cells: Sequence[Cell], name: Callable[[Cell], str]) -> None:
     """A stacked bar per cell, grouped by workload: shallow exits first, full depth last. Where a
     batch leaves together, a thin one below it has the exits of its sequences alone."""
-    rows = Rows(axes, name)
+    rows = LabelledRows(axes, name)
     widest = 100.0
     for cell in cells:
         y = rows.place(cell)
@@ -137,7 +137,7 @@ def _stack(axes: Axes, cell: Cell, found: Shares, place: Place) -> None:
 def predicted_and_measured(axes: Axes, cells: Sequence[Cell]) -> None:
     """Per cell the measured speed-up (dot and interval), the prediction from its own exits (ring)
     and the promise of the calibration text (bar)."""
-    rows = Rows(axes)
+    rows = LabelledRows(axes)
     for cell in cells:
         y = rows.place(cell)
         measured, own = cell.value("speedup_native"), cell.value("predicted_speedup")

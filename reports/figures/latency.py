@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reports.cells import Cell
-from reports.figures.panel import Rows, short_number, tag, value_axis
+from reports.figures.panel import LabelledRows, short_number, tag, value_axis
 from reports.svg import SURFACE
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _CURVE = np.unique(
 def percentiles(axes: Axes, cells: Sequence[Cell], metric: str) -> None:
     """Median (dot), p95 (ring) and p99 (bar) of one latency per cell, grouped by workload; one
     load."""
-    rows = Rows(axes)
+    rows = LabelledRows(axes)
     seen: list[float] = []
     for cell in cells:
         y = rows.place(cell)

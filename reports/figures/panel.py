@@ -126,7 +126,7 @@ def short_label(cell: Cell) -> str:
     return cell.variant.short_label
 
 
-class Rows:
+class LabelledRows:
     """Rows with labels at the left edge: a heading per workload, a row per cell."""
 
     def __init__(self, axes: Axes, name: Callable[[Cell], str] = short_label) -> None:

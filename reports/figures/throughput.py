@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.panel import MARKERS, Rows, rule, short_label, short_number, tag, value_axis
+from reports.figures.panel import (
+    MARKERS,
+    LabelledRows,
+    rule,
+    short_label,
+    short_number,
+    tag,
+    value_axis,
+)
 from reports.numbers import ratio
 from reports.svg import INK, MUTED, SURFACE
 
@@ -37,7 +45,7 @@ def bars(
     name: Callable[[Cell], str] = short_label,
 ) -> None:
     """One bar per cell, grouped by workload, with the range of the repeats; one load."""
-    rows = Rows(axes, name)
+    rows = LabelledRows(axes, name)
     for cell in cells:
         _bar(axes, cell, rows.place(cell), quantity)
     rows.finish()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reports.cells import Cell
-from reports.figures.panel import MARKERS, Rows, rule, tag, value_axis
+from reports.figures.panel import MARKERS, LabelledRows, rule, tag, value_axis
 from reports.numbers import significant
 from reports.svg import INK
 from results.compare.pairing import NATIVE
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Baseline(NamedTuple):
+class BaselineMetrics(NamedTuple):
     """What a speed-up and the same answers are against, and the metrics that say so."""
 
     name: str
@@ -27,14 +27,18 @@ class Baseline(NamedTuple):
     alike: str = "same answers"
 
 
-REFERENCE = Baseline("the reference", "speedup", "consistency_ratio")
-PLAIN = Baseline(NATIVE, "speedup_native", "consistency_native")
+REFERENCE = BaselineMetrics("the reference", "speedup", "consistency_ratio")
+PLAIN = BaselineMetrics(NATIVE, "speedup_native", "consistency_native")
 """Plain decoding on the same engine, the paper's baseline."""
-FULL = Baseline("full", "throughput_ratio", "rouge_l_to_full", "throughput", "ROUGE-L to full")
+FULL = BaselineMetrics(
+    "full", "throughput_ratio", "rouge_l_to_full", "throughput", "ROUGE-L to full"
+)
 """All layers, as the early-exit paper compares with them."""
 
 
-def consistency_against_speedup(axes: Axes, cells: Sequence[Cell], baseline: Baseline) -> None:
+def consistency_against_speedup(
+    axes: Axes, cells: Sequence[Cell], baseline: BaselineMetrics
+) -> None:
     """A point per variant and load: right is faster, up is the same answers; one workload."""
     for cell in cells:
         speedup, share = cell.value(baseline.speedup), cell.value(baseline.consistency)
@@ -60,7 +64,7 @@ def consistency_against_speedup(axes: Axes, cells: Sequence[Cell], baseline: Bas
     axes.set_ylabel(f"{baseline.alike} (%)")
 
 
-def _tight_share_axis(axes: Axes, cells: Sequence[Cell], baseline: Baseline) -> None:
+def _tight_share_axis(axes: Axes, cells: Sequence[Cell], baseline: BaselineMetrics) -> None:
     shares = [s * 100 for cell in cells if (s := cell.value(baseline.consistency)) is not None]
     lowest = min(shares, default=0.0)
     bottom = max(0.0, np.floor((lowest - 5) / 10) * 10) if lowest > 20 else 0.0
@@ -97,7 +101,7 @@ def quality(
 ) -> None:
     """Task quality with its 95% interval per variant; rows are (cell, value, low, high) of a
     workload."""
-    placed = Rows(axes)
+    placed = LabelledRows(axes)
     for cell, value, low, high in rows:
         y = placed.place(cell, headed=False)
         colour = cell.variant.colour

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.cells import Cell
 from reports.numbers import interval, percent, ratio
-from reports.tables import Head, Item, Row, Table
+from reports.tables import BodyCell, BodyRow, HeaderCell, Table
 from reports.text import clipped, visible
 from reports.variants import plain
 from results.compare.pairing import NATIVE
@@ -42,18 +42,18 @@ def table(cells: Sequence[Cell]) -> Table:
 
 def _header(
     workloads: Sequence[str], *, with_load: bool
-) -> tuple[tuple[Head, ...], tuple[Head, ...]]:
+) -> tuple[tuple[HeaderCell, ...], tuple[HeaderCell, ...]]:
     first = ["Backend", *["Load"] * with_load, *_EFFECTIVE.values()]
-    groups = [Head(title, rows=2, column=place) for place, title in enumerate(first)]
-    subheads: list[Head] = []
+    groups = [HeaderCell(title, rows=2, column=place) for place, title in enumerate(first)]
+    subheads: list[HeaderCell] = []
     named = [*workloads, "mean"] if len(workloads) > 1 else workloads
     for workload in named:
         place = len(first) + len(subheads)
-        groups.append(Head(workload, css="group begin", span=2))
+        groups.append(HeaderCell(workload, css="group begin", span=2))
         help_text = f"decode speed against {NATIVE}, 95% interval"
-        subheads.append(Head("×", css="num begin", column=place, help=help_text))
+        subheads.append(HeaderCell("×", css="num begin", column=place, help=help_text))
         help_text = f"requests with {NATIVE}'s token ids"
-        subheads.append(Head("same %", css="num", column=place + 1, help=help_text))
+        subheads.append(HeaderCell("same %", css="num", column=place + 1, help=help_text))
     return tuple(groups), tuple(subheads)
 
 
@@ -64,29 +64,33 @@ def _row(
     css: str,
     *,
     with_load: bool,
-) -> Row:
+) -> BodyRow:
     first = next(iter(own.values()))
-    items = [Item(first.load, str(first.order), css="")] if with_load else []
+    items = [BodyCell(first.load, str(first.order), css="")] if with_load else []
     items += [_effective(list(own.values()), name) for name in _EFFECTIVE]
     for workload in workloads:
         cell = own.get(workload)
         if cell is None:
             undefined = "not measured"
-            items += [Item(css="num begin", undefined=undefined), Item(undefined=undefined)]
+            items += [BodyCell(css="num begin", undefined=undefined), BodyCell(undefined=undefined)]
             continue
         is_best = best[first.load, workload] is cell
         items += [_speed(cell, is_best), _share(cell)]
     if len(workloads) > 1:
         items += _means(list(own.values()))
     validity = "valid" if all(cell.valid for cell in own.values()) else "not valid"
-    return Row(first.variant, None, first.load, validity, css, tuple(items))
+    return BodyRow(first.variant, None, first.load, validity, css, tuple(items))
 
 
-def _effective(cells: Sequence[Cell], name: str) -> Item:
+def _effective(cells: Sequence[Cell], name: str) -> BodyCell:
     """The option as it took effect; it may have been chosen workload by workload."""
     values = list(dict.fromkeys(_words(cell.effective.get(name)) for cell in cells))
     text = visible(clipped(" or ".join(filter(None, values)), 40))
-    return Item(text, text, css="") if text else Item(css="", undefined="the backend did not say")
+    return (
+        BodyCell(text, text, css="")
+        if text
+        else BodyCell(css="", undefined="the backend did not say")
+    )
 
 
 def _words(value: Any) -> str:
@@ -98,22 +102,22 @@ def _words(value: Any) -> str:
     return "" if value is None else plain(value)
 
 
-def _speed(cell: Cell, is_best: bool) -> Item:
+def _speed(cell: Cell, is_best: bool) -> BodyCell:
     value = cell.value(SPEED) or 0.0
     low, high = cell.low(SPEED), cell.high(SPEED)
     small = interval(low, high) if low is not None and high is not None else ""
     css = "num begin" + " best" * is_best + " struck" * (not cell.holds(SPEED))
-    return Item(ratio(value), repr(value), css, small)
+    return BodyCell(ratio(value), repr(value), css, small)
 
 
-def _share(cell: Cell) -> Item:
+def _share(cell: Cell) -> BodyCell:
     value = cell.value(SAME)
     if value is None:
-        return Item(undefined=f"no request in common with {NATIVE}")
-    return Item(percent(value), repr(value), "num" + " struck" * (not cell.holds(SAME)))
+        return BodyCell(undefined=f"no request in common with {NATIVE}")
+    return BodyCell(percent(value), repr(value), "num" + " struck" * (not cell.holds(SAME)))
 
 
-def _means(cells: Sequence[Cell]) -> list[Item]:
+def _means(cells: Sequence[Cell]) -> list[BodyCell]:
     """Geometric mean of the speed-ups and mean share of the same answers, over the valid cells."""
     valid = [cell for cell in cells if cell.holds(SPEED)]
     speeds = [value for cell in valid if (value := cell.value(SPEED))]
@@ -130,11 +134,11 @@ def _means(cells: Sequence[Cell]) -> list[Item]:
 def _mean(
     values: Sequence[float], average: Callable[[Sequence[float]], float],
     form: Callable[[float], str], small: str, why: str, css: str = "num begin",
-) -> Item:  # fmt: skip
+) -> BodyCell:  # fmt: skip
     if not values:
-        return Item(css=css, undefined=why)
+        return BodyCell(css=css, undefined=why)
     value = average(values)
-    return Item(form(value), repr(value), css, small)
+    return BodyCell(form(value), repr(value), css, small)
 
 
 def _best(cells: Sequence[Cell]) -> Cell | None:

@@ -10,8 +10,8 @@ from reports.figures import batch_exits as figures
 from reports.figures.panel import NARROW_IN, WIDTH_IN, Panel, draw
 from reports.numbers import counted, percent, significant
 from reports.sections import techniques
-from reports.sections.figures import PanelGroup, Section
-from reports.tables import Head, Item, Row, Table
+from reports.sections.figures import FigureSection, PanelGroup
+from reports.tables import BodyCell, BodyRow, HeaderCell, Table
 from results.metrics import batch_exits
 from results.metrics.batch_exits import BatchExits
 
@@ -46,7 +46,7 @@ _NOTE = (
 )
 
 
-def section(cells: Sequence[Cell]) -> Section | None:
+def section(cells: Sequence[Cell]) -> FigureSection | None:
     """Exit layers against the batch, with theory, and a table of what exits cost."""
     loads = {cell: load for cell in cells if (load := _load(cell)) is not None}
     if not loads:
@@ -58,7 +58,7 @@ def section(cells: Sequence[Cell]) -> Section | None:
         title = techniques.label(own[0].cell)
         groups += [PanelGroup(panels, title, fold=True, open=not groups)][: len(panels)]
     note = _NOTE if groups else f"{_ENDS} {_NOTHING}"
-    return Section(
+    return FigureSection(
         "exitbatch",
         "Exits and batch size",
         "Exits and batch",
@@ -69,19 +69,19 @@ def section(cells: Sequence[Cell]) -> Section | None:
     )
 
 
-def _load(cell: Cell) -> figures.Load | None:
+def _load(cell: Cell) -> figures.CellExits | None:
     own = batch_exits.profile(cell.metrics)
-    return figures.Load(cell, batch_exits.measured(cell.metrics), own) if own else None
+    return figures.CellExits(cell, batch_exits.measured(cell.metrics), own) if own else None
 
 
-def _varies(load: figures.Load) -> bool:
+def _varies(load: figures.CellExits) -> bool:
     """Whether sequences have exits of their own, and at several layers: else every batch size gives
     the same layer, or whatever was asked for."""
     asked = techniques.technique(load.cell) in techniques.CONFIDENT
     return asked and len(set(load.own.cumulative) | {0.0, 1.0}) > 2
 
 
-def _panels(loads: Sequence[figures.Load], prefix: str) -> Iterator[Panel]:
+def _panels(loads: Sequence[figures.CellExits], prefix: str) -> Iterator[Panel]:
     workloads = list(dict.fromkeys(load.cell.workload for load in loads))
     width = NARROW_IN if len(workloads) == 4 else WIDTH_IN
     for place, workload in enumerate(workloads):
@@ -100,12 +100,12 @@ def _panels(loads: Sequence[figures.Load], prefix: str) -> Iterator[Panel]:
         yield Panel(svg, workload, workload)
 
 
-def _smallest(loads: Sequence[figures.Load]) -> figures.Load:
+def _smallest(loads: Sequence[figures.CellExits]) -> figures.CellExits:
     """The load with the fewest sequences together: at best one at a time."""
     return min(loads, key=lambda load: load.cell.value("mean_decode_batch") or 0.0)
 
 
-def _sentences(loads: Sequence[figures.Load]) -> Iterator[str]:
+def _sentences(loads: Sequence[figures.CellExits]) -> Iterator[str]:
     """For each load with real batches: what exits of one's own need, what theory and batches."""
     for name in dict.fromkeys(load.cell.load for load in loads):
         own = [
@@ -140,23 +140,23 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _table(loads: Sequence[figures.Load]) -> Table:
-    heads = [Head("Backend", rows=2, column=0)]
+def _table(loads: Sequence[figures.CellExits]) -> Table:
+    heads = [HeaderCell("Backend", rows=2, column=0)]
     for column, (title, unit, words) in enumerate(_HEADS, start=1):
         css = "num" if column > 3 else ""
-        heads.append(Head(title, unit, css, words, rows=2, column=column))
+        heads.append(HeaderCell(title, unit, css, words, rows=2, column=column))
     subheads = []
     first = len(heads)
-    heads.append(Head("Exit layer", css="group begin", span=len(_LAYERS)))
-    heads.append(Head("Share", "%", css="group begin", span=len(_SHARES)))
+    heads.append(HeaderCell("Exit layer", css="group begin", span=len(_LAYERS)))
+    heads.append(HeaderCell("Share", "%", css="group begin", span=len(_SHARES)))
     named = [*_LAYERS, *((title, words) for title, _, words in _SHARES)]
     for place, (title, words) in enumerate(named):
         css = "num begin" if place in (0, len(_LAYERS)) else "num"
-        subheads.append(Head(title, css=css, column=first + place, help=words))
+        subheads.append(HeaderCell(title, css=css, column=first + place, help=words))
     return Table(tuple(heads), tuple(subheads), tuple(_rows(loads)))
 
 
-def _rows(loads: Sequence[figures.Load]) -> Iterator[Row]:
+def _rows(loads: Sequence[figures.CellExits]) -> Iterator[BodyRow]:
     before: tuple[str, str] | None = None
     for load in loads:
         cell = load.cell
@@ -167,9 +167,9 @@ def _rows(loads: Sequence[figures.Load]) -> Iterator[Row]:
         before = (cell.workload, cell.load)
         name = techniques.label(cell)
         items = (
-            Item(name, name, css=""),
-            Item(cell.workload, cell.workload, css=""),
-            Item(cell.load, str(cell.order), css=""),
+            BodyCell(name, name, css=""),
+            BodyCell(cell.workload, cell.workload, css=""),
+            BodyCell(cell.load, str(cell.order), css=""),
             _count(sum(one.steps for one in load.found)),
             _value(cell.value("mean_decode_batch"), "num"),
             _value(load.own.layer(1), "num begin"),
@@ -179,22 +179,22 @@ def _rows(loads: Sequence[figures.Load]) -> Iterator[Row]:
             *(_share(cell, metric, first=metric == _SHARES[0][1]) for _, metric, _ in _SHARES),
         )
         validity = "valid" if cell.valid else "not valid"
-        yield Row(cell.variant, cell.workload, cell.load, validity, css, items)
+        yield BodyRow(cell.variant, cell.workload, cell.load, validity, css, items)
 
 
-def _count(value: float) -> Item:
-    return Item(f"{round(value):,}", repr(value))
+def _count(value: float) -> BodyCell:
+    return BodyCell(f"{round(value):,}", repr(value))
 
 
-def _value(value: float | None, css: str) -> Item:
+def _value(value: float | None, css: str) -> BodyCell:
     if value is None:
-        return Item(css=css, undefined="nothing was counted")
-    return Item(significant(value), repr(value), css)
+        return BodyCell(css=css, undefined="nothing was counted")
+    return BodyCell(significant(value), repr(value), css)
 
 
-def _share(cell: Cell, metric: str, *, first: bool) -> Item:
+def _share(cell: Cell, metric: str, *, first: bool) -> BodyCell:
     css = "num begin" if first else "num"
     value = cell.value(metric)
     if value is None:
-        return Item(css=css, undefined="the run took no times of steps (step_times)")
-    return Item(percent(value), repr(value), css)
+        return BodyCell(css=css, undefined="the run took no times of steps (step_times)")
+    return BodyCell(percent(value), repr(value), css)

@@ -13,7 +13,7 @@ from reports.cells import Cell, Overview
 from reports.figures import throughput, tradeoff
 from reports.figures.panel import Panel, draw
 from reports.sections import batch_price, techniques
-from reports.sections.figures import PanelGroup, Section, by_load, panel_width, rows_panel
+from reports.sections.figures import FigureSection, PanelGroup, by_load, panel_width, rows_panel
 
 GAINS = {
     "Throughput": throughput.Quantity(
@@ -26,7 +26,7 @@ GAINS = {
 """The early-exit paper's figures 1 and 2."""
 
 
-def early_exit_sections(overview: Overview) -> list[Section]:
+def early_exit_sections(overview: Overview) -> list[FigureSection]:
     """Those of the sections that the run has numbers for. Needs `figures.panel.drawing`."""
     cells = [cell for cell in overview.cells if techniques.leaves_early(cell)]
     if not cells:
@@ -35,7 +35,7 @@ def early_exit_sections(overview: Overview) -> list[Section]:
     return [section for section in found if section is not None]
 
 
-def _techniques(overview: Overview, cells: Sequence[Cell]) -> Section:
+def _techniques(overview: Overview, cells: Sequence[Cell]) -> FigureSection:
     groups: list[PanelGroup] = []
     for place, (load, _) in enumerate(by_load(overview)):
         panels = []
@@ -69,10 +69,12 @@ def _techniques(overview: Overview, cells: Sequence[Cell]) -> Section:
             "mixture it promises nothing for one workload alone, and nothing for another load."
         )
     words += techniques.losses(overview, cells)
-    return Section("techniques", "Early-exit techniques", "Techniques", note, groups, table, words)
+    return FigureSection(
+        "techniques", "Early-exit techniques", "Techniques", note, groups, table, words
+    )
 
 
-def _gains(overview: Overview, cells: Sequence[Cell]) -> Section | None:
+def _gains(overview: Overview, cells: Sequence[Cell]) -> FigureSection | None:
     groups = []
     for name, quantity in GAINS.items():
         panels = []
@@ -94,4 +96,4 @@ def _gains(overview: Overview, cells: Sequence[Cell]) -> Section | None:
         "over this one, in the same repeat (the early-exit paper's figures 1 and 2). Median over "
         "the repeats; the thin line is their range. Dashed: full. Longer is better."
     )
-    return Section("gains", "Early exit against full", "Against full", note, groups)
+    return FigureSection("gains", "Early exit against full", "Against full", note, groups)

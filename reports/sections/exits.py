@@ -14,7 +14,14 @@ from reports.cells import Cell, Overview
 from reports.figures import exits as figures
 from reports.figures.panel import Panel, draw, short_label
 from reports.sections import ablations, prediction, techniques
-from reports.sections.figures import PanelGroup, Section, by_load, measured, panel_width, rows_panel
+from reports.sections.figures import (
+    FigureSection,
+    PanelGroup,
+    by_load,
+    measured,
+    panel_width,
+    rows_panel,
+)
 from reports.text import clipped, visible
 from reports.variants import plain
 from results.compare.pairing import NATIVE
@@ -29,7 +36,7 @@ OVER_GAMMA = {
 _TITLES = ("Speed-up", "Early prediction rate", "Rejection rate")
 
 
-def exit_sections(overview: Overview) -> list[Section]:
+def exit_sections(overview: Overview) -> list[FigureSection]:
     """Those of the four sections that the run has numbers for; all but the first are of early
     predictions. Needs `figures.panel.drawing`."""
     cells = [c for c in measured(overview) if c.metrics.get("exits_by_layer")]
@@ -45,7 +52,7 @@ def exit_sections(overview: Overview) -> list[Section]:
     return [section for section in found if section is not None]
 
 
-def _histogram(overview: Overview, cells: Sequence[Cell]) -> Section | None:
+def _histogram(overview: Overview, cells: Sequence[Cell]) -> FigureSection | None:
     panels = []
     for place, (load, own) in enumerate(_loads(overview, cells)):
         rows = [cell for cell in own if figures.shares(cell)]
@@ -66,14 +73,14 @@ def _histogram(overview: Overview, cells: Sequence[Cell]) -> Section | None:
             " Where a batch leaves together the thin bar below is where each sequence would have "
             "left alone."
         )
-    return Section("exits", "Exits by layer", "Exits", note, [PanelGroup(panels)])
+    return FigureSection("exits", "Exits by layer", "Exits", note, [PanelGroup(panels)])
 
 
 def _name(cell: Cell) -> str:
     return techniques.label(cell) if techniques.leaves_early(cell) else short_label(cell)
 
 
-def _prediction(overview: Overview, cells: Sequence[Cell]) -> Section | None:
+def _prediction(overview: Overview, cells: Sequence[Cell]) -> FigureSection | None:
     cells = [cell for cell in cells if prediction.factors(cell)]
     if not cells:
         return None
@@ -88,7 +95,7 @@ def _prediction(overview: Overview, cells: Sequence[Cell]) -> Section | None:
         "the costs measured beforehand, ❘ promised on the calibration text. Measured = predicted "
         "× passes × autoregressive."
     )
-    return Section(
+    return FigureSection(
         "prediction",
         "Predicted and measured speed-up",
         "Prediction",
@@ -99,7 +106,7 @@ def _prediction(overview: Overview, cells: Sequence[Cell]) -> Section | None:
     )
 
 
-def _ablations(cells: Sequence[Cell]) -> Section | None:
+def _ablations(cells: Sequence[Cell]) -> FigureSection | None:
     cells = [cell for cell in cells if cell.value("speedup_native") is not None]
     if len({cell.variant.index for cell in cells}) < 2:
         return None
@@ -108,10 +115,10 @@ def _ablations(cells: Sequence[Cell]) -> Section | None:
         "of the AdaDecode paper's table 3). Bold: the fastest valid one of a column that promises "
         "the same text. †: lossy, it does not promise that. Struck through: not valid."
     )
-    return Section("ablations", "Ablations", "Ablations", note, [], ablations.table(cells))
+    return FigureSection("ablations", "Ablations", "Ablations", note, [], ablations.table(cells))
 
 
-def _gamma(overview: Overview, cells: Sequence[Cell]) -> Section | None:
+def _gamma(overview: Overview, cells: Sequence[Cell]) -> FigureSection | None:
     groups = []
     native = any(cell.value("speedup_native") is not None for cell in cells)
     loads = list(_loads(overview, cells))
@@ -138,7 +145,7 @@ def _gamma(overview: Overview, cells: Sequence[Cell]) -> Section | None:
         "prediction, and the share of early predictions that verification rejects, against the "
         "confidence that an early prediction needs (the AdaDecode paper's figure 5)."
     )
-    return Section("gamma", "Confidence threshold", "Threshold", note, groups)
+    return FigureSection("gamma", "Confidence threshold", "Threshold", note, groups)
 
 
 def gamma_curves(cells: Sequence[Cell]) -> list[figures.Curve]:

@@ -38,7 +38,7 @@ class PanelGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class FigureSection:
     """A part of the page made of figures."""
 
     id: str
@@ -52,7 +52,7 @@ class Section:
     """Sentences that the numbers come to."""
 
 
-def sections(overview: Overview, samples: Samples) -> list[Section]:
+def sections(overview: Overview, samples: Samples) -> list[FigureSection]:
     """All figure sections, in reading order. Needs `figures.panel.drawing` around it."""
     return [
         _throughput(overview),
@@ -90,7 +90,7 @@ def rows_panel(cells: Sequence[Cell]) -> dict[str, float]:
     return {"height_in": rows_height(len(cells), headings), "left_in": LABELS_IN}
 
 
-def _throughput(overview: Overview) -> Section:
+def _throughput(overview: Overview) -> FigureSection:
     panels = []
     for place, (load, cells) in enumerate(by_load(overview)):
         title = f"Output tokens per second by workload and backend, {load}"
@@ -102,12 +102,12 @@ def _throughput(overview: Overview) -> Section:
         )
         panels.append(Panel(svg, load, load=load))
     note = "Median over the repeats; the thin line is the range of the repeats. Longer is better."
-    return Section(
+    return FigureSection(
         "throughput", "Throughput", "Throughput", note, [PanelGroup(panels)][: len(panels)]
     )
 
 
-def _percentiles(overview: Overview) -> Section:
+def _percentiles(overview: Overview) -> FigureSection:
     groups = []
     for place, (load, cells) in enumerate(by_load(overview)):
         panels = [
@@ -125,10 +125,10 @@ def _percentiles(overview: Overview) -> Section:
         ]
         groups.append(PanelGroup(panels, load, load, fold=True, open=place == 0))
     note = "● median, ○ p95, ❘ p99 over the requests, median over the repeats. Left is better."
-    return Section("latency", "Latency percentiles", "Latency", note, groups)
+    return FigureSection("latency", "Latency percentiles", "Latency", note, groups)
 
 
-def _distributions(overview: Overview, samples: Samples) -> Section:
+def _distributions(overview: Overview, samples: Samples) -> FigureSection:
     groups: list[PanelGroup] = []
     drawn = 0
     for place, (load, _) in enumerate(by_load(overview)):
@@ -142,7 +142,7 @@ def _distributions(overview: Overview, samples: Samples) -> Section:
     )
     if len(groups) < len(list(by_load(overview))):
         note += " Only the first loads are drawn; the table has the percentiles of all."
-    return Section("distributions", "Latency distributions", "Distributions", note, groups)
+    return FigureSection("distributions", "Latency distributions", "Distributions", note, groups)
 
 
 def _curves(overview: Overview, samples: Samples, load: str, prefix: str) -> Iterator[Panel]:
@@ -160,7 +160,7 @@ def _curves(overview: Overview, samples: Samples, load: str, prefix: str) -> Ite
             yield Panel(svg, f"{workload}: {name.lower()}", workload, load)
 
 
-def _against_load(overview: Overview) -> Section:
+def _against_load(overview: Overview) -> FigureSection:
     panels = []
     for kind, x_label in (("closed", "concurrency"), ("poisson", "requests per second asked for"),
                           ("constant", "requests per second asked for")):  # fmt: skip
@@ -180,10 +180,10 @@ def _against_load(overview: Overview) -> Section:
         else "Nothing to draw: the run has one concurrency and one rate."
     )
     groups = [PanelGroup(panels)] if panels else []
-    return Section("load", "Throughput against load", "Load", note, groups)
+    return FigureSection("load", "Throughput against load", "Load", note, groups)
 
 
-def _tradeoff(overview: Overview) -> Section:
+def _tradeoff(overview: Overview) -> FigureSection:
     groups = [PanelGroup(panels)] if (panels := _tradeoffs(overview, tradeoff.REFERENCE)) else []
     note = (
         "One point per backend and load; the line is the 95% interval of the speed-up. Dashed: the "
@@ -194,10 +194,10 @@ def _tradeoff(overview: Overview) -> Section:
     if not any(c.variant.is_reference and c.variant.backend == NATIVE for c in overview.cells):
         native = _tradeoffs(overview, tradeoff.PLAIN)
         groups += [PanelGroup(native, f"Against {NATIVE}")][: len(native)]
-    return Section("tradeoff", "Consistency against speed-up", "Trade-off", note, groups)
+    return FigureSection("tradeoff", "Consistency against speed-up", "Trade-off", note, groups)
 
 
-def _tradeoffs(overview: Overview, baseline: tradeoff.Baseline) -> list[Panel]:
+def _tradeoffs(overview: Overview, baseline: tradeoff.BaselineMetrics) -> list[Panel]:
     panels = []
     for place, workload in enumerate(overview.workloads):
         cells = [
@@ -218,7 +218,7 @@ def _tradeoffs(overview: Overview, baseline: tradeoff.Baseline) -> list[Panel]:
     return panels
 
 
-def _goodput(overview: Overview, samples: Samples) -> Section:
+def _goodput(overview: Overview, samples: Samples) -> FigureSection:
     groups: list[PanelGroup] = []
     for place, (load, _) in enumerate(by_load(overview)):
         panels = []
@@ -247,10 +247,10 @@ def _goodput(overview: Overview, samples: Samples) -> Section:
             f"Requests per second that meet the objective ({words}) when all its bounds are "
             "multiplied by the scale; dashed: the objective as given. Median over the repeats."
         )
-    return Section("goodput", "Goodput against the objective", "Goodput", note, groups)
+    return FigureSection("goodput", "Goodput against the objective", "Goodput", note, groups)
 
 
-def _quality(overview: Overview, samples: Samples) -> Section:
+def _quality(overview: Overview, samples: Samples) -> FigureSection:
     panels = []
     for place, workload in enumerate(overview.workloads):
         first = {c.variant.index: c for c in reversed(measured(overview)) if c.workload == workload}
@@ -278,4 +278,4 @@ def _quality(overview: Overview, samples: Samples) -> Section:
         if panels
         else "No task scores were stored."
     )
-    return Section("quality", "Quality", "Quality", note, [PanelGroup(panels)][: len(panels)])
+    return FigureSection("quality", "Quality", "Quality", note, [PanelGroup(panels)][: len(panels)])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from reports.cells import Cell
 from reports.figures.exits import promise
 from reports.numbers import counted, interval, percent, ratio
-from reports.tables import Head, Item, Row, Table
+from reports.tables import BodyCell, BodyRow, HeaderCell, Table
 from results.compare.pairing import NATIVE
 
 
@@ -99,25 +99,29 @@ def _mean(values: Iterable[float]) -> float:
 def table(cells: Sequence[Cell]) -> Table:
     """A row per cell: promised, predicted, measured, and the factors from one to the next."""
     heads = (
-        Head("Backend", rows=2, column=0),
-        Head("Workload", rows=2, column=1),
-        Head("Load", rows=2, column=2),
-        Head("Promised", "×", "num", "on the calibration text", rows=2, column=3),
-        Head("Predicted", "×", "num", "from the passes counted in this cell", rows=2, column=4),
-        Head("Measured", "×", "num", f"over {NATIVE}, 95% interval", rows=2, column=5),
-        Head("Factors", css="group begin", span=3, help="measured = predicted × passes × native"),
+        HeaderCell("Backend", rows=2, column=0),
+        HeaderCell("Workload", rows=2, column=1),
+        HeaderCell("Load", rows=2, column=2),
+        HeaderCell("Promised", "×", "num", "on the calibration text", rows=2, column=3),
+        HeaderCell(
+            "Predicted", "×", "num", "from the passes counted in this cell", rows=2, column=4
+        ),
+        HeaderCell("Measured", "×", "num", f"over {NATIVE}, 95% interval", rows=2, column=5),
+        HeaderCell(
+            "Factors", css="group begin", span=3, help="measured = predicted × passes × native"
+        ),
     )
     subheads = (
-        Head(
+        HeaderCell(
             "rows", css="num begin", column=6, help="in the prediction: more rows in later passes"
         ),
-        Head("passes", css="num", column=7, help="share of the decode time that passes take"),
-        Head(NATIVE, css="num", column=8, help="its decode time over its cost beforehand"),
+        HeaderCell("passes", css="num", column=7, help="share of the decode time that passes take"),
+        HeaderCell(NATIVE, css="num", column=8, help="its decode time over its cost beforehand"),
     )
     return Table(heads, subheads, tuple(_rows(cells)))
 
 
-def _rows(cells: Sequence[Cell]) -> Iterator[Row]:
+def _rows(cells: Sequence[Cell]) -> Iterator[BodyRow]:
     before = ""
     for cell in cells:
         found = factors(cell)
@@ -128,23 +132,23 @@ def _rows(cells: Sequence[Cell]) -> Iterator[Row]:
         low, high = cell.low("speedup_native"), cell.high("speedup_native")
         bounds = interval(low, high) if low is not None and high is not None else ""
         items = (
-            Item(cell.workload, cell.workload, css=""),
-            Item(cell.load, str(cell.order), css=""),
+            BodyCell(cell.workload, cell.workload, css=""),
+            BodyCell(cell.load, str(cell.order), css=""),
             _times(found.promised, "it was not told what a calibration text promised"),
             _times(found.predicted),
-            Item(ratio(found.measured), repr(found.measured), small=bounds),
+            BodyCell(ratio(found.measured), repr(found.measured), small=bounds),
             *(_factor(value) for value in (found.rows, found.passes, found.native)),
         )
         validity = "valid" if cell.valid else "not valid"
         css = css if cell.holds("speedup_native") else f"{css} invalid".strip()
-        yield Row(cell.variant, cell.workload, cell.load, validity, css, items)
+        yield BodyRow(cell.variant, cell.workload, cell.load, validity, css, items)
 
 
-def _times(value: float | None, undefined: str = "") -> Item:
+def _times(value: float | None, undefined: str = "") -> BodyCell:
     if value is None:
-        return Item(undefined=undefined)
-    return Item(ratio(value), repr(value))
+        return BodyCell(undefined=undefined)
+    return BodyCell(ratio(value), repr(value))
 
 
-def _factor(value: float) -> Item:
-    return Item(f"×{ratio(value)}", repr(value))
+def _factor(value: float) -> BodyCell:
+    return BodyCell(f"×{ratio(value)}", repr(value))

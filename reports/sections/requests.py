@@ -84,7 +84,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ShownAnswer:
     """An answer as shown: `same` is shared with the reference's, `rest` None when all is."""
 
     by: tuple[tuple[int, str], ...]
@@ -115,7 +115,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ShownRequest:
     """One request as shown: prompt, the data set's own answer, and every distinct answer."""
 
     id: str
@@ -124,7 +124,7 @@ class Item:
     prompt_title: str
     prompt: str
     gold: str | None
-    answers: tuple[Answer, ...]
+    answers: tuple[ShownAnswer, ...]
 
     def to_json(self) -> dict[str, Any]:
         """What the page's script needs to show it."""
@@ -135,7 +135,7 @@ class Item:
 
 def items(
     answers: Answers, prompts: Mapping[str, Mapping[str, Any]], variants: Sequence[Variant]
-) -> tuple[list[Item], int, int]:
+) -> tuple[list[ShownRequest], int, int]:
     """The requests of one workload to show, how many there are and how many have differing answers.
 
     `prompts` has the stored prompt rows by request id. At most `SHOWN` items come back, in the
@@ -173,7 +173,7 @@ def _item(
     answers: list[Given],
     prompt: Mapping[str, Any],
     variants: Sequence[Variant],
-) -> Item:
+) -> ShownRequest:
     base = _base(answers, variants)
     answers.sort(key=lambda one: (one is not base, min(one.trials)))
     totals: Counter[int] = sum((one.trials for one in answers), Counter())
@@ -181,7 +181,7 @@ def _item(
     tokens = prompt.get("prompt_tokens")
     gold = prompt.get("answer")
     differs = any(not one.equals(base) for one in answers)
-    return Item(
+    return ShownRequest(
         id=visible(request_id),
         verdict=_verdict(answers, base, variants, differs),
         differs=differs,
@@ -206,21 +206,21 @@ def _verdict(
     return f"differs{where}: {', '.join(shown)}"
 
 
-def _answer(one: Given, base: Given, totals: Counter[int]) -> Answer:
+def _answer(one: Given, base: Given, totals: Counter[int]) -> ShownAnswer:
     text, base_text = _text(one), _text(base)
     by = tuple((i, _share(one.trials[i], totals[i])) for i in sorted(one.trials))
     if one.equals(base):
-        return Answer(by, _facts(one), "", visible(clipped(text, _ANSWER_LIMIT)), None)
+        return ShownAnswer(by, _facts(one), "", visible(clipped(text, _ANSWER_LIMIT)), None)
     index = base.first_difference(one)
     place = "Differs from the reference's answer"
     place += "" if index is None else f" from token {index}"
     if text == base_text:
         same = visible(clipped(text, _ANSWER_LIMIT))
-        return Answer(by, _facts(one), place + "; the text is the same.", same, None)
+        return ShownAnswer(by, _facts(one), place + "; the text is the same.", same, None)
     split = common_prefix(base_text, text)
     same, rest = _shortened(text[:split]), clipped(text[split:], _ANSWER_LIMIT)
     divergence = f"{place} (character {split}); marked below."
-    return Answer(by, _facts(one), divergence, visible(same), visible(rest))
+    return ShownAnswer(by, _facts(one), divergence, visible(same), visible(rest))
 
 
 def _shortened(same: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.cells import Cell, Overview
 from reports.numbers import interval, milliseconds, percent, ratio, significant
-from reports.tables import QUALITY, Head, Item, Row, Table, quality
+from reports.tables import QUALITY, BodyCell, BodyRow, HeaderCell, Table, quality
 from reports.text import clipped, visible
 from reports.variants import plain
 
@@ -117,22 +117,22 @@ def _hidden(cell: Cell, reference: Cell) -> Iterator[tuple[float, str]]:
         )
 
 
-def threshold(cell: Cell) -> Item:
+def threshold(cell: Cell) -> BodyCell:
     """As it took effect, and whether it was calibrated; the layer of what leaves at one always."""
     if technique(cell) in FORCED:
         layers = plain(cell.effective.get("layers", "?")).strip("[]")
         text = visible(clipped(f"layer {layers}", 60))
-        return Item(text, text)
+        return BodyCell(text, text)
     if technique(cell) not in CONFIDENT:
-        return Item(undefined="no layer is ever skipped")
+        return BodyCell(undefined="no layer is ever skipped")
     told = cell.effective.get("thresholds", cell.effective.get("threshold"))
     values = list(told) if isinstance(told, list | tuple) else [told]
     distinct = list(dict.fromkeys(_short(value) for value in values if value is not None))
     if not distinct:
-        return Item(undefined="the backend did not say")
+        return BodyCell(undefined="the backend did not say")
     words = distinct if len(distinct) == 1 else [_short(value) for value in values]
     text = visible(clipped(" ".join(words), 60))
-    return Item(text, text, small=_calibrated(cell))
+    return BodyCell(text, text, small=_calibrated(cell))
 
 
 def _calibrated(cell: Cell) -> str:
@@ -162,35 +162,35 @@ def with_full(overview: Overview, cells: Sequence[Cell]) -> list[Cell]:
 
 def table(cells: Sequence[Cell]) -> Table:
     """A row per cell: the early-exit paper's table 1, and what the technique gained."""
-    heads = [Head("Backend", rows=1, column=0)]
+    heads = [HeaderCell("Backend", rows=1, column=0)]
     for column, (title, unit, words) in enumerate(_HEADS, start=1):
         css = "num" if column > 4 or title == "Threshold" else ""
-        heads.append(Head(title, unit, css, words, column=column))
+        heads.append(HeaderCell(title, unit, css, words, column=column))
     return Table(tuple(heads), (), tuple(_rows(cells)))
 
 
-def _rows(cells: Sequence[Cell]) -> Iterator[Row]:
+def _rows(cells: Sequence[Cell]) -> Iterator[BodyRow]:
     before: tuple[str, str] | None = None
     for cell in cells:
         scope = (cell.workload, cell.load)
         css = "first-of-group" if scope != before else ""
         before = scope
         validity = "valid" if cell.valid else "not valid"
-        yield Row(cell.variant, cell.workload, cell.load, validity, css, _items(cell))
+        yield BodyRow(cell.variant, cell.workload, cell.load, validity, css, _items(cell))
 
 
-def _items(cell: Cell) -> tuple[Item, ...]:
+def _items(cell: Cell) -> tuple[BodyCell, ...]:
     name = label(cell, with_threshold=False)
     is_reference = cell.variant.is_reference
     alone = cell.value("early_exit_rate_own")
     return (
-        Item(name, name, css=""),
+        BodyCell(name, name, css=""),
         threshold(cell),
-        Item(cell.workload, cell.workload, css=""),
-        Item(cell.load, str(cell.order), css=""),
+        BodyCell(cell.workload, cell.workload, css=""),
+        BodyCell(cell.load, str(cell.order), css=""),
         _doubted(
             cell,
-            Item(undefined="the reference itself")
+            BodyCell(undefined="the reference itself")
             if is_reference
             else _number(cell, "rouge_l_to_full", significant),
             "rouge_l_to_full",
@@ -214,14 +214,14 @@ def _items(cell: Cell) -> tuple[Item, ...]:
 
 def _number(
     cell: Cell, metric: str, form: Callable[[float], str], why: str = "", small: str = ""
-) -> Item:
+) -> BodyCell:
     value = cell.value(metric)
     if value is None:
-        return Item(undefined=why or "nothing to compare with, or nothing was counted")
-    return Item(form(value), repr(value), small=small)
+        return BodyCell(undefined=why or "nothing to compare with, or nothing was counted")
+    return BodyCell(form(value), repr(value), small=small)
 
 
-def _speed(cell: Cell, metric: str, form: Callable[[float], str], over: str | None) -> Item:
+def _speed(cell: Cell, metric: str, form: Callable[[float], str], over: str | None) -> BodyCell:
     """A number that is struck through where it is not valid, for whatever reason."""
     small = ""
     low, high = cell.low(metric), cell.high(metric)
@@ -235,11 +235,11 @@ def _speed(cell: Cell, metric: str, form: Callable[[float], str], over: str | No
     return _struck(_number(cell, metric, form, small=small), not cell.holds(metric))
 
 
-def _doubted(cell: Cell, item: Item, metric: str = "") -> Item:
+def _doubted(cell: Cell, item: BodyCell, metric: str = "") -> BodyCell:
     void = cell.stands_alone and bool(metric) and not cell.holds(metric)
     return _struck(item, void or not counts_hold(cell))
 
 
-def _struck(item: Item, is_struck: bool) -> Item:
+def _struck(item: BodyCell, is_struck: bool) -> BodyCell:
     css = "num" + " struck" * is_struck
     return dataclasses.replace(item, css=css)

@@ -55,7 +55,7 @@ class Speed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerdictLine:
     """One line of the verdict: three short answers with captions, and a sentence."""
 
     variant: Variant
@@ -110,7 +110,7 @@ def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
 
 def verdicts(
     cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str
-) -> list[Verdict]:
+) -> list[VerdictLine]:
     """One verdict per variant; `why_no_speedup` explains a missing reference."""
     by_variant = {v.index: [c for c in cells if c.variant.index == v.index] for v in variants}
     speeds = {index: speed(group) for index, group in by_variant.items()}
@@ -130,7 +130,7 @@ def _verdict(
     found: Speed | None,
     span: tuple[float, float],
     why_no_speedup: str,
-) -> Verdict:
+) -> VerdictLine:
     answers, tone, caption = _answers(variant, cells)
     trust, trust_tone, trust_caption = _trust(cells)
     if variant.is_reference:
@@ -147,7 +147,7 @@ def _verdict(
         shown, ends = f"{ratio(found.value)}×", found.interval
         strip = _strip(found, span)
         speed_caption = _spread(cells, found)
-    return Verdict(
+    return VerdictLine(
         variant=variant,
         speed=shown,
         speed_tone="struck" if found is not None and not found.valid else "",

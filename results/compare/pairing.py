@@ -55,7 +55,7 @@ class Versus:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ComparableTrials:
     """Trials that may be compared, and the repeats of the two that they are compared with."""
 
     members: Sequence[Member]
@@ -76,10 +76,10 @@ def group_key(stored: StoredTrial) -> str:
     return canonical_json([machine, {k: v for k, v in trial.items() if k not in _DIFFER}])
 
 
-def make_group(members: Sequence[Member], experiment: Mapping[str, Any]) -> Group:
+def make_group(members: Sequence[Member], experiment: Mapping[str, Any]) -> ComparableTrials:
     """Find the group's reference and native trials (the latest one where a repeat is doubled)."""
     reference = experiment.get("reference")
-    return Group(
+    return ComparableTrials(
         members,
         _repeats(members, reference, experiment) if isinstance(reference, str) else {},
         _repeats(members, NATIVE, experiment),
@@ -108,7 +108,7 @@ def _counts_tokens(member: Member) -> bool:
     return backend is None or backend.options.get("token_counting") != "tokenizer"
 
 
-def plain_decoding(member: Member, group: Group) -> Member | None:
+def plain_decoding(member: Member, group: ComparableTrials) -> Member | None:
     """The trial of `autoregressive` whose token ids a lossless trial has promised to give: same
     repeat, same kernels and threads. None for a trial that promised nothing, and for a backend that
     names no kernels (vLLM's round differently, which is what the noise floor is for)."""

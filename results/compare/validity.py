@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.core.nouns import Validity
 from results.compare import agreement
-from results.compare.pairing import Group, Member, Versus, plain_decoding
+from results.compare.pairing import ComparableTrials, Member, Versus, plain_decoding
 
 APART_LIMIT_S = 6 * 3600.0
 """So far apart may the halves of a pair be measured: a quarter of a day. Beyond it a shared machine
@@ -32,7 +32,7 @@ _TIMES_ONLY = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class Comparison:
     """What trials are set against, and the metrics that come of it."""
 
     slug: str
@@ -41,7 +41,7 @@ class Baseline:
     answers: tuple[str, ...]
 
 
-REFERENCE = Baseline(
+REFERENCE = Comparison(
     "",
     (
         "speedup",
@@ -63,7 +63,7 @@ REFERENCE = Baseline(
         "rouge_l_to_full",
     ),
 )
-NATIVE = Baseline(
+NATIVE = Comparison(
     "native-",
     ("speedup_native", "speedup_native_low", "speedup_native_high"),
     ("consistency_native",),
@@ -71,7 +71,7 @@ NATIVE = Baseline(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Reasons:
     """Reasons against a trial, and the names of the metrics that they make void."""
 
     valid: bool
@@ -79,7 +79,7 @@ class Verdict:
     void: tuple[str, ...]
 
 
-def alone(member: Member, group: Group) -> Validity:
+def alone(member: Member, group: ComparableTrials) -> Validity:
     """The verdict on a trial whatever the reference is: the record's own (which may give reasons
     that concern single percentiles and still be valid), that it ended well, and that its answers
     are plain decoding's where the backend promised them."""
@@ -99,10 +99,10 @@ def answers_hold(verdict: Validity) -> bool:
 
 def judge(
     member: Member,
-    compared: Iterable[tuple[Baseline, Versus | None]],
+    compared: Iterable[tuple[Comparison, Versus | None]],
     own: Mapping[str, Validity],
     metrics: Sequence[str],
-) -> Verdict:
+) -> Reasons:
     """The whole verdict on a trial. `compared`: what it is set against, the reference first; `own`:
     trial key -> `alone`, of the whole group; `metrics`: all names."""
     verdict = own[member.stored.record.key]
@@ -120,7 +120,7 @@ def judge(
         void.update(name for _, names in doubts for name in names)
         told.append(against.other)
     names = tuple(name for name in metrics if not sound or name in void)
-    return Verdict(not names, tuple(reasons), names)
+    return Reasons(not names, tuple(reasons), names)
 
 
 def tell_of_the_cell(rows: Sequence[dict[str, Any]]) -> None:
@@ -140,7 +140,7 @@ def tell_of_the_cell(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _doubts(
-    member: Member, against: Versus, baseline: Baseline, verdict: Validity
+    member: Member, against: Versus, baseline: Comparison, verdict: Validity
 ) -> Iterable[tuple[str, tuple[str, ...]]]:
     """Reasons against a comparison, each with the metrics that it makes void."""
     other = against.other
@@ -194,7 +194,7 @@ def _wall_clock_s(text: str) -> float | None:
         return None
 
 
-def _broken_promise(member: Member, group: Group) -> list[str]:
+def _broken_promise(member: Member, group: ComparableTrials) -> list[str]:
     plain = plain_decoding(member, group)
     if plain is None or plain is member or member.requests is None or plain.requests is None:
         return []

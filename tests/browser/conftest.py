@@ -12,7 +12,14 @@ import pytest
 from harness.core.nouns import Slo
 from reports.page import write_report
 from tests.support.exits.early_exits import Exits
-from tests.support.results.report_runs import ENGINES, LOADS, PLAIN, TECHNIQUES, Engine, write_run
+from tests.support.results.report_runs import (
+    ENGINES,
+    LOADS,
+    PLAIN,
+    TECHNIQUES,
+    MadeUpBackend,
+    write_run,
+)
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -38,12 +45,14 @@ Open = Callable[..., "Chrome"]
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with several variants, exits of both kinds, a backend that is not valid, hostile
     answers."""
-    noisy = Engine("noisy", 0.009, changes=0.2, reasons=("machine-noisy: others used 30%",))
+    noisy = MadeUpBackend("noisy", 0.009, changes=0.2, reasons=("machine-noisy: others used 30%",))
     gammas = [
-        Engine("adadecode", 0.0, {"gamma": g}, exits=Exits(), lossless=g > 0.4, changes=0.9 - g)
+        MadeUpBackend(
+            "adadecode", 0.0, {"gamma": g}, exits=Exits(), lossless=g > 0.4, changes=0.9 - g
+        )
         for g in (0.4, 0.9)
     ]
-    early = [Engine("adadecode", 0.0, {"gamma": 0.75}, exits=Exits()), *gammas]
+    early = [MadeUpBackend("adadecode", 0.0, {"gamma": 0.75}, exits=Exits()), *gammas]
     run = write_run(
         tmp_path_factory.mktemp("run"),
         engines=(*ENGINES[:3], noisy, PLAIN, *early, *TECHNIQUES[1:3]),

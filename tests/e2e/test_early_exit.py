@@ -18,7 +18,7 @@ import pytest
 from tests.support.child import CHILDREN, run_child
 from tests.support.exits import exit_plans
 from tests.support.exits.exit_models import write_models
-from tests.support.exits.exit_replay import Outcome, replay
+from tests.support.exits.exit_replay import ReplayOutcome, replay
 
 pytestmark = [
     pytest.mark.slow,
@@ -56,7 +56,7 @@ class Record:
         polls: list[dict[str, Any]] = made["polls"]
         return polls
 
-    def outcomes(self, engine: str) -> dict[str, Outcome]:
+    def outcomes(self, engine: str) -> dict[str, ReplayOutcome]:
         """Every run of an engine against the reference."""
         chosen = self.engines[engine]
         return {
@@ -83,7 +83,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     return Record(tmp_path_factory.mktemp("early-exit"))
 
 
-def equal(outcomes: dict[str, Outcome]) -> None:
+def equal(outcomes: dict[str, ReplayOutcome]) -> None:
     """Every run was decided as the reference decides, and no tie could have hidden a defect."""
     assert {name: o.verdict() for name, o in outcomes.items() if o.problems} == {}
     assert min(o.logit_margin for o in outcomes.values()) > 1e-5

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.support.fake_openai import FakeServer, Play, Reply, good
+from tests.support.fake_openai import FakeReply, FakeServer, Play, good
 from tests.support.tiny_llama import write_tiny_llama
 
 SECONDS = 300
@@ -170,7 +170,7 @@ def serve() -> Iterator[Serve]:
         server.close()
 
 
-def dropped(reply: Reply) -> None:
+def dropped(reply: FakeReply) -> None:
     reply.tokens([11, 12])
     reply.drop()
 
@@ -178,7 +178,7 @@ def dropped(reply: Reply) -> None:
 def every_other(play: Play) -> Play:
     turns: list[None] = []
 
-    def alternate(reply: Reply) -> None:
+    def alternate(reply: FakeReply) -> None:
         turns.append(None)
         (play if len(turns) % 2 else good)(reply)
 

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from backends.engine.decoder import Decoder
-from backends.engine.executors.base import Executor, Rows
+from backends.engine.executors.base import Executor, StepRows
 from backends.engine.executors.cuda import CudaExecutor
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.forward import final_logits, hidden_states
 from backends.engine.model.heads import ExitHead
-from backends.engine.model.weights import Layer, Weights
-from backends.engine.sampling import Sampling
-from backends.engine.streams import Policy, Stream
+from backends.engine.model.weights import LayerWeights, Weights
+from backends.engine.sampling import TokenSampling
+from backends.engine.streams import PredictionPolicy, Stream
 from backends.kernels.exit_head import exit_head_reference
 from backends.kernels.rms_norm import rms_norm_reference
 from backends.kernels.triton_runtime import INTERPRETED
@@ -44,9 +44,9 @@ def random_weights(shape: Architecture, dtype: torch.dtype) -> Weights:
         scale: float = sizes[-1] ** -0.5
         return (noise(*sizes, seed=seed) * scale).to(dtype)
 
-    def layer(seed: int) -> Layer:
+    def layer(seed: int) -> LayerWeights:
         columns, hd = shape.query_size + 2 * shape.kv_size, shape.head_dim
-        return Layer(
+        return LayerWeights(
             1 + 0.1 * noise(shape.width, seed=seed),
             matrix(seed + 1, columns, shape.width),
             noise(columns, seed=seed + 2).to(dtype) * 0.2 if shape.qkv_bias else None,
@@ -77,8 +77,8 @@ def make(
     return CudaExecutor(weights, shape, heads, **options, fp8_heads=fp8), weights, heads
 
 
-def rows_at(slot: int, positions: range, ids: Sequence[int] = IDS) -> Rows:
-    return Rows.of([(slot, position, ids[position]) for position in positions])
+def rows_at(slot: int, positions: range, ids: Sequence[int] = IDS) -> StepRows:
+    return StepRows.of([(slot, position, ids[position]) for position in positions])
 
 
 def reference(weights: Weights, kind: str) -> dict[int, Tensor]:
@@ -141,7 +141,7 @@ def test_rows_one_by_one_or_together_beside_others_or_alone() -> None:
     for step, positions in enumerate((range(6, 7), range(7, 9))):
         mine = [(0, position, IDS[position]) for position in positions]
         for index in range(3):
-            executor.segment(index, Rows.of([(2, 3 + step, 9), *mine]))
+            executor.segment(index, StepRows.of([(2, 3 + step, 9), *mine]))
     for index in range(3):
         executor.segment(index, rows_at(1, range(6, 9)))
     small, large = rows_at(0, range(6, 9)), rows_at(1, range(6, 9))
@@ -149,13 +149,15 @@ def test_rows_one_by_one_or_together_beside_others_or_alone() -> None:
     assert executor.exit_head(1, small) == executor.exit_head(1, large)
 
 
-def generate(executor: Executor, policy: Policy, drafted: list[float]) -> dict[str, list[int]]:
+def generate(
+    executor: Executor, policy: PredictionPolicy, drafted: list[float]
+) -> dict[str, list[int]]:
     """Two answers at once, one greedy and one sampled; the early predictions go to `drafted`."""
     decoder = Decoder(executor, policy)
     texts: dict[str, list[int]] = {}
     for name, length, temperature in (("greedy", 3, 0.0), ("sampled", 2, 1.0)):
         texts[name] = []
-        sampling = Sampling(temperature, 0.9, 7)
+        sampling = TokenSampling(temperature, 0.9, 7)
         decoder.add(Stream(name, tuple(IDS[:length]), 6, frozenset({50}), sampling))
     finished: list[str] = []
     while len(finished) < len(texts):
@@ -169,11 +171,11 @@ def generate(executor: Executor, policy: Policy, drafted: list[float]) -> dict[s
 def test_adadecode_is_lossless_on_these_kernels() -> None:
     executor, weights, _ = make(dtype=torch.bfloat16)
     drafted: list[float] = []
-    early = generate(executor, Policy((0.05, 0.1), 3), drafted)
+    early = generate(executor, PredictionPolicy((0.05, 0.1), 3), drafted)
     executor.close()
     assert sum(drafted) > 3
     plain = CudaExecutor(weights, shape_of("llama"), slots=3, max_len=40, rows=4)
-    assert generate(plain, Policy(), []) == early
+    assert generate(plain, PredictionPolicy(), []) == early
     assert sum(map(len, early.values())) > 8
 
 
@@ -181,7 +183,7 @@ def test_the_same_texts_as_the_torch_executor() -> None:
     """In float32, where no two tokens of these texts are near enough to be swapped by rounding."""
     executor, weights, heads = make()
     reference = TorchExecutor(weights, shape_of("llama"), heads, slots=3, max_len=40)
-    policy = Policy((0.3, 0.3), 2)
+    policy = PredictionPolicy((0.3, 0.3), 2)
     assert generate(executor, policy, []) == generate(reference, policy, [])
 
 
@@ -200,9 +202,9 @@ def test_fp8_heads_are_near() -> None:
 def test_what_does_not_fit_is_one_line() -> None:
     executor, weights, heads = make()
     with pytest.raises(EngineError, match=r"rows \[\[0, 40, 1\]\] \(slot, position, token\) go"):
-        executor.segment(0, Rows.of([(0, 40, 1)]))
+        executor.segment(0, StepRows.of([(0, 40, 1)]))
     with pytest.raises(EngineError, match="go beyond"):
-        executor.segment(0, Rows.of([(3, 0, 1)]))
+        executor.segment(0, StepRows.of([(3, 0, 1)]))
     with pytest.raises(EngineError, match="a prompt of 41 tokens in slot 0"):
         executor.prefill(0, [1] * 41)
     sizes: dict[str, Any] = {"slots": 1, "max_len": 4}

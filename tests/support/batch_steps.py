@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backends.early_exit.plugin.telemetry import Step, summed
+from backends.early_exit.plugin.telemetry import DecodedStep, summed
 from harness.core.nouns import Generation
 
 LAYERS = 8
@@ -42,7 +42,7 @@ class BatchSteps:
         pairs = zip(self.layers, self.rates, strict=True)
         return next((layer for layer, rate in pairs if draw.random() < rate), LAYERS)
 
-    def step(self, names: list[str], draw: random.Random, *, mixed: bool) -> Step:
+    def step(self, names: list[str], draw: random.Random, *, mixed: bool) -> DecodedStep:
         """One iteration over these requests; what reads prompts runs all layers."""
         own = [LAYERS if mixed else self.own_exit(draw) for _ in names]
         exit_layer = max(own)
@@ -52,7 +52,7 @@ class BatchSteps:
         check_ns = int(1e3 * CHECK_US * len(confident) * slower)
         fill_ns = int(1e3 * FILL_US * slower) if exit_layer < LAYERS else 0
         forward_ns = int(1e3 * LAYER_US * exit_layer * slower) + check_ns + fill_ns
-        step = Step(names, LAYERS, exit_layer, own, confident, mixed)
+        step = DecodedStep(names, LAYERS, exit_layer, own, confident, mixed)
         step.check_ns, step.fill_ns, step.forward_ns = check_ns, fill_ns, forward_ns
         return step
 

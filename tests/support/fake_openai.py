@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
-class Reply:
+class FakeReply:
     """One answer under way: a status line, then chunks, then an end or a dropped connection."""
 
     def __init__(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
@@ -59,10 +59,10 @@ class Reply:
         self.end()
 
 
-Play = Callable[[Reply], None]
+Play = Callable[[FakeReply], None]
 
 
-def good(reply: Reply) -> None:
+def good(reply: FakeReply) -> None:
     """Three tokens in two chunks, the last with its finish reason, then usage and [DONE]."""
     reply.tokens([11, 12])
     reply.tokens([13], "length")
@@ -99,12 +99,12 @@ class FakeServer:
                 pass
 
             def do_GET(self) -> None:
-                server.answer_get(Reply(self, {}), self.path)
+                server.answer_get(FakeReply(self, {}), self.path)
 
             def do_POST(self) -> None:
                 raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 try:
-                    server.answer_post(Reply(self, json.loads(raw or b"{}")), self.path)
+                    server.answer_post(FakeReply(self, json.loads(raw or b"{}")), self.path)
                 except ConnectionError:
                     self.close_connection = True
 
@@ -116,13 +116,13 @@ class FakeServer:
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
         threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
 
-    def answer_get(self, reply: Reply, path: str) -> None:
+    def answer_get(self, reply: FakeReply, path: str) -> None:
         if path == "/v1/models":
             reply.fail(200, {"data": [{"id": name} for name in self.models]})
         else:
             reply.fail(404, {})
 
-    def answer_post(self, reply: Reply, path: str) -> None:
+    def answer_post(self, reply: FakeReply, path: str) -> None:
         self.paths.append(path)
         if path == "/reset_prefix_cache":
             if self.resets:

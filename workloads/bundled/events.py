@@ -11,7 +11,7 @@ _BRANCHES = ("Foods", "Motors", "Group", "Systems", "Works", "Stores", "Energy",
 
 
 @dataclass(frozen=True)
-class Event:
+class EventTemplates:
     """Templates of one kind of event; fields in braces are facts (see `facts`).
 
     Every entry of `lead` and of each of `details` is a phrasing of the same facts. `choices` and
@@ -39,7 +39,7 @@ def company(draw: Draw) -> str:
     return f"{surname(draw)} {draw.choose(_BRANCHES)}"
 
 
-def facts(draw: Draw, event: Event) -> dict[str, str]:
+def facts(draw: Draw, event: EventTemplates) -> dict[str, str]:
     """Draw an event's facts, with the ones that follow from two numbers (who won, rose or fell)."""
     known: dict[str, str] = {}
     for name, words in (*event.choices.items(), *event.shared.items()):

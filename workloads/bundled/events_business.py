@@ -1,8 +1,8 @@
 """Kinds of events in business, sport, science and culture."""
 
-from workloads.bundled.events import Event
+from workloads.bundled.events import EventTemplates
 
-PROFIT = Event(
+PROFIT = EventTemplates(
     choices={"goods": ("cars", "bread", "shoes", "phones", "toys", "paper", "coffee", "bicycles")},
     lead=(
         "{company}, a maker of {goods}, published its results on {day}.",
@@ -29,7 +29,7 @@ PROFIT = Event(
     ),
 )
 
-MERGER = Event(
+MERGER = EventTemplates(
     choices={"goods": ("boats", "milk", "paint", "glass", "clothes", "tea", "games", "furniture")},
     lead=(
         "{company} said on {day} that it will buy {rival}.",
@@ -54,7 +54,7 @@ MERGER = Event(
     summary="{company} is to buy {rival} for {n} million dollars and close an office in {town}.",
 )
 
-MATCH = Event(
+MATCH = EventTemplates(
     choices={
         "game": ("football", "hockey", "handball", "rugby", "basketball"),
         "cup": ("cup", "league", "final", "derby", "tournament"),
@@ -79,7 +79,7 @@ MATCH = Event(
     summary="{winner_town} beat {loser_town} in the {game} {cup} with {k} points from {person}.",
 )
 
-DISCOVERY = Event(
+DISCOVERY = EventTemplates(
     choices={
         "find": ("tomb", "ship", "temple", "mosaic", "fossil", "well", "sword"),
         "place": ("a field", "a river", "a hill", "a garden", "a mine", "a car park"),
@@ -111,7 +111,7 @@ DISCOVERY = Event(
     shared={"job": ("farmer", "student", "driver", "painter", "nurse", "soldier")},
 )
 
-BUILDING = Event(
+BUILDING = EventTemplates(
     choices={
         "thing": ("bridge", "hospital", "library", "stadium", "airport", "school", "tunnel", "park")
     },
@@ -138,7 +138,7 @@ BUILDING = Event(
     summary="{company} will build a {thing} in {town} for {n} million dollars.",
 )
 
-AWARD = Event(
+AWARD = EventTemplates(
     choices={
         "work": ("novel", "film", "song", "play", "poem", "opera"),
         "theme": ("a lost dog", "the sea", "a long war", "two sisters", "an old house", "a train"),
@@ -168,7 +168,7 @@ AWARD = Event(
     ),
 )
 
-RECALL = Event(
+RECALL = EventTemplates(
     choices={
         "goods": ("heaters", "cheese", "toys", "bikes", "juice", "chairs", "phones", "cakes"),
         "fault": ("glass", "a weak part", "metal", "a wrong label", "mould", "a sharp edge"),

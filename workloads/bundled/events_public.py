@@ -1,8 +1,8 @@
 """Kinds of public events: fires, elections, roads, weather, crime and courts."""
 
-from workloads.bundled.events import Event
+from workloads.bundled.events import EventTemplates
 
-FIRE = Event(
+FIRE = EventTemplates(
     choices={
         "site": ("warehouse", "hotel", "factory", "school", "theatre", "farm", "museum"),
         "cause": ("a gas leak", "a broken heater", "an old cable", "a candle", "a kitchen stove"),
@@ -31,7 +31,7 @@ FIRE = Event(
     ),
 )
 
-ELECTION = Event(
+ELECTION = EventTemplates(
     choices={"party": ("Green", "Labour", "Liberal", "Workers", "Farmers", "Citizens")},
     lead=(
         "Voters in {town} chose a new mayor on {day}.",
@@ -60,7 +60,7 @@ ELECTION = Event(
     summary="{winner} of the {party} Party has been elected mayor of {town}, beating {loser}.",
 )
 
-ROAD = Event(
+ROAD = EventTemplates(
     choices={
         "vehicle": ("bus", "lorry", "van", "tram", "taxi"),
         "reason": ("ice", "fog", "heavy rain", "a flat tyre", "a deer on the road"),
@@ -88,7 +88,7 @@ ROAD = Event(
     summary="{n} people were hurt when a {vehicle} driven by {person} left the road near {town}.",
 )
 
-STORM = Event(
+STORM = EventTemplates(
     choices={"kind": ("storm", "flood", "snowstorm", "heatwave", "earthquake")},
     lead=(
         "A {kind} hit the town of {town} on {day}.",
@@ -114,7 +114,7 @@ STORM = Event(
     ),
 )
 
-THEFT = Event(
+THEFT = EventTemplates(
     choices={
         "thing": ("painting", "violin", "crown", "statue", "diamond", "clock", "coin collection"),
         "site": ("museum", "castle", "bank", "church", "gallery", "library"),
@@ -146,7 +146,7 @@ THEFT = Event(
     ),
 )
 
-COURT = Event(
+COURT = EventTemplates(
     choices={
         "crime": ("fraud", "theft", "arson", "bribery", "smuggling", "forgery"),
         "job": ("banker", "doctor", "teacher", "trader", "builder", "lawyer"),
@@ -174,7 +174,7 @@ COURT = Event(
     ),
 )
 
-RESCUE = Event(
+RESCUE = EventTemplates(
     choices={
         "who": ("climber", "sailor", "hiker", "diver", "pilot", "fisherman"),
         "where": ("a rock", "an island", "a cliff", "the ice", "a mountain", "a reef"),

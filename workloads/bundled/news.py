@@ -1,13 +1,13 @@
 """News-like rows: articles with highlights (CNN/DailyMail) or with one sentence (XSum)."""
 
 from workloads.bundled.draw import Draw
-from workloads.bundled.events import Event, company, facts
+from workloads.bundled.events import EventTemplates, company, facts
 from workloads.bundled.events_business import BUSINESS
 from workloads.bundled.events_public import PUBLIC
 from workloads.bundled.splits import Subject
 from workloads.bundled.words import MONTHS, person, place
 
-EVENTS: tuple[Event, ...] = PUBLIC + BUSINESS
+EVENTS: tuple[EventTemplates, ...] = PUBLIC + BUSINESS
 _TOLD = tuple(event.told for event in EVENTS)
 _ASIDES = (
     "{who}, who lives nearby, said it was the talk of the town.",
@@ -37,14 +37,14 @@ def _aside(draw: Draw, template: str) -> str:
     )
 
 
-def _article(draw: Draw, event: Event, known: dict[str, str], asides: int) -> str:
+def _article(draw: Draw, event: EventTemplates, known: dict[str, str], asides: int) -> str:
     """Return the lead, then the details with asides between them, in random order."""
     told = [draw.choose(variants).format(**known) for variants in event.details]
     told += [_aside(draw, template) for template in draw.pick(_ASIDES, asides)]
     return " ".join([draw.choose(event.lead).format(**known), *draw.pick(told, len(told))])
 
 
-def _event(draw: Draw) -> tuple[Subject, Event, dict[str, str], str]:
+def _event(draw: Draw) -> tuple[Subject, EventTemplates, dict[str, str], str]:
     """Draw an event: what it is about, templates, facts and article.
 
     The key is its kind and all facts, told or not; the form leaves out those that no template of

@@ -10,7 +10,7 @@ from workloads.bundled.draw import Draw
 
 
 @dataclass(frozen=True)
-class Source:
+class ElementSource:
     """Where elements come from: `noun` in English, `code` an iterable, `v` the loop variable."""
 
     kind: str
@@ -35,7 +35,7 @@ class Piece:
 
 
 NUMBER_SOURCES = (
-    Source(
+    ElementSource(
         "list",
         "list[int]",
         ("values", "numbers", "nums", "data", "xs"),
@@ -43,8 +43,8 @@ NUMBER_SOURCES = (
         "numbers in {p}",
         "{p}",
     ),
-    Source("list", "list[int]", ("scores", "prices", "ages", "points"), "v", "{p}", "{p}"),
-    Source(
+    ElementSource("list", "list[int]", ("scores", "prices", "ages", "points"), "v", "{p}", "{p}"),
+    ElementSource(
         "range",
         "int",
         ("n", "limit", "top", "size"),
@@ -52,8 +52,8 @@ NUMBER_SOURCES = (
         "numbers from 1 to {p}",
         "range(1, {p} + 1)",
     ),
-    Source("range", "int", ("n", "stop", "end"), "i", "numbers below {p}", "range({p})"),
-    Source(
+    ElementSource("range", "int", ("n", "stop", "end"), "i", "numbers below {p}", "range({p})"),
+    ElementSource(
         "words",
         "str",
         ("text", "line", "sentence"),
@@ -63,11 +63,13 @@ NUMBER_SOURCES = (
     ),
 )
 WORD_SOURCES = (
-    Source("words", "str", ("text", "line", "sentence"), "w", "words in {p}", "{p}.split()"),
-    Source("names", "list[str]", ("words", "names", "items", "tags"), "w", "strings in {p}", "{p}"),
+    ElementSource("words", "str", ("text", "line", "sentence"), "w", "words in {p}", "{p}.split()"),
+    ElementSource(
+        "names", "list[str]", ("words", "names", "items", "tags"), "w", "strings in {p}", "{p}"
+    ),
 )
 CHARACTER_SOURCES = (
-    Source("text", "str", ("text", "s", "line", "word"), "c", "characters in {p}", "{p}"),
+    ElementSource("text", "str", ("text", "s", "line", "word"), "c", "characters in {p}", "{p}"),
 )
 
 _SMALL, _WIDE = tuple(range(2, 10)), tuple(range(1, 51))
@@ -180,7 +182,7 @@ LIST_REDUCTIONS = (
 class Kit:
     """The pieces that fit together: elements of one type and the type's annotation."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[ElementSource, ...]
     filters: tuple[Piece, ...]
     maps: tuple[Piece, ...]
     element: str

@@ -14,9 +14,9 @@ from workloads.bundled.program_parts import (
     NUMBERS,
     TEXT_REDUCTIONS,
     WORDS,
+    ElementSource,
     Kit,
     Piece,
-    Source,
     singular,
 )
 
@@ -25,7 +25,7 @@ _PYTHONS_OWN = frozenset(keyword.kwlist) | frozenset(dir(builtins))
 
 
 @dataclass(frozen=True)
-class Program:
+class FunctionShape:
     """A function without its name: signature after it, docstring sentence, body, inputs' kinds."""
 
     signature: str
@@ -59,7 +59,7 @@ class Program:
 class Elements:
     """What a program runs over: a source with its filters and at most one map."""
 
-    source: Source
+    source: ElementSource
     param: str
     noun: str
     conditions: tuple[str, ...] = ()
@@ -80,11 +80,11 @@ class Elements:
         """The inside of a generator expression that yields the elements."""
         return f"{self.element} {self.loop}" + (f" if {self.condition}" if self.conditions else "")
 
-    def program(self, result: str, sentence: str, *lines: str) -> Program:
+    def program(self, result: str, sentence: str, *lines: str) -> FunctionShape:
         """Return the program with these body lines."""
         signature = f"{self.param}: {self.source.annotation}) -> {result}"
         body = "".join(f"    {line}\n" for line in lines)
-        return Program(signature, sentence, body, (self.source.kind,))
+        return FunctionShape(signature, sentence, body, (self.source.kind,))
 
 
 def _render(draw: Draw, piece: Piece, v: str, x: str = "") -> tuple[str, str]:
@@ -113,7 +113,7 @@ def _elements(draw: Draw, kit: Kit) -> Elements:
     return replace(plain, noun=noun, element=element)
 
 
-def _reduced(draw: Draw, kit: Kit, reductions: tuple[Piece, ...], result: str) -> Program:
+def _reduced(draw: Draw, kit: Kit, reductions: tuple[Piece, ...], result: str) -> FunctionShape:
     """Reduce the elements in a single expression."""
     elements = _elements(draw, kit)
     piece = draw.choose(reductions)
@@ -123,20 +123,20 @@ def _reduced(draw: Draw, kit: Kit, reductions: tuple[Piece, ...], result: str) -
     return elements.program(result, f"Return {english}.", f"return {code}")
 
 
-def _total(draw: Draw) -> Program:
+def _total(draw: Draw) -> FunctionShape:
     return _reduced(draw, NUMBERS, NUMBER_REDUCTIONS, "int")
 
 
-def _listing(draw: Draw) -> Program:
+def _listing(draw: Draw) -> FunctionShape:
     kit = draw.choose((NUMBERS, NUMBERS, WORDS))
     return _reduced(draw, kit, LIST_REDUCTIONS, f"list[{kit.element}]")
 
 
-def _joined(draw: Draw) -> Program:
+def _joined(draw: Draw) -> FunctionShape:
     return _reduced(draw, draw.choose((WORDS, CHARACTERS)), TEXT_REDUCTIONS, "str")
 
 
-def _count(draw: Draw) -> Program:
+def _count(draw: Draw) -> FunctionShape:
     """Count the elements that pass the filters."""
     elements = _filtered(draw, draw.choose((NUMBERS, WORDS, CHARACTERS)), (1, 1, 2))
     sentence = draw.choose(("Return the number of {x}.", "Count {x}.", "Return the count of {x}."))
@@ -144,7 +144,7 @@ def _count(draw: Draw) -> Program:
     return elements.program("int", sentence.format(x=elements.noun), code)
 
 
-def _judgement(draw: Draw) -> Program:
+def _judgement(draw: Draw) -> FunctionShape:
     """Test whether all, any or none of the elements pass the filters."""
     elements = _filtered(draw, draw.choose((NUMBERS, WORDS, CHARACTERS)), (1, 1, 2))
     noun, _, rule = elements.noun.partition(" that ")
@@ -155,7 +155,7 @@ def _judgement(draw: Draw) -> Program:
     )
 
 
-def _loop(draw: Draw) -> Program:
+def _loop(draw: Draw) -> FunctionShape:
     """Walk over the numbers in a loop that keeps a state."""
     e = _elements(draw, NUMBERS)
     sentence, start, updates, final, result = draw.choose(
@@ -226,7 +226,7 @@ def _value(draw: Draw, first: str, second: str) -> tuple[str, str]:
     )
 
 
-def _branch(draw: Draw) -> Program:
+def _branch(draw: Draw) -> FunctionShape:
     """Choose between two results by a test of one number or of both."""
     first, second = draw.pick(("a", "b", "m", "n", "x", "y", "size", "price", "count"), 2)
     english, test = _render(draw, draw.choose(NUMBER_FILTERS), first)
@@ -237,7 +237,7 @@ def _branch(draw: Draw) -> Program:
     (words, code), (other_words, other_code) = (_value(draw, first, second) for _ in range(2))
     sentence = f"Return {words} if {first} {rule}, otherwise {other_words}."
     body = f"    if {test}:\n        return {code}\n    return {other_code}\n"
-    return Program(f"{first}: int, {second}: int) -> int", sentence, body, ("int", "int"))
+    return FunctionShape(f"{first}: int, {second}: int) -> int", sentence, body, ("int", "int"))
 
 
 FAMILIES = (
@@ -259,6 +259,6 @@ FAMILIES = (
 )
 
 
-def program(draw: Draw) -> Program:
+def program(draw: Draw) -> FunctionShape:
     """Draw a program of one of the families."""
     return draw.choose(FAMILIES)(draw)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from workloads.bundled.draw import Draw
-from workloads.bundled.program_shapes import Program, program
+from workloads.bundled.program_shapes import FunctionShape, program
 from workloads.bundled.splits import Subject
 from workloads.bundled.words import words
 
@@ -35,14 +35,14 @@ def _small(draw: Draw, kind: str) -> Any:
     return draw.pick(_TEXT_WORDS, 2) if kind == "names" else " ".join(draw.pick(_TEXT_WORDS, 2))
 
 
-def _call(spec: Program, arguments: list[Any]) -> Any:
+def _call(spec: FunctionShape, arguments: list[Any]) -> Any:
     """Run the canonical solution (our own code) on arguments."""
     scope: dict[str, Any] = {}
     exec(spec.source("solution"), scope)
     return scope["solution"](*arguments)
 
 
-def _prompt(draw: Draw, spec: Program, name: str) -> str:
+def _prompt(draw: Draw, spec: FunctionShape, name: str) -> str:
     """Return the function's head and docstring, mostly with an example."""
     lines = [f"def {name}({spec.signature}:", f'    """{spec.sentence}']
     if draw.chance(0.6):
@@ -54,7 +54,7 @@ def _prompt(draw: Draw, spec: Program, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tests(draw: Draw, spec: Program) -> str:
+def _tests(draw: Draw, spec: FunctionShape) -> str:
     """Return HumanEval's `check(candidate)` with assertions on five drawn inputs."""
     lines = ["def check(candidate):"]
     for _ in range(5):

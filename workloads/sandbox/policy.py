@@ -99,7 +99,7 @@ _OFFSET_NUMBER, _OFFSET_ARCHITECTURE, _OFFSET_ARGUMENTS = 0, 4, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
+class Processor:
     """A processor whose system calls this module knows."""
 
     column: int
@@ -108,12 +108,12 @@ class Architecture:
 
 
 ARCHITECTURES = {
-    "x86_64": Architecture(column=0, audit_code=0xC000003E, seccomp_call=317),
-    "aarch64": Architecture(column=1, audit_code=0xC00000B7, seccomp_call=277),
+    "x86_64": Processor(column=0, audit_code=0xC000003E, seccomp_call=317),
+    "aarch64": Processor(column=1, audit_code=0xC00000B7, seccomp_call=277),
 }
 
 
-def architecture() -> Architecture | None:
+def architecture() -> Processor | None:
     """This machine's entry, or None where the sandbox cannot work."""
     if sys.platform != "linux" or sys.maxsize < 2**32:
         return None
@@ -137,7 +137,7 @@ def _allow_unless(number: int, argument: int, test: int, operand: int) -> bytes:
     )
 
 
-def filter_program(machine: Architecture) -> bytes:
+def filter_program(machine: Processor) -> bytes:
     """The seccomp filter as classic BPF (``struct sock_filter``, 8 bytes an instruction).
 
     Calls from another instruction set (32-bit calls on a 64-bit machine) kill the process; x32

@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass
 
 from harness.core.errors import UserError
-from workloads.sandbox.runner import Program, judge
+from workloads.sandbox.runner import UntrustedProgram, judge
 
 _LIMIT_S = 60.0
 _ATTEMPTS = """
@@ -53,7 +53,7 @@ def support() -> SandboxSupport:
     with tempfile.NamedTemporaryFile(prefix="decodebench-") as ours:
         tests = f"done = attempts({ours.name!r})\nassert not done, ', '.join(done)"
         try:
-            result, protections = judge(Program(_ATTEMPTS, tests, ("attempts",)), _LIMIT_S)
+            result, protections = judge(UntrustedProgram(_ATTEMPTS, tests, ("attempts",)), _LIMIT_S)
         except UserError as error:
             return SandboxSupport(problem=str(error))
     done = result.reason.removeprefix("AssertionError: ")

@@ -62,7 +62,7 @@ _ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class UntrustedProgram:
     """An untrusted program and what it has to pass."""
 
     source: str
@@ -84,7 +84,9 @@ class SandboxResult:
     reason: str = ""
 
 
-def run_program(program: Program, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> SandboxResult:
+def run_program(
+    program: UntrustedProgram, *, timeout_s: float = DEFAULT_TIMEOUT_S
+) -> SandboxResult:
     """Run a program, then its tests; passed means that neither raised.
 
     Args:
@@ -99,7 +101,7 @@ def run_program(program: Program, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Sa
 
 
 def run_programs(
-    programs: Sequence[Program],
+    programs: Sequence[UntrustedProgram],
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     workers: int | None = None,
@@ -114,7 +116,7 @@ def run_programs(
         return list(pool.map(lambda program: run_program(program, timeout_s=timeout_s), programs))
 
 
-def judge(program: Program, timeout_s: float) -> tuple[SandboxResult, bytes]:
+def judge(program: UntrustedProgram, timeout_s: float) -> tuple[SandboxResult, bytes]:
     """Like `run_program`, and the letters of the protections that were on (`lock`)."""
     machine = policy.architecture()
     if machine is None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from backends.checkpoints.models import one_line
-from backends.early_exit.calibration.group import Group, read_group, read_opened
+from backends.early_exit.calibration.group import AnsweredGroup, read_group, read_opened
 from harness.core.errors import UserError
 
 FORMAT = 1
@@ -32,7 +32,7 @@ class AnswerFile:
         self.opened: dict[str, Any] = {}
         """What the backend said when it was first opened."""
         self._questions: list[dict[str, Any]] = []
-        self._groups: dict[float | None, dict[int, Group]] = {}
+        self._groups: dict[float | None, dict[int, AnsweredGroup]] = {}
         try:
             self._file = path.open("a+", encoding="utf-8", errors="surrogateescape")
         except OSError as error:
@@ -57,7 +57,7 @@ class AnswerFile:
         """Close the file, and so let others have it."""
         self._file.close()
 
-    def groups(self, threshold: float | None) -> dict[int, Group]:
+    def groups(self, threshold: float | None) -> dict[int, AnsweredGroup]:
         """The groups answered at this threshold, by their number."""
         return self._groups.get(threshold, {})
 
@@ -77,7 +77,7 @@ class AnswerFile:
             self._questions.append(own)
         return len(self._questions) - 1
 
-    def add(self, threshold: float | None, number: int, group: Group) -> None:
+    def add(self, threshold: float | None, number: int, group: AnsweredGroup) -> None:
         """Keep a group's answers, on the disk when this returns."""
         self._append({"threshold": threshold, "group": number} | asdict(group))
         self._groups.setdefault(threshold, {})[number] = group

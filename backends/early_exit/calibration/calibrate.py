@@ -21,7 +21,7 @@ import backends
 from backends.checkpoints import models
 from backends.early_exit.calibration.answers import SUFFIX, AnswerFile
 from backends.early_exit.calibration.files import Calibration, Point
-from backends.early_exit.calibration.group import Group
+from backends.early_exit.calibration.group import AnsweredGroup
 from backends.early_exit.calibration.learn_then_test import accepted, p_value, upper_bound
 from backends.early_exit.calibration.outcome import refusal, statement, too_few, write_calibration
 from backends.early_exit.calibration.prompts import decode, prompts_checksum, read_groups
@@ -45,7 +45,7 @@ Rouge = Callable[[str, str], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CalibrationProgress:
     """How far the prompts have come at one threshold, None being the full model."""
 
     threshold: float | None
@@ -63,7 +63,7 @@ def calibrate(
     out: Path,
     *,
     rouge: Rouge,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[CalibrationProgress], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Calibration:
     """Choose the lowest threshold that holds the target quality, and write `out`.
@@ -108,7 +108,7 @@ class _Run:
         directory: Path,
         trained: Path | None,
         rouge: Rouge,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[CalibrationProgress], None] | None,
         stack: ExitStack,
     ) -> None:
         self.settings, self.directory, self.trained = settings, directory, trained
@@ -188,7 +188,7 @@ class _Run:
         self.kept.note_opened({"layers": layers, "backend": f"{info.name} {info.version}"})
         return opened
 
-    def _answers(self, threshold: float | None) -> list[Group]:
+    def _answers(self, threshold: float | None) -> list[AnsweredGroup]:
         """The answers of all groups, taken up or made."""
         known, found = self.kept.groups(threshold), []
         missing = len(known) < len(self.groups)
@@ -223,9 +223,13 @@ class _Run:
         point: Point | None = None,
     ) -> None:
         if self.progress is not None:
-            self.progress(Progress(threshold, done, len(self.groups), seconds, found, point))
+            self.progress(
+                CalibrationProgress(threshold, done, len(self.groups), seconds, found, point)
+            )
 
-    def _losses(self, full: Sequence[Group], groups: Sequence[Group]) -> list[float]:
+    def _losses(
+        self, full: Sequence[AnsweredGroup], groups: Sequence[AnsweredGroup]
+    ) -> list[float]:
         """The mean loss of each group."""
         return [
             fmean(self._loss(*pair) for pair in zip(expected.answers, own.answers, strict=True))
@@ -245,7 +249,11 @@ class _Run:
         return self.texts[ids]
 
     def _point(
-        self, threshold: float, full: Sequence[Group], groups: Sequence[Group], tested: bool
+        self,
+        threshold: float,
+        full: Sequence[AnsweredGroup],
+        groups: Sequence[AnsweredGroup],
+        tested: bool,
     ) -> Point:
         settings, losses = self.settings, self._losses(full, groups)
         run, total = sum(g.layers_run for g in groups), sum(g.layers_total for g in groups)

@@ -11,7 +11,7 @@ _LARGEST_TOKEN = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AnsweredGroup:
     """What prompts decoded together were answered, and the work of their decode steps."""
 
     answers: tuple[tuple[int, ...], ...]
@@ -22,7 +22,7 @@ class Group:
     """The three are sums over the decoded tokens."""
 
 
-def read_group(content: Mapping[str, Any], batch: int) -> tuple[float | None, int, Group]:
+def read_group(content: Mapping[str, Any], batch: int) -> tuple[float | None, int, AnsweredGroup]:
     """Threshold, number and answers of `batch` prompts from a line of an answer file. Raises
     `KeyError`, `TypeError` or `ValueError` for what no calibration writes."""
     threshold, number, answers = content["threshold"], content["group"], content["answers"]
@@ -38,7 +38,7 @@ def read_group(content: Mapping[str, Any], batch: int) -> tuple[float | None, in
     for name, value in sums.items():
         if not _is_number(value) or value < 0:
             raise ValueError(f"{name} {value!r}")
-    return threshold, number, Group(tuple(map(tuple, answers)), **sums)
+    return threshold, number, AnsweredGroup(tuple(map(tuple, answers)), **sums)
 
 
 def read_opened(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.checkpoints.models import one_line
-from backends.early_exit.calibration.group import Group
+from backends.early_exit.calibration.group import AnsweredGroup
 from backends.early_exit.calibration.settings import Settings
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Request, canonical_json
 
 if TYPE_CHECKING:
-    from backends.training.exits.data import Prompt as TrainPrompt
+    from backends.training.exits.data import TrainPrompt
     from backends.training.exits.recipe import ExitRecipe
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class CalibrationPrompt:
     """A calibration prompt. `limit` is the most tokens that its answer may have."""
 
     workload: str
@@ -33,7 +33,7 @@ class Prompt:
 
 def read_groups(
     settings: Settings, directory: Path, tokenizer: Any, report: Path | None = None
-) -> list[list[Prompt]]:
+) -> list[list[CalibrationPrompt]]:
     """The prompts of the train rows, `settings.batch` in each group, the workloads in turn.
 
     Rows that the heads or the classifier behind `report` were trained on, or held out in their
@@ -60,18 +60,22 @@ def read_groups(
         for name in settings.workloads
         for prompt in _unseen(replace(recipe, workloads=(name,)), seen, directory, tokenizer)
     ]
-    prompts = list(_in_turn([Prompt(p.workload, p.row, tuple(p.ids), p.limit) for p in read]))
+    prompts = list(
+        _in_turn([CalibrationPrompt(p.workload, p.row, tuple(p.ids), p.limit) for p in read])
+    )
     batch = settings.batch
     return [prompts[end - batch : end] for end in range(batch, len(prompts) + 1, batch)]
 
 
-def prompts_checksum(groups: Sequence[Sequence[Prompt]]) -> str:
+def prompts_checksum(groups: Sequence[Sequence[CalibrationPrompt]]) -> str:
     """sha256, in hex, of the prompts' tokens and limits in their order."""
     content = [[prompt.ids, prompt.limit] for group in groups for prompt in group]
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def decode(backend: Backend, prompts: Sequence[Prompt], stops: Sequence[int]) -> Group:
+def decode(
+    backend: Backend, prompts: Sequence[CalibrationPrompt], stops: Sequence[int]
+) -> AnsweredGroup:
     """Answer prompts that start together. Raises `UserError` for one that the backend refuses."""
     answers: dict[str, list[int]] = {}
     for number, prompt in enumerate(prompts):
@@ -88,7 +92,7 @@ def decode(backend: Backend, prompts: Sequence[Prompt], stops: Sequence[int]) ->
                 sums[name] += commit.telemetry.get(name, 0.0)
             if commit.finished is not None:
                 going.remove(commit.request_id)
-    return Group(tuple(tuple(ids) for ids in answers.values()), **sums)
+    return AnsweredGroup(tuple(tuple(ids) for ids in answers.values()), **sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,8 @@ def _unseen(recipe: ExitRecipe, seen: _Seen, directory: Path, tokenizer: Any) ->
         drawn = wanted + known
 
 
-def _in_turn(prompts: Sequence[Prompt]) -> Iterator[Prompt]:
-    by_workload: dict[str, list[Prompt]] = {}
+def _in_turn(prompts: Sequence[CalibrationPrompt]) -> Iterator[CalibrationPrompt]:
+    by_workload: dict[str, list[CalibrationPrompt]] = {}
     for prompt in prompts:
         by_workload.setdefault(prompt.workload, []).append(prompt)
     for place in range(max(map(len, by_workload.values()))):

@@ -10,8 +10,8 @@ from torch import Tensor
 from vllm.forward_context import get_forward_context
 
 from backends.early_exit.plugin.measures import Measure
-from backends.early_exit.plugin.telemetry import Step
-from backends.early_exit.policy import NEVER, Policy
+from backends.early_exit.plugin.telemetry import DecodedStep
+from backends.early_exit.policy import NEVER, ExitPolicy
 
 
 class Control:
@@ -30,12 +30,12 @@ class Control:
         """Threshold by checked layer."""
         self.logits: Tensor | None = None
         """(rows, vocabulary) of the step's exit, where its check has computed them."""
-        self._policy = Policy(NEVER)
-        self._steps: list[Step] = []
+        self._policy = ExitPolicy(NEVER)
+        self._steps: list[DecodedStep] = []
         self._decode_steps = 0
         self._on_cuda = torch.cuda.is_available()
 
-    def set_policy(self, policy: Policy, measure: Measure | None) -> None:
+    def set_policy(self, policy: ExitPolicy, measure: Measure | None) -> None:
         """Leave by this policy from the next step on; schedules begin anew."""
         self._policy, self.measure = policy, measure
         self.bounds = policy.checks() if measure is not None else {}
@@ -46,12 +46,12 @@ class Control:
         self._steps.clear()
         self._decode_steps = 0
 
-    def take_steps(self) -> list[Step]:
+    def take_steps(self) -> list[DecodedStep]:
         """The steps since the last call."""
         taken, self._steps = self._steps, []
         return taken
 
-    def begin(self) -> Step | None:
+    def begin(self) -> DecodedStep | None:
         """What is about to be decoded; None for a warm-up and for steps of prompts only."""
         self.logits = None
         runner = self.runner
@@ -71,7 +71,7 @@ class Control:
             names, mixed = [batch.req_ids[i] for i in goes_on.nonzero()[0]], True
         if not names:
             return None
-        step = Step(names, depth, depth, [depth] * len(names), mixed=mixed)
+        step = DecodedStep(names, depth, depth, [depth] * len(names), mixed=mixed)
         self._steps.append(step)
         return step
 
@@ -80,7 +80,7 @@ class Control:
         step, self._decode_steps = self._decode_steps, self._decode_steps + 1
         return self._policy.forced_layer(step, self.depth)
 
-    def latch(self, layer: int, confidence: Tensor, step: Step) -> bool:
+    def latch(self, layer: int, confidence: Tensor, step: DecodedStep) -> bool:
         """Note who passes behind this layer with these (rows,) confidences, padded rows apart;
         whether all have passed by now."""
         step.checked = (*step.checked, layer)

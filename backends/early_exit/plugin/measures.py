@@ -16,7 +16,7 @@ from backends.kernels.exit_confidence import cosine_rows, linear_probability, to
 
 
 @dataclass(slots=True)
-class Answer:
+class Confidence:
     """What a check found out."""
 
     confidence: Tensor
@@ -36,7 +36,7 @@ class Measure(Protocol):
     def begin(self, embedded: Tensor) -> None:
         """A step begins with these (rows, width) inputs of the first layer."""
 
-    def __call__(self, layer: int, stream: Tensor) -> Answer:
+    def __call__(self, layer: int, stream: Tensor) -> Confidence:
         """The confidence of each row from its (rows, width) residual stream behind `layer`."""
 
 
@@ -51,11 +51,11 @@ class Softmax:
     def begin(self, embedded: Tensor) -> None:
         """Nothing to keep."""
 
-    def __call__(self, layer: int, stream: Tensor) -> Answer:
+    def __call__(self, layer: int, stream: Tensor) -> Confidence:
         """See `Measure`. Through the layer's own trained head where it has one."""
         normed = self._norm(stream)
         logits = self._heads.get(layer, self._shared)(normed)
-        return Answer(top2_margin(logits), normed, logits)
+        return Confidence(top2_margin(logits), normed, logits)
 
 
 class State:
@@ -70,15 +70,15 @@ class State:
         """Keep the embedding."""
         self._before = embedded
 
-    def __call__(self, layer: int, stream: Tensor) -> Answer:
+    def __call__(self, layer: int, stream: Tensor) -> Confidence:
         """See `Measure`."""
         assert self._before is not None
         found = cosine_rows(self._before, stream)
         self._before = stream
-        return Answer(found)
+        return Confidence(found)
 
 
-class Classifier:
+class ClassifierMeasure:
     """Probability that the exit already has the last layer's token.
 
     Of the two logits of a linear layer d -> 2 only the difference matters, so one product with one
@@ -93,6 +93,6 @@ class Classifier:
     def begin(self, embedded: Tensor) -> None:
         """Nothing to keep."""
 
-    def __call__(self, layer: int, stream: Tensor) -> Answer:
+    def __call__(self, layer: int, stream: Tensor) -> Confidence:
         """See `Measure`."""
-        return Answer(linear_probability(stream, self._weight, self._bias))
+        return Confidence(linear_probability(stream, self._weight, self._bias))

@@ -21,7 +21,7 @@ from backends.early_exit.plugin.control import Control
 from backends.early_exit.plugin.handover import make_handover
 from backends.early_exit.plugin.norm import rms_norm
 from backends.early_exit.plugin.segments import build_segments
-from backends.early_exit.plugin.telemetry import Step
+from backends.early_exit.plugin.telemetry import DecodedStep
 
 SETTINGS = "early_exit"
 """Key of the plugin's part in vLLM's `additional_config`; it has `exits`, a list of layers."""
@@ -59,7 +59,7 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
             hidden, residual = self._run(segment, positions, hidden, residual)
         return hidden
 
-    def decode(self, input_ids: Tensor, positions: Tensor, step: Step) -> Tensor:
+    def decode(self, input_ids: Tensor, positions: Tensor, step: DecodedStep) -> Tensor:
         """As `forward`, for a step that decodes one token of each sequence and may leave early."""
         control, depth = self.control, self.depth
         bounds, measure, forced = control.bounds, control.measure, control.forced_layer()
@@ -88,7 +88,12 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
         return hidden
 
     def _leave(
-        self, layer: int, stream: Tensor, normed: Tensor | None, positions: Tensor, step: Step
+        self,
+        layer: int,
+        stream: Tensor,
+        normed: Tensor | None,
+        positions: Tensor,
+        step: DecodedStep,
     ) -> Tensor:
         began = self.control.now()
         assert self.filling is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Step:
+class DecodedStep:
     """One iteration that decoded. Times are 0 where they were not asked for."""
 
     names: list[str]
@@ -45,7 +45,7 @@ class StepLog:
     def __init__(self) -> None:
         self._parts: defaultdict[str, list[Part]] = defaultdict(list)
 
-    def note(self, step: Step, live: Container[str]) -> None:
+    def note(self, step: DecodedStep, live: Container[str]) -> None:
         """The step decoded a token of each of its requests that is still wanted."""
         for name, part in zip(step.names, step.parts(), strict=True):
             if name in live:

@@ -30,7 +30,7 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class StepCosts:
     """Microseconds of the parts of a step, S segments and S - 1 exits.
 
     `segments` and `final_head` are of one row; `segments_full` and `final_head_full` of
@@ -118,7 +118,7 @@ def predict(
     With f_s = e_s prod_{j<s} (1 - e_j) and F = sum f_s a cycle has k drafts with probability
     F^k (1 - F) for k < K and F^K for K, and yields (1 - a^(k+1)) / (1 - a) tokens.
     """
-    costs = Costs(
+    costs = StepCosts(
         tuple(segment_costs),
         tuple(exit_head_costs),
         final_head_cost,
@@ -211,7 +211,7 @@ class Replay:
 
 
 def replay(
-    trace: Trace, layers: Sequence[int], gammas: Sequence[float], costs: Costs, max_drafts: int
+    trace: Trace, layers: Sequence[int], gammas: Sequence[float], costs: StepCosts, max_drafts: int
 ) -> Replay:
     """Decode the trace with exits at `layers` (ascending) and their thresholds `gammas`.
 
@@ -278,7 +278,7 @@ def _walk(following: list[int]) -> Integers:
     return np.array(reached)
 
 
-def _check(costs: Costs, rates: Sequence[float], max_drafts: int) -> None:
+def _check(costs: StepCosts, rates: Sequence[float], max_drafts: int) -> None:
     if len(rates) != len(costs.exit_heads):
         raise ValueError(f"{len(rates)} rates or thresholds for {len(costs.exit_heads)} exits")
     if not all(0 <= rate <= 1 for rate in rates):

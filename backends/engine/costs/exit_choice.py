@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.engine.costs.cost_model import Costs, Trace, replay
+from backends.engine.costs.cost_model import StepCosts, Trace, replay
 
 GAMMAS = (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 """The thresholds tried unless others are given."""
@@ -37,13 +37,13 @@ class LayerCosts:
     final_head_full: float | None = None
     per_pass: float = 0.0
 
-    def cut(self, exits: Sequence[int]) -> Costs:
+    def cut(self, exits: Sequence[int]) -> StepCosts:
         """The costs of segments that end at `exits` and at the last layer; plain decoding runs all
         layers in one pass."""
         full = self.layers if self.layers_full is None else self.layers_full
         bounds = [0, *exits, len(self.layers)]
         ranges = [slice(*pair) for pair in itertools.pairwise(bounds)]
-        return Costs(
+        return StepCosts(
             segments=tuple(sum(self.layers[r]) + self.per_pass for r in ranges),
             exit_heads=(self.exit_head,) * len(exits),
             final_head=self.final_head,
@@ -54,7 +54,7 @@ class LayerCosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ExitChoice:
     """The exits that pay best on a trace; none of either where no exit pays."""
 
     layers: tuple[int, ...]
@@ -72,7 +72,7 @@ def choose(
     max_exits: int = 3,
     gammas: Sequence[float] = GAMMAS,
     least_gain: float = 0.005,
-) -> Choice:
+) -> ExitChoice:
     """At most `max_exits` exit layers, and the threshold of each, that decode the trace fastest.
 
     Sets of one layer try every threshold. Larger sets begin with the thresholds of the set they
@@ -84,10 +84,10 @@ def choose(
     """
     candidates = _checked(costs, candidate_layers, gammas)
     speedup, tried = _speedup(trace, costs, candidates, max_drafts), sorted(set(gammas))
-    best = Choice((), (), 1.0)
+    best = ExitChoice((), (), 1.0)
     smaller = [best]
     for _ in range(min(max_exits, len(candidates))):
-        found: dict[tuple[int, ...], Choice] = {}
+        found: dict[tuple[int, ...], ExitChoice] = {}
         for base, layer in itertools.product(smaller, candidates):
             layers = tuple(sorted({*base.layers, layer}))
             if layer in base.layers or layers in found or len(found) == _MOST_SETS:
@@ -106,7 +106,7 @@ def tune(
     max_drafts: int,
     *,
     gammas: Sequence[float] = GAMMAS,
-) -> Choice:
+) -> ExitChoice:
     """The best thresholds for exits at exactly these layers, whether they pay or not, and what the
     replay predicts of them; the errors are those of `choose`."""
     layers = _checked(costs, layers, gammas)
@@ -136,7 +136,7 @@ def _speedup(trace: Trace, costs: LayerCosts, layers: Sequence[int], max_drafts:
     return of
 
 
-def _retuned(speedup: Speedup, layers: Sequence[int], gammas: Sequence[float]) -> Choice:
+def _retuned(speedup: Speedup, layers: Sequence[int], gammas: Sequence[float]) -> ExitChoice:
     """The best of the thresholds found when the layers are added one by one in several orders."""
     if len(layers) <= _ALL_ORDERS:
         orders = list(itertools.permutations(layers))
@@ -144,19 +144,19 @@ def _retuned(speedup: Speedup, layers: Sequence[int], gammas: Sequence[float]) -
         orders = [tuple(layers), tuple(reversed(layers))]
     tried = []
     for order in orders:
-        found = Choice((), (), 1.0)
+        found = ExitChoice((), (), 1.0)
         for layer in order:
             found = _tuned(speedup, found, layer, gammas)
         tried.append(found)
     return max(tried, key=lambda choice: choice.speedup)
 
 
-def _tuned(speedup: Speedup, base: Choice, layer: int, gammas: Sequence[float]) -> Choice:
+def _tuned(speedup: Speedup, base: ExitChoice, layer: int, gammas: Sequence[float]) -> ExitChoice:
     """`base` with one layer more, its thresholds improved one by one, the new one's first."""
     chosen = dict(zip(base.layers, base.gammas, strict=True))
     layers = tuple(sorted({*chosen, layer}))
     chosen[layer] = gammas[0]
-    best = Choice(layers, (), 0.0)
+    best = ExitChoice(layers, (), 0.0)
     order = [layer, *(x for x in layers if x != layer)]
     settled = 0
     for changed in itertools.cycle(order):
@@ -165,7 +165,7 @@ def _tuned(speedup: Speedup, base: Choice, layer: int, gammas: Sequence[float]) 
             tried = tuple(gamma if x == changed else chosen[x] for x in layers)
             found = speedup(layers, tried)
             if found > best.speedup:
-                best = Choice(layers, tried, found)
+                best = ExitChoice(layers, tried, found)
         chosen = dict(zip(layers, best.gammas, strict=True))
         settled = settled + 1 if best is before else 1
         if settled >= len(order) or len(gammas) == 1:

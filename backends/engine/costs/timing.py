@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from backends.engine.costs.cost_model import Costs
+from backends.engine.costs.cost_model import StepCosts
 from backends.engine.costs.exit_choice import LayerCosts
-from backends.engine.executors.base import Executor, Rows
+from backends.engine.executors.base import Executor, StepRows
 
 POSITIONS = 256
 """Length of the text whose next tokens are timed."""
 RUNS = 25
 
 
-def measure(executor: Executor, max_drafts: int) -> Costs:
+def measure(executor: Executor, max_drafts: int) -> StepCosts:
     """Microseconds of each segment and head for one sequence, at one row and at `max_drafts` + 1
     (where a slot is shorter: at the most rows that it holds behind a prompt of one token).
 
@@ -31,7 +31,7 @@ def measure(executor: Executor, max_drafts: int) -> Costs:
     def timed(index: int, rows: int, wanted: int) -> float:
         def call() -> None:
             # the rows are made anew each time, as the decoder does it
-            table = Rows([0] * rows, range(length, length + rows), [0] * rows)
+            table = StepRows([0] * rows, range(length, length + rows), [0] * rows)
             executor.advance(index, table, np.arange(wanted, dtype=np.int32))
 
         return _timed(call)
@@ -44,7 +44,7 @@ def measure(executor: Executor, max_drafts: int) -> Costs:
         if index < last:
             heads.append(max(0.0, timed(index, 1, 1) - segments[-1]))
     whole, whole_full = timed(last, 1, 1), timed(last, drafts + 1, drafts + 1)
-    return Costs(
+    return StepCosts(
         segments=tuple(segments),
         exit_heads=tuple(heads),
         final_head=max(0.0, whole - segments[-1]),
@@ -53,7 +53,7 @@ def measure(executor: Executor, max_drafts: int) -> Costs:
     )
 
 
-def layer_costs(plain: Costs, cut: Costs, layers: int) -> LayerCosts:
+def layer_costs(plain: StepCosts, cut: StepCosts, layers: int) -> LayerCosts:
     """Costs by layer from those without exits (`plain`) and with some (`cut`); all layers of a
     model are taken to cost the same."""
     passes = len(cut.exit_heads)

@@ -28,7 +28,7 @@ RING = 16
 Int32 = NDArray[np.int32]
 
 
-class Rows:
+class StepRows:
     """Positions to be computed, one row each.
 
     The rows of one slot are consecutive positions in ascending order, next to one another.
@@ -63,7 +63,7 @@ class Rows:
         return column
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[int, int, int]]) -> Rows:
+    def of(cls, rows: Sequence[tuple[int, int, int]]) -> StepRows:
         """From (slot, position, token) triples."""
         return cls(*zip(*rows, strict=True)) if rows else cls((), (), ())
 
@@ -85,23 +85,23 @@ class Executor(Protocol):
         """Run a prompt (1 to max_len tokens) through all layers: K and V of its positions go into
         the cache, the last position's hidden state into the last boundary."""
 
-    def segment(self, index: int, rows: Rows) -> None:
+    def segment(self, index: int, rows: StepRows) -> None:
         """Run segment `index`: from boundary `index` (segment 0: from the tokens' embeddings) to
         boundary `index + 1`. Writes the K and V of its layers at the rows' positions; a row attends
         to all positions of its slot up to its own."""
 
-    def exit_head(self, index: int, rows: Rows) -> tuple[list[int], list[float]]:
+    def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """The most probable next token behind segment `index` and its probability, per row."""
 
-    def greedy(self, rows: Rows) -> list[int]:
+    def greedy(self, rows: StepRows) -> list[int]:
         """The most probable next token behind the last layer, per row; the lowest id wins a tie."""
 
-    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+    def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """`segment`, then its head on the rows whose numbers are `wanted` (ascending, may be
         empty): the exit head's tokens and probabilities, behind the last segment the final head's.
         One call, since a call costs as much as a layer of a small model."""
 
-    def logits(self, rows: Rows) -> Tensor:
+    def logits(self, rows: StepRows) -> Tensor:
         """(n, vocabulary) float32 on the CPU: the final head's logits."""
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backends.engine.executors.base import RING, Int32, Rows
+from backends.engine.executors.base import RING, Int32, StepRows
 from backends.engine.executors.cuda_graph import capture
 from backends.engine.executors.cuda_layers import Activations, Cells, run_layers
 from backends.engine.model.architecture import Architecture, EngineError
@@ -125,23 +125,23 @@ class CudaExecutor:
         hidden = prefill(self._weights, self.architecture, ids, self._rotary, *cache)
         self._boundaries[-1][slot * RING + (len(token_ids) - 1) % RING] = hidden
 
-    def segment(self, index: int, rows: Rows) -> None:
+    def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
         self.advance(index, rows, _NO_ROWS)
 
-    def exit_head(self, index: int, rows: Rows) -> tuple[list[int], list[float]]:
+    def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
         return self._parts(index, rows, np.arange(len(rows), dtype=np.int32), layers=False)
 
-    def greedy(self, rows: Rows) -> list[int]:
+    def greedy(self, rows: StepRows) -> list[int]:
         """See `Executor.greedy`."""
         return self.exit_head(len(self.exits), rows)[0]
 
-    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+    def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""
         return self._parts(index, rows, wanted, layers=True)
 
-    def logits(self, rows: Rows) -> Tensor:
+    def logits(self, rows: StepRows) -> Tensor:
         """See `Executor.logits`."""
         found = torch.empty(len(rows), self._logits.shape[1], dtype=torch.float32)
         everything = np.arange(self._rows, dtype=np.int32)
@@ -160,7 +160,7 @@ class CudaExecutor:
             torch.cuda.empty_cache()
 
     def _parts(
-        self, index: int, rows: Rows, wanted: Int32, *, layers: bool
+        self, index: int, rows: StepRows, wanted: Int32, *, layers: bool
     ) -> tuple[list[int], list[float]]:
         """The layers of segment `index`, if asked for, and its head on the rows numbered in
         `wanted`, in parts of the fixed number of rows."""
@@ -180,7 +180,7 @@ class CudaExecutor:
             raise EngineError(f"{self.kernels}: the final head's logits are NaN")
         return tokens, confidences
 
-    def _send(self, rows: Rows, start: int, wanted: Int32) -> int:
+    def _send(self, rows: StepRows, start: int, wanted: Int32) -> int:
         """Copy a call's table to the device; returns how many rows it holds.
 
         The table lies in pageable memory on purpose: the driver has read it when the copy returns,

@@ -11,7 +11,7 @@ from torch import Tensor
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary
-from backends.engine.model.weights import Layer, Weights
+from backends.engine.model.weights import LayerWeights, Weights
 from backends.kernels.attention import AttentionScratch, attention
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.rope_cache import rope_cache
@@ -95,7 +95,9 @@ def run_layers(
     norm(held.residual, add=held.branch, residual=target[0], residual_rows=target[1])
 
 
-def _attend(number: int, layer: Layer, held: Activations, cells: Cells, epsilon: float) -> None:
+def _attend(
+    number: int, layer: LayerWeights, held: Activations, cells: Cells, epsilon: float
+) -> None:
     """`held.branch` = the attention block's output for `held.normed`."""
     where = cells.slots, cells.positions
     keys, values = cells.cache.keys[number], cells.cache.values[number]

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backends.engine.executors.base import RING, Int32, Rows
+from backends.engine.executors.base import RING, Int32, StepRows
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.heads import ExitHead
-from backends.engine.model.weights import Layer, Weights
+from backends.engine.model.weights import LayerWeights, Weights
 from backends.kernels.cpu import native
 
 Hidden = NDArray[np.float32]
@@ -67,7 +67,7 @@ class NativeExecutor:
         width = architecture.width
         self._boundaries = [np.zeros((slots + 1, RING, width), np.float32) for _ in self._spans]
         self._at_boundary = [boundary.ctypes.data for boundary in self._boundaries]
-        self._rows = native.Rows()
+        self._rows = native.CRows()
         self._at_rows = ctypes.addressof(self._rows)
         self._tokens = (ctypes.c_int32 * MOST_ROWS)()
         self._confidences = (ctypes.c_float * MOST_ROWS)()
@@ -86,27 +86,27 @@ class NativeExecutor:
         count = len(token_ids)
         if not 1 <= count <= self.max_len:
             raise EngineError(f"prompt of {count} tokens: expected 1 to {self.max_len}")
-        rows = Rows([slot] * count, range(count), token_ids)
+        rows = StepRows([slot] * count, range(count), token_ids)
         last = len(self._spans) - 1
         self._advance(last, rows, (0, self.architecture.layers), _NO_ROWS)
 
-    def segment(self, index: int, rows: Rows) -> None:
+    def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
         self._advance(index, rows, self._spans[index], _NO_ROWS)
 
-    def exit_head(self, index: int, rows: Rows) -> tuple[list[int], list[float]]:
+    def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
         return self._advance(index, rows, (0, 0), np.arange(len(rows), dtype=np.int32))
 
-    def greedy(self, rows: Rows) -> list[int]:
+    def greedy(self, rows: StepRows) -> list[int]:
         """See `Executor.greedy`."""
         return self.exit_head(len(self.exits), rows)[0]
 
-    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+    def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""
         return self._advance(index, rows, self._spans[index], wanted)
 
-    def logits(self, rows: Rows) -> Tensor:
+    def logits(self, rows: StepRows) -> Tensor:
         """See `Executor.logits`."""
         head = self._heads[-1]
         found = torch.empty(len(rows), head.vocabulary, dtype=torch.float32)
@@ -125,7 +125,7 @@ class NativeExecutor:
             held.clear()
 
     def _advance(
-        self, index: int, rows: Rows, span: tuple[int, int], wanted: Int32
+        self, index: int, rows: StepRows, span: tuple[int, int], wanted: Int32
     ) -> tuple[list[int], list[float]]:
         """Layers of `span` into boundary `index` + 1, then that boundary's head on the rows whose
         numbers are `wanted` (ascending), in calls of at most `MOST_ROWS` rows."""
@@ -152,7 +152,7 @@ class NativeExecutor:
             tokens = [shortlist[token] for token in tokens]
         return tokens, confidences
 
-    def _part(self, rows: Rows, start: int) -> int:
+    def _part(self, rows: StepRows, start: int) -> int:
         """Where up to `MOST_ROWS` rows from `start` are described; the next call overwrites it."""
         count, at = len(rows), rows.table.ctypes.data + 4 * start
         part = self._rows
@@ -160,13 +160,13 @@ class NativeExecutor:
         part.slots, part.positions, part.tokens = at, at + 4 * count, at + 8 * count
         return self._at_rows
 
-    def _describe(self, weights: Weights, threads: int) -> native.Model:
+    def _describe(self, weights: Weights, threads: int) -> native.CModel:
         shape = self.architecture
         frequencies = torch.tensor(shape.inverse_frequencies, dtype=torch.float32)
         angles = torch.outer(torch.arange(self.max_len, dtype=torch.float32), frequencies)
         tables = (angles.cos() * shape.rope_factor, angles.sin() * shape.rope_factor)
-        layers = (native.Layer * shape.layers)(*(self._layer(layer) for layer in weights.layers))
-        model = native.Model(
+        layers = (native.CLayer * shape.layers)(*(self._layer(layer) for layer in weights.layers))
+        model = native.CModel(
             DTYPES[self._dtype],
             *(shape.width, shape.feed_forward, shape.heads, shape.kv_heads, shape.head_dim),
             *(-(-self.max_len // LANES) * LANES, RING, threads, shape.epsilon),
@@ -181,21 +181,21 @@ class NativeExecutor:
         model.own = self._scratch(model.own_bytes * threads)
         return model
 
-    def _layer(self, layer: Layer) -> native.Layer:
+    def _layer(self, layer: LayerWeights) -> native.CLayer:
         shape = self.architecture
         gains = (layer.input_norm, layer.post_norm, layer.qkv_bias, layer.q_norm, layer.k_norm)
         pairs = layer.gate_up.view(2, -1, LANES, shape.width).transpose(0, 1).flatten(0, 2)
         length = -(-self.max_len // LANES) * LANES
         size = (self.slots + 1) * shape.kv_heads * length * shape.head_dim * self._dtype.itemsize
-        return native.Layer(
+        return native.CLayer(
             *(self._keep(gain) for gain in gains),
             *(self._packed(matrix) for matrix in (layer.qkv, layer.out, pairs, layer.down)),
             *(self._scratch(size) for _ in ("keys", "values")),
         )
 
-    def _head(self, matrix: Tensor, boundary: Hidden) -> native.Head:
+    def _head(self, matrix: Tensor, boundary: Hidden) -> native.CHead:
         size = self._library.parts_floats(MOST_ROWS, len(matrix))
-        return native.Head(
+        return native.CHead(
             *(self._packed(matrix), len(matrix), boundary.ctypes.data, self._scratch(4 * size)),
             *(0, None, ctypes.addressof(self._tokens), ctypes.addressof(self._confidences)),
         )

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from backends.engine.executors.base import RING, Int32, Rows
+from backends.engine.executors.base import RING, Int32, StepRows
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm
 from backends.engine.model.heads import ExitHead
-from backends.engine.model.weights import Layer, Weights
+from backends.engine.model.weights import LayerWeights, Weights
 
 FEWEST_ROWS = 4
 """Below, a CPU's float32 product takes another path, with other bits."""
@@ -83,7 +83,7 @@ class TorchExecutor:
         self._boundaries[-1, slot, (count - 1) % RING] = hidden
 
     @torch.no_grad()
-    def segment(self, index: int, rows: Rows) -> None:
+    def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
         for part in self._parts(rows):
             if index:
@@ -94,7 +94,7 @@ class TorchExecutor:
                 x = self._layer(number, x, part)
             self._boundaries[index, part.slots, part.positions % RING] = x
 
-    def exit_head(self, index: int, rows: Rows) -> tuple[list[int], list[float]]:
+    def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
         logits = self._logits(index, rows)
         tokens = logits.argmax(dim=-1).tolist()
@@ -102,19 +102,19 @@ class TorchExecutor:
         shortlist = self._token_ids[index] if index < len(self.exits) else None
         return ([shortlist[t] for t in tokens] if shortlist is not None else tokens), confidences
 
-    def greedy(self, rows: Rows) -> list[int]:
+    def greedy(self, rows: StepRows) -> list[int]:
         """See `Executor.greedy`."""
         tokens: list[int] = self._logits(len(self.exits), rows).argmax(dim=-1).tolist()
         return tokens
 
-    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+    def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""
         self.segment(index, rows)
         return self.exit_head(
-            index, Rows(rows.slots[wanted], rows.positions[wanted], rows.tokens[wanted])
+            index, StepRows(rows.slots[wanted], rows.positions[wanted], rows.tokens[wanted])
         )
 
-    def logits(self, rows: Rows) -> Tensor:
+    def logits(self, rows: StepRows) -> Tensor:
         """See `Executor.logits`."""
         return self._logits(len(self.exits), rows).cpu()
 
@@ -123,7 +123,7 @@ class TorchExecutor:
         del self._weights, self._heads, self._cache, self._boundaries
 
     @torch.no_grad()
-    def _logits(self, index: int, rows: Rows) -> Tensor:
+    def _logits(self, index: int, rows: StepRows) -> Tensor:
         """float32 (n, V') behind segment `index`, of its own head."""
         head = self._heads[index]
         found = [torch.empty(0, len(head), device=self._place)]
@@ -151,7 +151,7 @@ class TorchExecutor:
         x = x + functional.linear(mixed, layer.out)
         return x + self._feed_forward(layer, x, len(part.real))
 
-    def _feed_forward(self, layer: Layer, x: Tensor, count: int) -> Tensor:
+    def _feed_forward(self, layer: LayerWeights, x: Tensor, count: int) -> Tensor:
         joined = functional.linear(self._norm(x, layer.post_norm), layer.gate_up)
         inner = x.new_zeros(len(x), self.architecture.feed_forward)
         for row in range(count):
@@ -171,7 +171,7 @@ class TorchExecutor:
     def _boundary(self, index: int, part: _Part) -> Tensor:
         return self._boundaries[index, part.slots, part.positions % RING]
 
-    def _parts(self, rows: Rows) -> Iterator[_Part]:
+    def _parts(self, rows: StepRows) -> Iterator[_Part]:
         for start in range(0, len(rows), self._rows):
             stop = min(len(rows), start + self._rows)
             table = np.zeros((3, self._rows), np.int64)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.attention import attend
-from backends.engine.model.weights import Layer, Weights
+from backends.engine.model.weights import LayerWeights, Weights
 
 FEED_FORWARD_ROWS = 4096
 """Positions that go through a feed-forward block at a time."""
@@ -177,7 +177,7 @@ def _embed(weights: Weights, ids: Tensor) -> Tensor:
 
 
 def _projected(
-    layer: Layer, architecture: Architecture, x: Tensor, rotary: Rotary, asked: int
+    layer: LayerWeights, architecture: Architecture, x: Tensor, rotary: Rotary, asked: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries of the last `asked` positions of (batch, time, width), rotated keys and
     values of all: (batch, heads, positions, head_dim) each."""
@@ -202,7 +202,7 @@ def _projected(
 
 
 def _layer(
-    layer: Layer,
+    layer: LayerWeights,
     architecture: Architecture,
     x: Tensor,
     queries: Tensor,
@@ -225,7 +225,7 @@ def _turned(
     return rotary.turn(wide).to(heads.dtype)
 
 
-def _feed_forward(layer: Layer, architecture: Architecture, x: Tensor) -> Tensor:
+def _feed_forward(layer: LayerWeights, architecture: Architecture, x: Tensor) -> Tensor:
     normed = rms_norm(x, layer.post_norm, architecture.epsilon).to(layer.gate_up.dtype)
     gate, up = _product(normed, layer.gate_up).chunk(2, dim=-1)
     return _product(functional.silu(gate) * up, layer.down)

@@ -21,7 +21,7 @@ CHECKED_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerWeights:
     """One transformer layer; matrices are (outputs, inputs) in the model's dtype, the gains of
     the norms float32."""
 
@@ -51,7 +51,7 @@ class Weights:
 
     embedding: Tensor
     """(vocabulary, width)"""
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerWeights, ...]
     norm: Tensor
     """(width,) float32: gain of the norm in front of the head."""
     head: Tensor
@@ -92,14 +92,14 @@ def load_weights(
         return Weights(embedding, layers, norm, head, architecture.epsilon)
 
 
-def _layer(source: _Source, architecture: Architecture, index: int) -> Layer:
+def _layer(source: _Source, architecture: Architecture, index: int) -> LayerWeights:
     prefix = f"model.layers.{index}."
     attention = prefix + "self_attn."
     projections = [f"{attention}{name}_proj" for name in "qkv"]
     norms = [
         source.gain(f"{attention}{name}_norm") if architecture.qk_norm else None for name in "qk"
     ]
-    return Layer(
+    return LayerWeights(
         input_norm=source.gain(prefix + "input_layernorm"),
         qkv=source.matrix(*projections),
         qkv_bias=source.matrix(*projections, kind="bias") if architecture.qkv_bias else None,

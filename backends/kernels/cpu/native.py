@@ -28,7 +28,7 @@ class NativeUnavailableError(RuntimeError):
     """The kernels cannot be built here; the message says why, in one line."""
 
 
-class Layer(ctypes.Structure):
+class CLayer(ctypes.Structure):
     """Pointers of one layer; as in the C++ source."""
 
     _fields_ = [
@@ -40,7 +40,7 @@ class Layer(ctypes.Structure):
     ]
 
 
-class Model(ctypes.Structure):
+class CModel(ctypes.Structure):
     """Sizes and pointers of a model; as in the C++ source."""
 
     _fields_ = [
@@ -53,14 +53,14 @@ class Model(ctypes.Structure):
         ),
         ("epsilon", ctypes.c_float),
         *((name, ctypes.c_void_p) for name in ("embedding", "norm", "cosines", "sines")),
-        ("layers", ctypes.POINTER(Layer)),
+        ("layers", ctypes.POINTER(CLayer)),
         ("shared", ctypes.c_void_p),
         ("own", ctypes.c_void_p),
         ("own_bytes", ctypes.c_int64),
     ]
 
 
-class Rows(ctypes.Structure):
+class CRows(ctypes.Structure):
     """Rows of a call; as in the C++ source."""
 
     _fields_ = [
@@ -69,7 +69,7 @@ class Rows(ctypes.Structure):
     ]
 
 
-class Head(ctypes.Structure):
+class CHead(ctypes.Structure):
     """A head for some of the rows; as in the C++ source."""
 
     _fields_ = [

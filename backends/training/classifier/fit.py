@@ -20,7 +20,7 @@ from torch import Tensor
 
 from backends.training.classifier.labels import Labels
 from backends.training.exits.cache import Cache
-from backends.training.exits.fit import Problem, Step
+from backends.training.exits.fit import FittedBatch, Objective
 
 NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Numbers of the states that are widened to float32 at once."""
@@ -79,7 +79,7 @@ def classifier_problem(
     labels: tuple[Labels, Labels],
     scale: Scale,
     device: torch.device,
-) -> Problem:
+) -> Objective:
     """What is to be learnt: a single parameter [2, d + 1], the bias last, on scaled states.
 
     The gradient is written out: with z = W x + b, dCE/dz = softmax(z) - onehot.
@@ -102,7 +102,7 @@ def classifier_problem(
             own = agrees.to(device)
             yield x, log, own, torch.where(own, weights[1, :, None], weights[0, :, None])
 
-    def step(answers: list[int]) -> Step:
+    def step(answers: list[int]) -> FittedBatch:
         places = torch.cat([torch.arange(*train.starts[i : i + 2]) for i in answers])
         loss, slope = torch.zeros(1, device=device), torch.zeros_like(parameter)
         for x, log, agrees, weight in over(train, taught, places):
@@ -111,14 +111,14 @@ def classifier_problem(
             error = ((log.exp() - wanted) * weight[..., None]).flatten(0, 1) / len(x)
             slope[:, :-1] += error.T @ x.flatten(0, 1)
             slope[:, -1] += error.sum(dim=0)
-        return Step(loss, slope[None], len(places))
+        return FittedBatch(loss, slope[None], len(places))
 
     def measure() -> list[float]:
         places = torch.arange(held_out.positions)
         found = [_loss(*rest) for _, *rest in over(held_out, asked, places)]
         return [float(torch.stack(found).sum() / held_out.positions)]
 
-    return Problem([parameter], len(train.workloads), step, measure)
+    return Objective([parameter], len(train.workloads), step, measure)
 
 
 def _loss(log: Tensor, agrees: Tensor, weight: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from backends.training.classifier.labels import Labels, label
 from backends.training.classifier.report import confidences, held_out_report
 from backends.training.exits.fit import SAVE_EVERY_S, Fit, fit
 from backends.training.exits.recipe import STATE, ExitRecipe, finished_run, write_json
-from backends.training.exits.run import Material, Progress, Run, bind
+from backends.training.exits.run import ExitTraining, Material, StageProgress, bind
 from harness.core.errors import UserError
 
 KIND = "classifier"
@@ -28,7 +28,7 @@ def train_classifier(
     out: Path,
     *,
     minutes: float | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[StageProgress], None] | None = None,
     save_every_s: float = SAVE_EVERY_S,
     **choices: Any,
 ) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def train_classifier(
     directory, architecture, recipe = bind(begun, model, _all_but_the_last)
     if (finished := finished_run(out, recipe)) is not None:
         return finished
-    run = Run(out, recipe, minutes, progress)
+    run = ExitTraining(out, recipe, minutes, progress)
     found = run.collect(directory, architecture, normed=False)
     labels = None if found is None else _labels(run, found)
     if found is None or labels is None:
@@ -74,7 +74,7 @@ def _all_but_the_last(depth: int) -> tuple[int, ...]:
     return tuple(range(1, depth))
 
 
-def _labels(run: Run, found: Material) -> tuple[Labels, Labels] | None:
+def _labels(run: ExitTraining, found: Material) -> tuple[Labels, Labels] | None:
     """Of the training and the held-out positions; None where the time was up."""
     made = []
     for name, cache in (("training", found.train), ("held-out", found.held_out)):

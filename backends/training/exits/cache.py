@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from backends.training.exits.backbone import Backbone
-from backends.training.exits.data import Prompt
+from backends.training.exits.data import TrainPrompt
 from backends.training.exits.recipe import STATE
 from harness.core.errors import UserError
 
@@ -87,7 +87,7 @@ def build_cache(
     name: str,
     backbone: Backbone,
     layers: Sequence[int],
-    pairs: Sequence[tuple[Prompt, list[int]]],
+    pairs: Sequence[tuple[TrainPrompt, list[int]]],
     going_on: Callable[[int], bool],
 ) -> Cache | None:
     """Run the model once over prompts with their answers and keep the states at the exits.
@@ -131,7 +131,7 @@ def _fill(
     starts: list[int],
     backbone: Backbone,
     taps: list[int],
-    used: Sequence[tuple[Prompt, list[int]]],
+    used: Sequence[tuple[TrainPrompt, list[int]]],
     going_on: Callable[[int], bool],
 ) -> bool:
     """Write every answer's states; return whether it came to the end."""
@@ -149,7 +149,7 @@ def _fill(
 def _states(
     backbone: Backbone,
     taps: list[int],
-    used: Sequence[tuple[Prompt, list[int]]],
+    used: Sequence[tuple[TrainPrompt, list[int]]],
     chosen: list[int],
 ) -> Iterator[Tensor]:
     """Each chosen answer's states, [boundaries, n, d], from one pass padded on the right."""
@@ -163,7 +163,7 @@ def _states(
         yield torch.stack([states[tap][row, begin : len(text)] for tap in taps])
 
 
-def _groups(used: Sequence[tuple[Prompt, list[int]]], tokens: int) -> Iterator[list[int]]:
+def _groups(used: Sequence[tuple[TrainPrompt, list[int]]], tokens: int) -> Iterator[list[int]]:
     """Answers of like length, as many as fill `tokens` positions."""
     length = [len(prompt.ids) + len(answer) for prompt, answer in used]
     order = sorted(range(len(used)), key=lambda i: (length[i], i), reverse=True)

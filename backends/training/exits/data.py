@@ -31,7 +31,7 @@ ALL_OF_MBPP = "train+test+validation+prompt"
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class TrainPrompt:
     """A train row's prompt. `limit` is the most tokens that its answer may have."""
 
     workload: str
@@ -41,7 +41,7 @@ class Prompt:
     held_out: bool
 
 
-def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[Prompt]:
+def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[TrainPrompt]:
     """The prompts of the train rows; the last of each workload's are held out.
 
     Rows whose prompt and longest answer do not fit into `positions` are left out.
@@ -49,7 +49,7 @@ def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[Pro
     Raises:
         UserError: for a source without enough rows, or when fewer than two rows fit.
     """
-    prompts: list[Prompt] = []
+    prompts: list[TrainPrompt] = []
     for name in recipe.workloads:
         limit = workload_info(name).answer_tokens
         texts = _train_rows(recipe, name)
@@ -62,7 +62,7 @@ def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[Pro
             )
         trained = len(kept) - max(1, round(len(kept) * recipe.held_out))
         prompts += [
-            Prompt(name, row_id, ids, limit, number >= trained)
+            TrainPrompt(name, row_id, ids, limit, number >= trained)
             for number, (row_id, ids) in enumerate(kept)
         ]
     return prompts
@@ -110,7 +110,7 @@ def _train_rows(recipe: ExitRecipe, name: str) -> list[tuple[str, Mapping[str, s
 
 def answers(
     out: Path,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[TrainPrompt],
     directory: Path,
     stops: Sequence[int],
     like: Tensor,
@@ -167,7 +167,9 @@ def _generator(directory: Path, like: Tensor) -> Any:
     return model.to(like.device).eval()
 
 
-def _generate(model: Any, prompts: Sequence[Prompt], stops: Sequence[int]) -> Iterator[list[int]]:
+def _generate(
+    model: Any, prompts: Sequence[TrainPrompt], stops: Sequence[int]
+) -> Iterator[list[int]]:
     """Answer one batch, padded on the left.
 
     The checkpoint's own generation settings are set aside: some hold a repetition penalty.

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from backends.training.exits.run import Progress
+from backends.training.exits.run import StageProgress
 
 EVERY_S = 2.0
 
 
-def printer(losses: str) -> Callable[[Progress], None]:
+def printer(losses: str) -> Callable[[StageProgress], None]:
     """A progress callback that prints a line every few seconds, and each stage's first.
 
     Args:
@@ -19,7 +19,7 @@ def printer(losses: str) -> Callable[[Progress], None]:
     """
     last: dict[str, Any] = {"stage": "", "at": 0.0}
 
-    def show(progress: Progress) -> None:
+    def show(progress: StageProgress) -> None:
         now = time.monotonic()
         if progress.stage == last["stage"] and now - last["at"] < EVERY_S:
             return
@@ -29,7 +29,7 @@ def printer(losses: str) -> Callable[[Progress], None]:
     return show
 
 
-def _line(progress: Progress, losses: str) -> str:
+def _line(progress: StageProgress, losses: str) -> str:
     text = f"{progress.stage}: {progress.done} of {progress.total}"
     if progress.losses is not None:
         text += f"  held-out {losses} " + " ".join(f"{value:.3f}" for value in progress.losses)

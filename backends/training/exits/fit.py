@@ -21,7 +21,7 @@ LEAST_GAIN = 1e-3
 
 
 @dataclass(frozen=True)
-class Step:
+class FittedBatch:
     """One batch, summed over its positions."""
 
     losses: Tensor
@@ -32,14 +32,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Objective:
     """What is to be learnt: parameters of one shape, float32, and how they do."""
 
     parameters: list[Tensor]
     """As they begin; changed in place."""
     answers: int
     """Number of training answers."""
-    step: Callable[[list[int]], Step]
+    step: Callable[[list[int]], FittedBatch]
     """Losses and gradients on these answers."""
     held_out: Callable[[], list[float]]
     """The mean loss of each parameter on the held-out positions."""
@@ -74,7 +74,7 @@ class Fit:
 def fit(
     out: Path,
     recipe: ExitRecipe,
-    problem: Problem,
+    problem: Objective,
     report: Callable[[Fit], bool],
     save_every_s: float = SAVE_EVERY_S,
 ) -> Fit:
@@ -121,7 +121,9 @@ def schedule(step: int, steps: int, warm_up: float) -> float:
 
 
 @torch.no_grad()
-def _epoch(recipe: ExitRecipe, problem: Problem, adam: torch.optim.Adam, epoch: int) -> list[float]:
+def _epoch(
+    recipe: ExitRecipe, problem: Objective, adam: torch.optim.Adam, epoch: int
+) -> list[float]:
     """One pass over the training answers in an order that the seed and the epoch decide."""
     count = problem.answers
     generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + epoch)

@@ -19,14 +19,14 @@ from backends.checkpoints import models
 from backends.engine.model.architecture import Architecture
 from backends.training.exits.backbone import Backbone, architecture_of, read_backbone
 from backends.training.exits.cache import Cache, build_cache
-from backends.training.exits.data import Prompt, answers, read_prompts
+from backends.training.exits.data import TrainPrompt, answers, read_prompts
 from backends.training.exits.fit import Fit
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe, claim_folder
 from harness.core.nouns import Model
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StageProgress:
     """How far a stage is: `done` of `total` answers, texts or epochs, after `seconds` in which all
     but the first `found` were done.
 
@@ -46,7 +46,7 @@ class Material:
     """What there is to learn from."""
 
     backbone: Backbone
-    pairs: list[tuple[Prompt, list[int]]]
+    pairs: list[tuple[TrainPrompt, list[int]]]
     """Every prompt and the model's answer to it."""
     train: Cache
     held_out: Cache
@@ -73,7 +73,7 @@ def bind(
     return directory, architecture, recipe
 
 
-class Run:
+class ExitTraining:
     """The stages of one run in the folder `out`, each stopped where the time is up."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Run:
         out: Path,
         recipe: ExitRecipe,
         minutes: float | None,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[StageProgress], None] | None,
     ) -> None:
         self.out, self.recipe, self.progress = out, recipe, progress
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
@@ -123,7 +123,7 @@ class Run:
             now = time.monotonic()
             found.append(done)
             if self.progress:
-                self.progress(Progress(stage, done, total, now - began, found[0]))
+                self.progress(StageProgress(stage, done, total, now - began, found[0]))
             return self.deadline is None or now < self.deadline
 
         return going_on
@@ -135,7 +135,9 @@ class Run:
             if self.progress:
                 losses = state.held_out_loss[-1]
                 total = self.recipe.epochs
-                self.progress(Progress("epochs", state.epoch, total, state.seconds, losses=losses))
+                self.progress(
+                    StageProgress("epochs", state.epoch, total, state.seconds, losses=losses)
+                )
             return self.deadline is None or time.monotonic() < self.deadline
 
         return report
@@ -147,7 +149,7 @@ class Run:
         return content
 
     def _cache(
-        self, backbone: Backbone, pairs: list[tuple[Prompt, list[int]]], held_out: bool
+        self, backbone: Backbone, pairs: list[tuple[TrainPrompt, list[int]]], held_out: bool
     ) -> Cache | None:
         chosen = [pair for pair in pairs if pair[0].held_out == held_out]
         name = "held-out" if held_out else "training"

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from backends.engine.model.heads import folded
 from backends.training.exits.cache import Cache
-from backends.training.exits.fit import Problem, Step
+from backends.training.exits.fit import FittedBatch, Objective
 from backends.training.exits.recipe import ExitRecipe
 
 LOGITS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Logits computed at once: what fits a cache, or a GPU beside the model."""
 
 
-def heads_problem(recipe: ExitRecipe, head: Tensor, train: Cache, held_out: Cache) -> Problem:
+def heads_problem(recipe: ExitRecipe, head: Tensor, train: Cache, held_out: Cache) -> Objective:
     """The heads of all layers side by side: T [d, d], or a head [V, d], for each.
 
     Args:
@@ -30,7 +30,7 @@ def heads_problem(recipe: ExitRecipe, head: Tensor, train: Cache, held_out: Cach
     """
     parameters = _initial(recipe, head)
 
-    def step(answers: list[int]) -> Step:
+    def step(answers: list[int]) -> FittedBatch:
         losses = torch.zeros(len(parameters), device=head.device)
         summed, positions = torch.zeros_like(torch.stack(parameters)), 0
         for states in chunks(train, answers, head):
@@ -38,12 +38,12 @@ def heads_problem(recipe: ExitRecipe, head: Tensor, train: Cache, held_out: Cach
             losses += own
             summed += found
             positions += states.shape[1]
-        return Step(losses, summed, positions)
+        return FittedBatch(losses, summed, positions)
 
     def measure() -> list[float]:
         return held_out_kl(head, held_out, parameters)
 
-    return Problem(parameters, len(train.workloads), step, measure)
+    return Objective(parameters, len(train.workloads), step, measure)
 
 
 def chunks(cache: Cache, answers: Sequence[int], head: Tensor) -> list[Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from backends.engine.model.heads import folded
 from backends.training.exits.backbone import Backbone
 from backends.training.exits.cache import Cache, in_turn, select
-from backends.training.exits.data import Prompt
+from backends.training.exits.data import TrainPrompt
 from backends.training.exits.fit import Fit
 from backends.training.exits.recipe import ExitRecipe, write_json
 from backends.training.heads.probe import POSITIONS, Probe, fit_probe
@@ -31,7 +31,7 @@ def write_heads(
     done: Fit,
     train: Cache,
     held_out: Cache,
-    pairs: Sequence[tuple[Prompt, list[int]]],
+    pairs: Sequence[tuple[TrainPrompt, list[int]]],
 ) -> dict[str, Any]:
     """Measure the best heads and write both files, `heads.json` last: it makes the folder valid."""
     from safetensors.torch import save
@@ -99,7 +99,7 @@ def _training_report(done: Fit, recipe: ExitRecipe, train: Cache) -> dict[str, A
     }
 
 
-def _token_order(pairs: Sequence[tuple[Prompt, list[int]]], vocabulary: int) -> Tensor:
+def _token_order(pairs: Sequence[tuple[TrainPrompt, list[int]]], vocabulary: int) -> Tensor:
     """All token ids, the most frequent in the training answers first, then by id."""
     count = Counter(token for prompt, ids in pairs if not prompt.held_out for token in ids)
     order = sorted(range(vocabulary), key=lambda token: (-count[token], token))

@@ -13,7 +13,7 @@ from typing import Any
 
 from backends.training.exits.fit import SAVE_EVERY_S, fit
 from backends.training.exits.recipe import ExitRecipe, finished_run
-from backends.training.exits.run import Progress, Run, bind
+from backends.training.exits.run import ExitTraining, StageProgress, bind
 from backends.training.heads.fit import heads_problem
 from backends.training.heads.folder import write_heads
 from backends.training.heads.recipe import check_kind, parse_layers
@@ -26,7 +26,7 @@ def train_heads(
     *,
     layers: str | None = None,
     minutes: float | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[StageProgress], None] | None = None,
     save_every_s: float = SAVE_EVERY_S,
     **choices: Any,
 ) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def train_heads(
     directory, architecture, recipe = bind(begun, model, lambda depth: parse_layers(layers, depth))
     if (finished := finished_run(out, recipe)) is not None:
         return finished
-    run = Run(out, recipe, minutes, progress)
+    run = ExitTraining(out, recipe, minutes, progress)
     found = run.collect(directory, architecture, normed=True)
     if found is None:
         return {"finished": False}

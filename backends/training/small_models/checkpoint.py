@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from backends.training.rows.tokenizer import BEGIN, END, MAX_LENGTH, PAD
-from backends.training.small_models.llama import Llama, Shape
+from backends.training.small_models.llama import Llama, LlamaShape
 
 
-def hugging_face_config(shape: Shape) -> dict[str, Any]:
+def hugging_face_config(shape: LlamaShape) -> dict[str, Any]:
     """Return the `config.json` of a model of this shape."""
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -42,9 +42,9 @@ def hugging_face_config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def shape_of(config: dict[str, Any]) -> Shape:
+def shape_of(config: dict[str, Any]) -> LlamaShape:
     """Return the shape that a `config.json` written here describes."""
-    return Shape(
+    return LlamaShape(
         vocabulary=config["vocab_size"],
         layers=config["num_hidden_layers"],
         width=config["hidden_size"],

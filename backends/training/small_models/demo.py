@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from backends.training.rows.tokenizer import load_tokenizer, train_tokenizer
-from backends.training.small_models.llama import Llama, Shape
-from backends.training.small_models.recipe import Progress, Recipe
-from backends.training.small_models.run import Run
+from backends.training.small_models.llama import Llama, LlamaShape
+from backends.training.small_models.recipe import Recipe, TrainingProgress
+from backends.training.small_models.run import TrainingRun
 
 
 def train_demo(
@@ -18,7 +18,7 @@ def train_demo(
     recipe: Recipe | None = None,
     minutes: float | None = None,
     threads: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
     save_every: int = 200,
 ) -> bool:
     """Train the demo model in `out`, going on from the state that a killed run left there.
@@ -41,8 +41,8 @@ def train_demo(
     if not (out / "tokenizer.json").exists():
         train_tokenizer(out, seed=recipe.seed)
     torch.manual_seed(recipe.seed)
-    model = Llama(Shape(len(load_tokenizer(out)), **recipe.shape))
-    run = Run(out, recipe, model, None, threads or os.cpu_count() or 1)
+    model = Llama(LlamaShape(len(load_tokenizer(out)), **recipe.shape))
+    run = TrainingRun(out, recipe, model, None, threads or os.cpu_count() or 1)
     try:
         return run.train(minutes, progress, save_every)
     finally:

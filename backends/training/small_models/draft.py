@@ -8,8 +8,8 @@ from pathlib import Path
 
 from backends.training.small_models.checkpoint import load
 from backends.training.small_models.llama import Llama
-from backends.training.small_models.recipe import SHAPE, Progress, Recipe
-from backends.training.small_models.run import Run
+from backends.training.small_models.recipe import SHAPE, Recipe, TrainingProgress
+from backends.training.small_models.run import TrainingRun
 from harness.core.errors import UserError
 
 LAYERS = 2
@@ -43,7 +43,7 @@ def train_draft(
     recipe: Recipe = RECIPE,
     minutes: float | None = None,
     threads: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
     save_every: int = 200,
 ) -> bool:
     """Train a draft for the target checkpoint in `out`; it can be killed and continued.
@@ -65,7 +65,7 @@ def train_draft(
     out.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(target / name, out / name)
-    run = Run(out, recipe, draft, teacher, threads or os.cpu_count() or 1)
+    run = TrainingRun(out, recipe, draft, teacher, threads or os.cpu_count() or 1)
     try:
         return run.train(minutes, progress, save_every)
     finally:

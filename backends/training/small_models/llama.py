@@ -9,7 +9,7 @@ from torch.nn import functional
 
 
 @dataclass(frozen=True)
-class Shape:
+class LlamaShape:
     """The sizes of a Llama. `heads * head_dim` need not equal `width`."""
 
     vocabulary: int
@@ -87,7 +87,7 @@ class Linear(nn.Linear):
 class Attention(nn.Module):
     """Causal grouped-query attention."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.shape = shape
         self.q_proj = Linear(shape.width, shape.heads * shape.head_dim)
@@ -111,7 +111,7 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """The gated feed-forward block (SwiGLU)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.gate_proj = Linear(shape.width, shape.feed_forward)
         self.up_proj = Linear(shape.width, shape.feed_forward)
@@ -123,10 +123,10 @@ class FeedForward(nn.Module):
         return output
 
 
-class Layer(nn.Module):
+class LlamaLayer(nn.Module):
     """A pre-norm transformer layer."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.self_attn = Attention(shape)
         self.mlp = FeedForward(shape)
@@ -143,10 +143,10 @@ class Layer(nn.Module):
 class Body(nn.Module):
     """Embedding, layers and final norm, under Hugging Face's names."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(LlamaLayer(shape) for _ in range(shape.layers))
         self.norm = RMSNorm(shape.width, shape.epsilon)
 
 
@@ -156,7 +156,7 @@ class Llama(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
         self.shape = shape
         self.model = Body(shape)

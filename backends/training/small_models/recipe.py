@@ -32,7 +32,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """One report: mean loss per layer (nats per answer token) and speed since the last report.
 
     A draft's training has one loss, the cross-entropy with the target's distribution.

@@ -15,8 +15,8 @@ from backends.training.small_models import optimizers
 from backends.training.small_models.checkpoint import export, load_state, save_state
 from backends.training.small_models.llama import Llama
 from backends.training.small_models.objective import Losses, set_gradients, shard_gradients
-from backends.training.small_models.recipe import Progress, Recipe
-from backends.training.small_models.workers import Workers
+from backends.training.small_models.recipe import Recipe, TrainingProgress
+from backends.training.small_models.workers import ShardProcesses
 from harness.core.errors import UserError
 
 STATE = "training.pt"
@@ -27,7 +27,7 @@ REPORT_EVERY = 25
 DTYPE = torch.bfloat16
 
 
-class Run:
+class TrainingRun:
     """A run in a folder that holds the tokenizer; goes on from the folder's state if it has one.
 
     Args:
@@ -56,13 +56,13 @@ class Run:
         self._pool = ThreadPoolExecutor(threads)
         side_by_side = device == "cpu" and threads > 1 and recipe.shards > 1
         self._workers = (
-            Workers(self.model, recipe.shards, DTYPE, self.teacher) if side_by_side else None
+            ShardProcesses(self.model, recipe.shards, DTYPE, self.teacher) if side_by_side else None
         )
 
     def train(
         self,
         minutes: float | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[TrainingProgress], None] | None = None,
         save_every: int = 200,
     ) -> bool:
         """Take steps to the last or until the time is up; save; return whether all are taken."""
@@ -132,9 +132,9 @@ class Run:
         if self._workers is not None:
             self._workers.close()
 
-    def _report(self, losses: Losses, tokens: int, seconds: float) -> Progress:
+    def _report(self, losses: Losses, tokens: int, seconds: float) -> TrainingProgress:
         means = (losses.layers / losses.answers).tolist()
-        return Progress(self.step, self.recipe.steps, means, tokens / seconds, seconds)
+        return TrainingProgress(self.step, self.recipe.steps, means, tokens / seconds, seconds)
 
     def _resume(self, state: dict[str, Any] | None) -> None:
         if state is None:

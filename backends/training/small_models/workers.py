@@ -16,7 +16,7 @@ from backends.training.small_models.llama import Llama
 from backends.training.small_models.objective import Losses, shard_gradients
 
 
-class Workers:
+class ShardProcesses:
     """One process per shard; parameters and gradients lie in shared memory."""
 
     def __init__(

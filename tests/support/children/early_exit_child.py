@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backends import open_backend
-from backends.early_exit.plugin.telemetry import Step, summed
+from backends.early_exit.plugin.telemetry import DecodedStep, summed
 from harness.core.nouns import Commit, Model, Request
 
 MAX_POLLS = 1500
@@ -120,7 +120,7 @@ def watch_log(backend: Any) -> dict[str, list[dict[str, float]]]:
     log = backend._log
     note = type(log).note
 
-    def noted(step: Step, live: Container[str]) -> None:
+    def noted(step: DecodedStep, live: Container[str]) -> None:
         note(log, step, live)
         for name, part in zip(step.names, step.parts(), strict=True):
             if name in live:

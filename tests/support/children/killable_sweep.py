@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.core.nouns import Trial
 from harness.measure.machine.environment import environment, fingerprint
-from harness.measure.sweep import Event, run_sweep
+from harness.measure.sweep import SweepEvent, run_sweep
 from results.store.folder import Store
 from tests.support.harness.sessions import make_trial, open_session
 
@@ -22,7 +22,7 @@ def trials() -> list[Trial]:
 
 
 def main(folder: Path) -> None:
-    def tell(event: Event) -> None:
+    def tell(event: SweepEvent) -> None:
         if event.kind in ("started", "finished"):
             print(event.kind, event.index, flush=True)
 

@@ -97,7 +97,7 @@ def prompt(length: int, vocabulary: int, seed: int = 0) -> Tensor:
     return torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(seed))
 
 
-class Case(NamedTuple):
+class CheckpointCase(NamedTuple):
     """A checkpoint, transformers' model of it, and a text with its float32 logits."""
 
     directory: Path
@@ -107,7 +107,7 @@ class Case(NamedTuple):
     truth: Tensor
 
     @classmethod
-    def write(cls, directory: Path, name: str, length: int, *, seed: int = 0) -> Case:
+    def write(cls, directory: Path, name: str, length: int, *, seed: int = 0) -> CheckpointCase:
         """Write a checkpoint and a random text of `length` tokens."""
         model = write_checkpoint(directory, name, seed=seed)
         architecture = read_architecture(directory)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.heads import ExitHead
-from backends.engine.model.weights import Layer, Weights
+from backends.engine.model.weights import LayerWeights, Weights
 
 BASE = Architecture(
     family="llama",
@@ -69,7 +69,7 @@ def random_model(
         adds = 0.5 if index == 0 else 0.5 * agreement
         total = shape.query_size + 2 * shape.kv_size
         layers.append(
-            Layer(
+            LayerWeights(
                 input_norm=gain(shape.width),
                 qkv=normal(total, shape.width, scale=0.2),
                 qkv_bias=normal(total, scale=0.2) if shape.qkv_bias else None,

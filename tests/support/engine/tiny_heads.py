@@ -15,7 +15,7 @@ from backends.checkpoints import models
 from backends.training.exits import run as exit_run
 from backends.training.heads import train as heads
 from backends.training.small_models import checkpoint
-from backends.training.small_models.llama import Llama, Shape
+from backends.training.small_models.llama import Llama, LlamaShape
 
 TINY = {"layers": 4, "width": 32, "feed_forward": 48, "heads": 2, "kv_heads": 1, "head_dim": 16}
 VOCABULARY = 1280
@@ -25,7 +25,7 @@ SMALL: dict[str, Any] = {"layers": "1,3", "rows": 8, "epochs": 6, "batch": 3, "r
 def write_model(folder: Path) -> Path:
     """A random model in float32, loud enough to have opinions, with room for 512 positions."""
     torch.manual_seed(3)
-    llama = Llama(Shape(VOCABULARY, **TINY))
+    llama = Llama(LlamaShape(VOCABULARY, **TINY))
     with torch.no_grad():
         for parameter in llama.parameters():
             if parameter.dim() == 2:
@@ -47,13 +47,13 @@ def train(model: Path, out: Path, **changes: Any) -> dict[str, Any]:
     return heads.train_heads(str(model), names, out, **SMALL | changes)
 
 
-class KilledError(Exception):
+class StandInKillError(Exception):
     """Stands for a kill: nothing in the project catches it."""
 
 
-def killer(stage: str, done: int) -> Callable[[exit_run.Progress], None]:
-    def die(progress: exit_run.Progress) -> None:
+def killer(stage: str, done: int) -> Callable[[exit_run.StageProgress], None]:
+    def die(progress: exit_run.StageProgress) -> None:
         if (progress.stage, progress.done) == (stage, done):
-            raise KilledError
+            raise StandInKillError
 
     return die

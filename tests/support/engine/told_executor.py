@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from backends.engine.executors.base import Int32, Rows
+from backends.engine.executors.base import Int32, StepRows
 
 Guess = tuple[int, float]
 """A token and its probability."""
@@ -34,11 +34,11 @@ class ToldExecutor:
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """Nothing to keep."""
 
-    def greedy(self, rows: Rows) -> list[int]:
+    def greedy(self, rows: StepRows) -> list[int]:
         """What the last layer says."""
         return [self.final[p] for p in rows.positions.tolist()]
 
-    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+    def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """What the heads say on the rows wanted; nothing is sure unless told."""
         places = [rows.positions.tolist()[row] for row in wanted.tolist()]
         if index == len(self.exits):

@@ -32,7 +32,7 @@ EARLY_EXIT = "vllm-early-exit"
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One load under one policy. `load` pairs each request with the poll before which it comes."""
 
     name: str
@@ -43,12 +43,12 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Engine:
+class PlannedEngine:
     """One engine with the runs that it makes."""
 
     name: str
     model: Path
-    runs: Sequence[Run]
+    runs: Sequence[PlannedRun]
     options: Mapping[str, Any] = field(default_factory=dict)
     backend: str = EARLY_EXIT
     dtype: str = "float32"
@@ -73,7 +73,7 @@ class Engine:
             ],
         }
 
-    def rule(self, run: Run) -> Rule:
+    def rule(self, run: PlannedRun) -> Rule:
         """What the options mean."""
         chosen = {**self.options, **run.configure}
         measure, layers = chosen["measure"], tuple(chosen.get("layers", ()))
@@ -134,20 +134,22 @@ def forced(depth: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def eager_engines(at: Mapping[str, Path]) -> list[Engine]:
+def eager_engines(at: Mapping[str, Path]) -> list[PlannedEngine]:
     """All measures on both models; then prompts in pieces, prefixes, few blocks."""
     found = []
     for name, depth in (("grouped", 8), ("biased", 6)):
         load = waves(101, seed=depth)
         rules = forced(depth) | confident(depth, at[f"{name} classifier"], at[f"{name} heads"])
-        runs = [Run(label, options, load) for label, options in rules.items()]
-        runs.append(Run("reset midway", rules["every layer in turn"], again(load), reset_at=RESET))
+        runs = [PlannedRun(label, options, load) for label, options in rules.items()]
+        runs.append(
+            PlannedRun("reset midway", rules["every layer in turn"], again(load), reset_at=RESET)
+        )
         options = {"measure": "softmax", "layers": list(range(1, depth)), "threshold": 0.5}
-        found.append(Engine(name, at[name], runs, options))
+        found.append(PlannedEngine(name, at[name], runs, options))
     return found
 
 
-def prompt_engines(at: Mapping[str, Path]) -> list[Engine]:
+def prompt_engines(at: Mapping[str, Path]) -> list[PlannedEngine]:
     """Prompts in pieces, in the prefix cache, apart from decodes, and more than fits."""
     rules = {
         "every layer in turn": forced(8)["every layer in turn"],
@@ -169,11 +171,11 @@ def prompt_engines(at: Mapping[str, Path]) -> list[Engine]:
         | {"prompt_steps": "separate"},
     }
     return [
-        Engine(
+        PlannedEngine(
             shape,
             at["grouped"],
             [
-                Run(f"{load}, {rule}", rules[rule], requests)
+                PlannedRun(f"{load}, {rule}", rules[rule], requests)
                 for load, requests in loads.items()
                 for rule in rules
             ],
@@ -183,7 +185,7 @@ def prompt_engines(at: Mapping[str, Path]) -> list[Engine]:
     ]
 
 
-def plain_engines(at: Mapping[str, Path], *, eager: bool) -> list[Engine]:
+def plain_engines(at: Mapping[str, Path], *, eager: bool) -> list[PlannedEngine]:
     """Unmodified vLLM beside engines that never leave: one opened so, one cut for exits.
 
     Compiled in bfloat16, graphs that end at exits round at other places than one graph, so that
@@ -196,29 +198,35 @@ def plain_engines(at: Mapping[str, Path], *, eager: bool) -> list[Engine]:
     found = []
     for dtype in ("float32", "bfloat16"):
         mode, model = f"{'eager' if eager else 'compiled'} {dtype}", at["biased"]
-        runs = [Run("never", never, load), Run("turns", turns, load), Run("softmax", {}, load)]
-        plain = Run("never", {}, load)
+        runs = [
+            PlannedRun("never", never, load),
+            PlannedRun("turns", turns, load),
+            PlannedRun("softmax", {}, load),
+        ]
+        plain = PlannedRun("never", {}, load)
         found.append(
-            Engine(f"vllm, {mode}", model, [plain], {"enforce_eager": eager}, "vllm", dtype)
+            PlannedEngine(f"vllm, {mode}", model, [plain], {"enforce_eager": eager}, "vllm", dtype)
         )
         if eager or dtype == "float32":
-            found.append(Engine(f"cut, {mode}", model, runs, cut, dtype=dtype))
+            found.append(PlannedEngine(f"cut, {mode}", model, runs, cut, dtype=dtype))
         if eager or dtype == "bfloat16":
-            found.append(Engine(f"whole, {mode}", model, [plain], never, dtype=dtype))
+            found.append(PlannedEngine(f"whole, {mode}", model, [plain], never, dtype=dtype))
     return found
 
 
-def wrong_engines(at: Mapping[str, Path]) -> list[Engine]:
+def wrong_engines(at: Mapping[str, Path]) -> list[PlannedEngine]:
     """Fills that are wrong on purpose, and one by vLLM's own operations, which is not."""
     options = forced(8)["shallow and whole"]
     names = ("writes nothing", "turns keys by one position too many", "forgets the hidden state")
-    runs = [Run(name, options, waves(101, seed=8), mutate=name) for name in names]
-    runs.append(Run("right again", options, waves(101, seed=8)))
-    runs.append(Run("by layers", options, waves(101, seed=8), mutate="writes layer by layer"))
-    return [Engine("wrong", at["grouped"], runs, {**options, "layers": [1, 8]})]
+    runs = [PlannedRun(name, options, waves(101, seed=8), mutate=name) for name in names]
+    runs.append(PlannedRun("right again", options, waves(101, seed=8)))
+    runs.append(
+        PlannedRun("by layers", options, waves(101, seed=8), mutate="writes layer by layer")
+    )
+    return [PlannedEngine("wrong", at["grouped"], runs, {**options, "layers": [1, 8]})]
 
 
-def demo_engines(at: Mapping[str, Path]) -> list[Engine]:
+def demo_engines(at: Mapping[str, Path]) -> list[PlannedEngine]:
     """The bundled model on prompts of its workloads, with all that was trained for it."""
     every = list(range(1, 8))
     softmax = {"measure": "softmax", "layers": every, "heads": "original"}
@@ -235,16 +243,16 @@ def demo_engines(at: Mapping[str, Path]) -> list[Engine]:
         | {"classifier": str(models.DEMO / "early_exit" / "classifier")},
     }
     load = prompts(at["demo"])
-    runs = [Run(name, rule, load) for name, rule in rules.items()]
+    runs = [PlannedRun(name, rule, load) for name, rule in rules.items()]
     options = {**softmax, "threshold": 0.5, "max_model_len": 1024}
-    return [Engine("demo", at["demo"], runs, options)]
+    return [PlannedEngine("demo", at["demo"], runs, options)]
 
 
-def eager_plain(at: Mapping[str, Path]) -> list[Engine]:
+def eager_plain(at: Mapping[str, Path]) -> list[PlannedEngine]:
     """See `plain_engines`."""
     return plain_engines(at, eager=True)
 
 
-def compiled_plain(at: Mapping[str, Path]) -> list[Engine]:
+def compiled_plain(at: Mapping[str, Path]) -> list[PlannedEngine]:
     """See `plain_engines`."""
     return plain_engines(at, eager=False)

@@ -54,7 +54,7 @@ class Rule:
 
 
 @dataclass
-class Answer:
+class ReferenceSequence:
     """One request: all its tokens, how many came as the prompt, keys and values by layer."""
 
     tokens: list[int]
@@ -86,8 +86,8 @@ class ExitReference:
     """How near the two best logits ever came: too near, and rounding chooses the token."""
     confidence_margin: float = math.inf
     """The same of confidences that mattered and their thresholds."""
-    sequences: dict[str, Answer] = field(default_factory=dict)
-    given_way: list[Answer] = field(default_factory=list)
+    sequences: dict[str, ReferenceSequence] = field(default_factory=dict)
+    given_way: list[ReferenceSequence] = field(default_factory=list)
     """What a request had computed when it had to begin again: prefix hits may find it."""
     decode_steps: int = 0
 
@@ -108,7 +108,7 @@ class ExitReference:
         """A request that steps may name from now on."""
         room = (len(request.prompt_ids) + request.max_new_tokens, self.kv_heads, self.head_dim)
         keys, values = ([torch.full(room, math.nan) for _ in range(self.depth)] for _ in "kv")
-        self.sequences[request.id] = Answer(
+        self.sequences[request.id] = ReferenceSequence(
             list(request.prompt_ids), len(request.prompt_ids), request.max_new_tokens, keys, values
         )
 
@@ -271,7 +271,9 @@ class ExitReference:
             sequence.values[layer][start : start + count] = values[first : first + count]
             first += count
 
-    def _attend(self, sequence: Answer, layer: int, queries: Tensor, start: int) -> Tensor:
+    def _attend(
+        self, sequence: ReferenceSequence, layer: int, queries: Tensor, start: int
+    ) -> Tensor:
         """(count, heads * head_dim) of causal attention for queries from position `start`."""
         end = start + len(queries)
         keys = sequence.keys[layer][:end].repeat_interleave(self.group, 1)

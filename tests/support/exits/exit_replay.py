@@ -15,7 +15,7 @@ TIMES = ("check_us", "fill_us", "forward_us")
 
 
 @dataclass
-class Outcome:
+class ReplayOutcome:
     """How an engine's run compares."""
 
     problems: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Outcome:
 
 def replay(
     directory: Path, rule: Rule, requests: Iterable[Request], polls: Iterable[Mapping[str, Any]]
-) -> Outcome:
+) -> ReplayOutcome:
     """Decide every recorded step anew and compare tokens, exits and counts.
 
     `polls` are those of `tests/support/children/early_exit_child.py`.
@@ -56,7 +56,7 @@ def replay(
     reference = ExitReference(directory, rule)
     for request in requests:
         reference.submit(request)
-    found = Outcome()
+    found = ReplayOutcome()
     for number, poll in enumerate(polls):
         if "reset" in poll:
             reference.decode_steps = 0
@@ -77,7 +77,7 @@ def _compare(
     reference: ExitReference,
     rows: Mapping[str, Any],
     told: dict[str, Any],
-    found: Outcome,
+    found: ReplayOutcome,
     where: str,
 ) -> None:
     decoding = [

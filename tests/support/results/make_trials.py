@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from backends.early_exit.plugin.telemetry import Step, StepLog
+from backends.early_exit.plugin.telemetry import DecodedStep, StepLog
 from harness.core.nouns import (
     BackendInfo,
     FinishReason,
@@ -54,7 +54,7 @@ def generation(
     )
 
 
-def decoded(steps: Iterable[Step]) -> list[Generation]:
+def decoded(steps: Iterable[DecodedStep]) -> list[Generation]:
     """A generation per request of these steps, with what they count of it."""
     log, tokens = StepLog(), Counter[str]()
     for step in steps:

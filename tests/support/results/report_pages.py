@@ -9,7 +9,7 @@ from typing import Any
 from reports.cells import Cell, Overview
 from reports.page import write_report
 from reports.sections.techniques import leaves_early
-from tests.support.results.report_runs import BATCHES, Engine, write_run
+from tests.support.results.report_runs import BATCHES, MadeUpBackend, write_run
 
 LEAVING: dict[str, Any] = {
     "workloads": ["cnn_dailymail", "gsm8k"],
@@ -20,7 +20,7 @@ LEAVING: dict[str, Any] = {
 """A run of backends whose batches leave early."""
 
 
-def written(folder: Path, *engines: Engine, **changes: Any) -> str:
+def written(folder: Path, *engines: MadeUpBackend, **changes: Any) -> str:
     """The page of a small run of such backends."""
     options = {**LEAVING, "workloads": ["gsm8k"], "repeats": 1, "requests": 12, **changes}
     return write_report(write_run(folder, engines=engines, **options)).read_text()

@@ -56,7 +56,7 @@ ENVIRONMENT: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Engine:
+class MadeUpBackend:
     """A made-up backend: seconds per decode step, tokens per step, share of answers it changes."""
 
     name: str
@@ -77,10 +77,12 @@ class Engine:
 
 
 ENGINES = (
-    Engine("vllm", 0.010, provenance="official code"),
-    Engine("vllm-early-exit", 0.0072, {"threshold": 0.8, "measure": "softmax"}, changes=0.3),
-    Engine("vllm-early-exit", 0.0081, {"threshold": 0.9, "measure": "softmax"}, changes=0.08),
-    Engine("adadecode", 0.0135, {"gamma": 0.75}, tokens_per_step=2),
+    MadeUpBackend("vllm", 0.010, provenance="official code"),
+    MadeUpBackend("vllm-early-exit", 0.0072, {"threshold": 0.8, "measure": "softmax"}, changes=0.3),
+    MadeUpBackend(
+        "vllm-early-exit", 0.0081, {"threshold": 0.9, "measure": "softmax"}, changes=0.08
+    ),
+    MadeUpBackend("adadecode", 0.0135, {"gamma": 0.75}, tokens_per_step=2),
 )
 SLO = Slo(ttft_ms=60, tpot_ms=11)
 LOADS = (
@@ -93,7 +95,7 @@ LOADS = (
 def write_run(
     folder: Path,
     *,
-    engines: Sequence[Engine] = ENGINES,
+    engines: Sequence[MadeUpBackend] = ENGINES,
     workloads: Sequence[str] = tuple(SCORES),
     loads: Sequence[Load] = LOADS,
     repeats: int = 3,
@@ -117,7 +119,7 @@ def write_run(
 
 
 def _experiment(
-    engines: Sequence[Engine], workloads: Sequence[str], loads: Sequence[Load],
+    engines: Sequence[MadeUpBackend], workloads: Sequence[str], loads: Sequence[Load],
     requests: int, repeats: int, slo: Slo,
 ) -> dict[str, Any]:  # fmt: skip
     return {
@@ -146,7 +148,7 @@ def _prompt(request_id: str, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _record(
-    engine: Engine, workload: str, load: Load, repeat: int, requests: int, slo: Slo,
+    engine: MadeUpBackend, workload: str, load: Load, repeat: int, requests: int, slo: Slo,
     texts: Mapping[str, str],
 ) -> TrialRecord:  # fmt: skip
     trial = Trial(
@@ -190,7 +192,7 @@ def _record(
 
 
 def _generation(
-    engine: Engine, request_id: str, load: Load, place: int, draw: random.Random
+    engine: MadeUpBackend, request_id: str, load: Load, place: int, draw: random.Random
 ) -> tuple[Generation, list[str]]:
     ids = _answer_ids(engine, request_id)
     width = load.concurrency or 4
@@ -214,7 +216,7 @@ def _generation(
     return generation, [_WORDS[i % len(_WORDS)] for i in ids[:-1]]
 
 
-def _answer_ids(engine: Engine, request_id: str) -> list[int]:
+def _answer_ids(engine: MadeUpBackend, request_id: str) -> list[int]:
     draw = random.Random(request_id)
     ids = [draw.randrange(len(_WORDS)) for _ in range(draw.randrange(14, 40))]
     change = random.Random(f"{engine.name}{engine.options}{request_id}")
@@ -231,22 +233,24 @@ def _score(workload: str, request_id: str, words: Sequence[str]) -> float:
     return float(draw.random() < 0.6)
 
 
-PLAIN = Engine("autoregressive", 0.0092)
+PLAIN = MadeUpBackend("autoregressive", 0.0092)
 EXITS = (
     PLAIN,
-    Engine("adadecode", 0.0, {}, exits=Exits()),
-    Engine("adadecode", 0.0, {"verify": False}, changes=0.5, lossless=False, exits=Exits(right=1)),
-    Engine("adadecode", 0.0, {"exit_layers": [4]}, exits=Exits((0.5,), layers=(4,))),
-    Engine(
+    MadeUpBackend("adadecode", 0.0, {}, exits=Exits()),
+    MadeUpBackend(
+        "adadecode", 0.0, {"verify": False}, changes=0.5, lossless=False, exits=Exits(right=1)
+    ),
+    MadeUpBackend("adadecode", 0.0, {"exit_layers": [4]}, exits=Exits((0.5,), layers=(4,))),
+    MadeUpBackend(
         "adadecode", 0.0, {"heads": "original"}, exits=Exits((0.0, 0.01, 0.05), heads="original")
     ),
-    Engine("adadecode", 0.0, {"heads": "full"}, exits=Exits((0.3, 0.4, 0.5), heads="full")),
+    MadeUpBackend("adadecode", 0.0, {"heads": "full"}, exits=Exits((0.3, 0.4, 0.5), heads="full")),
 )
 """The shape of the AdaDecode paper's ablations."""
 GAMMAS = (
     PLAIN,
     *(
-        Engine(
+        MadeUpBackend(
             "adadecode",
             0.0,
             {"gamma": gamma},
@@ -258,9 +262,11 @@ GAMMAS = (
 """The shape of its study of the confidence threshold."""
 
 
-def _leaving(changes: float, steps: BatchSteps, **options: Any) -> Engine:
+def _leaving(changes: float, steps: BatchSteps, **options: Any) -> MadeUpBackend:
     asked = {"measure": steps.measure, **options}
-    return Engine("vllm-early-exit", 0.0, asked, changes=changes, lossless=False, exits=steps)
+    return MadeUpBackend(
+        "vllm-early-exit", 0.0, asked, changes=changes, lossless=False, exits=steps
+    )
 
 
 TECHNIQUES = (

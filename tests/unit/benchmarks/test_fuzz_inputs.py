@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.soundness import fuzz_inputs
-from benchmarks.soundness.fuzz_inputs import Outcome, attempt, build, names, report
+from benchmarks.soundness.fuzz_inputs import CaseOutcome, attempt, build, names, report
 from benchmarks.support.fuzz_catalogue import CATALOGUE
 from harness.cli import run as running
 from harness.core.errors import UserError
@@ -59,7 +59,7 @@ def test_whatever_is_no_refusal_is_a_finding(
 
 
 def test_a_finding_fails_the_script(capsys: pytest.CaptureFixture[str]) -> None:
-    fine = [Outcome("a:1", "accepted", ""), Outcome("a:2", "refused", "no", 2.0)]
+    fine = [CaseOutcome("a:1", "accepted", ""), CaseOutcome("a:2", "refused", "no", 2.0)]
     assert report(fine, 1) == 0
-    assert report([*fine, Outcome("a:3", "died", "exit code -11")], 1) == 1
+    assert report([*fine, CaseOutcome("a:3", "died", "exit code -11")], 1) == 1
     assert "FINDING a:3: died" in capsys.readouterr().out

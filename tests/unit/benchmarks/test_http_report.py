@@ -11,15 +11,15 @@ import pytest
 
 from benchmarks.support.cpu_time import run_metered
 from benchmarks.support.http_report import compare, cpu_us_per_token, read_rate, report
-from benchmarks.support.http_tools import ALL, Job, Told
+from benchmarks.support.http_tools import ALL, ToolLoad, ToolTold
 from harness.cli.truth.server import Answered
 
 MS = 1_000_000
 
 
-def job(folder: Path, streams: int = 1, requests: int = 2, tokens: int = 3) -> Job:
+def job(folder: Path, streams: int = 1, requests: int = 2, tokens: int = 3) -> ToolLoad:
     texts = [f"prompt {n}" for n in range(requests)]
-    return Job("http://h:1/v1", folder, texts, streams, requests, tokens, folder)
+    return ToolLoad("http://h:1/v1", folder, texts, streams, requests, tokens, folder)
 
 
 def answered(arrived_ms: int, *sent_ms: int) -> Answered:
@@ -30,7 +30,7 @@ def answered(arrived_ms: int, *sent_ms: int) -> Answered:
 
 def test_the_bias_is_what_was_told_less_what_happened(tmp_path: Path) -> None:
     warm_up, one, two = answered(0, 99, 999), answered(100, 20, 24, 28), answered(200, 22, 26, 34)
-    told = Told(25.0, 26.0, 27.0, 9.0, ["client-late: x"])
+    told = ToolTold(25.0, 26.0, 27.0, 9.0, ["client-late: x"])
     found = compare(told, [two, warm_up, one], job(tmp_path), 0.004, "gaps")
     assert found["truth"]["ttft_p50_ms"] == 21.0
     assert found["bias"]["ttft_mean_ms"] == 5.0
@@ -43,7 +43,7 @@ def test_the_bias_is_what_was_told_less_what_happened(tmp_path: Path) -> None:
 
 
 def test_a_log_that_lacks_answers_is_no_truth(tmp_path: Path) -> None:
-    told = Told(1, 1, 1, 1)
+    told = ToolTold(1, 1, 1, 1)
     for log in ([answered(0, 1, 2, 3)], [answered(0, 1, 2, 3), answered(1, 1, 2)]):
         with pytest.raises(RuntimeError, match=f"saw {len(log)} requests of 2"):
             compare(told, log, job(tmp_path), 0.004, "gaps")

@@ -42,7 +42,7 @@ def test_more_is_asked_for_until_the_rate_grows_no_more(monkeypatch: pytest.Monk
         return {"tok_per_s": next(rates)}
 
     monkeypatch.setattr(http_truth, "measure", measure)
-    steps = [http_truth.Case(1, 2, 3, gap_s) for gap_s in (0.004, 0.002, 0.001, 0.0005)]
+    steps = [http_truth.TruthCase(1, 2, 3, gap_s) for gap_s in (0.004, 0.002, 0.001, 0.0005)]
     rows = http_truth.climb(ALL[0], "peak", steps, Path(), [])
     assert [row["gap_ms"] for row in rows] == [4.0, 2.0, 1.0]
 
@@ -52,6 +52,6 @@ def test_a_tool_that_fails_does_not_end_the_comparison(monkeypatch: pytest.Monke
         raise RuntimeError("no JSON")
 
     monkeypatch.setattr(http_truth, "measure", measure)
-    steps = [http_truth.Case(1, 2, 3, 0.004)] * 2
+    steps = [http_truth.TruthCase(1, 2, 3, 0.004)] * 2
     (row,) = http_truth.climb(ALL[0], "peak", steps, Path(), [])
     assert (row["tool"], row["failed"]) == ("decodebench", "RuntimeError: no JSON")

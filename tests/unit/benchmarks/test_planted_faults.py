@@ -58,7 +58,7 @@ def test_a_fault_whose_text_is_gone_is_stale(tree: Path, faults: list[Fault]) ->
     outcomes = [planted_faults.try_fault(tree, fault, set()) for fault in (gone, twice)]
     assert [outcome.verdict for outcome in outcomes] == [STALE, STALE]
     assert outcomes[0].detail == "its old text stands 0 times in area.py"
-    many = [planted_faults.Outcome(faults[0], FOUND, "")] * 99
+    many = [planted_faults.FaultOutcome(faults[0], FOUND, "")] * 99
     assert not planted_faults.report([*many, outcomes[0]])
 
 

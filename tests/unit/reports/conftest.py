@@ -9,7 +9,7 @@ import pytest
 
 from reports.page import write_report
 from tests.support.results.report_pages import LEAVING
-from tests.support.results.report_runs import LOADS, TECHNIQUES, Engine, write_run
+from tests.support.results.report_runs import LOADS, TECHNIQUES, MadeUpBackend, write_run
 
 SMALL: dict[str, Any] = {
     "workloads": ["cnn_dailymail", "gsm8k"],
@@ -29,10 +29,10 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def troubled_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One backend failed, one is not valid."""
     engines = (
-        Engine("vllm", 0.010, provenance="official code"),
-        Engine("noisy", 0.005, reasons=("machine-noisy: others used 30% of the machine",)),
-        Engine("broken", 0.008, status="failed"),
-        Engine("tetris", 0.0102, provenance="simulation"),
+        MadeUpBackend("vllm", 0.010, provenance="official code"),
+        MadeUpBackend("noisy", 0.005, reasons=("machine-noisy: others used 30% of the machine",)),
+        MadeUpBackend("broken", 0.008, status="failed"),
+        MadeUpBackend("tetris", 0.0102, provenance="simulation"),
     )
     return write_run(tmp_path_factory.mktemp("troubled"), engines=engines, **SMALL)
 

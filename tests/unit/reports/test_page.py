@@ -15,7 +15,7 @@ from harness.core.errors import UserError
 from harness.core.nouns import Load, Slo
 from reports.page import script_hash, write_report
 from results.store.folder import Store
-from tests.support.results.report_runs import ENGINES, Engine, write_run
+from tests.support.results.report_runs import ENGINES, MadeUpBackend, write_run
 
 SECTIONS = [
     "verdict", "results", "throughput", "latency", "distributions", "load", "tradeoff", "goodput",
@@ -183,7 +183,7 @@ def test_hostile_text_is_shown_and_never_obeyed(tmp_path: Path) -> None:
 
 
 def test_names_from_files_are_escaped(tmp_path: Path) -> None:
-    engines = (ENGINES[0], Engine("<b>evil</b>", 0.009, {"k": "</td>$\\frac$"}))
+    engines = (ENGINES[0], MadeUpBackend("<b>evil</b>", 0.009, {"k": "</td>$\\frac$"}))
     run = write_run(
         tmp_path, engines=engines, workloads=["gsm8k"], loads=ONE,
         repeats=1, requests=4,
@@ -236,7 +236,7 @@ def test_no_trials_is_an_error_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_run_of_failures_only_says_so(tmp_path: Path) -> None:
-    engines = (Engine("vllm", 0.01, status="out_of_memory"),)
+    engines = (MadeUpBackend("vllm", 0.01, status="out_of_memory"),)
     text = _text(write_run(tmp_path, engines=engines, workloads=["gsm8k"], loads=ONE, repeats=1))
     _Page(text)
     assert "Every trial failed, so there is nothing to compare." in _section(text, "verdict")
@@ -250,7 +250,7 @@ def test_a_run_of_failures_only_says_so(tmp_path: Path) -> None:
     [
         (ENGINES[1:], "the reference, vllm, was not run"),
         (
-            (Engine("vllm", 0.01, status="failed"), ENGINES[3]),
+            (MadeUpBackend("vllm", 0.01, status="failed"), ENGINES[3]),
             "every trial of the reference, vllm, failed",
         ),
     ],

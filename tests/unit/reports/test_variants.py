@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from reports.figures.panel import MARKERS
-from reports.variants import Engine, variants
+from reports.variants import NamedOptions, variants
 
 
 def test_the_reference_is_first_and_alone_in_colour_zero() -> None:
     found = variants(
         [
-            Engine("adadecode", {"gamma": 0.6}, "re-implementation", False),
-            Engine("vllm", {}, "official code", True),
-            Engine("adadecode", {"gamma": 0.9}, "re-implementation", False),
-            Engine("tetris", {}, "simulation", False),
+            NamedOptions("adadecode", {"gamma": 0.6}, "re-implementation", False),
+            NamedOptions("vllm", {}, "official code", True),
+            NamedOptions("adadecode", {"gamma": 0.9}, "re-implementation", False),
+            NamedOptions("tetris", {}, "simulation", False),
         ]
     )
     assert [(v.backend, v.slot, v.style) for v in found] == [
@@ -29,8 +29,12 @@ def test_the_reference_is_first_and_alone_in_colour_zero() -> None:
 def test_labels_hold_only_the_options_that_differ() -> None:
     found = variants(
         [
-            Engine("ee", {"threshold": 0.8, "measure": "softmax"}, "re-implementation", False),
-            Engine("ee", {"threshold": 0.95, "measure": "softmax"}, "re-implementation", False),
+            NamedOptions(
+                "ee", {"threshold": 0.8, "measure": "softmax"}, "re-implementation", False
+            ),
+            NamedOptions(
+                "ee", {"threshold": 0.95, "measure": "softmax"}, "re-implementation", False
+            ),
         ]
     )
     assert [v.label for v in found] == ["ee threshold=0.8", "ee threshold=0.95"]
@@ -49,7 +53,7 @@ def test_what_most_variants_have_is_not_told() -> None:
         {**usual, "exits": [4]},
         {"gamma": "auto", "exits": "auto"},
     ]
-    found = variants([Engine("ada", one, "re-implementation", False) for one in options])
+    found = variants([NamedOptions("ada", one, "re-implementation", False) for one in options])
     assert [v.short_label for v in found] == [
         "ada", "ada gsm8k", "ada original", "ada verify=no", "ada [4]", "ada auto auto",
     ]  # fmt: skip
@@ -59,36 +63,38 @@ def test_what_most_variants_have_is_not_told() -> None:
 
 def test_each_value_of_a_sweep_is_told() -> None:
     options = [{"gamma": 0.3}, {"gamma": 0.6}, {"gamma": 0.9}, {"gamma": 0.3, "verify": False}]
-    found = variants([Engine("ada", one, "re-implementation", False) for one in options])
+    found = variants([NamedOptions("ada", one, "re-implementation", False) for one in options])
     assert [v.short_label for v in found] == ["ada 0.3", "ada 0.6", "ada 0.9", "ada 0.3 verify=no"]
 
 
 def test_variants_that_would_be_named_alike_are_told_in_full() -> None:
     options = [{"k": 1}, {"k": 1, "n": 2}, {"n": 2, "k": 3}, {"n": 2, "k": 3, "m": 1}, {}]
-    found = variants([Engine("ada", one, "re-implementation", False) for one in options])
+    found = variants([NamedOptions("ada", one, "re-implementation", False) for one in options])
     assert len({v.label for v in found}) == len(options)
     assert found[1].label == "ada k=1, n=2"
 
 
 def test_lossy_variants_are_marked() -> None:
-    (lossy,) = variants([Engine("ada", {}, "re-implementation", False, lossy=True)])
+    (lossy,) = variants([NamedOptions("ada", {}, "re-implementation", False, lossy=True)])
     assert lossy.provenance == "re-implementation, lossy†"
     assert lossy.short_label == "ada†"
     assert lossy.label == "ada"
 
 
 def test_more_backends_than_colours_go_round_without_taking_the_reference_colour() -> None:
-    engines = [Engine(f"b{i}", {}, "simulation", False) for i in range(9)]
-    slots = [v.slot for v in variants([Engine("ref", {}, "official code", True), *engines])]
+    engines = [NamedOptions(f"b{i}", {}, "simulation", False) for i in range(9)]
+    slots = [v.slot for v in variants([NamedOptions("ref", {}, "official code", True), *engines])]
     assert slots == [0, 1, 2, 3, 4, 5, 6, 7, 1, 2]
 
 
 def test_option_values_are_shown_safely() -> None:
-    (only,) = variants([Engine("x\u202e", {"k": {"a": [1.5, True]}}, "simulation", False)])
+    (only,) = variants([NamedOptions("x\u202e", {"k": {"a": [1.5, True]}}, "simulation", False)])
     assert only.name == "x⟨U+202E⟩"
     assert only.all_options == "k={a=[1.5, yes]}"
 
 
 def test_the_legend_has_a_mark_for_every_marker_of_the_plots() -> None:
-    found = variants([Engine("fast", {"n": n}, "simulation", False) for n in range(len(MARKERS))])
+    found = variants(
+        [NamedOptions("fast", {"n": n}, "simulation", False) for n in range(len(MARKERS))]
+    )
     assert len({variant.mark for variant in found}) == len(MARKERS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.early_exit.policy import CONFIDENT, Policy, default_layers, make_policy
+from backends.early_exit.policy import CONFIDENT, ExitPolicy, default_layers, make_policy
 from harness.core.errors import UserError
 
 
@@ -97,7 +97,7 @@ def test_decays_are_the_two_known_formulas(token: int) -> None:
 
 
 def test_calm_is_clipped_and_both_fall() -> None:
-    policy = Policy("softmax", (2,), (1.0,), "calm")
+    policy = ExitPolicy("softmax", (2,), (1.0,), "calm")
     found = [policy.threshold(1.0, token, 32) for token in range(32)]
     assert found[0] == 1.0
     assert found == sorted(found, reverse=True)

@@ -15,8 +15,8 @@ from backends.engine.decoder import Decoder
 from backends.engine.executors.base import Executor
 from backends.engine.executors.native import NativeExecutor
 from backends.engine.executors.torch import TorchExecutor
-from backends.engine.sampling import Sampling, select
-from backends.engine.streams import Output, Policy, Stream
+from backends.engine.sampling import TokenSampling, select
+from backends.engine.streams import Output, PredictionPolicy, Stream
 from backends.kernels.cpu import native
 from tests.support.engine.random_models import SHAPES, RandomModel, random_model
 
@@ -25,7 +25,7 @@ try:
     NATIVE = True
 except native.NativeUnavailableError:
     NATIVE = False
-GREEDY = Sampling()
+GREEDY = TokenSampling()
 Texts = dict[str, tuple[list[int], str | None]]
 """Tokens and the reason for their end, by request."""
 
@@ -38,7 +38,7 @@ def open_executor(model: RandomModel, exits: tuple[int, ...], slots: int = 4) ->
     return TorchExecutor(model.weights, model.architecture, heads, **room)
 
 
-def streams(model: RandomModel, count: int, sampling: Sampling = GREEDY) -> list[Stream]:
+def streams(model: RandomModel, count: int, sampling: TokenSampling = GREEDY) -> list[Stream]:
     """Prompts and answers of several lengths, some of which meet a stop token."""
     draw = torch.Generator().manual_seed(5)
     made = []
@@ -68,7 +68,7 @@ def texts(found: dict[str, list[Output]]) -> Texts:
     }
 
 
-def plain(model: RandomModel, sampling: Sampling = GREEDY) -> Texts:
+def plain(model: RandomModel, sampling: TokenSampling = GREEDY) -> Texts:
     """One sequence at a time, one row at a time: no batching, no exits."""
     found: Texts = {}
     for stream in streams(model, 8, sampling):
@@ -83,14 +83,14 @@ def test_every_threshold_and_number_of_drafts_gives_the_same_text(
 ) -> None:
     model = random_model(name, dtype)
     depth = model.architecture.layers
-    for sampling in (GREEDY, Sampling(0.8, 0.9, seed=11)):
+    for sampling in (GREEDY, TokenSampling(0.8, 0.9, seed=11)):
         expected = plain(model, sampling)
         early: Counter[str] = Counter()
         for number, (gamma, drafts) in enumerate(
             itertools.product((0.0, 0.1, 0.3, 0.6, 0.9, 1.0), (1, 2, 5, 8))
         ):
             exits = ((1,), (1, depth - 1), tuple(range(1, depth)))[number % 3]
-            policy = Policy((gamma,) * len(exits), drafts)
+            policy = PredictionPolicy((gamma,) * len(exits), drafts)
             decoder = Decoder(open_executor(model, exits), policy)
             found = run(decoder, streams(model, 8, sampling))
             assert texts(found) == expected
@@ -105,9 +105,9 @@ def test_any_policy_is_lossless(data: st.DataObject) -> None:
     model = random_model("llama", torch.bfloat16, agreement=data.draw(st.sampled_from((0.1, 1.0))))
     exits = tuple(sorted(data.draw(st.sets(st.integers(1, 5), min_size=1))))
     gammas = tuple(data.draw(st.floats(0, 1)) for _ in exits)
-    policy = Policy(gammas, data.draw(st.integers(0, 8)))
+    policy = PredictionPolicy(gammas, data.draw(st.integers(0, 8)))
     temperature = data.draw(st.sampled_from((0.0, 0.5, 1.5)))
-    sampling = Sampling(temperature, seed=data.draw(st.integers(0, 3)))
+    sampling = TokenSampling(temperature, seed=data.draw(st.integers(0, 3)))
     decoder = Decoder(open_executor(model, exits, data.draw(st.integers(1, 4))), policy)
     baseline = Decoder(open_executor(model, ()))
     expected = texts(run(baseline, streams(model, 6, sampling)))
@@ -116,7 +116,7 @@ def test_any_policy_is_lossless(data: st.DataObject) -> None:
 
 def test_counts_add_up() -> None:
     model = random_model("llama")
-    decoder = Decoder(open_executor(model, (2, 4)), Policy((0.2, 0.4), 3))
+    decoder = Decoder(open_executor(model, (2, 4)), PredictionPolicy((0.2, 0.4), 3))
     for name, outputs in run(decoder, streams(model, 8)).items():
         total: Counter[str] = Counter()
         for output in outputs:
@@ -140,7 +140,7 @@ def test_in_a_larger_batch_nothing_is_predicted_early() -> None:
     model = random_model("llama")
     drafted = {}
     for most in (None, 2, 1):
-        decoder = Decoder(open_executor(model, (2,)), Policy((0.0,), 3, max_batch=most))
+        decoder = Decoder(open_executor(model, (2,)), PredictionPolicy((0.0,), 3, max_batch=most))
         requests = [Stream(name, (5, index), 20) for index, name in enumerate("abc")]
         found = run(decoder, requests)
         total: Counter[str] = Counter()
@@ -158,7 +158,7 @@ def test_in_a_larger_batch_nothing_is_predicted_early() -> None:
 
 def test_a_threshold_of_one_never_exits_and_saves_the_check_at_the_last_token() -> None:
     model = random_model("llama")
-    decoder = Decoder(open_executor(model, (3,)), Policy((1.0,)))
+    decoder = Decoder(open_executor(model, (3,)), PredictionPolicy((1.0,)))
     (outputs,) = run(decoder, [Stream("a", (1, 2, 3), 10)]).values()
     total: Counter[str] = Counter()
     for output in outputs:
@@ -169,7 +169,7 @@ def test_a_threshold_of_one_never_exits_and_saves_the_check_at_the_last_token() 
 def test_without_verification_the_drafts_stand() -> None:
     model = random_model("llama", agreement=1.0)
     requests = [Stream("a", (5, 6), 40), Stream("b", (7,), 40)]
-    lossy = Decoder(open_executor(model, (1,)), Policy((0.0,), 4, verify=False))
+    lossy = Decoder(open_executor(model, (1,)), PredictionPolicy((0.0,), 4, verify=False))
     found = run(lossy, requests)
     total: Counter[str] = Counter()
     for output in itertools.chain.from_iterable(found.values()):
@@ -192,7 +192,7 @@ def test_margins_are_the_distance_of_the_two_best_logits() -> None:
 
 def test_more_requests_than_slots_queue_and_reset_forgets_them() -> None:
     model = random_model("llama")
-    decoder = Decoder(open_executor(model, (2,), slots=2), Policy((0.3,)))
+    decoder = Decoder(open_executor(model, (2,), slots=2), PredictionPolicy((0.3,)))
     for stream in streams(model, 8):
         decoder.add(stream)
     for _ in range(3):
@@ -205,9 +205,9 @@ def test_more_requests_than_slots_queue_and_reset_forgets_them() -> None:
 def test_a_sampled_draft_is_compared_with_what_plain_decoding_draws() -> None:
     """The paper's acceptance rule is not exact at a temperature above 0; comparing is."""
     model = random_model("llama", agreement=0.1)
-    sampling = Sampling(1.0, seed=2)
+    sampling = TokenSampling(1.0, seed=2)
     executor = open_executor(model, (3,))
-    decoder = Decoder(executor, Policy((0.0,), 5))
+    decoder = Decoder(executor, PredictionPolicy((0.0,), 5))
     (outputs,) = run(decoder, [Stream("a", (9, 8), 30, frozenset(), sampling)]).values()
     ids = [t for output in outputs for t in output.tokens]
     from backends.engine.model.forward import final_logits, hidden_states
@@ -221,11 +221,11 @@ def test_a_sampled_draft_is_compared_with_what_plain_decoding_draws() -> None:
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (Policy((0.5,)), "1 thresholds for 2 exits"),
-        (Policy((0.5, 0.5), 16), "max_drafts 16: expected 0 to 15"),
+        (PredictionPolicy((0.5,)), "1 thresholds for 2 exits"),
+        (PredictionPolicy((0.5, 0.5), 16), "max_drafts 16: expected 0 to 15"),
     ],
 )
-def test_a_policy_that_does_not_fit_is_refused(policy: Policy, message: str) -> None:
+def test_a_policy_that_does_not_fit_is_refused(policy: PredictionPolicy, message: str) -> None:
     executor = open_executor(random_model("llama"), (2, 4))
     with pytest.raises(ValueError, match=message):
         Decoder(executor, policy)

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from backends.engine.decoder import Decoder
-from backends.engine.streams import Output, Policy, Stream
+from backends.engine.streams import Output, PredictionPolicy, Stream
 from tests.support.engine.told_executor import ToldExecutor
 
 FINAL = list(range(20, 52))
@@ -17,7 +17,10 @@ GAMMA = 0.5
 
 
 def decode(
-    executor: ToldExecutor, policy: Policy, limit: int = 6, stops: frozenset[int] = frozenset()
+    executor: ToldExecutor,
+    policy: PredictionPolicy,
+    limit: int = 6,
+    stops: frozenset[int] = frozenset(),
 ) -> tuple[list[int], Counter[str], list[Output]]:
     decoder = Decoder(executor, policy)  # type: ignore[arg-type]
     decoder.add(Stream("a", (1, 2), limit, stops))
@@ -33,7 +36,7 @@ def decode(
 @pytest.mark.parametrize(("sure", "drafts"), [(GAMMA, 0), (math.nextafter(GAMMA, 1), 1)])
 def test_a_prediction_counts_above_its_threshold_and_not_at_it(sure: float, drafts: int) -> None:
     executor = ToldExecutor(FINAL, [{3: (FINAL[3], sure)}])
-    tokens, counts, _ = decode(executor, Policy((GAMMA,)))
+    tokens, counts, _ = decode(executor, PredictionPolicy((GAMMA,)))
     assert tokens == FINAL[1:7]
     assert counts["drafted"] == counts["accepted"] == drafts
 
@@ -41,14 +44,14 @@ def test_a_prediction_counts_above_its_threshold_and_not_at_it(sure: float, draf
 def test_each_exit_has_its_own_threshold() -> None:
     guesses = [{3: (FINAL[3], 0.6)}, {4: (FINAL[4], 0.6)}]
     executor = ToldExecutor(FINAL, guesses, exits=(2, 5))
-    _, counts, _ = decode(executor, Policy((0.7, 0.5)))
+    _, counts, _ = decode(executor, PredictionPolicy((0.7, 0.5)))
     assert (counts["exits_layer_2"], counts["exits_layer_5"]) == (0, 1)
 
 
 def test_a_stop_token_is_never_predicted_early() -> None:
     stop = FINAL[3]
     executor = ToldExecutor(FINAL, [{2: (FINAL[2], 1.0), 3: (stop, 1.0)}])
-    tokens, counts, outputs = decode(executor, Policy((GAMMA,)), stops=frozenset({stop}))
+    tokens, counts, outputs = decode(executor, PredictionPolicy((GAMMA,)), stops=frozenset({stop}))
     assert tokens == FINAL[1:4]
     assert outputs[-1].finished == "stop"
     assert (counts["drafted"], counts["accepted"]) == (1, 1)
@@ -57,18 +60,22 @@ def test_a_stop_token_is_never_predicted_early() -> None:
 
 def test_no_more_drafts_wait_than_allowed_and_none_beyond_the_answers_end() -> None:
     guesses = {p: (FINAL[p], 1.0) for p in range(len(FINAL))}
-    tokens, counts, outputs = decode(ToldExecutor(FINAL, [guesses]), Policy((GAMMA,), 3), 10)
+    tokens, counts, outputs = decode(
+        ToldExecutor(FINAL, [guesses]), PredictionPolicy((GAMMA,), 3), 10
+    )
     assert tokens == FINAL[1:11]
     assert [len(output.tokens) for output in outputs] == [1, 4, 4, 1]
     assert counts["drafted"] == counts["accepted"] == 6
     # an answer of two tokens has room for the prompt's and for one that is verified
-    _, counts, _ = decode(ToldExecutor(FINAL, [guesses]), Policy((GAMMA,), 3), 2)
+    _, counts, _ = decode(ToldExecutor(FINAL, [guesses]), PredictionPolicy((GAMMA,), 3), 2)
     assert counts["drafted"] == counts["checks_layer_2"] == 0
 
 
 def test_what_follows_a_wrong_draft_is_thrown_away_and_counted() -> None:
     guesses = {2: (FINAL[2], 1.0), 3: (99, 1.0), 4: (FINAL[4], 1.0)}
-    tokens, counts, outputs = decode(ToldExecutor(FINAL, [guesses]), Policy((GAMMA,), 3), 6)
+    tokens, counts, outputs = decode(
+        ToldExecutor(FINAL, [guesses]), PredictionPolicy((GAMMA,), 3), 6
+    )
     assert tokens == FINAL[1:7]
     assert [len(output.tokens) for output in outputs][:2] == [1, 2]
     assert counts["drafted"] - counts["accepted"] == 2
@@ -80,7 +87,7 @@ def test_a_stop_token_that_a_draft_is_refused_for_ends_the_answer() -> None:
     """The draft behind position 2 is wrong: the last layer says stop there."""
     guesses = {2: (99, 1.0), 3: (98, 1.0)}
     tokens, _, outputs = decode(
-        ToldExecutor(FINAL, [guesses]), Policy((GAMMA,), 3), 8, frozenset({FINAL[2]})
+        ToldExecutor(FINAL, [guesses]), PredictionPolicy((GAMMA,), 3), 8, frozenset({FINAL[2]})
     )
     assert tokens == FINAL[1:3]
     assert outputs[-1].finished == "stop"
@@ -89,7 +96,7 @@ def test_a_stop_token_that_a_draft_is_refused_for_ends_the_answer() -> None:
 @pytest.mark.parametrize(("most", "drafts"), [(2, True), (1, False)])
 def test_a_batch_as_large_as_allowed_still_predicts_early(most: int, drafts: bool) -> None:
     guesses = {p: (FINAL[p], 1.0) for p in range(len(FINAL))}
-    decoder = Decoder(ToldExecutor(FINAL, [guesses]), Policy((GAMMA,), 3, most))  # type: ignore[arg-type]
+    decoder = Decoder(ToldExecutor(FINAL, [guesses]), PredictionPolicy((GAMMA,), 3, most))  # type: ignore[arg-type]
     for name in "ab":
         decoder.add(Stream(name, (1, 2), 10))
     assert [len(output.tokens) for output in decoder.step()] == [1, 1], "the prompts"
@@ -102,7 +109,7 @@ def test_prompts_are_read_up_to_a_number_of_tokens_then_others_go_on(
     monkeypatch.setattr("backends.engine.decoder.PREFILL_TOKENS", 4)
     executor = ToldExecutor(FINAL, [{}])
     executor.slots = 4
-    decoder = Decoder(executor, Policy((GAMMA,)))  # type: ignore[arg-type]
+    decoder = Decoder(executor, PredictionPolicy((GAMMA,)))  # type: ignore[arg-type]
     for name, length in (("a", 2), ("b", 2), ("c", 9), ("d", 1)):
         decoder.add(Stream(name, (1,) * length, 3))
     read = [[output.id for output in decoder.step()] for _ in range(3)]

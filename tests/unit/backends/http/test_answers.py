@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.errors import UserError
 from harness.core.nouns import Sampling
-from tests.support.fake_openai import Reply
+from tests.support.fake_openai import FakeReply
 from tests.support.http_client import (
     Start,
     WordTokenizer,
@@ -62,7 +62,7 @@ def test_events_cut_anywhere_by_the_network(start: Start, size: int) -> None:
         + f"data:{json.dumps(last)}\n\ndata: [DONE]".encode()
     )
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         for at in range(0, len(stream), size):
             reply.send(stream[at : at + size])
         reply.end()
@@ -78,7 +78,7 @@ def chunk(text: str, finish: str | None = None, **more: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "text": text, "finish_reason": finish}], **more}
 
 
-def with_usage(reply: Reply) -> None:
+def with_usage(reply: FakeReply) -> None:
     reply.event(chunk("one two", usage={"completion_tokens": 2}))
     reply.event(chunk(" three", usage={"completion_tokens": 3}))
     reply.event(chunk("", "stop", usage={"completion_tokens": 4}))
@@ -97,7 +97,7 @@ def test_running_usage_counts_tokens_without_ids(start: Start) -> None:
     assert backend.texts() == {"a": "one two three"}
 
 
-def text_only(reply: Reply) -> None:
+def text_only(reply: FakeReply) -> None:
     """Takes no token ids and knows no extensions, as a strict server does."""
     if not isinstance(reply.body["prompt"], str) or "stream_options" in reply.body:
         reply.fail(400, {"error": {"message": "unknown field"}})
@@ -126,7 +126,7 @@ def test_tokenizer_counting_never_exceeds_what_was_asked_for(start: Start) -> No
 
 
 def test_uncountable_server_is_refused(start: Start) -> None:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.event(chunk("one", "stop"))
         reply.end()
 
@@ -135,7 +135,7 @@ def test_uncountable_server_is_refused(start: Start) -> None:
 
 
 def test_chat_sends_one_user_message(start: Start) -> None:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         reply.event({"choices": [{"delta": {"reasoning_content": "hm"}, "token_ids": [1]}]})
         last = {"delta": {"content": "yes"}, "token_ids": [2], "finish_reason": "stop"}

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.support.fake_openai import Play, Reply, good
+from tests.support.fake_openai import FakeReply, Play, good
 from tests.support.http_client import (
     PATIENCE_S,
     Start,
@@ -15,53 +15,53 @@ from tests.support.http_client import (
 )
 
 
-def dropped(reply: Reply) -> None:
+def dropped(reply: FakeReply) -> None:
     reply.tokens([1, 2])
     reply.drop()
 
 
-def ends_early(reply: Reply) -> None:
+def ends_early(reply: FakeReply) -> None:
     reply.tokens([1, 2])
     reply.end()
 
 
-def done_early(reply: Reply) -> None:
+def done_early(reply: FakeReply) -> None:
     reply.tokens([1, 2])
     reply.done()
     reply.end()
 
 
-def reports_error(reply: Reply) -> None:
+def reports_error(reply: FakeReply) -> None:
     reply.tokens([1, 2])
     reply.event({"error": {"message": "engine\ndied", "code": 500}})
     reply.end()
 
 
-def goes_on(reply: Reply) -> None:
+def goes_on(reply: FakeReply) -> None:
     reply.tokens([1, 2], "stop")
     reply.tokens([3])
     reply.end()
 
 
-def talks_too_much(reply: Reply) -> None:
+def talks_too_much(reply: FakeReply) -> None:
     reply.tokens([1, 2])
     reply.tokens([1] * 7, "stop")
     reply.end()
 
 
-def cut_short(reply: Reply) -> None:
+def cut_short(reply: FakeReply) -> None:
     """What vLLM does when prompt and answer do not fit its context."""
     reply.tokens([1, 2], "length")
     reply.end()
 
 
-def filtered(reply: Reply) -> None:
+def filtered(reply: FakeReply) -> None:
     reply.tokens([1, 2], "content_filter")
     reply.end()
 
 
 def raw(data: bytes) -> Play:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.tokens([1, 2])
         reply.send(data)
         reply.end()
@@ -113,7 +113,7 @@ def test_answer_that_is_no_stream(start: Start) -> None:
 
 
 def test_missing_done_after_the_finish_reason_is_fine(start: Start) -> None:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.tokens([1, 2], "stop")
         reply.end()
 
@@ -124,7 +124,7 @@ def test_missing_done_after_the_finish_reason_is_fine(start: Start) -> None:
 def test_drop_or_silence_after_the_finish_reason_is_fine(start: Start) -> None:
     release = threading.Event()
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.tokens([1, 2], "stop")
         release.wait(PATIENCE_S)
         reply.drop()

@@ -16,11 +16,11 @@ from backends.http import pool
 from backends.http.backend import clients_for, most_at_once
 from backends.http.probe import check_base_url
 from backends.http.route import Route
-from backends.http.workers import Workers
+from backends.http.workers import ClientProcesses
 from harness.core.errors import UserError
 from harness.core.nouns import Load, Request
 from harness.measure.load_loop import run_load
-from tests.support.fake_openai import Reply, good
+from tests.support.fake_openai import FakeReply, good
 from tests.support.http_client import PATIENCE_S, Start, answer, collect, failure, request
 
 
@@ -41,7 +41,7 @@ def test_connections_closed_without_a_word_after_an_answer_cost_nothing(
 ) -> None:
     """Whether the client sees it before it sends again or after."""
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         good(reply)
         time.sleep(pause_s / 10)
         reply.drop()
@@ -58,7 +58,7 @@ def test_connections_closed_without_a_word_after_an_answer_cost_nothing(
 def test_a_request_is_sent_a_second_time_only_where_nothing_was_answered(start: Start) -> None:
     seen: list[str] = []
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         seen.append("asked")
         if len(seen) == 1:
             good(reply)
@@ -71,7 +71,7 @@ def test_a_request_is_sent_a_second_time_only_where_nothing_was_answered(start: 
     assert "closed in the middle" in failure(backend)
     assert len(seen) == 2
 
-    def drop(reply: Reply) -> None:
+    def drop(reply: FakeReply) -> None:
         seen.append("asked")
         reply.drop()
 
@@ -81,7 +81,7 @@ def test_a_request_is_sent_a_second_time_only_where_nothing_was_answered(start: 
 
 
 def test_an_encoded_answer_is_named_not_misread(start: Start) -> None:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n"
         reply._handler.wfile.write(head + b"Content-Length: 2\r\n\r\n\x1f\x8b")
 
@@ -103,12 +103,12 @@ def test_addresses_with_blanks_or_more_are_refused(url: str) -> None:
 def test_no_more_processes_than_streams(start: Start) -> None:
     _, backend = start(clients=50)
     backend.prepare([request("a"), request("b")], Load("closed", concurrency=2))
-    assert isinstance(backend._client, Workers)
+    assert isinstance(backend._client, ClientProcesses)
     assert backend._client.count == 2
 
 
 def test_a_body_that_ends_with_its_connection(start: Start) -> None:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         event = b'data: {"choices": [{"text": "x", "token_ids": [1], "finish_reason": "stop"}]}\n\n'
         head = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
         reply._handler.wfile.write(head + event)
@@ -129,7 +129,7 @@ def test_a_body_that_ends_with_its_connection(start: Start) -> None:
     ],
 )
 def test_what_is_no_http_answer(start: Start, said: bytes, message: str) -> None:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply._handler.wfile.write(said)
         reply.drop()
 
@@ -140,7 +140,7 @@ def test_what_is_no_http_answer(start: Start, said: bytes, message: str) -> None
 
 
 def test_an_interim_answer_is_passed_over(start: Start) -> None:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply._handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         good(reply)
 
@@ -161,7 +161,7 @@ def test_a_request_that_finds_no_socket_is_told(
 
 
 def test_nesting_without_end_costs_the_request_only(start: Start) -> None:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.send(b"data: " + b"[" * 200_000 + b"\n\n")
         reply.end()
 
@@ -172,7 +172,7 @@ def test_nesting_without_end_costs_the_request_only(start: Start) -> None:
 
 
 def test_a_redirect_is_told_not_followed(start: Start) -> None:
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         head = (
             b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://x/v1\r\nContent-Length: 0\r\n\r\n"
         )
@@ -221,7 +221,7 @@ def test_a_client_process_that_dies_is_told(start: Start) -> None:
     _, backend = start(lambda reply: release.wait(PATIENCE_S), clients=2)
     backend.prepare([request("a"), request("b")], Load("closed", concurrency=2))
     workers = backend._client
-    assert isinstance(workers, Workers)
+    assert isinstance(workers, ClientProcesses)
     os.kill(workers._processes[0].pid, signal.SIGKILL)
     workers._processes[0].wait()
     with pytest.raises(RuntimeError, match="a client process"):
@@ -235,7 +235,7 @@ def test_long_prompts_and_long_answers_at_once_block_no_pipe(start: Start) -> No
     """Both directions are full at the same time: whoever waits must still be read."""
     together = threading.Barrier(64, timeout=PATIENCE_S)
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         if reply.body["prompt"][0] == 1:
             together.wait()
         reply.event({"choices": [{"text": "x" * 20_000, "token_ids": [1], "finish_reason": None}]})

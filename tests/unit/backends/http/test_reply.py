@@ -10,7 +10,7 @@ import pytest
 from backends.http import workers
 from backends.http.client import Client
 from backends.http.reply import Reply
-from backends.http.workers import Workers
+from backends.http.workers import ClientProcesses
 from harness.core.nouns import Commit
 from tests.support import fake_openai
 from tests.support.http_client import Start, answer
@@ -45,15 +45,15 @@ def test_a_commit_is_the_same_behind_the_pipe() -> None:
 def test_connections_are_shared_out_among_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[Any, ...]] = []
     monkeypatch.setattr(workers, "_tell", lambda *message: told.append(message))
-    monkeypatch.setattr(Workers, "_wait_for", lambda self, word: None)
-    three = object.__new__(Workers)
+    monkeypatch.setattr(ClientProcesses, "_wait_for", lambda self, word: None)
+    three = object.__new__(ClientProcesses)
     three.count, three._channels = 3, cast(Any, ["a", "b", "c"])
     three.open(7)
     assert told == [("a", "open", 3), ("b", "open", 2), ("c", "open", 2)]
 
 
 def test_a_connection_that_the_server_closed_is_not_quiet(start: Start) -> None:
-    def play(reply: fake_openai.Reply) -> None:
+    def play(reply: fake_openai.FakeReply) -> None:
         fake_openai.good(reply)
         reply.drop()
 

@@ -12,7 +12,7 @@ import pytest
 from backends import check_options, open_backend
 from harness.core.errors import UserError
 from harness.core.nouns import Commit, Model
-from tests.support.fake_openai import FakeServer, Reply, good
+from tests.support.fake_openai import FakeReply, FakeServer, good
 from tests.support.http_client import (
     PATIENCE_S,
     Start,
@@ -26,7 +26,7 @@ from tests.support.http_client import (
 def test_poll_does_not_wait_and_a_slow_server_times_out(start: Start) -> None:
     release = threading.Event()
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.tokens([1])
         release.wait(PATIENCE_S)
 
@@ -44,7 +44,7 @@ def test_nothing_queues_in_the_client(start: Start) -> None:
     """The server answers only when all 64 requests are there: a pool limit would deadlock."""
     together = threading.Barrier(64, timeout=PATIENCE_S)
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         together.wait()
         good(reply)
 
@@ -68,7 +68,7 @@ def test_connections_are_reused(start: Start) -> None:
 def test_reset_drops_what_is_under_way(start: Start) -> None:
     release = threading.Event()
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.tokens([1])
         release.wait(PATIENCE_S)
         good(reply)
@@ -101,7 +101,7 @@ def test_without_a_reset_call_the_cache_may_be_warm(start: Start) -> None:
 def test_cached_prompt_tokens_are_reported(start: Start) -> None:
     usage = {"completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}}
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.tokens([1], "stop")
         reply.event({"choices": [], "usage": usage})
         reply.done()
@@ -157,7 +157,7 @@ def test_key_is_sent_but_never_shown(start: Start, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TEST_KEY", "sk-secret-123")
     seen = []
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         seen.append(reply.headers["Authorization"])
         reply.fail(401, {"error": {"message": f"bad key {seen[-1]}"}})
 
@@ -206,7 +206,7 @@ def test_proxies_of_the_environment_are_not_used_for_this_machine(
 def test_wait_returns_when_something_arrives(start: Start) -> None:
     release = threading.Event()
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         release.wait(PATIENCE_S)
         good(reply)
 

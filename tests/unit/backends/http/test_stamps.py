@@ -15,7 +15,7 @@ from backends.http.connection import Connection
 from backends.http.route import Route
 from harness.core.nouns import Commit, Load
 from harness.measure.load_loop import run_load
-from tests.support.fake_openai import Reply, good
+from tests.support.fake_openai import FakeReply, good
 from tests.support.http_client import PATIENCE_S, Start, collect, request, submit
 
 LATE_S = 0.05
@@ -31,7 +31,7 @@ def until(true: Callable[[], bool]) -> None:
 def test_a_stamp_is_the_arrival_however_late_the_poll(start: Start) -> None:
     sent = threading.Event()
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.tokens([1])
         sent.set()
         time.sleep(2 * LATE_S)
@@ -52,7 +52,7 @@ def test_a_stamp_is_the_arrival_however_late_the_poll(start: Start) -> None:
 def test_events_of_one_late_read_say_how_late_their_stamp_may_be(start: Start) -> None:
     sent = threading.Event()
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.tokens([1])
         time.sleep(LATE_S)
         reply.tokens([2, 3], "length")
@@ -149,7 +149,7 @@ def test_a_wake_up_that_was_late_itself_is_doubted(start: Start) -> None:
     """Two events come while the client waits and gets no processor: they share one stamp."""
     go, sent = threading.Event(), threading.Event()
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.start()
         go.wait(PATIENCE_S)
         reply.tokens([1])
@@ -175,7 +175,7 @@ def test_a_wake_up_that_was_late_itself_is_doubted(start: Start) -> None:
 def test_a_comment_behind_an_event_makes_its_stamp_doubtful(start: Start) -> None:
     sent = threading.Event()
 
-    def play(reply: Reply) -> None:
+    def play(reply: FakeReply) -> None:
         reply.tokens([1])
         time.sleep(LATE_S)
         reply.send(b": ping\n\n")

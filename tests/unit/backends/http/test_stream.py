@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.http import stream as http_stream
-from backends.http.stream import Answer, EventReader, StreamError, shorten
+from backends.http.stream import EventReader, StreamedAnswer, StreamError, shorten
 
 DATA = st.lists(st.binary(min_size=1).filter(lambda data: not set(data) & set(b"\r\n")))
 
@@ -54,21 +54,21 @@ def test_what_is_no_token_id_is_refused(token: object) -> None:
     """Such an id could be neither decoded nor stored, and would cost the whole trial."""
     chunk = {"choices": [{"text": "a", "token_ids": [1, token]}]}
     with pytest.raises(StreamError, match="is no token id"):
-        Answer("ids", 8).read(json.dumps(chunk).encode())
+        StreamedAnswer("ids", 8).read(json.dumps(chunk).encode())
 
 
 def test_token_ids_that_are_no_list_are_refused() -> None:
     for ids in ("12", {"1": 2}, 7):
         chunk = {"choices": [{"text": "a", "token_ids": ids}]}
         with pytest.raises(StreamError, match="token_ids that are no list"):
-            Answer("ids", 8).read(json.dumps(chunk).encode())
+            StreamedAnswer("ids", 8).read(json.dumps(chunk).encode())
 
 
 @pytest.mark.parametrize("count", [10**12, 10**400, -(2**60)], ids=("large", "endless", "negative"))
 def test_an_absurd_usage_fills_no_memory(count: int) -> None:
     chunk = {"choices": [{"text": "a"}], "usage": {"completion_tokens": count}}
     with pytest.raises(StreamError, match="tokens"):
-        Answer("usage", 8).read(json.dumps(chunk).encode())
+        StreamedAnswer("usage", 8).read(json.dumps(chunk).encode())
 
 
 def test_messages_are_one_printable_line() -> None:

@@ -17,7 +17,7 @@ import pytest
 from backends.http import client as http_client
 from backends.http.backend import HttpBackend
 from backends.http.route import find_route
-from backends.http.stream import Answer
+from backends.http.stream import StreamedAnswer
 from harness.core.nouns import Commit, Load
 from harness.measure.load_loop import run_load
 from tests.support.fake_openai import FakeServer, good
@@ -128,7 +128,7 @@ def asked_through(proxy: Proxy, base_url: str, monkeypatch: pytest.MonkeyPatch) 
     route = find_route(base_url, None, 5.0)
     client = http_client.Client(route, 5.0)
     payload = route.request("completions", {"prompt": [1], "max_tokens": 3})
-    client.send("a", payload, Answer("ids", 3))
+    client.send("a", payload, StreamedAnswer("ids", 3))
     found: list[Commit] = []
     give_up = time.monotonic() + PATIENCE_S
     while not any(commit.finished for commit in found):

@@ -12,7 +12,7 @@ import pytest
 from harness.cli import display
 
 PROGRAM = """
-from harness import display
+from harness.cli import display
 table = display._table()
 for _ in range(4):
     table.add_column("column", no_wrap=True, min_width=30)

@@ -24,7 +24,7 @@ from harness.measure.machine import gpu
 from harness.measure.machine import snapshots as machine
 from harness.measure.machine.meters import Meter, Reading
 from harness.measure.machine.snapshots import MachineState
-from harness.measure.messages import Job, Problem
+from harness.measure.messages import NoResult, TrialJob
 from tests.support.harness.puppet import Puppet
 from tests.support.harness.sessions import make_trial
 from tests.support.harness.virtual_time import VirtualTime, install
@@ -54,7 +54,7 @@ class Diary(Puppet):
 
 
 @dataclass
-class Session:
+class DiarySession:
     """Two warm-up requests and a few measured ones on a `Diary`."""
 
     warm_up: int = 2
@@ -114,10 +114,10 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[MachineState]:
     return two
 
 
-def run(session: Session, requests: int = 6, **changes: Any) -> TrialRecord:
+def run(session: DiarySession, requests: int = 6, **changes: Any) -> TrialRecord:
     trial = replace(make_trial(requests=requests), **changes)
     told: list[Any] = []
-    job = Job("a-key", trial, {"cpu": "x"}, 60.0)
+    job = TrialJob("a-key", trial, {"cpu": "x"}, 60.0)
 
     def tell(message: Any) -> None:
         if isinstance(message, str):
@@ -130,7 +130,7 @@ def run(session: Session, requests: int = 6, **changes: Any) -> TrialRecord:
 @pytest.mark.usefixtures("states")
 def test_the_engine_is_reset_warmed_up_and_reset_again_before_it_is_measured() -> None:
     """At the trial's concurrency, and outside what the meter reads."""
-    session = Session()
+    session = DiarySession()
     run(session, requests=3)
     assert session.log == [
         *("[preparing]", "requests", "[warm-up]", "reset", "w0", "w1", "2 at once", "reset"),
@@ -150,7 +150,7 @@ def test_the_engine_is_reset_warmed_up_and_reset_again_before_it_is_measured() -
     ],
 )
 def test_the_warm_up_runs_as_many_at_once_as_the_load_will(load: Load, together: list[int]) -> None:
-    session = Session(warm_up=3)
+    session = DiarySession(warm_up=3)
     run(session, load=load)
     warm_up = session.log[session.log.index("[warm-up]") : session.log.index("[load]")]
     assert [w for w in warm_up if w.endswith("once")] == [f"{n} at once" for n in together]
@@ -158,14 +158,14 @@ def test_the_warm_up_runs_as_many_at_once_as_the_load_will(load: Load, together:
 
 @pytest.mark.usefixtures("states")
 def test_an_engine_without_a_warm_up_starts_cold_all_the_same() -> None:
-    session = Session(warm_up=0)
+    session = DiarySession(warm_up=0)
     run(session)
     assert session.log[2:5] == ["[warm-up]", "reset", "[load]"]
 
 
 @pytest.mark.usefixtures("states")
 def test_what_was_measured_is_stored() -> None:
-    record = run(Session())
+    record = run(DiarySession())
     assert (record.key, record.setup_s, record.status) == ("a-key", 1.5, "ok")
     assert (record.peak_memory_bytes, record.energy_j) == (7_000_000, 12.5)
     assert [g.request_id for g in record.generations] == [f"r{i}" for i in range(6)]
@@ -177,13 +177,13 @@ def test_what_was_measured_is_stored() -> None:
 
 @pytest.mark.usefixtures("states")
 def test_a_servers_energy_is_not_its_clients() -> None:
-    record = run(Session(capabilities=frozenset({"server", "cold-reset"})))
+    record = run(DiarySession(capabilities=frozenset({"server", "cold-reset"})))
     assert (record.peak_memory_bytes, record.energy_j) == (None, None)
 
 
 def test_what_disturbed_the_load_is_judged_and_stored(states: list[MachineState]) -> None:
     states[1] = replace(states[1], steal_s=3.0, throttle_events=7)
-    record = run(Session())
+    record = run(DiarySession())
     assert not record.validity.valid
     slugs = [reason.partition(":")[0] for reason in record.validity.reasons]
     assert slugs == ["clocks-throttled", "machine-noisy", "too-few-samples"]
@@ -215,7 +215,7 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
             phases.append("over")
 
     monkeypatch.setattr(gpu, "throttled", throttled)
-    record = run(Session(work=work), requests=2)
+    record = run(DiarySession(work=work), requests=2)
     assert not record.validity.valid
     assert record.validity.reasons[0] == "clocks-throttled: GPU: hardware slowdown"
     assert record.environment["disturbance"]["gpu_throttled"] == ["hardware slowdown"]
@@ -259,26 +259,26 @@ def test_the_kernel_kills_an_engine_whose_sweep_is_gone() -> None:
 @pytest.mark.parametrize(
     ("error", "problem"),
     [
-        (UserError("no such row"), Problem("failed", "no such row", by_user=True)),
-        (ValueError("two\n lines"), Problem("failed", "ValueError: two lines")),
-        (MemoryError(), Problem("out_of_memory", "MemoryError: ")),
+        (UserError("no such row"), NoResult("failed", "no such row", by_user=True)),
+        (ValueError("two\n lines"), NoResult("failed", "ValueError: two lines")),
+        (MemoryError(), NoResult("out_of_memory", "MemoryError: ")),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-            Problem("out_of_memory", "RuntimeError: DefaultCPUAllocator: can't allocate memory"),
+            NoResult("out_of_memory", "RuntimeError: DefaultCPUAllocator: can't allocate memory"),
         ),
         (
             OSError("Cannot allocate memory"),
-            Problem("out_of_memory", "OSError: Cannot allocate memory"),
+            NoResult("out_of_memory", "OSError: Cannot allocate memory"),
         ),
         (
             RuntimeError("CUDA Out Of Memory"),
-            Problem("out_of_memory", "RuntimeError: CUDA Out Of Memory"),
+            NoResult("out_of_memory", "RuntimeError: CUDA Out Of Memory"),
         ),
         (
             TrialTimeout(2.0, []),
-            Problem("timeout", "warm-up: the load was not over within its time limit of 2 s"),
+            NoResult("timeout", "warm-up: the load was not over within its time limit of 2 s"),
         ),
     ],
 )
-def test_an_error_becomes_one_line_and_its_kind(error: Exception, problem: Problem) -> None:
+def test_an_error_becomes_one_line_and_its_kind(error: Exception, problem: NoResult) -> None:
     assert child._problem(error) == problem

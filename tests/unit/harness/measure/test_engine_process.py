@@ -13,9 +13,9 @@ import pytest
 from harness.core.nouns import BackendInfo, Validity
 from harness.measure import engine_process
 from harness.measure.engine_process import EngineProcess
-from harness.measure.load_loop import Progress
+from harness.measure.load_loop import LoadProgress
 from harness.measure.machine.meters import Footprint
-from harness.measure.messages import Job, Problem, Ready
+from harness.measure.messages import NoResult, Ready, TrialJob
 from tests.support.harness.sessions import make_trial
 from tests.support.harness.sweeping import gone, opened, sweep, wait_until
 
@@ -69,14 +69,16 @@ def test_each_phase_has_the_whole_limit_for_itself(
     monkeypatch.setattr(engine_process, "KILL_GRACE_S", 0.0)
     told: list[Any] = []
     line = Line([SILENCE, "warm-up", SILENCE, "load", SILENCE, "an answer of another kind"], clock)
-    line.said[-1] = Problem("failed", "its answer")
+    line.said[-1] = NoResult("failed", "its answer")
     found = engine(line)._ask("question", 5.0, told.append, "preparing")
-    assert found == Problem("failed", "its answer")
+    assert found == NoResult("failed", "its answer")
     assert (line.asked, told) == (["question"], ["warm-up", "load"])
     # progress is no new phase
-    talkative = Line(["load", Progress(1, 2, 3), SILENCE, Progress(1, 2, 4), SILENCE], clock)
+    talkative = Line(
+        ["load", LoadProgress(1, 2, 3), SILENCE, LoadProgress(1, 2, 4), SILENCE], clock
+    )
     found = engine(talkative)._ask("question", 5.0, told.append, "preparing")
-    assert found == Problem("timeout", "'load' was not over within 5 s")
+    assert found == NoResult("timeout", "'load' was not over within 5 s")
 
 
 def test_the_deadline_leaves_the_child_time_to_stop_by_itself(clock: SimpleNamespace) -> None:
@@ -89,29 +91,29 @@ def test_the_deadline_leaves_the_child_time_to_stop_by_itself(clock: SimpleNames
 @pytest.mark.parametrize(
     ("code", "oom_kills", "problem"),
     [
-        (3, 1, Problem("failed", "exited with code 3 during 'load'")),
-        (-11, 1, Problem("failed", "killed by SIGSEGV during 'load'")),
-        (-9, 0, Problem("failed", "killed by SIGKILL during 'load'", killed=True)),
+        (3, 1, NoResult("failed", "exited with code 3 during 'load'")),
+        (-11, 1, NoResult("failed", "killed by SIGSEGV during 'load'")),
+        (-9, 0, NoResult("failed", "killed by SIGKILL during 'load'", killed=True)),
         (
             -9,
             1,
-            Problem("out_of_memory", "killed by the kernel for memory during 'load'", killed=True),
+            NoResult("out_of_memory", "killed by the kernel for memory during 'load'", killed=True),
         ),
-        (-63, 0, Problem("failed", "killed by signal 63 during 'load'")),
-        (None, 0, Problem("failed", "closed its pipe during 'load' and lives on")),
+        (-63, 0, NoResult("failed", "killed by signal 63 during 'load'")),
+        (None, 0, NoResult("failed", "closed its pipe during 'load' and lives on")),
     ],
 )
 def test_the_end_of_a_process_is_told_as_what_it_was(
-    monkeypatch: pytest.MonkeyPatch, code: int | None, oom_kills: int, problem: Problem
+    monkeypatch: pytest.MonkeyPatch, code: int | None, oom_kills: int, problem: NoResult
 ) -> None:
     monkeypatch.setattr(engine_process, "oom_kills", lambda: oom_kills)
     assert engine(None, code)._autopsy("load") == problem
 
 
 def test_what_a_process_sent_before_it_died_still_counts(clock: SimpleNamespace) -> None:
-    line = Line([SILENCE, Problem("failed", "said in time")], clock)
+    line = Line([SILENCE, NoResult("failed", "said in time")], clock)
     found = engine(line, exit_code=0)._ask("question", 5.0, lambda message: None, "load")
-    assert found == Problem("failed", "said in time")
+    assert found == NoResult("failed", "said in time")
 
 
 def test_the_last_lines_of_this_job_are_told_and_no_more() -> None:
@@ -128,21 +130,21 @@ def test_a_job_begins_with_a_log_and_a_count_of_its_own(
     clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_process, "oom_kills", lambda: 7)
-    found = engine(Line([Problem("failed", "x")], clock))
+    found = engine(Line([NoResult("failed", "x")], clock))
     found._log.write(b"of the job before\n")
-    found.run(Job("key", make_trial(), {}, 5.0), lambda message: None)
+    found.run(TrialJob("key", make_trial(), {}, 5.0), lambda message: None)
     assert found._log_tail() == ""
     assert found._oom_kills == 7
 
 
 def test_a_record_of_a_problem_keeps_what_is_known() -> None:
-    job = Job("a-key", make_trial(), {"cpu": "x"}, 60.0)
+    job = TrialJob("a-key", make_trial(), {"cpu": "x"}, 60.0)
     ready = Ready(BackendInfo("x", "1", "simulation", {}, True), 1.5, Footprint(1))
-    record = Problem("out_of_memory", "no room").record(job, ready)
+    record = NoResult("out_of_memory", "no room").record(job, ready)
     assert (record.key, record.trial, record.status) == ("a-key", job.trial, "out_of_memory")
     assert (record.environment, record.setup_s, record.backend) == ({"cpu": "x"}, 1.5, ready.info)
     assert record.validity == Validity(False, ("failures: no room",))
-    early = Problem("failed", "never came up").record(job, None)
+    early = NoResult("failed", "never came up").record(job, None)
     assert (early.setup_s, early.backend, early.error) == (None, None, "never came up")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.measure.sweep import Event
+from harness.measure.sweep import SweepEvent
 from tests.support.harness.sessions import MemoryStore, make_trial
 from tests.support.harness.sweeping import gone, opened, sweep, wait_until
 
@@ -59,7 +59,7 @@ def test_free_memory_decides_how_many_engines_stay(
 def test_an_engine_that_does_not_start_is_tried_twice(tmp_path: Path) -> None:
     bad = {"start": "raise"}
     trials = [make_trial(seed=s, test=bad) for s in range(5)] + [make_trial(seed=9)]
-    events: list[Event] = []
+    events: list[SweepEvent] = []
     result, records = sweep(trials, events=events.append, keep_alive=1)
     assert [r.status for r in records] == ["failed"] * 5 + ["ok"]
     assert {r.error for r in records[:5]} == {"ValueError: engine core initialisation failed"}
@@ -81,7 +81,7 @@ def test_an_engine_that_starts_at_the_second_try_runs_the_rest(tmp_path: Path) -
 
 
 def test_bad_input_of_an_engine_is_told_and_not_tried_again() -> None:
-    events: list[Event] = []
+    events: list[SweepEvent] = []
     trials = [make_trial(seed=s, test={"start": "user-error"}) for s in range(3)]
     result, records = sweep([*trials, make_trial(seed=9)], events=events.append)
     assert [r.status for r in records] == ["failed"] * 3 + ["ok"]
@@ -145,7 +145,7 @@ def test_an_interrupt_leaves_no_child_and_keeps_what_is_stored(tmp_path: Path) -
     store = MemoryStore()
     test = {"opened": str(tmp_path / "opened")}
 
-    def interrupt(event: Event) -> None:
+    def interrupt(event: SweepEvent) -> None:
         if event.kind == "progress" and event.index == 1:
             raise KeyboardInterrupt
 
@@ -160,7 +160,7 @@ def test_a_waiting_engine_uses_no_processor_time(tmp_path: Path) -> None:
     test = {"opened": str(tmp_path / "opened")}
     used: list[float] = []
 
-    def look(event: Event) -> None:
+    def look(event: SweepEvent) -> None:
         if event.index == 1 and event.kind in ("phase", "progress") and event.phase == "load":
             pid = int(opened(tmp_path / "opened")[0][0])
             times = psutil.Process(pid).cpu_times()

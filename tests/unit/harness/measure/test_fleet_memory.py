@@ -15,7 +15,7 @@ from harness.measure.engine_process import EngineProcess
 from harness.measure.fleet import Fleet
 from harness.measure.machine import gpu
 from harness.measure.machine.meters import Footprint
-from harness.measure.messages import Problem, Ready
+from harness.measure.messages import NoResult, Ready
 from tests.support.harness.sessions import make_trial, open_session
 from tests.support.harness.sweeping import opened, sweep
 
@@ -99,12 +99,12 @@ def test_an_engine_that_nobody_needs_makes_room_first() -> None:
 def test_failed_starts_count_only_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed, started, failed: the next trial still tries; after two in a row none does."""
     fleet, _ = fleet_of("")
-    crash = Problem("failed", "no luck")
+    crash = NoResult("failed", "no luck")
     ready = Ready(BackendInfo("x", "1", "simulation", {}, True), 0.1, Footprint(1))
-    answers: Iterator[Ready | Problem] = iter([crash, ready, crash, crash])
+    answers: Iterator[Ready | NoResult] = iter([crash, ready, crash, crash])
     started: list[str] = []
 
-    def start(trial: Trial, listener: Any) -> Ready | Problem:
+    def start(trial: Trial, listener: Any) -> Ready | NoResult:
         started.append(trial.engine_key())
         answer = next(answers)
         if isinstance(answer, Ready):

@@ -80,12 +80,12 @@ def test_a_blocking_poll_with_nothing_to_hand_out_counts_alike(clock: VirtualTim
 
 
 def test_a_slow_submit_is_not_the_clients_lateness(clock: VirtualTime) -> None:
-    class Slow(Puppet):
+    class SlowPuppet(Puppet):
         def submit(self, request: Request) -> None:
             super().submit(request)
             clock.now_ns += 50 * MS
 
-    found = run_load(Slow(), requests(3, arrivals=[0.0, 0.0, 0.0]), OPEN)
+    found = run_load(SlowPuppet(), requests(3, arrivals=[0.0, 0.0, 0.0]), OPEN)
     lags = [g.submitted_ns - g.scheduled_ns for g in found]
     assert [round(lag / MS) for lag in lags] == [0, 50, 100]
     assert max(g.client_lag_ns for g in found) < MS // 10

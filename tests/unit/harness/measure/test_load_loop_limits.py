@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import ScriptedBackend
 from harness.core.nouns import Commit, Generation, Load, Request
-from harness.measure.load_loop import Progress, TrialProtocolError, TrialTimeout, run_load
+from harness.measure.load_loop import LoadProgress, TrialProtocolError, TrialTimeout, run_load
 from tests.support.harness.puppet import CLOSED, OPEN, Puppet, requests
 from tests.support.harness.virtual_time import VirtualTime, install
 
@@ -133,7 +133,7 @@ def test_the_limit_holds_outside_the_main_thread() -> None:
 
 
 def test_progress_is_told_now_and_then(clock: VirtualTime) -> None:
-    told: list[Progress] = []
+    told: list[LoadProgress] = []
     backend = ScriptedBackend({"ttft_s": 0.5, "itl_s": 0.5})
     run_load(backend, requests(4), CLOSED, on_progress=told.append)
     assert (told[0].done, told[0].total, told[0].tokens) == (0, 4, 0)
@@ -222,7 +222,7 @@ def check_consistent(generation: Generation) -> None:
     assert generation.client_lag_ns >= 0
 
 
-class Remote(Puppet):
+class WakingPuppet(Puppet):
     """Its answers come from another thread, which wakes whoever waits for them."""
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class Remote(Puppet):
 
 def test_a_backend_that_can_wait_is_not_polled_in_vain() -> None:
     """Napping, the loop would poll some hundred times until the first answer."""
-    backend = Remote()
+    backend = WakingPuppet()
     (generation,) = run_load(backend, requests(1), CLOSED)
     assert generation.finished == "stop"
     assert 1 <= backend.empty_polls < 30

@@ -19,7 +19,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
     return install(monkeypatch)
 
 
-class Remote(Puppet):
+class ServerPuppet(Puppet):
     """Says of itself that it is a server."""
 
     def __init__(
@@ -42,7 +42,7 @@ def test_a_commit_is_stamped_with_its_arrival(clock: VirtualTime) -> None:
     def late() -> None:
         clock.now_ns += 150 * MS
 
-    (found,) = run_load(Remote(polls, late), requests(1), CLOSED)
+    (found,) = run_load(ServerPuppet(polls, late), requests(1), CLOSED)
     assert found.commit_ns == [begin + 100 * MS, begin + 103 * MS, begin + 104 * MS]
     assert found.commit_tokens == [1, 1, 1]
     assert found.stamp_lag_ns == [0, 0, 7]
@@ -58,7 +58,7 @@ def test_what_arrives_at_one_moment_is_one_commit_with_the_greatest_doubt(
         Commit("r0", (4,), "stop", arrived_ns=at - 1, stamp_lag_ns=3),
     ]
     clock.now_ns += 5 * MS
-    (found,) = run_load(Remote([commits]), requests(1), CLOSED)
+    (found,) = run_load(ServerPuppet([commits]), requests(1), CLOSED)
     assert (found.commit_ns, found.commit_tokens) == ([at], [4])
     assert found.stamp_lag_ns == [9]
 
@@ -66,7 +66,7 @@ def test_what_arrives_at_one_moment_is_one_commit_with_the_greatest_doubt(
 def test_no_stamp_lies_in_the_future(clock: VirtualTime) -> None:
     """A step of the wall clock between two reads must not move a stamp beyond the poll."""
     polls = [[Commit("r0", (1,), "stop", arrived_ns=clock.now_ns + 10_000 * MS)]]
-    (found,) = run_load(Remote(polls), requests(1), CLOSED)
+    (found,) = run_load(ServerPuppet(polls), requests(1), CLOSED)
     assert found.commit_ns[0] <= clock.now_ns
 
 
@@ -76,10 +76,10 @@ def test_open_loop_lateness_counts_from_the_schedule_to_the_wire(clock: VirtualT
     def parse() -> None:
         clock.now_ns += 20 * MS
 
-    found = run_load(Remote(work=parse), requests(2, arrivals=[0.0, 0.01]), OPEN)
+    found = run_load(ServerPuppet(work=parse), requests(2, arrivals=[0.0, 0.01]), OPEN)
     assert 10 * MS <= found[1].client_lag_ns < 11 * MS
     sent = [Commit("r0", (1,), "stop", arrived_ns=clock.now_ns, sent_ns=clock.now_ns + 40 * MS)]
-    (found_late,) = run_load(Remote([sent]), requests(1, arrivals=[0.0]), OPEN)
+    (found_late,) = run_load(ServerPuppet([sent]), requests(1, arrivals=[0.0]), OPEN)
     assert 39 * MS <= found_late.client_lag_ns <= 40 * MS
 
 
@@ -92,7 +92,7 @@ def test_closed_loop_lateness_counts_from_the_end_of_the_answer_that_made_room(
     def parse() -> None:
         clock.now_ns += 30 * MS
 
-    found = run_load(Remote(polls, parse), requests(2), Load("closed", concurrency=1))
+    found = run_load(ServerPuppet(polls, parse), requests(2), Load("closed", concurrency=1))
     assert found[0].client_lag_ns < MS
     assert 27 * MS < found[1].client_lag_ns < 30 * MS
 
@@ -100,7 +100,7 @@ def test_closed_loop_lateness_counts_from_the_end_of_the_answer_that_made_room(
 def test_a_burst_is_sent_in_parts_with_a_look_at_the_sockets_between(clock: VirtualTime) -> None:
     count = 2 * SUBMITTED_AT_ONCE + 1
     submitted: list[int] = []
-    backend = Remote()
+    backend = ServerPuppet()
     backend.work = lambda: submitted.append(len(backend.in_flight))
     backend.polls.extend([[], [], []])
     found = run_load(backend, requests(count, arrivals=[0.0] * count), OPEN)
@@ -109,7 +109,7 @@ def test_a_burst_is_sent_in_parts_with_a_look_at_the_sockets_between(clock: Virt
 
 
 def test_preparation_comes_before_the_clock(clock: VirtualTime) -> None:
-    class Prepared(Remote):
+    class Prepared(ServerPuppet):
         def prepare(self, requests: list[Request], load: Load) -> None:
             clock.now_ns += 500 * MS
             self.prepared = [request.id for request in requests], load

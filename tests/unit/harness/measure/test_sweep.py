@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from harness.core.errors import UserError
-from harness.measure.load_loop import Progress
-from harness.measure.sweep import Event, SweepResult, _Invocation, _Teller, order, run_sweep
+from harness.measure.load_loop import LoadProgress
+from harness.measure.sweep import SweepEvent, SweepResult, _Invocation, _Teller, order, run_sweep
 from results import load
 from results.rows import summaries
 from results.store.folder import Store
@@ -104,7 +104,7 @@ def test_every_record_is_stored_before_the_next_trial_begins() -> None:
     store = MemoryStore()
     seen: list[tuple[int, int]] = []
 
-    def watch(event: Event) -> None:
+    def watch(event: SweepEvent) -> None:
         if event.kind == "started":
             seen.append((event.index, len(store.records)))
 
@@ -113,7 +113,7 @@ def test_every_record_is_stored_before_the_next_trial_begins() -> None:
 
 
 def test_events_tell_the_whole_story() -> None:
-    events: list[Event] = []
+    events: list[SweepEvent] = []
     sweep([make_trial(requests=8, ttft_s=0.3)], events=events.append)
     story = [e.phase or e.kind for e in events if e.kind != "progress"]
     assert story == [
@@ -131,13 +131,13 @@ def test_events_tell_the_whole_story() -> None:
 
 
 def test_the_rate_told_is_that_of_the_load_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[Event] = []
+    events: list[SweepEvent] = []
     now = iter([100.0, 104.0, 106.0])
     monkeypatch.setattr("harness.measure.sweep.time", SimpleNamespace(monotonic=lambda: next(now)))
     teller = _Teller(events.append, 0, 1, make_trial())
     teller.message("warm-up")
     teller.message("load")
-    teller.message(Progress(1, 6, 50))
+    teller.message(LoadProgress(1, 6, 50))
     assert [event.tokens_per_s for event in events] == [0.0, 0.0, 25.0]
 
 
@@ -226,7 +226,7 @@ def test_a_resumed_sweep_marks_the_pairs_that_it_was_cut_in(tmp_path: Path) -> N
     store = Store(tmp_path)
     store.write_experiment(json.dumps({"reference": "scripted", "backends": choices}))
 
-    def stop(event: Event) -> None:
+    def stop(event: SweepEvent) -> None:
         if (event.kind, event.index) == ("started", 3):
             raise KeyboardInterrupt
 

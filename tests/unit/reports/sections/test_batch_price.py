@@ -14,7 +14,7 @@ from results import load
 from results.metrics import batch_exits
 from tests.support.batch_steps import BatchSteps
 from tests.support.results.report_pages import leaving, rows, section, written
-from tests.support.results.report_runs import BATCHES, ENGINES, Engine
+from tests.support.results.report_runs import BATCHES, ENGINES, MadeUpBackend
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,10 @@ def text(leaving_dir: Path) -> str:
 
 def test_exits_on_a_schedule_are_no_sequences_of_their_own(tmp_path: Path) -> None:
     turns = BatchSteps((0.5, 0.5, 0.5), measure="schedule")
-    engines = (ENGINES[0], Engine("vllm-early-exit", 0.3, {"measure": "schedule"}, exits=turns))
+    engines = (
+        ENGINES[0],
+        MadeUpBackend("vllm-early-exit", 0.3, {"measure": "schedule"}, exits=turns),
+    )
     text = section(written(tmp_path, *engines, loads=BATCHES[1:2]), "exitbatch")
     assert "Nothing is drawn" in text
     assert "a sequence alone would leave" not in text

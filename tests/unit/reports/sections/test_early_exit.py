@@ -18,7 +18,7 @@ from results import load
 from tests.support.batch_steps import STATEMENT, BatchSteps
 from tests.support.exits.early_exits import Exits
 from tests.support.results.report_pages import LEAVING, leaving, rows, section, written
-from tests.support.results.report_runs import ENGINES, PLAIN, TECHNIQUES, Engine, write_run
+from tests.support.results.report_runs import ENGINES, PLAIN, TECHNIQUES, MadeUpBackend, write_run
 
 NAMES = ("techniques", "gains", "exitbatch", "exits")
 
@@ -46,7 +46,7 @@ def test_the_sections_of_early_predictions_stay_theirs(tmp_path: Path) -> None:
     """The same page with and without batches that leave early, where both kinds have exits."""
     predicting = (
         PLAIN,
-        *(Engine("adadecode", 0.0, {"gamma": g}, exits=Exits()) for g in (1, 2, 3)),
+        *(MadeUpBackend("adadecode", 0.0, {"gamma": g}, exits=Exits()) for g in (1, 2, 3)),
     )
     asked = {"reference": "autoregressive"}
     alone = written(tmp_path / "alone", *predicting, **asked)
@@ -133,7 +133,7 @@ def test_labels_tell_the_technique_first(seen: Overview) -> None:
 
 def test_options_beside_measure_and_threshold_are_in_the_label(tmp_path: Path) -> None:
     engines = [
-        Engine("vllm-early-exit", 0.0, {"measure": "softmax", **more}, exits=BatchSteps())
+        MadeUpBackend("vllm-early-exit", 0.0, {"measure": "softmax", **more}, exits=BatchSteps())
         for more in ({}, {"decay": "calm"}, {"enforce_eager": True}, {"thresholds": [0.8, 0.7]})
     ]
     run = load(write_run(tmp_path, engines=engines, **{**LEAVING, "repeats": 1, "requests": 4}))
@@ -194,7 +194,7 @@ def test_without_a_reference_there_are_no_gains(tmp_path: Path) -> None:
 
 
 def test_a_backend_that_never_leaves_has_a_row_and_no_histogram(tmp_path: Path) -> None:
-    never = Engine(
+    never = MadeUpBackend(
         "vllm-early-exit", 0.0, {"measure": "never"}, exits=BatchSteps((), (), "never", ())
     )
     text = written(tmp_path, ENGINES[0], never)

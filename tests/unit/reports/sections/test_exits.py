@@ -23,7 +23,7 @@ from tests.support.results.report_runs import (
     GAMMAS,
     LOADS,
     PLAIN,
-    Engine,
+    MadeUpBackend,
     write_run,
 )
 
@@ -52,7 +52,7 @@ def text(ablations_dir: Path) -> str:
     return write_report(ablations_dir).read_text()
 
 
-def written(folder: Path, engines: tuple[Engine, ...], **changes: Any) -> str:
+def written(folder: Path, engines: tuple[MadeUpBackend, ...], **changes: Any) -> str:
     options = {**SMALL, "workloads": ["gsm8k"], "repeats": 1, **changes}
     return write_report(write_run(folder, engines=engines, **options)).read_text()
 
@@ -235,8 +235,8 @@ def test_curves_over_gamma(tmp_path: Path) -> None:
 
 
 def test_curves_differ_in_gamma_only(tmp_path: Path) -> None:
-    def engine(gamma: Any, **more: Any) -> Engine:
-        return Engine("adadecode", 0.0, {"gamma": gamma, **more}, exits=Exits())
+    def engine(gamma: Any, **more: Any) -> MadeUpBackend:
+        return MadeUpBackend("adadecode", 0.0, {"gamma": gamma, **more}, exits=Exits())
 
     engines = (
         PLAIN,
@@ -256,14 +256,14 @@ def test_curves_differ_in_gamma_only(tmp_path: Path) -> None:
 
 def test_what_a_backend_says_is_escaped(tmp_path: Path) -> None:
     evil = Exits(heads="<img src=x>\u202e")
-    engines = (PLAIN, EXITS[1], Engine("adadecode", 0.0, {"max_drafts": 4}, exits=evil))
+    engines = (PLAIN, EXITS[1], MadeUpBackend("adadecode", 0.0, {"max_drafts": 4}, exits=evil))
     text = written(tmp_path, engines)
     assert "<img" not in text
     assert "&lt;img src=x&gt;⟨U+202E⟩" in section(text, "ablations")
 
 
 def test_nothing_exited_is_full_depth(tmp_path: Path) -> None:
-    never = Engine("adadecode", 0.0, {"gamma": 1.0}, exits=Exits((0.0, 0.0, 0.0)))
+    never = MadeUpBackend("adadecode", 0.0, {"gamma": 1.0}, exits=Exits((0.0, 0.0, 0.0)))
     run = write_run(tmp_path, engines=(PLAIN, never), **{**SMALL, "repeats": 1})
     for cell in early(overview(load(run))):
         assert shares(cell) == ({"2": 0, "4": 0, "6": 0}, 1.0, 0.0)

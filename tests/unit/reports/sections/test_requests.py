@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.core.nouns import UNKNOWN_TOKEN, Generation, Load, Model, Trial, TrialRecord, Workload
-from reports.sections.requests import SHOWN, Answers, Item, items
-from reports.variants import Engine, Variant, variants
+from reports.sections.requests import SHOWN, Answers, ShownRequest, items
+from reports.variants import NamedOptions, Variant, variants
 from results.metrics.arrays import from_record
 
 REFERENCE, OTHER = variants(
-    [Engine("vllm", {}, "official code", True), Engine("fast", {}, "re-implementation", False)]
+    [
+        NamedOptions("vllm", {}, "official code", True),
+        NamedOptions("fast", {}, "re-implementation", False),
+    ]
 )
 
 
@@ -26,7 +29,7 @@ def _trial(given: Mapping[str, tuple[list[int], str | None]], finished: Any = "s
     return from_record(record)
 
 
-def _items(*trials: tuple[Variant, Any]) -> list[Item]:
+def _items(*trials: tuple[Variant, Any]) -> list[ShownRequest]:
     answers = Answers()
     for variant, requests in trials:
         answers.add(variant, requests)

@@ -9,14 +9,14 @@ import pytest
 
 from harness.core.nouns import Slo
 from reports.cells import Cell, overview
-from reports.variants import Engine as Choice
+from reports.variants import NamedOptions as Choice
 from reports.variants import Variant, variants
 from reports.words.headline import headline, trust_line
 from reports.words.verdict import consistency, verdicts
 from results import load
 from results.compare.validity import REFERENCE
 from tests.support.results.report_pages import rows, section, written
-from tests.support.results.report_runs import LOADS, Engine, write_run
+from tests.support.results.report_runs import LOADS, MadeUpBackend, write_run
 
 VLLM, FAST, SWIFT = variants(
     [
@@ -115,7 +115,7 @@ NOISY = ("machine-noisy: others used 30% of the machine",)
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One sound backend against a reference that is not valid."""
-    engines = (Engine("vllm", 0.010, reasons=NOISY), Engine("fast", 0.005))
+    engines = (MadeUpBackend("vllm", 0.010, reasons=NOISY), MadeUpBackend("fast", 0.005))
     return written(tmp_path_factory.mktemp("noisy"), *engines, loads=LOADS[:1], repeats=2)
 
 
@@ -143,7 +143,7 @@ def test_the_interval_of_a_cell_is_no_reason_of_its_own(tmp_path: Path) -> None:
     """Repeat 1's remark that the interval pools repeat 0 repeats what the cell says already."""
     run = write_run(
         tmp_path,
-        engines=(Engine("vllm", 0.010), Engine("fast", 0.005)),
+        engines=(MadeUpBackend("vllm", 0.010), MadeUpBackend("fast", 0.005)),
         workloads=["gsm8k"],
         loads=LOADS[:1],
         repeats=2,
@@ -167,7 +167,7 @@ def test_the_interval_of_a_cell_is_no_reason_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_realised_rate_stands_beside_the_one_asked_for(tmp_path: Path) -> None:
-    text = written(tmp_path, Engine("vllm", 0.010), loads=(LOADS[0], LOADS[2]))
+    text = written(tmp_path, MadeUpBackend("vllm", 0.010), loads=(LOADS[0], LOADS[2]))
     closed, opened = rows(text, "results")
     assert "realised" not in closed
     assert re.search(r"poisson 4/s <span class=\"interval\">realised \d+(\.\d+)?/s</span>", opened)
@@ -180,7 +180,7 @@ def test_the_realised_rate_stands_beside_the_one_asked_for(tmp_path: Path) -> No
 def test_what_few_repeats_miss_is_said_where_the_intervals_are(
     tmp_path: Path, repeats: int, words: str | None
 ) -> None:
-    engines = (Engine("vllm", 0.010), Engine("fast", 0.005))
+    engines = (MadeUpBackend("vllm", 0.010), MadeUpBackend("fast", 0.005))
     text = written(tmp_path, *engines, loads=LOADS[:1], repeats=repeats)
     assert ("hold the truth in about" in text or "holds the truth in about" in text) == (
         words is not None
@@ -189,7 +189,7 @@ def test_what_few_repeats_miss_is_said_where_the_intervals_are(
 
 
 def test_points_over_the_load_that_are_not_valid_are_marked(tmp_path: Path) -> None:
-    engines = (Engine("vllm", 0.010), Engine("noisy", 0.005, reasons=NOISY))
+    engines = (MadeUpBackend("vllm", 0.010), MadeUpBackend("noisy", 0.005, reasons=NOISY))
     drawn = section(written(tmp_path, *engines, loads=LOADS[:2]), "load")
     assert "Hollow: not valid." in drawn
     titles = re.findall(r"<title>(\w+): [^<]*? tokens/s(.*?)</title>", drawn)

@@ -11,7 +11,7 @@ import pytest
 
 from harness.core.nouns import Slo
 from reports.cells import Cell
-from reports.variants import Engine, variants
+from reports.variants import NamedOptions, variants
 from reports.words.headline import headline
 from reports.words.verdict import first_reason, verdicts
 
@@ -71,7 +71,10 @@ def measured(
 
 
 VLLM, FAST = variants(
-    [Engine("vllm", {}, "official code", True), Engine("fast", {}, "re-implementation", False)]
+    [
+        NamedOptions("vllm", {}, "official code", True),
+        NamedOptions("fast", {}, "re-implementation", False),
+    ]
 )
 
 

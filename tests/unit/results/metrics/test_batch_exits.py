@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.early_exit.plugin.telemetry import Step
+from backends.early_exit.plugin.telemetry import DecodedStep
 from harness.core.nouns import Load
 from results.metrics import batch_exits
 from results.metrics.batch_exits import BatchExits, Profile
@@ -75,9 +75,9 @@ def counted(
 ) -> dict[str, Any]:
     """The row of a trial whose steps have these own exits, as the backend counts them."""
 
-    def step(number: int) -> Step:
+    def step(number: int) -> DecodedStep:
         own = exits(number)
-        return Step([f"r{i}" for i in range(len(own))], DEPTH, max(own), own, (2, 4), **more)
+        return DecodedStep([f"r{i}" for i in range(len(own))], DEPTH, max(own), own, (2, 4), **more)
 
     generations = decoded(step(number) for number in range(steps))
     return of(summaries(run_of(folder, record(trial("exits"), generations))), "exits")

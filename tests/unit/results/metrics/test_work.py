@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from backends.early_exit.plugin.telemetry import Step
+from backends.early_exit.plugin.telemetry import DecodedStep
 from results.metrics import work
 from results.metrics.arrays import from_record
 from tests.support.results.make_trials import decoded, generation, record, trial
@@ -86,7 +86,7 @@ def test_trials_add_up_by_layer() -> None:
     assert work.added([None]) is None
 
 
-def batch_rates(*steps: Step) -> tuple[dict[str, float | None], dict[str, float]]:
+def batch_rates(*steps: DecodedStep) -> tuple[dict[str, float | None], dict[str, float]]:
     sums = work.totals(from_record(record(trial(), decoded(steps))))
     return work.rates(sums), sums
 
@@ -94,9 +94,9 @@ def batch_rates(*steps: Step) -> tuple[dict[str, float | None], dict[str, float]
 def test_a_batch_that_leaves_together_is_counted_once_for_each_sequence() -> None:
     """Steps of 3 and 1 sequences, and one of 2 that also reads a prompt, of a model of 8 layers."""
     found, sums = batch_rates(
-        Step(["a", "b", "c"], 8, 6, [2, 6, 4], (2, 4, 6)),
-        Step(["a"], 8, 2, [2], (2,)),
-        Step(["a", "b"], 8, 8, [8, 8], mixed=True),
+        DecodedStep(["a", "b", "c"], 8, 6, [2, 6, 4], (2, 4, 6)),
+        DecodedStep(["a"], 8, 2, [2], (2,)),
+        DecodedStep(["a", "b"], 8, 8, [8, 8], mixed=True),
     )
     assert found["model_layers"] == 8
     assert found["mean_exit_layer"] == (3 * 6 + 2 + 2 * 8) / 6
@@ -120,15 +120,15 @@ def test_a_batch_that_leaves_together_is_counted_once_for_each_sequence() -> Non
 
 
 def test_static_half_skips_half_as_the_paper_counts_it() -> None:
-    found, _ = batch_rates(*(Step(["a", "b"], 8, 4, [4, 4]) for _ in range(5)))
+    found, _ = batch_rates(*(DecodedStep(["a", "b"], 8, 4, [4, 4]) for _ in range(5)))
     assert found["early_exit_rate"] == 0.5
     assert found["early_exit_rate_own"] == 0.5
 
 
 def test_times_of_steps_are_shares_of_the_forward_pass() -> None:
     steps = [
-        Step(["a", "b"], 8, 4, [4, 4], (4,), check_ns=300, fill_ns=100, forward_ns=1000),
-        Step(["b"], 8, 8, [8], (4,), check_ns=200, fill_ns=0, forward_ns=1000),
+        DecodedStep(["a", "b"], 8, 4, [4, 4], (4,), check_ns=300, fill_ns=100, forward_ns=1000),
+        DecodedStep(["b"], 8, 8, [8], (4,), check_ns=200, fill_ns=0, forward_ns=1000),
     ]
     found, sums = batch_rates(*steps)
     assert sums["forward_us"] == pytest.approx(2.0), "a step's time is shared among its sequences"

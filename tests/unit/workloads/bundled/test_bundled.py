@@ -132,13 +132,13 @@ def test_worked_answers_compute_right_and_end_in_the_last_result() -> None:
 
 @pytest.mark.parametrize(("value", "result"), [(39, 49), (40, 50), (41, 40)])
 def test_a_condition_is_met_by_more_and_not_by_as_many(value: int, result: int) -> None:
-    class Told(Draw):
+    class ToldDraw(Draw):
         """Limit 40, ten more, one fewer."""
 
         def integer(self, low: int, high: int) -> int:
             return {(5, 90): 40, (2, 40): 10, (1, 4): 1}.get((low, high), low)
 
-    story = Story(Told("told"), "Ada", "Ben", "figs", value)
+    story = Story(ToldDraw("told"), "Ada", "Ben", "figs", value)
     _depends(story)
     assert story.value == result
     assert "more than 40 figs" in story.told[0]

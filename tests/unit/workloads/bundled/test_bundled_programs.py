@@ -8,7 +8,7 @@ import pytest
 
 from workloads.bundled import program_parts as parts
 from workloads.bundled.draw import Draw
-from workloads.bundled.program_shapes import Elements, Program, _judgement, _value
+from workloads.bundled.program_shapes import Elements, FunctionShape, _judgement, _value
 
 Meaning = Callable[[int, int], object]
 
@@ -92,7 +92,7 @@ def test_elements_render_a_comprehension_and_a_program() -> None:
     elements = Elements(source, "xs", "the numbers in xs", ("v > 3", "v % 2 == 0"), "v * v")
     assert elements.generator == "v * v for v in xs if v > 3 and v % 2 == 0"
     program = elements.program("int", "Sum.", f"return sum({elements.generator})")
-    assert program == Program(
+    assert program == FunctionShape(
         "xs: list[int]) -> int",
         "Sum.",
         "    return sum(v * v for v in xs if v > 3 and v % 2 == 0)\n",

@@ -14,13 +14,13 @@ from tests.support.answers.processes import is_locked_in, processes_in, wait_unt
 from workloads.sandbox import policy as sandbox_policy
 from workloads.sandbox import runner as sandbox
 from workloads.sandbox.probe import support
-from workloads.sandbox.runner import Program, SandboxResult, run_programs
+from workloads.sandbox.runner import SandboxResult, UntrustedProgram, run_programs
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
 def run_program(source: str, tests: str = "", *names: str, timeout_s: float = 60) -> SandboxResult:
-    return sandbox.run_program(Program(source, tests, names), timeout_s=timeout_s)
+    return sandbox.run_program(UntrustedProgram(source, tests, names), timeout_s=timeout_s)
 
 
 REFUSED = {
@@ -183,7 +183,7 @@ def test_program_dies_with_us(tmp_path: Path) -> None:
 
 
 def test_many_programs_keep_their_order() -> None:
-    programs = [Program(f"x = {n}", f"assert x % 3 == 0, {n}", ("x",)) for n in range(20)]
+    programs = [UntrustedProgram(f"x = {n}", f"assert x % 3 == 0, {n}", ("x",)) for n in range(20)]
     results = run_programs(programs, workers=4)
     assert [r.passed for r in results] == [n % 3 == 0 for n in range(20)]
     assert results[7].reason == "AssertionError: 7"
@@ -220,7 +220,7 @@ def test_machine_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_kernel_that_refuses_the_filter_runs_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = sandbox_policy.Architecture(column=0, audit_code=0xC000003E, seccomp_call=9999)
+    broken = sandbox_policy.Processor(column=0, audit_code=0xC000003E, seccomp_call=9999)
     monkeypatch.setattr(sandbox_policy, "architecture", lambda: broken)
     with pytest.raises(UserError, match=r"could not lock a program in.*system call 9999"):
         run_program("print('ran')")

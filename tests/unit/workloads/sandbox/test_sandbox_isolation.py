@@ -12,7 +12,7 @@ import pytest
 from tests.support.answers.processes import is_locked_in, processes_in, wait_until
 from workloads.sandbox import policy as sandbox_policy
 from workloads.sandbox.probe import support
-from workloads.sandbox.runner import Program, run_program
+from workloads.sandbox.runner import UntrustedProgram, run_program
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
     """The two processes of a program that is running."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(run_program, Program("while True: pass", ""), timeout_s=4)
+        done = pool.submit(run_program, UntrustedProgram("while True: pass", ""), timeout_s=4)
         assert wait_until(lambda: sum(map(is_locked_in, processes_in(tmp_path))) == 2)
         yield processes_in(tmp_path)
         done.result()
@@ -59,7 +59,7 @@ for name in os.listdir("/proc"):
             pass
 """
     tests = "assert seen and not opened, opened"
-    assert run_program(Program(program, tests, ("seen", "opened"))).reason == ""
+    assert run_program(UntrustedProgram(program, tests, ("seen", "opened"))).reason == ""
 
 
 def test_support_tells_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

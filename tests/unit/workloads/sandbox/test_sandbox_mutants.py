@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.sandbox.runner import Program, run_programs
+from workloads.sandbox.runner import UntrustedProgram, run_programs
 from workloads.scoring import humaneval_program
 
 MUTANTS = 200
@@ -53,7 +53,7 @@ def mutants(function: str) -> Iterator[str]:
         yield ast.unparse(tree)
 
 
-def passes_plainly(program: Program) -> bool:
+def passes_plainly(program: UntrustedProgram) -> bool:
     code = f"{program.source}\n\n{program.tests}"
     try:
         done = subprocess.run(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.sandbox.runner import Program, run_program
+from workloads.sandbox.runner import UntrustedProgram, run_program
 from workloads.sandbox.values import Opaque, decode, encode
 
 GUARD = """
@@ -106,25 +106,25 @@ UNEQUAL = {
 
 @pytest.mark.parametrize(("source", "tests"), RIGHT.values(), ids=RIGHT.keys())
 def test_right_values_pass(source: str, tests: str) -> None:
-    assert run_program(Program(source, tests, ("f",)), timeout_s=60).reason == ""
+    assert run_program(UntrustedProgram(source, tests, ("f",)), timeout_s=60).reason == ""
 
 
 @pytest.mark.parametrize(("source", "tests"), UNEQUAL.values(), ids=UNEQUAL.keys())
 def test_what_a_plain_interpreter_fails_fails(source: str, tests: str) -> None:
-    assert not run_program(Program(source, tests, ("f",)), timeout_s=5).passed
+    assert not run_program(UntrustedProgram(source, tests, ("f",)), timeout_s=5).passed
 
 
 def test_given_code_serves_the_tests_and_the_program_cannot_replace_it() -> None:
     answer = "def twice(x): return 7\ndef f(x): return 7"
     tests = "assert f(2) == twice(2)"
     given = "def twice(x): return 2 * x\ndef f(x): return None"
-    assert not run_program(Program(answer, tests, ("f",), given)).passed
+    assert not run_program(UntrustedProgram(answer, tests, ("f",), given)).passed
     right = "def f(x): return x + x"
-    assert run_program(Program(right, tests, ("f",), given)).reason == ""
+    assert run_program(UntrustedProgram(right, tests, ("f",), given)).reason == ""
 
 
 def test_name_that_is_not_there_is_told() -> None:
-    result = run_program(Program("g = 1", "assert f(1)", ("f",)))
+    result = run_program(UntrustedProgram("g = 1", "assert f(1)", ("f",)))
     assert result.reason == "NameError: name 'f' is not defined"
 
 

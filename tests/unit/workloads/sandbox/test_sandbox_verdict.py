@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.answers import forging_answers, forging_interpreters
 from workloads.sandbox import runner as sandbox
-from workloads.sandbox.runner import Program, run_program
+from workloads.sandbox.runner import UntrustedProgram, run_program
 
 FORGERIES = {
     **forging_interpreters.SABOTAGE,
@@ -20,7 +20,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize(("source", "tests"), FORGERIES.values(), ids=FORGERIES.keys())
 def test_verdict_is_not_forged(source: str, tests: str) -> None:
-    result = run_program(Program(source, tests, ("f",)), timeout_s=3)
+    result = run_program(UntrustedProgram(source, tests, ("f",)), timeout_s=3)
     assert not result.passed
     assert result.reason
 

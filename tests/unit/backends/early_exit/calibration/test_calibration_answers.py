@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backends.early_exit.calibration.calibrate import Progress
+from backends.early_exit.calibration.calibrate import CalibrationProgress
 from backends.early_exit.calibration.files import open_calibration
 from harness.core.errors import UserError
 from tests.support.exits.calibrating import DEMO, GRID, SETTINGS, run
@@ -97,7 +97,7 @@ def test_a_foreign_answer_file_is_refused(engines: Opener, tmp_path: Path, text:
 def test_two_calibrations_do_not_write_one_file(engines: Opener, tmp_path: Path) -> None:
     refused: list[str] = []
 
-    def second(_: Progress) -> None:
+    def second(_: CalibrationProgress) -> None:
         if not refused:
             with pytest.raises(UserError) as error:
                 run(tmp_path / "c.json")

@@ -13,7 +13,7 @@ import pytest
 from backends.checkpoints import models
 from backends.checkpoints.classifier import BUNDLED
 from backends.early_exit.calibration.files import find_calibration, open_calibration
-from backends.early_exit.calibration.prompts import Prompt, prompts_checksum, read_groups
+from backends.early_exit.calibration.prompts import CalibrationPrompt, prompts_checksum, read_groups
 from backends.early_exit.calibration.settings import SEED, Settings, parameters, training_report
 from harness.core.errors import UserError
 from tests.support.exits.calibrating import DEMO, run
@@ -45,7 +45,7 @@ def settings(source: Path | str, rows: int, seed: int = SEED) -> Settings:
     return Settings("demo", "classifier", ("gsm8k",), rows=rows, source=str(source), seed=seed)
 
 
-def read(asked: Settings, report: Path | None = None) -> list[Prompt]:
+def read(asked: Settings, report: Path | None = None) -> list[CalibrationPrompt]:
     groups = read_groups(asked, DEMO, models.load_tokenizer(DEMO), report)
     return [prompt for group in groups for prompt in group]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.engine.costs.cost_model import Costs, Trace, predict, replay
+from backends.engine.costs.cost_model import StepCosts, Trace, predict, replay
 
 LLAMA_8B_LAYER, LLAMA_8B_HEAD = 436.0, 1051.0
 """Megabytes of bf16 weights: a pass is as dear as what it reads."""
@@ -32,7 +32,11 @@ class Played:
 
 
 def cycle(
-    played: Played, costs: Costs, max_drafts: int, confident: list[list[bool]], right: list[bool]
+    played: Played,
+    costs: StepCosts,
+    max_drafts: int,
+    confident: list[list[bool]],
+    right: list[bool],
 ) -> int:
     """One cycle over frontiers; `confident[d][s]` is whether token d would leave at exit s and
     `right[d]` whether its draft would be right. Returns the tokens that it emits."""
@@ -73,7 +77,11 @@ def cycle(
 
 
 def play(
-    trace: Trace, layers: tuple[int, ...], gammas: tuple[float, ...], costs: Costs, max_drafts: int
+    trace: Trace,
+    layers: tuple[int, ...],
+    gammas: tuple[float, ...],
+    costs: StepCosts,
+    max_drafts: int,
 ) -> Played:
     """What `replay` vectorises, token by token."""
     played = Played()
@@ -93,11 +101,11 @@ def play(
 
 
 @st.composite
-def many_costs(draw: st.DrawFn, exits: int) -> Costs:
+def many_costs(draw: st.DrawFn, exits: int) -> StepCosts:
     one = draw(st.lists(prices, min_size=exits + 1, max_size=exits + 1))
     more = draw(st.lists(st.floats(1, 3), min_size=exits + 2, max_size=exits + 2))
     head = draw(prices)
-    return Costs(
+    return StepCosts(
         tuple(one),
         tuple(draw(st.lists(prices, min_size=exits, max_size=exits))),
         head,
@@ -146,7 +154,7 @@ def test_replay_is_the_step_process(data: st.DataObject, trace: Trace, max_draft
 def test_prediction_is_the_mean_of_simulated_cycles(
     rates: tuple[float, ...], acceptance: float, max_drafts: int
 ) -> None:
-    costs = Costs((2.0, 2.0, 3.0, 1.0), (0.5, 0.5, 0.7), 0.6, (2.0, 2.5, 3.0, 2.0), 0.9)
+    costs = StepCosts((2.0, 2.0, 3.0, 1.0), (0.5, 0.5, 0.7), 0.6, (2.0, 2.5, 3.0, 2.0), 0.9)
     draw = random.Random(0)
     played = Played()
     for _ in range(20_000):
@@ -237,7 +245,7 @@ def test_replay_and_prediction_agree_where_positions_are_independent() -> None:
     confidence = draw.random((n, 3))
     agrees = np.repeat(draw.random((n, 1)) < 0.9, 3, axis=1)
     trace = Trace((2, 4, 6), confidence, agrees, np.array([0, n]))
-    costs = Costs((2.0, 2.0, 2.0, 2.0), (0.5, 0.5, 0.5), 0.5, (2.2, 2.4, 2.6, 2.8), 0.7)
+    costs = StepCosts((2.0, 2.0, 2.0, 2.0), (0.5, 0.5, 0.5), 0.5, (2.2, 2.4, 2.6, 2.8), 0.7)
     found = replay(trace, (2, 4, 6), (0.7, 0.5, 0.4), costs, 5)
     expected = predict(
         costs.segments,
@@ -257,7 +265,7 @@ def test_replay_and_prediction_agree_where_positions_are_independent() -> None:
 
 def test_no_exits_replay_to_plain_decoding() -> None:
     trace = Trace((1,), np.ones((5, 1)), np.ones((5, 1), bool), np.array([0, 2, 5]))
-    found = replay(trace, (), (), Costs((4.0,), (), 1.0), 5)
+    found = replay(trace, (), (), StepCosts((4.0,), (), 1.0), 5)
     assert (found.speedup, found.cycles, found.exits) == (1.0, 5, ())
     assert (found.acceptance, found.rejection_rate) == (1.0, 0.0)
 
@@ -276,7 +284,7 @@ def test_bad_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="1 full costs"):
         predict([1, 1], [1], 1, [0.5], 0.9, 5, segment_costs_full=[1])
     trace = Trace((1, 2), np.ones((5, 2)), np.ones((5, 2), bool), np.array([0, 5]))
-    costs = Costs((1.0, 1.0, 1.0), (0.1, 0.1), 0.1)
+    costs = StepCosts((1.0, 1.0, 1.0), (0.1, 0.1), 0.1)
     with pytest.raises(ValueError, match="layer 3 is not in the trace"):
         replay(trace, (1, 3), (0.5, 0.5), costs, 5)
     with pytest.raises(ValueError, match="ascend"):
@@ -293,7 +301,7 @@ def test_bad_numbers_are_refused() -> None:
 def test_a_confidence_equal_to_its_threshold_is_no_exit(sure: float, exits: tuple[int]) -> None:
     """As the decoder has it: above, not at."""
     trace = Trace((1,), np.array([[sure], [0.0]]), np.ones((2, 1), bool), np.array([0, 2]))
-    assert replay(trace, (1,), (0.75,), Costs((1.0, 1.0), (0.1,), 0.1), 5).exits == exits
+    assert replay(trace, (1,), (0.75,), StepCosts((1.0, 1.0), (0.1,), 0.1), 5).exits == exits
 
 
 def test_a_threshold_between_two_16_bit_confidences_is_not_rounded_to_one() -> None:
@@ -301,4 +309,4 @@ def test_a_threshold_between_two_16_bit_confidences_is_not_rounded_to_one() -> N
         (1,), np.array([[0.6], [0.0]], np.float16), np.ones((2, 1), bool), np.array([0, 2])
     )
     assert float(trace.confidence[0, 0]) > 0.6
-    assert replay(trace, (1,), (0.6,), Costs((1.0, 1.0), (0.1,), 0.1), 5).exits == (1,)
+    assert replay(trace, (1,), (0.6,), StepCosts((1.0, 1.0), (0.1,), 0.1), 5).exits == (1,)

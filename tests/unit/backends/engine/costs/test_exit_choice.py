@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backends.engine.costs.cost_model import Trace, predict, replay
-from backends.engine.costs.exit_choice import Choice, LayerCosts, _tuned, choose, tune
+from backends.engine.costs.exit_choice import ExitChoice, LayerCosts, _tuned, choose, tune
 
 COSTS = LayerCosts([10.0] * 8, exit_head=5.0, final_head=5.0, layers_full=[11.0] * 8)
 
@@ -50,8 +50,8 @@ def test_thresholds_are_improved_in_turn_until_none_can_be() -> None:
         tried.append(gammas)
         return gains.get(gammas, 1.0)
 
-    found = _tuned(speedup, Choice((1,), (0.5,), 1.0), 2, (0.3, 0.5, 0.9))
-    assert found == Choice((1, 2), (0.9, 0.3), 1.4)
+    found = _tuned(speedup, ExitChoice((1,), (0.5,), 1.0), 2, (0.3, 0.5, 0.9))
+    assert found == ExitChoice((1, 2), (0.9, 0.3), 1.4)
     assert (0.3, 0.3) in tried, "until no layer improves"
 
 
@@ -84,7 +84,7 @@ def test_a_further_exit_must_pay() -> None:
 
 
 def test_no_exit_where_none_pays() -> None:
-    nothing = Choice((), (), 1.0)
+    nothing = ExitChoice((), (), 1.0)
     assert choose(text(0.0), COSTS, range(1, 8), 5) == nothing
     dear = LayerCosts([10.0] * 8, exit_head=80.0, final_head=5.0)
     assert choose(text(0.6), dear, range(1, 8), 5) == nothing
@@ -106,7 +106,7 @@ def test_given_layers_are_kept_and_only_their_thresholds_chosen() -> None:
     assert (kept.layers, kept.gammas) == ((2, 4, 5, 6), (0.75,) * 4)
     assert kept.speedup == replay(trace, kept.layers, kept.gammas, dear.cut(kept.layers), 5).speedup
     assert kept.speedup < 1
-    assert tune(trace, COSTS, (), 5) == Choice((), (), 1.0)
+    assert tune(trace, COSTS, (), 5) == ExitChoice((), (), 1.0)
 
 
 def test_segments_of_the_cut() -> None:

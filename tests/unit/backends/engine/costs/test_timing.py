@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from backends.engine.costs import timing as calibration
-from backends.engine.costs.cost_model import Costs
+from backends.engine.costs.cost_model import StepCosts
 from backends.engine.costs.timing import RUNS, layer_costs, measure
-from backends.engine.executors.base import Int32, Rows
+from backends.engine.executors.base import Int32, StepRows
 from tests.support.engine.told_executor import ToldExecutor
 
 
@@ -33,7 +33,7 @@ def _clock(seconds: Iterator[float]) -> Iterator[float]:
         yield now
 
 
-class Slow(ToldExecutor):
+class TimedExecutor(ToldExecutor):
     """Takes a time of its own for each segment, row and head, on a clock of its own."""
 
     segment_us = (10.0, 40.0)
@@ -44,7 +44,7 @@ class Slow(ToldExecutor):
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         self.prompt = len(token_ids)
 
-    def advance(self, index: int, rows: Rows, wanted: Int32) -> tuple[list[int], list[float]]:
+    def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         positions = rows.positions.tolist()
         assert positions == list(range(self.prompt, self.prompt + len(rows)))
         cost = self.segment_us[index] + self.row_us[index] * (len(rows) - 1)
@@ -54,7 +54,7 @@ class Slow(ToldExecutor):
 
 
 def test_segments_and_heads_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = Slow([], [{}])
+    executor = TimedExecutor([], [{}])
     monkeypatch.setattr("backends.engine.costs.timing.time.perf_counter", lambda: executor.now_s)
     found = measure(executor, 5)  # type: ignore[arg-type]
     assert found.segments == pytest.approx((10, 40))
@@ -66,8 +66,8 @@ def test_segments_and_heads_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_layers_share_what_is_left_without_the_price_of_a_pass() -> None:
-    plain = Costs((82.0,), (), 5.0, (98.0,), 6.0)
-    cut = Costs((22.0, 24.0, 40.0), (3.0, 9.0), 5.0)
+    plain = StepCosts((82.0,), (), 5.0, (98.0,), 6.0)
+    cut = StepCosts((22.0, 24.0, 40.0), (3.0, 9.0), 5.0)
     found = layer_costs(plain, cut, 8)
     assert found.per_pass == pytest.approx(2), "two passes more cost 4"
     assert list(found.layers) == pytest.approx([10.0] * 8)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends.engine.executors.base import Rows
+from backends.engine.executors.base import StepRows
 from backends.engine.model.architecture import EngineError
 from backends.engine.model.forward import final_logits, hidden_states
 from backends.kernels.cpu import native
@@ -57,10 +57,10 @@ def test_logits_are_those_of_plain_torch(name: str, dtype: torch.dtype) -> None:
     expected = truth(model, ids)
     run = executor(model, (1,))
     for start, end in ((0, 250), (250, 251), (251, 257), (257, 270)):
-        rows = Rows.of(span(1, ids, max(start, end - 13), end))
+        rows = StepRows.of(span(1, ids, max(start, end - 13), end))
         if start == 0:
             run.prefill(1, ids[:end])
-            rows = Rows.of(span(1, ids, end - 1, end))
+            rows = StepRows.of(span(1, ids, end - 1, end))
         else:
             run.segment(0, rows)
             run.segment(1, rows)
@@ -84,7 +84,7 @@ def test_a_row_does_not_depend_on_its_company(name: str, dtype: torch.dtype) -> 
             run.prefill(slot, ids[slot][: lengths[slot]])
         found = {}
         for start in range(0, 12, together):
-            rows = Rows.of(
+            rows = StepRows.of(
                 [
                     row
                     for slot in order
@@ -111,7 +111,7 @@ def test_an_exit_head_gives_the_top_of_its_own_softmax(dtype: torch.dtype) -> No
     ids = tokens(model, 30)
     run = executor(model, (2,))
     run.prefill(0, ids[:20])
-    rows = Rows.of(span(0, ids, 20, 30))
+    rows = StepRows.of(span(0, ids, 20, 30))
     found = run.advance(0, rows, np.arange(10, dtype=np.int32))
     hidden = hidden_states(model.weights, model.architecture, torch.tensor([ids]), (2,))[2]
     logits = final_logits(model.weights, hidden)[0, 20:].float()
@@ -130,7 +130,7 @@ def test_many_rows_are_run_in_parts() -> None:
     run = executor(model, slots=150)
     for slot in range(150):
         run.prefill(slot, ids[:3])
-    rows = Rows.of([(slot, 3, ids[3]) for slot in range(150)])
+    rows = StepRows.of([(slot, 3, ids[3]) for slot in range(150)])
     chosen, _ = run.advance(0, rows, np.arange(0, 150, 7, dtype=np.int32))
     assert len(chosen) == 22
     assert len(set(chosen)) == 1
@@ -146,7 +146,7 @@ def test_stale_and_unwritten_cache_rows_are_never_read() -> None:
             ctypes.memset(address, 0xFF, 4 * 2 * 304 * model.architecture.head_dim * 4)
     ids = tokens(model, 40)
     run.prefill(2, ids[:39])
-    run.segment(0, rows := Rows.of(span(2, ids, 39, 40)))
+    run.segment(0, rows := StepRows.of(span(2, ids, 39, 40)))
     expected = truth(model, ids)[39]
     assert (run.logits(rows)[0] - expected).abs().max() < 2e-4 * expected.abs().max()
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backends.engine.executors.base import Rows
+from backends.engine.executors.base import StepRows
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import Architecture, EngineError, read_architecture
 from backends.engine.model.forward import final_logits, hidden_states
@@ -19,7 +19,7 @@ from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import Weights, load_weights
 from tests.support.engine.checkpoints import (
     SHAPES,
-    Case,
+    CheckpointCase,
     prompt,
     reference_logits,
     write_checkpoint,
@@ -29,7 +29,9 @@ PROMPT, LENGTH = 21, 47
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
-def make_executor(case: Case, dtype: torch.dtype, slots: int = 1, **options: Any) -> TorchExecutor:
+def make_executor(
+    case: CheckpointCase, dtype: torch.dtype, slots: int = 1, **options: Any
+) -> TorchExecutor:
     weights = case.weights(dtype)
     heads = exit_heads(weights, case.architecture)
     return TorchExecutor(weights, case.architecture, heads, slots=slots, max_len=64, **options)
@@ -46,19 +48,23 @@ def exit_heads(weights: Weights, architecture: Architecture) -> list[ExitHead]:
 
 
 @pytest.fixture(scope="module", params=SHAPES)
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case.write(tmp_path_factory.mktemp(request.param), request.param, LENGTH, seed=1)
+def case(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> CheckpointCase:
+    return CheckpointCase.write(
+        tmp_path_factory.mktemp(request.param), request.param, LENGTH, seed=1
+    )
 
 
-def rows(ids: Tensor, start: int, stop: int, slot: int = 0) -> Rows:
-    return Rows.of([(slot, position, int(ids[position])) for position in range(start, stop)])
+def rows(ids: Tensor, start: int, stop: int, slot: int = 0) -> StepRows:
+    return StepRows.of([(slot, position, int(ids[position])) for position in range(start, stop)])
 
 
-def joined(*parts: Rows) -> Rows:
-    return Rows(*np.concatenate([part.table for part in parts], axis=1))
+def joined(*parts: StepRows) -> StepRows:
+    return StepRows(*np.concatenate([part.table for part in parts], axis=1))
 
 
-def run(executor: TorchExecutor, part: Rows) -> Tensor:
+def run(executor: TorchExecutor, part: StepRows) -> Tensor:
     """All segments in turn; the final logits."""
     for index in range(len(executor.exits) + 1):
         executor.segment(index, part)
@@ -76,14 +82,14 @@ def decode(executor: TorchExecutor, ids: Tensor, *, slot: int = 0, step: int = 1
 
 
 @pytest.mark.parametrize("step", [1, 5, 16])
-def test_float32_agrees_with_transformers_to_rounding(case: Case, step: int) -> None:
+def test_float32_agrees_with_transformers_to_rounding(case: CheckpointCase, step: int) -> None:
     found = decode(make_executor(case, torch.float32), case.ids, step=step)
     torch.testing.assert_close(found, case.truth[PROMPT - 1 :], atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_in_16_bits_the_error_is_no_larger_than_transformers(
-    case: Case, dtype: torch.dtype
+    case: CheckpointCase, dtype: torch.dtype
 ) -> None:
     truth = case.truth[PROMPT - 1 :]
     theirs = reference_logits(copy.deepcopy(case.model).to(dtype), case.ids)[PROMPT - 1 :]
@@ -93,7 +99,7 @@ def test_in_16_bits_the_error_is_no_larger_than_transformers(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_row_ignores_its_neighbours(case: Case, dtype: torch.dtype) -> None:
+def test_a_row_ignores_its_neighbours(case: CheckpointCase, dtype: torch.dtype) -> None:
     """The same sequence alone, several rows a call, in another slot, and among other sequences of
     other lengths, whose rows stand before it or behind: the same bits."""
     alone = decode(make_executor(case, dtype), case.ids)
@@ -121,20 +127,22 @@ def test_equal_rows_are_equal_when_threads_share_the_work(
 ) -> None:
     """Three threads cut 8 rows of 14,336 within a row; exponentials at a cut are not those of a
     vector unit, so that some of eight equal rows once differed from the others."""
-    case = Case.write(tmp_path, "wide", 2, seed=2)
+    case = CheckpointCase.write(tmp_path, "wide", 2, seed=2)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         executor = make_executor(case, dtype, slots=8)
         for token in range(20):
-            found = run(executor, Rows.of([(slot, 0, token) for slot in range(8)]))
+            found = run(executor, StepRows.of([(slot, 0, token) for slot in range(8)]))
             assert torch.equal(found, found[:1].expand_as(found))
     finally:
         torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rewriting_positions_undoes_a_wrong_continuation(case: Case, dtype: torch.dtype) -> None:
+def test_rewriting_positions_undoes_a_wrong_continuation(
+    case: CheckpointCase, dtype: torch.dtype
+) -> None:
     wrong = case.ids.clone()
     wrong[PROMPT + 2 :] = (wrong[PROMPT + 2 :] + 1) % case.architecture.vocabulary
     executor = make_executor(case, dtype)
@@ -144,7 +152,7 @@ def test_rewriting_positions_undoes_a_wrong_continuation(case: Case, dtype: torc
     assert torch.equal(back, expected[3:6])
 
 
-def test_pending_rows_wait_in_the_boundaries(case: Case) -> None:
+def test_pending_rows_wait_in_the_boundaries(case: CheckpointCase) -> None:
     """Segments run one row at a time, in the order of early exits: row by row through the first,
     then all rows through the others."""
     executor = make_executor(case, torch.bfloat16)
@@ -157,7 +165,7 @@ def test_pending_rows_wait_in_the_boundaries(case: Case) -> None:
     assert torch.equal(executor.logits(pending), expected[1:8])
 
 
-def test_exit_heads_give_the_top_token_and_its_probability(case: Case) -> None:
+def test_exit_heads_give_the_top_token_and_its_probability(case: CheckpointCase) -> None:
     executor = make_executor(case, torch.float32)
     decode(executor, case.ids)
     weights = case.weights(torch.float32)
@@ -174,7 +182,7 @@ def test_exit_heads_give_the_top_token_and_its_probability(case: Case) -> None:
         assert confidences == pytest.approx(top.values.tolist(), abs=1e-5)
 
 
-def test_advance_is_a_segment_and_its_head_on_some_rows(case: Case) -> None:
+def test_advance_is_a_segment_and_its_head_on_some_rows(case: CheckpointCase) -> None:
     executor = make_executor(case, torch.bfloat16)
     executor.prefill(0, case.ids[:PROMPT].tolist())
     part = rows(case.ids, PROMPT, PROMPT + 10)
@@ -188,14 +196,14 @@ def test_advance_is_a_segment_and_its_head_on_some_rows(case: Case) -> None:
     assert tokens == executor.greedy(part) == executor.logits(part).argmax(dim=-1).tolist()
 
 
-def test_the_lowest_id_wins_a_tie(case: Case) -> None:
+def test_the_lowest_id_wins_a_tie(case: CheckpointCase) -> None:
     executor = make_executor(case, torch.float32)
     executor.prefill(0, case.ids[:PROMPT].tolist())
     executor._heads[-1] = executor._heads[-1][:1].expand_as(executor._heads[-1])
     assert executor.greedy(rows(case.ids, PROMPT - 1, PROMPT)) == [0]
 
 
-def test_a_slot_is_used_again(case: Case) -> None:
+def test_a_slot_is_used_again(case: CheckpointCase) -> None:
     executor = make_executor(case, torch.bfloat16, slots=2)
     expected = decode(executor, case.ids, slot=1)
     decode(executor, case.ids.flip(0), slot=1)

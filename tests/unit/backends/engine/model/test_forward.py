@@ -15,14 +15,16 @@ from backends.engine.model.attention import attend
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, final_logits, hidden_states, prefill
 from backends.engine.model.weights import Weights
-from tests.support.engine.checkpoints import SHAPES, Case, reference_logits
+from tests.support.engine.checkpoints import SHAPES, CheckpointCase, reference_logits
 
 LENGTH = 70
 
 
 @pytest.fixture(scope="module", params=SHAPES)
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case.write(tmp_path_factory.mktemp(request.param), request.param, LENGTH)
+def case(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> CheckpointCase:
+    return CheckpointCase.write(tmp_path_factory.mktemp(request.param), request.param, LENGTH)
 
 
 def run_prefill(
@@ -40,13 +42,13 @@ def off(found: Tensor, truth: Tensor) -> float:
     return (found - truth).square().mean().sqrt().item()
 
 
-def test_the_frequencies_are_transformers_bits(case: Case) -> None:
+def test_the_frequencies_are_transformers_bits(case: CheckpointCase) -> None:
     theirs = case.model.model.rotary_emb
     assert case.architecture.inverse_frequencies == tuple(theirs.inv_freq.tolist())
     assert case.architecture.rope_factor == theirs.attention_scaling
 
 
-def test_float32_agrees_with_transformers_to_rounding(case: Case) -> None:
+def test_float32_agrees_with_transformers_to_rounding(case: CheckpointCase) -> None:
     weights = case.weights(torch.float32)
     states = hidden_states(
         weights, case.architecture, case.ids[None], range(case.architecture.layers + 1)
@@ -63,7 +65,7 @@ def test_float32_agrees_with_transformers_to_rounding(case: Case) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_in_16_bits_the_error_is_no_larger_than_transformers(
-    case: Case, dtype: torch.dtype
+    case: CheckpointCase, dtype: torch.dtype
 ) -> None:
     weights = case.weights(dtype)
     top = case.architecture.layers
@@ -83,7 +85,7 @@ def test_in_16_bits_the_error_is_no_larger_than_transformers(
     assert off(final_logits(weights, torch.stack(lasts)), case.truth[29:-1]) <= 1.05 * theirs
 
 
-def test_a_prompt_fills_its_own_positions_of_the_cache(case: Case) -> None:
+def test_a_prompt_fills_its_own_positions_of_the_cache(case: CheckpointCase) -> None:
     weights = case.weights(torch.float32)
     _, cache = run_prefill(weights, case.architecture, case.ids)
     with torch.no_grad():
@@ -101,7 +103,7 @@ def test_a_prompt_fills_its_own_positions_of_the_cache(case: Case) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("count", [1, 2, 33, LENGTH])
 def test_a_prompt_gives_the_same_bits_every_time(
-    case: Case, dtype: torch.dtype, count: int
+    case: CheckpointCase, dtype: torch.dtype, count: int
 ) -> None:
     weights = case.weights(dtype)
     first, cache = run_prefill(weights, case.architecture, case.ids[:count])
@@ -112,7 +114,7 @@ def test_a_prompt_gives_the_same_bits_every_time(
     assert torch.equal(cache.values[:, 0, :, :count], other.values[:, 0, :, :count])
 
 
-def test_rows_of_a_batch_equal_single_sequences(case: Case) -> None:
+def test_rows_of_a_batch_equal_single_sequences(case: CheckpointCase) -> None:
     weights = case.weights(torch.float32)
     ids = torch.stack([case.ids, case.ids.flip(0)])
     together = hidden_states(weights, case.architecture, ids, [1])[1]
@@ -136,7 +138,7 @@ def test_logits_are_not_rounded_to_16_bits(
     torch.testing.assert_close(found, exact, atol=1e-5, rtol=1e-6)
 
 
-def test_a_tap_that_is_no_layer(case: Case) -> None:
+def test_a_tap_that_is_no_layer(case: CheckpointCase) -> None:
     weights = case.weights(torch.float32)
     with pytest.raises(EngineError, match=r"taps: \[0, 9\]: expected numbers from 0 to"):
         hidden_states(weights, case.architecture, case.ids[None], [9, 0])

@@ -19,7 +19,7 @@ from backends.training.exits.data import read_prompts
 from backends.training.exits.recipe import ExitRecipe
 from tests.support.engine import checkpoints
 from tests.support.engine.tiny_classifier import train
-from tests.support.engine.tiny_heads import KilledError, killer
+from tests.support.engine.tiny_heads import StandInKillError, killer
 from tests.support.tiny_llama import write_tiny_llama
 
 BOTH = ["gsm8k", "humaneval"]
@@ -147,7 +147,7 @@ def test_a_killed_run_goes_on_to_the_same_classifier(
     file half written: the files are, bit for bit, those of a run left alone."""
     stages = [("answers", 0), ("hidden states, held-out", 0), ("labels, held-out", 0)]
     for stage, done in [*stages, ("epochs", 4)]:
-        with pytest.raises(KilledError):
+        with pytest.raises(StandInKillError):
             train(model, tmp_path, workloads=BOTH, progress=killer(stage, done), save_every_s=0)
         assert not (tmp_path / "classifier.json").exists()
         (tmp_path / "state" / "fit.tmp").write_bytes(b"half a state")
@@ -164,7 +164,7 @@ def test_time_that_is_up_leaves_a_classifier_to_use_and_a_run_to_go_on_with(
 ) -> None:
     assert train(model, tmp_path, minutes=0.0) == {"finished": False}
     assert classifier_display.report_lines({"finished": False})[0].startswith("stopped before")
-    with pytest.raises(KilledError):
+    with pytest.raises(StandInKillError):
         train(model, tmp_path, progress=killer("epochs", 1))
     content = train(model, tmp_path, minutes=0.0)
     assert content["finished"] is False
@@ -178,7 +178,7 @@ def test_time_that_is_up_leaves_a_classifier_to_use_and_a_run_to_go_on_with(
 
 def test_a_finished_classifier_is_not_trained_again(model: Path, classified: Path) -> None:
     before = (classified / "classifier.safetensors").stat().st_mtime_ns
-    stages: list[exit_run.Progress] = []
+    stages: list[exit_run.StageProgress] = []
     content = train(model, classified, workloads=BOTH, progress=stages.append)
     assert content == json.loads((classified / "classifier.json").read_text())
     assert (stages, (classified / "classifier.safetensors").stat().st_mtime_ns) == ([], before)

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from harness.core.errors import UserError
 from tests.support.engine import tiny_heads
 from tests.support.engine.tiny_classifier import train
-from tests.support.engine.tiny_heads import KilledError, killer, load_all
+from tests.support.engine.tiny_heads import StandInKillError, killer, load_all
 
 BOTH = ["gsm8k", "humaneval"]
 
@@ -84,7 +84,7 @@ def test_a_folder_of_something_else_is_refused(
     )
     with pytest.raises(UserError, match="kind was classifier in the run begun there"):
         tiny_heads.train(model, classified)
-    with pytest.raises(KilledError):
+    with pytest.raises(StandInKillError):
         tiny_heads.train(model, tmp_path / "begun", layers="all", progress=killer("answers", 0))
     assert "kind was lightweight" in refusal(model, tmp_path / "begun")
     (tmp_path / "file").write_text("")

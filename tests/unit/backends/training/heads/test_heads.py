@@ -17,7 +17,7 @@ from backends.training.exits.data import read_prompts
 from backends.training.exits.recipe import ExitRecipe
 from backends.training.heads import display as heads_display
 from tests.support.engine import checkpoints
-from tests.support.engine.tiny_heads import VOCABULARY, KilledError, killer, train
+from tests.support.engine.tiny_heads import VOCABULARY, StandInKillError, killer, train
 from tests.support.tiny_llama import write_tiny_llama
 
 
@@ -134,7 +134,7 @@ def test_a_killed_run_goes_on_to_the_same_heads(model: Path, trained: Path, tmp_
     """Killed before the answers, in the hidden states and between epochs, each time
     with a file half written: the heads are, bit for bit, those of a run left alone."""
     for stage, done in (("answers", 0), ("hidden states, held-out", 0), ("epochs", 4)):
-        with pytest.raises(KilledError):
+        with pytest.raises(StandInKillError):
             train(model, tmp_path, progress=killer(stage, done), save_every_s=0)
         (tmp_path / "state" / "fit.tmp").write_bytes(b"half a state")
         with (tmp_path / "state" / "answers.jsonl").open("a") as file:
@@ -151,7 +151,7 @@ def test_time_that_is_up_leaves_heads_to_use_and_a_run_to_go_on_with(
 ) -> None:
     assert train(model, tmp_path, minutes=0.0) == {"finished": False}
     assert heads_display.report_lines({"finished": False})[0].startswith("stopped before")
-    with pytest.raises(KilledError):
+    with pytest.raises(StandInKillError):
         train(model, tmp_path, progress=killer("epochs", 1))
     content = train(model, tmp_path, minutes=0.0)
     assert content["finished"] is False
@@ -170,7 +170,7 @@ def test_training_that_gains_nothing_stops_early(model: Path, tmp_path: Path) ->
 
 def test_finished_heads_are_not_trained_again(model: Path, trained: Path) -> None:
     before = (trained / "heads.safetensors").stat().st_mtime_ns
-    stages: list[exit_run.Progress] = []
+    stages: list[exit_run.StageProgress] = []
     content = train(model, trained, progress=stages.append)
     assert content == json.loads((trained / "heads.json").read_text())
     assert (stages, (trained / "heads.safetensors").stat().st_mtime_ns) == ([], before)

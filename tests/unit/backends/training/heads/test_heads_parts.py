@@ -19,7 +19,7 @@ from backends.training.exits import data as exit_data
 from backends.training.exits import fit as exit_fit
 from backends.training.exits.backbone import Backbone, architecture_of, read_backbone
 from backends.training.exits.cache import Cache, build_cache
-from backends.training.exits.data import Prompt, humaneval_row
+from backends.training.exits.data import TrainPrompt, humaneval_row
 from backends.training.exits.recipe import STATE, ExitRecipe, write_json
 from backends.training.heads import fit as heads_fit
 from backends.training.heads import probe as heads_probe
@@ -77,7 +77,7 @@ def test_the_rate_rises_for_three_hundredths_and_falls_as_a_cosine() -> None:
     assert exit_fit.schedule(0, 1, 0.03) == 1
 
 
-def pairs_of(lengths: list[tuple[int, int]]) -> list[tuple[Prompt, list[int]]]:
+def pairs_of(lengths: list[tuple[int, int]]) -> list[tuple[TrainPrompt, list[int]]]:
     generator = torch.Generator().manual_seed(1)
 
     def draw(count: int) -> list[int]:
@@ -86,7 +86,7 @@ def pairs_of(lengths: list[tuple[int, int]]) -> list[tuple[Prompt, list[int]]]:
 
     names = itertools.cycle(["gsm8k", "xsum"])
     return [
-        (Prompt(next(names), str(i), draw(prompt), 64, False), draw(answer))
+        (TrainPrompt(next(names), str(i), draw(prompt), 64, False), draw(answer))
         for i, (prompt, answer) in enumerate(lengths)
     ]
 
@@ -172,9 +172,9 @@ def test_answers_end_at_the_stop_token_or_their_limit_and_are_kept_batch_by_batc
     monkeypatch.setattr(exit_data, "BATCH", 2)
     (tmp_path / STATE).mkdir()
     prompts = [
-        Prompt("gsm8k", "0", [9, 9, 5], 4, False),
-        Prompt("xsum", "1", [6], 3, False),
-        Prompt("gsm8k", "2", [20], 4, False),
+        TrainPrompt("gsm8k", "0", [9, 9, 5], 4, False),
+        TrainPrompt("xsum", "1", [6], 3, False),
+        TrainPrompt("gsm8k", "2", [20], 4, False),
     ]
     expected = [[6, 7], [7], [21, 22, 23, 24]]
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import save_file
 
 from harness.core.errors import UserError
-from tests.support.engine.tiny_heads import KilledError, killer, load_all, train
+from tests.support.engine.tiny_heads import StandInKillError, killer, load_all, train
 
 
 def refusal(model: str | Path, out: Path, **changes: Any) -> str:
@@ -82,7 +82,7 @@ def test_a_folder_of_other_heads_is_refused(model: Path, trained: Path, tmp_path
     assert "layers was 1,3 in the run begun there, expected 1,2" in refusal(
         model, trained, layers="1,2"
     )
-    with pytest.raises(KilledError):
+    with pytest.raises(StandInKillError):
         train(model, tmp_path / "begun", progress=killer("answers", 0))
     assert "seed was 0 in the run begun there, expected 1" in refusal(
         model, tmp_path / "begun", seed=1

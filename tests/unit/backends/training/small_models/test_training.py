@@ -23,7 +23,7 @@ from backends.training.rows.tokenizer import (
     train_tokenizer,
 )
 from backends.training.small_models import checkpoint, demo, draft, objective, optimizers, run
-from backends.training.small_models.llama import Llama, Shape, causal_attention
+from backends.training.small_models.llama import Llama, LlamaShape, causal_attention
 from backends.training.small_models.recipe import Recipe
 from harness.core.errors import UserError
 from workloads import bundled, prompts
@@ -124,7 +124,7 @@ def test_the_checkpoint_computes_the_same_in_transformers(out: Path) -> None:
 
     torch.manual_seed(1)
     tokenizer = load_tokenizer(out)
-    model = Llama(Shape(len(tokenizer), **TINY))
+    model = Llama(LlamaShape(len(tokenizer), **TINY))
     checkpoint.export(model, out, out)
     theirs = LlamaForCausalLM.from_pretrained(str(out), dtype=torch.float32)
     ours = checkpoint.load(out)
@@ -137,7 +137,7 @@ def test_the_checkpoint_computes_the_same_in_transformers(out: Path) -> None:
 def test_the_loss_weighs_layers_by_their_index() -> None:
     """Checked against a sum written out per layer and position."""
     torch.manual_seed(0)
-    model = Llama(Shape(50, **TINY))
+    model = Llama(LlamaShape(50, **TINY))
     batch = collate([Example([7, 8, 9], [10, 11, END]), Example([5], [6, END])])
     loss, losses = objective.shard_loss(model, batch, 0.25, torch.float32)
     expected = torch.zeros(())
@@ -155,7 +155,7 @@ def test_the_loss_weighs_layers_by_their_index() -> None:
 
 def test_distillation_is_least_for_the_teacher_itself() -> None:
     torch.manual_seed(0)
-    teacher, other = Llama(Shape(50, **TINY)), Llama(Shape(50, **TINY))
+    teacher, other = Llama(LlamaShape(50, **TINY)), Llama(LlamaShape(50, **TINY))
     batch: Batch = collate([Example([7, 8, 9], [10, 11, END])])
     own, losses = objective.distillation_loss(teacher, teacher, batch, torch.float32)
     foreign, _ = objective.distillation_loss(other, teacher, batch, torch.float32)
@@ -168,7 +168,7 @@ def test_distillation_is_least_for_the_teacher_itself() -> None:
 
 def test_the_gradient_of_shards_is_the_mean_over_answer_tokens() -> None:
     torch.manual_seed(0)
-    model = Llama(Shape(50, **TINY))
+    model = Llama(LlamaShape(50, **TINY))
     rows = [Example([7, 8, 9], [10, 11, END]), Example([5], [6, END])]
     parts = [objective.shard_gradients(model, [row], 0.1, torch.float32) for row in rows]
     objective.set_gradients(model, parts)
@@ -193,15 +193,15 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     straight = Path(shutil.copytree(tokenizer_folder, tmp_path / "straight"))
     assert demo.train_demo(straight, recipe=recipe(), threads=1)
 
-    taken = run.Run.take_step
+    taken = run.TrainingRun.take_step
 
-    def dying(self: run.Run, rows: list[Example]) -> objective.Losses:
+    def dying(self: run.TrainingRun, rows: list[Example]) -> objective.Losses:
         losses = taken(self, rows)
         if self.step == 5:
             raise KeyboardInterrupt
         return losses
 
-    monkeypatch.setattr(run.Run, "take_step", dying)
+    monkeypatch.setattr(run.TrainingRun, "take_step", dying)
     with pytest.raises(KeyboardInterrupt):
         demo.train_demo(out, recipe=recipe(), threads=1, save_every=2)
     monkeypatch.undo()
@@ -264,4 +264,4 @@ def test_a_draft_begins_as_the_targets_first_layers_and_learns_from_it(
 
 def test_a_draft_as_deep_as_its_target_is_refused() -> None:
     with pytest.raises(UserError, match="expected 1 to 2"):
-        draft.first_layers(Llama(Shape(50, **TINY)), 3)
+        draft.first_layers(Llama(LlamaShape(50, **TINY)), 3)

@@ -11,7 +11,7 @@ from backends import demo
 from backends.training.rows.batches import Example, collate
 from backends.training.rows.tokenizer import END, load_tokenizer
 from backends.training.small_models import checkpoint, evaluate
-from backends.training.small_models.llama import Llama, Shape
+from backends.training.small_models.llama import Llama, LlamaShape
 from workloads import bundled, prompts
 
 TINY = {"layers": 3, "width": 32, "feed_forward": 48, "heads": 2, "kv_heads": 1, "head_dim": 16}
@@ -44,7 +44,7 @@ def test_score_of_word_problems_is_the_official_one() -> None:
 def test_layer_accuracy_counts_the_hits_of_each_layer() -> None:
     """The targets are one layer's own top tokens, so that layer must score 1."""
     torch.manual_seed(0)
-    model = Llama(Shape(60, **TINY))
+    model = Llama(LlamaShape(60, **TINY))
     batch = collate([Example([7, 8, 9], [10, 11, 12, END]), Example([5, 6], [7, END])])
     with torch.no_grad():
         tops = [model.logits(s).argmax(-1) for s in model.hidden_states(batch.ids, torch.bfloat16)]
@@ -57,7 +57,7 @@ def test_layer_accuracy_counts_the_hits_of_each_layer() -> None:
 
 def test_agreement_is_full_with_itself() -> None:
     torch.manual_seed(0)
-    one, other = Llama(Shape(60, **TINY)), Llama(Shape(60, **TINY))
+    one, other = Llama(LlamaShape(60, **TINY)), Llama(LlamaShape(60, **TINY))
     batch = collate([Example([7, 8, 9], [10, 11, 12, END])])
     assert evaluate.agreement(one, one, [batch]) == 1.0
     with torch.no_grad():
