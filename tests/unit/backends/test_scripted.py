@@ -218,7 +218,7 @@ def test_faults_come_after_so_many_commits(
 
 def test_kill_is_a_real_kill() -> None:
     code = (
-        "from backends import open_backend; from harness.core import Model;"
+        "from backends import open_backend; from harness.core.nouns import Model;"
         "open_backend('scripted', None, Model('none'), {'fault': 'kill'}).poll()"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ})

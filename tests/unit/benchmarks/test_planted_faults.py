@@ -95,7 +95,7 @@ def test_the_faults_fit_the_code() -> None:
 
 
 def test_the_faults_are_listed_by_pattern(capsys: pytest.CaptureFixture[str]) -> None:
-    assert planted_faults.main(["--list", "--only", "told harness/child"]) == 0
+    assert planted_faults.main(["--list", "--only", "told harness/measure/child"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "told: harness/measure/child.py: no warm-up" in lines
     assert all(line.startswith("told: harness/measure/child.py: ") for line in lines)

@@ -246,13 +246,13 @@ def test_the_guard_is_not_the_engines_and_no_child_inherits_the_pipe(
 def test_the_kernel_kills_an_engine_whose_sweep_is_gone() -> None:
     """Asked of a process that has made its vow: which signal it gets when its parent dies."""
     code = (
-        "import ctypes, os; from harness import child; child._die_with(os.getppid()); "
+        "import ctypes, os; from harness.measure import child; child._die_with(os.getppid()); "
         "told = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(told)); print(told.value)"
     )
     vow = [sys.executable, "-c", code]
     done = subprocess.run(vow, capture_output=True, text=True, cwd=ROOT, check=True)
     assert int(done.stdout) == signal.SIGKILL
-    orphan = [sys.executable, "-c", "from harness import child; child._die_with(1)"]
+    orphan = [sys.executable, "-c", "from harness.measure import child; child._die_with(1)"]
     assert subprocess.run(orphan, cwd=ROOT, check=False).returncode == 1
 
 

@@ -87,7 +87,9 @@ def test_each_engines_version_counts(here: dict[str, Any], package: str) -> None
     assert fingerprint({**here, "packages": untold}) == fingerprint(here)
 
 
-@pytest.mark.parametrize(("changed", "told"), [("", "c0ffee"), (" M harness/core.py", "c0ffee+")])
+@pytest.mark.parametrize(
+    ("changed", "told"), [("", "c0ffee"), (" M harness/__init__.py", "c0ffee+")]
+)
 def test_a_changed_checkout_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: str, told: str
 ) -> None:
