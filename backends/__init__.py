@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from harness.core.backend import Backend
 from harness.core.errors import UserError, nearest
@@ -29,60 +28,33 @@ _CODE = (".py", ".cpp", ".h", ".cu")
 _NO_CODE = ("training", "demo")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option of a backend: for `decodebench list backends` and for checking experiments."""
-
-    type: type
-    """A list in an experiment file is this option's value where `type` is list, else a grid."""
-    default: Any
-    help: str
-    choices: tuple[Any, ...] = ()
-    minimum: float | None = None
-    """Smallest number allowed; for a list it holds for each number in it."""
-    maximum: float | None = None
-    words: tuple[str, ...] = ()
-    """Words that stand for a value of the type, such as "auto"."""
-
-
-class BackendClass(Protocol):
-    """What a class named in `BACKENDS` offers before and for opening it."""
-
-    OPTIONS: dict[str, Option]
-    needs_model: bool
-
-    def open(self, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Backend:
-        """Load the backend. Raises `UserError` for options or a model that it cannot take."""
-
-
-def load_class(name: str) -> BackendClass:
+def load_class(name: str) -> type[Backend]:
     """The class behind `name`, its module imported. Raises `UserError` for an unknown name."""
     if name not in BACKENDS:
         raise UserError(f"unknown backend '{name}': {nearest(name, BACKENDS)}")
     module, _, attribute = BACKENDS[name].partition(":")
-    return cast(BackendClass, getattr(importlib.import_module(module), attribute))
+    return cast(type[Backend], getattr(importlib.import_module(module), attribute))
 
 
-def options(name: str) -> dict[str, Option]:
-    """The options of backend `name`. Raises `UserError` for an unknown name."""
-    return load_class(name).OPTIONS
+def settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of backend `name`: those given, the others at their defaults."""
+    known = load_class(name).OPTIONS
+    return {key: option.default for key, option in known.items()} | dict(options)
 
 
-def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raise `UserError` for an option that `name` does not have or a value that it cannot take.
-
-    A class may offer `check(options)` for what types and bounds cannot say.
-    """
+def check_options(name: str, options: Mapping[str, Any], model_dir: Path | None = None) -> None:
+    """Raise `UserError` for an option that `name` does not have, a value that it cannot take, and,
+    where the model's folder is known, for a model that it cannot run with these options."""
     cls = load_class(name)
     for key, value in options.items():
         if key not in cls.OPTIONS:
             raise UserError(
                 f"backend '{name}': unknown option '{key}': {nearest(key, cls.OPTIONS)}"
             )
-        _check_value(f"backend '{name}': option '{key}'", cls.OPTIONS[key], value)
-    check = getattr(cls, "check", None)
-    if check is not None:
-        check(options)
+        cls.OPTIONS[key].check(f"backend '{name}': option '{key}'", value)
+    if model_dir is not None and cls.families is not None:
+        _check_family(name, model_dir, cls.families)
+    cls.check(model_dir, settings(name, options))
 
 
 def code_digest(name: str) -> str | None:
@@ -105,7 +77,7 @@ def files_digest(name: str, model: Model, options: Mapping[str, Any]) -> str | N
 
     state = hashlib.sha256()
     try:
-        found = files(models.resolve(model, weights=False), options)
+        found = files(models.resolve(model, weights=False), settings(name, options))
         for path in found:
             with open_plain(path) as file:
                 state.update(hashlib.file_digest(file, "sha256").digest())
@@ -116,16 +88,13 @@ def files_digest(name: str, model: Model, options: Mapping[str, Any]) -> str | N
 
 def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     """What the user probably did not mean by these options of backend `name`, one line each.
-
-    A class may offer `warnings(model_dir, options)`. Raises `UserError` for what it cannot run.
-    """
-    told = getattr(load_class(name), "warnings", None)
-    if told is None:
-        return []
+    Raises `UserError` for what it cannot run."""
     from backends.checkpoints import models
 
-    found: list[str] = told(models.resolve(model, weights=False), options)
-    return found
+    cls = load_class(name)
+    directory = models.resolve(model, weights=cls.needs_model)
+    check_options(name, options, directory)
+    return cls.warnings(directory, settings(name, options))
 
 
 @functools.cache
@@ -143,41 +112,19 @@ def open_backend(
     name: str, model_dir: Path | None, model: Model, options: Mapping[str, Any]
 ) -> Backend:
     """Check `options`, then load the backend. Raises `UserError` for bad input."""
-    check_options(name, options)
     cls = load_class(name)
     if cls.needs_model and model_dir is None:
         raise UserError(f"backend '{name}' needs a model, and '{model.name}' has no local copy")
-    return cls.open(model_dir, model, options)
+    check_options(name, options, model_dir)
+    return cls.open(model_dir, model, settings(name, options))
 
 
-def _check_value(where: str, option: Option, value: Any) -> None:
-    if value is None and option.default is None:
-        return
-    if isinstance(value, str) and value in option.words:
-        return
-    if not _fits(option.type, value):
-        expected = " or ".join([option.type.__name__, *option.words])
-        raise UserError(f"{where}: expected {expected}, got {value!r}")
-    if option.choices and value not in option.choices:
-        raise UserError(f"{where}: {value!r}: {nearest(str(value), map(str, option.choices))}")
-    for number in value if isinstance(value, list) else [value]:
-        _check_bounds(where, option, number)
+def _check_family(name: str, model_dir: Path, families: Collection[str]) -> None:
+    from backends.checkpoints import models
 
-
-def _check_bounds(where: str, option: Option, number: Any) -> None:
-    low, high = option.minimum, option.maximum
-    if (low, high) != (None, None) and not _fits(float, number):
-        raise UserError(f"{where}: expected a number, got {number!r}")
-    if low is not None and not number >= low:
-        raise UserError(f"{where}: expected at least {low:g}, got {number!r}")
-    if high is not None and not number <= high:
-        raise UserError(f"{where}: expected at most {high:g}, got {number!r}")
-
-
-def _fits(expected: type, value: Any) -> bool:
-    """Like isinstance, but an int is a float and a bool is no number."""
-    if isinstance(value, bool):
-        return expected is bool
-    if isinstance(value, int) and expected is float:
-        return True
-    return isinstance(value, expected)
+    found = models.architecture(model_dir)
+    if found not in families:
+        raise UserError(
+            f"backend '{name}': {model_dir / 'config.json'}: architecture "
+            f"{found or 'not named'}: {nearest(str(found), families)}"
+        )

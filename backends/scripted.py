@@ -17,9 +17,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from backends import Option
+from harness.core.backend import Backend, Option
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Commit, FinishReason, Model, Request
 
@@ -39,7 +39,7 @@ class _ScriptedRequest:
     """Work time (nanoseconds of undisturbed time since the start of the load) and the commit."""
 
 
-class ScriptedBackend:
+class ScriptedBackend(Backend):
     """Emits made-up tokens on time. `OPTIONS` says what can be scripted."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
@@ -75,6 +75,7 @@ class ScriptedBackend:
     needs_model = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
+        """The options that matter; the others are at their defaults."""
         script = {name: option.default for name, option in self.OPTIONS.items()} | dict(options)
         self._script = script
         self._tokens_per_commit = script["tokens_per_commit"]
@@ -83,7 +84,7 @@ class ScriptedBackend:
         self._stalls_ns = sorted(
             (round(s["at_s"] * 1e9), round(s["for_s"] * 1e9)) for s in script["stalls"]
         )
-        self._info = BackendInfo("scripted", VERSION, "simulation", dict(options), lossless=True)
+        self.info = BackendInfo("scripted", VERSION, "simulation", dict(options), lossless=True)
         self._start_ns: int | None = None
         self._handed_out = 0
         self._order = itertools.count()
@@ -93,37 +94,30 @@ class ScriptedBackend:
         self.reset()
 
     @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for what `OPTIONS` cannot express."""
         where = "backend 'scripted': option"
         for name in ("fail_fraction", "diverge_fraction"):
-            if not 0 <= options.get(name, 0) <= 1:
+            if not 0 <= options[name] <= 1:
                 raise UserError(f"{where} '{name}': expected 0 to 1, got {options[name]!r}")
-        drafted = options.get("drafted", 0)
-        for count in options.get("accepted", []):
+        drafted = options["drafted"]
+        for count in options["accepted"]:
             if not isinstance(count, int) or count > drafted:
                 raise UserError(
                     f"{where} 'accepted': expected at most drafted={drafted}: {count!r}"
                 )
-        if options.get("vocabulary", 0) > LARGEST_VOCABULARY:
+        if options["vocabulary"] > LARGEST_VOCABULARY:
             raise UserError(f"{where} 'vocabulary': expected at most {LARGEST_VOCABULARY}")
-        if options.get("tokens_per_commit", 1) > 1 and options.get("accepted"):
+        if options["tokens_per_commit"] > 1 and options["accepted"]:
             raise UserError(f"{where} 'accepted' and 'tokens_per_commit' exclude each other")
-        _check_stalls(f"{where} 'stalls'", options.get("stalls", []))
+        _check_stalls(f"{where} 'stalls'", options["stalls"])
 
     @classmethod
-    def open(
-        cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]
-    ) -> ScriptedBackend:
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """The backend; there is nothing to load. `fault: start` makes it fail here."""
-        if options.get("fault") == "start":
+        if options["fault"] == "start":
             raise RuntimeError("scripted to fail at the start")
         return cls(options)
-
-    @property
-    def info(self) -> BackendInfo:
-        """Name, provenance "simulation" and the options as given."""
-        return self._info
 
     def submit(self, request: Request) -> None:
         """Fix the request's whole schedule, from now on or from when a place is free."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import weight_files
-from backends.engine.model.architecture import FAMILIES, FULL
 from harness.core.errors import UserError, nearest
 from harness.core.files import MIB, read_text, user_path
 from harness.core.nouns import Model
@@ -42,12 +41,11 @@ def resolve(model: Model, *, weights: bool = True) -> Path:
     """The folder that holds `model`: a bundled name, a local path, or a hub id (downloaded).
 
     With `weights` False only the configuration and the tokenizer have to be there, which is all
-    that a served model needs here. Raises `UserError` when the folder is missing or incomplete,
-    when the hub cannot be reached, and for an architecture outside Llama's family.
+    that a served model needs here. Raises `UserError` when the folder is missing or incomplete and
+    when the hub cannot be reached. Whether a backend can run what it holds is the backend's to say.
     """
     directory = _locate(model, weights)
     _check_files(directory, weights)
-    _check_architecture(directory)
     stop_ids(directory)  # reads the generation's configuration, which no other check does
     return directory
 
@@ -70,13 +68,23 @@ def catalogue() -> list[dict[str, Any]]:
     return found
 
 
+def architecture(directory: Path) -> str | None:
+    """The name that the checkpoint's ``config.json`` gives its architecture; None: it gives none.
+    Raises `UserError` when it is not a JSON object."""
+    named = read_config(directory).get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else None
+
+
 def read_config(directory: Path) -> dict[str, Any]:
     """The checkpoint's ``config.json``. Raises `UserError` when it is not a JSON object."""
     return _read_json(directory / "config.json")
 
 
 def load_tokenizer(directory: Path) -> Any:
-    """The checkpoint's tokenizer, as transformers' fast tokenizer. Never runs its code."""
+    """The checkpoint's tokenizer, as transformers' fast tokenizer. Never runs its code. Raises
+    `UserError` where there is none that can be used."""
+    if not (directory / "tokenizer.json").is_file():
+        raise UserError(f"model folder {directory}: tokenizer.json is missing")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers import AutoTokenizer
 
@@ -235,9 +243,8 @@ def _download(model: Model, weights: bool) -> Path:
 
 
 def _check_files(directory: Path, weights: bool) -> None:
-    for name in ("config.json", "tokenizer.json"):
-        if not (directory / name).is_file():
-            raise UserError(f"model folder {directory}: {name} is missing")
+    if not (directory / "config.json").is_file():
+        raise UserError(f"model folder {directory}: config.json is missing")
     if not weights:
         return
     index = directory / "model.safetensors.index.json"
@@ -257,33 +264,6 @@ def _shards(index: Path) -> set[str]:
     if not isinstance(named, dict) or not all(isinstance(n, str) for n in named.values()):
         raise UserError(f"{index}: weight_map: expected a mapping of tensors to files")
     return set(named.values())
-
-
-def _check_architecture(directory: Path) -> None:
-    where = directory / "config.json"
-    config = read_config(directory)
-    named = config.get("architectures")
-    architecture = named[0] if isinstance(named, list) and named else None
-    if architecture not in FAMILIES:
-        raise UserError(
-            f"{where}: architecture {architecture or 'not named'} is not of Llama's family: "
-            + nearest(str(architecture), FAMILIES)
-        )
-    window, positions = config.get("sliding_window"), config.get("max_position_embeddings")
-    # Qwen's configurations carry a window that only use_sliding_window puts to work
-    used = not FAMILIES[architecture].startswith("qwen") or config.get("use_sliding_window")
-    short = isinstance(window, int) and isinstance(positions, int) and window < positions
-    if used and short:
-        raise UserError(f"{where}: sliding_window {window}: only full attention is supported")
-    if any(kind != FULL for kind in config.get("layer_types") or ()):
-        raise UserError(f"{where}: layer_types: only {FULL} is supported")
-    # Qwen2 has its biases by design, whatever the key says
-    if FAMILIES[architecture] != "qwen2" and config.get("attention_bias"):
-        raise UserError(f"{where}: attention_bias must be false")
-    if config.get("mlp_bias"):
-        raise UserError(f"{where}: mlp_bias must be false")
-    if config.get("quantization_config"):
-        raise UserError(f"{where}: quantization_config: quantised weights are not supported")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from backends import Option
 from backends.checkpoints import exit_heads, models
-from backends.early_exit import register
+from backends.early_exit import FAMILIES, register
 from backends.early_exit.calibration.files import AUTO, NONE
 from backends.early_exit.options import MIXED, SEPARATE, Plan
 from backends.early_exit.plugin.telemetry import StepLog
@@ -32,6 +31,7 @@ from backends.vllm.arguments import (
     set_environment,
 )
 from backends.vllm.backend import NOTHING, VllmBackend
+from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.nouns import Model, Provenance
 
@@ -84,7 +84,7 @@ class VllmEarlyExit(VllmBackend):
         "layers": Option(
             list,
             AUTO,
-            "layers behind which confidence is asked, static leaves, or schedule leaves in turn; "
+            "layers after which confidence is asked, static leaves, or schedule leaves in turn; "
             "auto: the calibration's, else quarters of the depth (static: half)",
             words=(AUTO,),
         ),
@@ -107,6 +107,7 @@ class VllmEarlyExit(VllmBackend):
         ),
     }  # fmt: skip
     NAME = "vllm-early-exit"
+    families = frozenset(FAMILIES)
     PROVENANCE: ClassVar[Provenance] = "re-implementation"
 
     def __init__(self, engine: Any, plan: Plan, options: Mapping[str, Any]) -> None:
@@ -123,14 +124,16 @@ class VllmEarlyExit(VllmBackend):
         self.configure({})
 
     @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` for options that contradict each other, and engine arguments that are
-        not the user's."""
-        check_engine(cls.NAME, options.get("engine", {}), REFUSED_ARGUMENTS)
-        measure = options.get("measure", "softmax")
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for options that contradict each other, engine arguments that are not
+        the user's, and for layers, heads and classifiers that do not fit the model."""
+        if model_dir is not None:
+            Plan(model_dir, options).check()
+            return
+        check_engine(cls.NAME, options["engine"], REFUSED_ARGUMENTS)
+        measure = options["measure"]
         for name, measures in GOES_WITH.items():
-            default = cls.OPTIONS[name].default
-            if options.get(name, default) != default and measure not in measures:
+            if options[name] != cls.OPTIONS[name].default and measure not in measures:
                 raise UserError(
                     f"{PREFIX}: option '{name}' has no meaning with 'measure: {measure}'; it goes "
                     f"with {', '.join(measures)}"
@@ -138,15 +141,15 @@ class VllmEarlyExit(VllmBackend):
         given = [
             name
             for name, left_open in (("threshold", AUTO), ("thresholds", None))
-            if options.get(name, left_open) != left_open
+            if options[name] != left_open
         ]
-        if options.get("calibration", AUTO) not in (AUTO, NONE):
+        if options["calibration"] not in (AUTO, NONE):
             given.append("calibration")
         if len(given) > 1:
             raise UserError(f"{PREFIX}: give '{given[0]}' or '{given[1]}', not both")
-        if options.get("decay_tau", TAU) != TAU and options.get("decay", "none") == "none":
+        if options["decay_tau"] != TAU and options["decay"] == "none":
             raise UserError(f"{PREFIX}: option 'decay_tau' needs a 'decay': calm or t5x")
-        compilation = options.get("engine", {}).get("compilation_config")
+        compilation = options["engine"].get("compilation_config")
         if compilation is not None and not isinstance(compilation, dict):
             raise UserError(
                 f"{PREFIX}: engine: compilation_config: expected a mapping, got {compilation!r}"
@@ -161,32 +164,25 @@ class VllmEarlyExit(VllmBackend):
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
         """What options name that decides a trial's numbers: heads, classifier, calibration."""
-        return Plan(model_dir, _settings(options)).files()
+        return Plan(model_dir, options).files()
 
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
-        """What the user probably did not mean. Raises `UserError` for what cannot be run."""
-        return Plan(model_dir, _settings(options)).warnings()
+        """What the user probably did not mean."""
+        return Plan(model_dir, options).warnings()
 
     @classmethod
-    def open(
-        cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]
-    ) -> VllmEarlyExit:
-        """Load the engine. Raises `UserError` for what vLLM refuses, a model family that the plugin
-        does not know, layers out of range, and files of another checkpoint."""
-        if model_dir is None:
-            raise UserError(f"{PREFIX} needs a model")
-        settings = _settings(options)
-        cls.check(settings)
-        plan = Plan(model_dir, settings)
-        plan.warnings()  # also refuses heads and classifiers that do not fit
-        set_environment(settings["threads"])
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
+        """Load the engine. Raises `UserError` for what vLLM refuses."""
+        assert model_dir is not None
+        plan = Plan(model_dir, options)
+        set_environment(options["threads"])
         # the newer runner keeps no batch on the host, by which prompts are told from decodes
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         register()
-        arguments = engine_arguments(settings, model_dir, model.dtype)
+        arguments = engine_arguments(options, model_dir, model.dtype)
         engine = load_engine(cls.NAME, arguments | plan.engine_arguments(arguments))
-        return cls(engine, plan, effective(settings, engine) | plan.effective(model.dtype))
+        return cls(engine, plan, effective(options, engine) | plan.effective(model.dtype))
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """From the next step on leave as the options of `open` say, but for those given here:
@@ -201,7 +197,7 @@ class VllmEarlyExit(VllmBackend):
         for layer in plan.policy.boundaries(plan.depth):
             if layer not in available:
                 raise UserError(
-                    f"{PREFIX}: no exit behind layer {layer}; this engine was opened with "
+                    f"{PREFIX}: no exit after layer {layer}; this engine was opened with "
                     f"{', '.join(map(str, available)) or 'none'}"
                 )
         self.configured = plan.policy
@@ -244,7 +240,3 @@ class VllmEarlyExit(VllmBackend):
     ) -> Mapping[str, float]:
         # an asynchronous scheduler may have decoded one token more, which is not handed out
         return self._log.take(name, max(before + tokens - 1, 0)) if ended else NOTHING
-
-
-def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: option.default for name, option in VllmEarlyExit.OPTIONS.items()} | dict(options)

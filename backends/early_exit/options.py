@@ -13,7 +13,7 @@ from typing import Any
 from backends.checkpoints import exit_heads, models
 from backends.checkpoints.classifier import TENSORS, Classifier, find_classifier, open_classifier
 from backends.checkpoints.exit_heads import ORIGINAL, HeadFolder
-from backends.early_exit import ARCHITECTURE, FAMILIES, TESTED_VLLM
+from backends.early_exit import ARCHITECTURE, TESTED_VLLM
 from backends.early_exit.calibration.files import (
     AUTO,
     Calibration,
@@ -29,7 +29,8 @@ from backends.early_exit.policy import (
     default_layers,
     make_policy,
 )
-from harness.core.errors import UserError, nearest
+from backends.engine.model.architecture import EngineError, check_layers
+from harness.core.errors import UserError
 from harness.core.files import open_plain
 
 MIXED, SEPARATE = "mixed", "separate"
@@ -38,13 +39,13 @@ MIXED, SEPARATE = "mixed", "separate"
 class Plan:
     """The options, all of them, read for the checkpoint in `model_dir`.
 
-    Raises `UserError` for a model family that the plugin does not know, layers out of range,
-    thresholds that do not fit and files of another checkpoint.
+    Raises `UserError` for layers out of range, thresholds that do not fit and files of another
+    checkpoint.
     """
 
     def __init__(self, model_dir: Path, settings: Mapping[str, Any]) -> None:
         self.model_dir, self.settings = model_dir, settings
-        self.depth = _depth(model_dir)
+        self.depth = int(models.read_config(model_dir)["num_hidden_layers"])
         self._unfit: str | None = None
         """Why a calibration that was there is not used."""
         self._calibration = self._find_calibration()
@@ -62,13 +63,20 @@ class Plan:
         found = [self._parameters] if self._parameters else []
         return found if self._calibration is None else [*found, self._calibration[0]]
 
-    def warnings(self) -> list[str]:
-        """What the user probably did not mean, and a vLLM that this was not tried with. Raises
-        `UserError` for heads or a classifier that do not fit."""
+    def check(self) -> None:
+        """Raise `UserError` for layers that the plugin does not compute, and for heads or a
+        classifier that do not fit."""
+        try:
+            check_layers(self.model_dir)
+        except EngineError as error:
+            raise UserError(f"{PREFIX}: {error}") from None
         if self.policy.measure == "classifier":
             self._classifier()
         elif self._parameters is not None:
             self._heads()
+
+    def warnings(self) -> list[str]:
+        """What the user probably did not mean, and a vLLM that this was not tried with."""
         found = self.policy.warnings()
         if self._unfit is not None:
             found.append(
@@ -215,17 +223,6 @@ def _ascending(layers: Any) -> Any:
     """As the plugin takes them; what is no list of numbers is refused elsewhere."""
     numbers = isinstance(layers, list) and all(type(layer) is int for layer in layers)
     return sorted(layers) if numbers else layers
-
-
-def _depth(model_dir: Path) -> int:
-    config = models.read_config(model_dir)
-    family = (config.get("architectures") or ["none"])[0]
-    if family not in FAMILIES:
-        raise UserError(
-            f"{PREFIX}: {model_dir / 'config.json'}: architecture {family} is not known to the "
-            f"early-exit plugin; {nearest(family, FAMILIES)}"
-        )
-    return int(config["num_hidden_layers"])
 
 
 def _digest(path: Path) -> str:

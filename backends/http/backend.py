@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from backends import Option
 from backends.checkpoints import models
 from backends.http.client import CONNECT_TIMEOUT_S, Client
 from backends.http.route import find_route
 from backends.http.stream import StreamedAnswer
 from backends.http.workers import ClientProcesses
+from harness.core.backend import Backend, Option
 from harness.core.errors import UserError
-from harness.core.names import SERVER
+from harness.core.names import CACHE_TELEMETRY, COLD_RESET, SERVER
 from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
 from workloads.prompts import user_message
 
@@ -37,7 +37,7 @@ USUAL_ANSWER_S = 10.0
 STREAMS_OF_A_CLIENT = 1000
 
 
-class HttpBackend:
+class HttpBackend(Backend):
     """A running server. It is not started here, and its engine options are its own affair."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
@@ -74,37 +74,35 @@ class HttpBackend:
             raise UserError(f"backend 'http': {self._base_url}: {error}") from None
         self._client: Client | ClientProcesses = Client(self._route, settings["timeout_s"])
         self._payloads: dict[str, bytes] = {}
+        self.info = self._describe()
 
     @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for an address or a key variable that cannot be right."""
         from backends.http.probe import check_options
 
         check_options(options)
 
     @classmethod
-    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> HttpBackend:
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Connect and find out what the server can do. Raises `UserError` when it cannot serve.
 
         `model_dir` needs to hold a tokenizer only: for servers that take or report text.
         """
         from backends.http.probe import check_base_url
 
-        settings = {name: option.default for name, option in cls.OPTIONS.items()} | dict(options)
-        cls.check(settings)
-        settings["base_url"] = check_base_url(settings["base_url"])
+        settings = {**options, "base_url": check_base_url(options["base_url"])}
         tokenizer = None if model_dir is None else models.load_tokenizer(model_dir)
         return cls(settings, tokenizer)
 
-    @property
-    def info(self) -> BackendInfo:
+    def _describe(self) -> BackendInfo:
         """What is served where, and how its tokens are counted."""
         dialect = self._dialect
-        capabilities = {SERVER, "token-ids" if dialect.counting == "ids" else "server-text"}
+        capabilities = {SERVER}
         if dialect.reports_cache:
-            capabilities.add("cache-telemetry")
+            capabilities.add(CACHE_TELEMETRY)
         if dialect.resets_cache:
-            capabilities.add("cold-reset")
+            capabilities.add(COLD_RESET)
         return BackendInfo(
             name="http",
             version=dialect.version,
@@ -157,9 +155,9 @@ class HttpBackend:
         """Close every connection."""
         self._client.close()
 
-    def texts(self) -> dict[str, str]:
-        """The server's own text by request id since `reset`, for when it reports no token ids."""
-        return dict(self._client.texts)
+    def texts(self) -> dict[str, str] | None:
+        """The server's own text by request id since `reset`, where it reports no token ids."""
+        return None if self._dialect.counting == "ids" else dict(self._client.texts)
 
     def _use(self, clients: int) -> None:
         """Talk to the server from this process (1) or from processes of their own."""

@@ -235,12 +235,11 @@ async def _version(server: Server) -> str:
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise `UserError` for an address, a field or a key variable that cannot be right."""
-    if "base_url" in options:
-        check_base_url(options["base_url"])
-    for name in options.get("extra_body", {}):
+    check_base_url(options["base_url"])
+    for name in options["extra_body"]:
         if name in OWN_FIELDS:
             raise UserError(f"backend 'http': extra_body: '{name}' is set by decodebench")
-    variable = options.get("api_key_env")
+    variable = options["api_key_env"]
     if variable is None:
         return
     if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", variable):

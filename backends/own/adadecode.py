@@ -11,13 +11,13 @@ import functools
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from backends import Option
 from backends.checkpoints import exit_heads
 from backends.checkpoints.exit_heads import AUTO, HeadFolder
 from backends.engine.model.architecture import Architecture
-from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit, settings
+from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
+from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 
@@ -26,7 +26,7 @@ MOST_DRAFTS = 15
 PAPER_GAMMA = 0.75
 
 
-class AdaDecode:
+class AdaDecode(EngineBackend):
     """Adaptive layer parallelism. Lossless, unless `verify` is turned off."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
@@ -48,7 +48,7 @@ class AdaDecode:
             int, 4, "requests under way beyond which nothing is predicted early", minimum=1
         ),
         "exit_layers": Option(
-            list, AUTO, "layers behind which to predict; auto: chosen on the trace", words=(AUTO,)
+            list, AUTO, "layers after which to predict; auto: chosen on the trace", words=(AUTO,)
         ),
         "heads": Option(
             str, AUTO, "exit heads: auto (the demo model's), a bundled name, a folder, or original"
@@ -58,43 +58,37 @@ class AdaDecode:
         ),
         "verify": Option(bool, True, "false: early predictions stand unverified (lossy)"),
     }  # fmt: skip
-    needs_model = True
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
         """What options name that decides a trial's numbers: the exit heads. Raises `UserError`."""
-        where = exit_heads.find_folder(settings(options, cls.OPTIONS)["heads"], model_dir)
+        where = exit_heads.find_folder(options["heads"], model_dir)
         return [] if where is None else [where / "heads.safetensors"]
 
     @classmethod
-    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
-        """Raise `UserError` for heads, exit layers and sizes that do not fit the model. There is
-        nothing to warn of."""
-        chosen = settings(options, cls.OPTIONS)
-        shape = check_fit(NAME, model_dir, chosen)
-        where = exit_heads.find_folder(chosen["heads"], model_dir)
-        _asked_layers(shape, None if where is None else _head_layers(where, model_dir), chosen)
-        return []
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for heads, exit layers and sizes that do not fit the model."""
+        if model_dir is None:
+            return
+        shape = check_fit(NAME, model_dir, options)
+        where = exit_heads.find_folder(options["heads"], model_dir)
+        _asked_layers(shape, None if where is None else _head_layers(where, model_dir), options)
 
     @classmethod
-    def open(
-        cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]
-    ) -> EngineBackend:
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Load the model and its exit heads, and choose what is left to choose. Raises `UserError`
         for heads of another checkpoint, layers without a head and what the engine cannot take."""
         from backends.engine.decoder import Decoder
         from backends.engine.streams import PredictionPolicy
 
-        if model_dir is None:
-            raise UserError(f"backend '{NAME}' needs a model")
-        chosen = settings(options, cls.OPTIONS)
-        folder = _open_heads(chosen, model_dir)
-        loaded = Loaded(NAME, model_dir, model, chosen)
-        plan = _Plan(loaded, folder, chosen)
+        assert model_dir is not None
+        folder = _open_heads(options, model_dir)
+        loaded = Loaded(NAME, model_dir, model, options)
+        plan = _Plan(loaded, folder, options)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
         policy = PredictionPolicy(
-            gammas, chosen["max_drafts"], chosen["max_batch"], chosen["verify"]
+            gammas, options["max_drafts"], options["max_batch"], options["verify"]
         )
         effective = {
             "exit_layers": list(layers),
@@ -102,8 +96,8 @@ class AdaDecode:
             "predicted_speedup": predicted,
             "costs": plan.costs(executor),
         }
-        decoder = Decoder(executor, policy)
-        return loaded.backend(decoder, executor, effective, lossless=chosen["verify"])
+        info = loaded.info(executor, effective, lossless=options["verify"])
+        return cls(Decoder(executor, policy), executor, info, loaded.stop_ids)
 
 
 def _open_heads(chosen: Mapping[str, Any], model_dir: Path) -> HeadFolder | None:

@@ -7,9 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backends import Option
 from backends.checkpoints import models
-from backends.engine.model.architecture import Architecture, EngineError, read_architecture
+from backends.engine.model.architecture import (
+    FAMILIES,
+    Architecture,
+    EngineError,
+    read_architecture,
+)
+from harness.core.backend import Backend, Option, misfit
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Commit, Model, Request
 
@@ -30,28 +35,25 @@ OPTIONS: dict[str, Option] = {
 """What both backends offer."""
 
 
-class EngineBackend:
-    """A decoder behind the harness's `Backend` protocol. One poll is as many steps of the engine
+class EngineBackend(Backend):
+    """A decoder as a backend. One poll is as many steps of the engine
     as it takes until a token is verified."""
 
+    families = frozenset(FAMILIES)
+
     def __init__(self, decoder: Any, executor: Any, info: BackendInfo, eos: Sequence[int]) -> None:
-        self._decoder, self._executor, self._info = decoder, executor, info
+        self._decoder, self._executor, self.info = decoder, executor, info
         self._eos = frozenset(eos)
         self._refused: list[Commit] = []
-
-    @property
-    def info(self) -> BackendInfo:
-        """Name, version, and the options in force."""
-        return self._info
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
         from backends.engine.sampling import TokenSampling
         from backends.engine.streams import Stream
 
-        problem = self._problem(request)
-        if problem is not None:
-            self._refused.append(Commit(request.id, (), "error", error=problem))
+        refused = misfit(request, self._executor.max_len, self._executor.architecture.vocabulary)
+        if refused is not None:
+            self._refused.append(refused)
             return
         chosen = request.sampling
         self._decoder.add(
@@ -73,9 +75,6 @@ class EngineBackend:
         ]
         return commits
 
-    def wait(self, timeout_s: float) -> None:
-        """The work is done in `poll`: there is nothing to wait for."""
-
     def reset(self) -> None:
         """Forget unfinished requests. No cache outlives its request."""
         self._refused.clear()
@@ -84,19 +83,6 @@ class EngineBackend:
     def close(self) -> None:
         """Free the model."""
         self._executor.close()
-
-    def _problem(self, request: Request) -> str | None:
-        length, vocabulary = len(request.prompt_ids), self._executor.architecture.vocabulary
-        if length == 0:
-            return "the prompt is empty"
-        if length + request.max_new_tokens > self._executor.max_len:
-            return (
-                f"prompt of {length} tokens and max_new_tokens {request.max_new_tokens} "
-                f"exceed max_model_len {self._executor.max_len}"
-            )
-        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < vocabulary:
-            return f"a prompt token is outside the vocabulary of {vocabulary}"
-        return None
 
 
 class Loaded:
@@ -112,7 +98,8 @@ class Loaded:
 
         from backends.engine.model.weights import load_weights
 
-        self._name, self._settings, self.directory = name, options, model_dir
+        self._name, self._settings = name, options
+        self.stop_ids = models.stop_ids(model_dir)
         self.device = _device()
         if options["threads"] is not None:
             torch.set_num_threads(options["threads"])
@@ -150,11 +137,11 @@ class Loaded:
         except EngineError as error:
             raise UserError(f"backend '{self._name}': {error}") from None
 
-    def backend(
-        self, decoder: Any, executor: Any, options: Mapping[str, Any], *, lossless: bool = True
-    ) -> EngineBackend:
-        """The decoder as a backend, described with the options that took effect."""
-        info = BackendInfo(
+    def info(
+        self, executor: Any, options: Mapping[str, Any], *, lossless: bool = True
+    ) -> BackendInfo:
+        """The backend, described with the options that took effect."""
+        return BackendInfo(
             name=self._name,
             version=importlib.metadata.version("decodebench"),
             provenance="re-implementation",
@@ -165,9 +152,7 @@ class Loaded:
                 **options,
             },
             lossless=lossless,
-            capabilities=frozenset({"cold-reset", "token-ids"}),
         )
-        return EngineBackend(decoder, executor, info, models.stop_ids(self.directory))
 
     def _kernels(self, asked: str) -> str:
         from backends.kernels.cpu import native
@@ -218,8 +203,3 @@ def _check_kernels(asked: str, device: str) -> None:
         raise EngineError("kernels: 'triton' needs a CUDA device; expected native or torch")
     if asked == "native" and device != "cpu":
         raise EngineError("kernels: 'native' runs on CPUs; expected triton or torch")
-
-
-def settings(options: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
-    """The options given, the others at their defaults."""
-    return {name: option.default for name, option in known.items()} | dict(options)

@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from backends import Option
 from backends.checkpoints import models
 from backends.vllm.arguments import (
     CPU_KV_CACHE_GIB,
@@ -27,7 +26,8 @@ from backends.vllm.arguments import (
     load_engine,
     set_environment,
 )
-from harness.core.errors import UserError
+from harness.core.backend import Backend, Option, misfit
+from harness.core.names import CACHED_TOKENS
 from harness.core.nouns import BackendInfo, Commit, FinishReason, Model, Provenance, Request
 
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
@@ -44,7 +44,7 @@ class _EngineRequest:
     cached_tokens: int = 0
 
 
-class VllmBackend:
+class VllmBackend(Backend):
     """vLLM's `LLMEngine`. Greedy text is vLLM's own; `info.options` holds what took effect."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
@@ -67,7 +67,6 @@ class VllmBackend:
         ),
         "engine": Option(dict, {}, "further arguments of vLLM's EngineArgs, by name"),
     }
-    needs_model = True
     NAME: ClassVar[str] = "vllm"
     PROVENANCE: ClassVar[Provenance] = "official code"
 
@@ -96,40 +95,31 @@ class VllmBackend:
         """By the engine's id: unlike the request's it is never used twice."""
         self._number = itertools.count()
         self._refused: list[Commit] = []
-        self._info = BackendInfo(
+        self.info = BackendInfo(
             name=self.NAME,
             version=vllm.__version__,
             provenance=self.PROVENANCE,
             options=options,
             lossless=self._is_lossless(options),
-            capabilities=frozenset({"cache-telemetry", "cold-reset", "token-ids"}),
         )
 
     @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's."""
-        check_engine(cls.NAME, options.get("engine", {}))
+        check_engine(cls.NAME, options["engine"])
 
     @classmethod
-    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> VllmBackend:
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Load the engine. Raises `UserError` for a value that vLLM refuses."""
-        if model_dir is None:
-            raise UserError(f"backend '{cls.NAME}' needs a model")
-        settings = {name: option.default for name, option in cls.OPTIONS.items()} | dict(options)
-        cls.check(settings)
-        set_environment(settings["threads"])
-        engine = load_engine(cls.NAME, engine_arguments(settings, model_dir, model.dtype))
-        return cls(engine, effective(settings, engine), models.stop_ids(model_dir))
-
-    @property
-    def info(self) -> BackendInfo:
-        """Name, version, and the options in force."""
-        return self._info
+        assert model_dir is not None
+        set_environment(options["threads"])
+        engine = load_engine(cls.NAME, engine_arguments(options, model_dir, model.dtype))
+        return cls(engine, effective(options, engine), models.stop_ids(model_dir))
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
-        problem = self._problem(request)
-        if problem is None:
+        refused = misfit(request, self._max_len, self._vocabulary)
+        if refused is None:
             sampling = request.sampling
             stops = () if request.ignore_eos else {*request.stop_ids, *self._eos_ids}
             params = self._params(
@@ -141,7 +131,7 @@ class VllmBackend:
             )
             self._enter(request, params)
         else:
-            self._refused.append(Commit(request.id, (), "error", error=problem))
+            self._refused.append(refused)
 
     def poll(self) -> list[Commit]:
         """One engine step. A step that only reads prompts hands out nothing."""
@@ -175,20 +165,6 @@ class VllmBackend:
         outputs: Sequence[Any] = self._engine.engine_core.get_output().outputs
         return outputs
 
-    def _problem(self, request: Request) -> str | None:
-        """Why vLLM could not serve the request as asked; it would cut it short or fall over."""
-        length = len(request.prompt_ids)
-        if length == 0:
-            return "the prompt is empty"
-        if length + request.max_new_tokens > self._max_len:
-            return (
-                f"prompt of {length} tokens and max_new_tokens {request.max_new_tokens} "
-                f"exceed max_model_len {self._max_len}"
-            )
-        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._vocabulary:
-            return f"a prompt token is outside the vocabulary of {self._vocabulary}"
-        return None
-
     def _enter(self, request: Request, params: Any) -> None:
         """What `LLMEngine.add_request` does, without a state for the output processor."""
         name = f"{request.id}-{next(self._number)}"
@@ -215,7 +191,7 @@ class VllmBackend:
         reason = str(output.finish_reason)
         finished = FINISH.get(reason, "error")
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
-        telemetry = {**telemetry, "cached_tokens": live.cached_tokens}
+        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens}
         return Commit(live.request_id, tokens, finished, telemetry, error)
 
     def _is_lossless(self, options: Mapping[str, Any]) -> bool:

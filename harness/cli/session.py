@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any
 
 import backends
 from backends.checkpoints import models
@@ -17,17 +17,8 @@ from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Generation, Request, Trial
 from workloads import arrivals, scoring
 
-SERVER_TEXT = "server-text"
-"""Capability of a `TextBackend`."""
 WARM_UP_TOKENS = 16
 WARM_UP_REQUESTS = 4
-
-
-class TextBackend(Protocol):
-    """A backend that may learn answers as text only, without the ids of their tokens."""
-
-    def texts(self) -> dict[str, str]:
-        """The answers since `reset`, by request id."""
 
 
 @dataclass(slots=True)
@@ -69,7 +60,7 @@ class EngineSession:
         self, trial: Trial, generations: Sequence[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
         """Decode and score the answers: (texts, scores) by request id. Errors are not scored."""
-        told = self._server_texts()
+        told = self.backend.texts()
         texts = {
             g.request_id: str(self.tokenizer.decode(g.token_ids, skip_special_tokens=True))
             if told is None
@@ -85,12 +76,6 @@ class EngineSession:
     def close(self) -> None:
         """Free the engine."""
         self.backend.close()
-
-    def _server_texts(self) -> dict[str, str] | None:
-        """The answers of a server that tells text and no token ids, by request id."""
-        if SERVER_TEXT not in self.info.capabilities:
-            return None
-        return cast(TextBackend, self.backend).texts()
 
     def _load(self, trial: Trial) -> list[MeasuredPrompt]:
         key = f"{trial.workload.checksum} {trial.requests}"

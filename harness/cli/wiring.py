@@ -29,7 +29,10 @@ def known() -> Known:
     """What an experiment file may name, for `harness.experiment.config`."""
     return Known(
         backends={
-            name: {key: option.type is list for key, option in backends.options(name).items()}
+            name: {
+                key: option.type is list
+                for key, option in backends.load_class(name).OPTIONS.items()
+            }
             for name in backends.BACKENDS
         },
         workloads={name: spec.max_new_tokens for name, spec in workloads.WORKLOADS.items()},
@@ -240,7 +243,7 @@ def backend_catalogue() -> list[dict[str, Any]]:
             "name": name,
             "options": {
                 key: {"type": option.type.__name__, "default": option.default, "help": option.help}
-                for key, option in backends.options(name).items()
+                for key, option in backends.load_class(name).OPTIONS.items()
             },
         }
         for name in sorted(backends.BACKENDS)

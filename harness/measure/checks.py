@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from harness.core.names import SERVER
+from harness.core.names import CACHE_TELEMETRY, CACHED_TOKENS, COLD_RESET, SERVER
 from harness.core.nouns import SAMPLES_NEEDED, BackendInfo, Generation, Trial, Validity
 from harness.measure.machine.snapshots import Disturbance
 
@@ -20,10 +20,9 @@ takes a core of the engine's."""
 MAX_PROBE_RATIO = 1.25
 """A fixed piece of work before and after the trial: its median differs by under 15% on a machine
 that is busy but steady, and by more when clocks change."""
-CACHE_TELEMETRY = "cached_tokens"
 PREFIX_CACHING = "prefix_caching"
 """Option of backends that reuse prompt prefixes when asked: then cached tokens are no fault."""
-CACHE_KNOWN = frozenset({"cold-reset", "cache-telemetry"})
+CACHE_KNOWN = frozenset({COLD_RESET, CACHE_TELEMETRY})
 """Capabilities of a server, each of which shows that a trial began cold: it drops its cache when
 asked to, or counts the prompt tokens that came from it."""
 
@@ -100,7 +99,7 @@ def _cache(trial: Trial, generations: Sequence[Generation], info: BackendInfo) -
     wanted = trial.options.get(PREFIX_CACHING)
     if wanted is True:
         return []
-    cached = sum(g.telemetry.get(CACHE_TELEMETRY, 0) for g in generations)
+    cached = sum(g.telemetry.get(CACHED_TOKENS, 0) for g in generations)
     if cached:
         return [f"cache-not-cold: {cached:.0f} prompt tokens came from a cache nobody asked for"]
     if SERVER in info.capabilities and not info.capabilities & CACHE_KNOWN and wanted != "none":

@@ -22,11 +22,8 @@ from harness.core.names import SERVER
 from harness.core.nouns import Commit, Generation, Load, Request
 from harness.measure.machine.scheduling import prompt_wakeups
 
-IDLE_NS = 100_000
-"""Longest nap while requests are in flight: what a commit may wait before it is stamped. Long
-enough to leave the core to a server on the same machine, short against a millisecond."""
 QUIET_NS = 20_000_000
-"""Longest nap while nothing is in flight and the next arrival is further away than this."""
+"""Longest sleep, whatever is in flight and however far the next arrival is away."""
 SUBMITTED_AT_ONCE = 32
 PROGRESS_NS = 200_000_000
 ALARM_GRACE_S = 1.0
@@ -53,7 +50,7 @@ class TrialTimeout(Exception):  # noqa: N818
 
 
 class TrialProtocolError(Exception):
-    """The backend broke the contract of `harness.core.Backend`; its numbers mean nothing."""
+    """The backend broke the contract of `harness.core.backend`; its numbers mean nothing."""
 
 
 class _TimeUp(BaseException):
@@ -80,11 +77,9 @@ def run_load(
     _check_load(requests, load)
     loop = _Loop(backend, requests, load, on_progress)
     begin = time.monotonic_ns()
-    prepare = getattr(backend, "prepare", None)
     try:
         with _garbage_collection_off(), _alarm(time_limit_s):
-            if prepare is not None:
-                prepare(requests, load)
+            backend.prepare(requests, load)
             with prompt_wakeups():
                 loop.run(None if time_limit_s is None else begin + round(time_limit_s * 1e9))
     except _TimeUp:
@@ -244,12 +239,11 @@ class _Loop:
 
     def idle(self, now: int) -> None:
         """Nothing was ready: leave the core to others, but be back for the next arrival."""
-        wait = getattr(self.backend, "wait", None) if self.in_flight else None
-        pause = IDLE_NS if self.in_flight and wait is None else QUIET_NS
+        pause = QUIET_NS
         if self.load.is_open and self.waiting:
             pause = min(pause, self.start_ns + self.waiting[0][0] - now)
         if pause > 0:
-            (wait or time.sleep)(pause * 1e-9)
+            (self.backend.wait if self.in_flight else time.sleep)(pause * 1e-9)
 
     def unexpected(self, commit: Commit) -> str:
         state = "has already finished" if commit.request_id in self.done else "was never submitted"

@@ -60,7 +60,7 @@ def test_ids_counts_and_cache_are_the_servers_own(url: str) -> None:
     assert info.version.startswith("vllm ")
     assert info.options["model"] == "m"
     assert info.options["token_counting"] == "ids"
-    assert info.capabilities == {"server", "token-ids", "cache-telemetry", "cold-reset"}
+    assert info.capabilities == {"server", "cache-telemetry", "cold-reset"}
     for generation in generations:
         assert generation.finished in ("length", "stop")
         assert sum(generation.commit_tokens) == len(generation.token_ids)

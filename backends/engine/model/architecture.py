@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+MISTRAL, MISTRAL_WINDOW = "MistralForCausalLM", 4096
+"""What transformers takes for the window of a Mistral whose configuration names none."""
 FAMILIES = {
     "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "llama",
+    MISTRAL: "llama",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
 }
@@ -78,9 +80,7 @@ def read_architecture(directory: Path) -> Architecture:
             does not compute: another architecture or activation, sliding windows, quantised
             weights, biases outside Qwen2's, an unknown rotary scaling.
     """
-    config = _Config(directory / "config.json")
-    family = _family(config)
-    _refuse_what_is_not_computed(config, family)
+    config, family = _known(directory)
     width, heads = config.size("hidden_size"), config.size("num_attention_heads")
     kv_heads = config.size("num_key_value_heads", heads)
     # transformers gives Qwen3 heads of 128 unless its configuration says otherwise
@@ -108,6 +108,19 @@ def read_architecture(directory: Path) -> Architecture:
         qk_norm=family == "qwen3",
         inverse_frequencies=_inverse_frequencies(config, head_dim, positions),
     )
+
+
+def check_layers(directory: Path) -> None:
+    """Raise `EngineError` for layers that are not Llama's as this project computes them: another
+    architecture or activation, sliding windows, quantised weights, biases outside Qwen2's."""
+    _known(directory)
+
+
+def _known(directory: Path) -> tuple[_Config, str]:
+    config = _Config(directory / "config.json")
+    family = _family(config)
+    _refuse_what_is_not_computed(config, family)
+    return config, family
 
 
 class _Config:
@@ -170,6 +183,8 @@ def _refuse_what_is_not_computed(config: _Config, family: str) -> None:
         if config.get(key):
             raise config.error(key, config.get(key), "false")
     window, positions = config.get("sliding_window"), config.get("max_position_embeddings")
+    if config.get("architectures") == [MISTRAL] and "sliding_window" not in config.data:
+        window = MISTRAL_WINDOW
     # Qwen's configurations carry a window that only use_sliding_window puts to work
     used = not family.startswith("qwen") or config.get("use_sliding_window", False)
     if used and isinstance(window, int) and isinstance(positions, int) and window < positions:

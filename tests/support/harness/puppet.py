@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from harness.core.backend import Backend
 from harness.core.nouns import BackendInfo, Commit, Load, Request
 
 MS = 1_000_000
@@ -21,7 +22,7 @@ def requests(count: int, tokens: int = 4, arrivals: Iterable[float] = ()) -> lis
     return [Request(f"r{i}", (1,), tokens, arrival_s=times[i]) for i in range(count)]
 
 
-class Puppet:
+class Puppet(Backend):
     """Hands out what it was given, one list per poll; then finishes whatever is in flight."""
 
     def __init__(
@@ -46,5 +47,3 @@ class Puppet:
 
     def reset(self) -> None:
         self.in_flight.clear()
-
-    def close(self) -> None: ...

@@ -33,5 +33,6 @@ def install(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
     """For the load loop and the scripted backend."""
     clock = VirtualTime()
     monkeypatch.setattr("harness.measure.load_loop.time", clock)
+    monkeypatch.setattr("harness.core.backend.time", clock)
     monkeypatch.setattr("backends.scripted.time", clock)
     return clock

@@ -93,9 +93,9 @@ def test_without_a_reset_call_the_cache_may_be_warm(start: Start) -> None:
     backend.reset()
     assert answer(backend)[-1].finished == "length"
     assert server.paths.count("/reset_prefix_cache") == 1
-    assert list(backend.texts()) == ["a"]
+    assert list(backend._client.texts) == ["a"]
     backend.reset()
-    assert backend.texts() == {}
+    assert backend._client.texts == {}
 
 
 def test_cached_prompt_tokens_are_reported(start: Start) -> None:

@@ -152,7 +152,7 @@ def test_a_harness_that_stamps_late_is_found_out(
     clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Naps of 5 ms instead of 0.1 ms: every first token is stamped milliseconds late."""
-    monkeypatch.setattr("harness.measure.load_loop.IDLE_NS", 5_000_000)
+    monkeypatch.setattr("harness.core.backend.NAP_S", 0.005)
     rows = {row.metric: row for row in measure(SCENARIOS[3])}
     assert not rows["ttft_s_mean"].ok
     assert rows["ttft_s_mean"].bias > 0.001

@@ -11,6 +11,7 @@ import pytest
 from backends.checkpoints import models
 from harness.cli import wiring
 from harness.cli.session import EngineSession, open_session
+from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import (
     UNKNOWN_TOKEN,
@@ -27,12 +28,12 @@ from tests.support.tiny_llama import EOS_ID, write_tiny_llama
 from workloads import arrivals, prompts
 
 
-class Silent:
+class Silent(Backend):
     """A backend whose answers the test makes up."""
 
-    def __init__(self, *capabilities: str, texts: dict[str, str] | None = None) -> None:
-        self.info = BackendInfo("silent", "0", "simulation", {}, True, frozenset(capabilities))
-        self.told = texts or {}
+    def __init__(self, texts: dict[str, str] | None = None) -> None:
+        self.info = BackendInfo("silent", "0", "simulation", {}, True)
+        self.told = texts
 
     def submit(self, request: Request) -> None: ...
 
@@ -41,9 +42,7 @@ class Silent:
 
     def reset(self) -> None: ...
 
-    def close(self) -> None: ...
-
-    def texts(self) -> dict[str, str]:
+    def texts(self) -> dict[str, str] | None:
         return self.told
 
 
@@ -99,7 +98,7 @@ def test_a_server_that_tells_no_ids_is_scored_on_its_own_text(model: Path) -> No
     right = {g.request_id: "#### no number" for g in generations}
     rows = wiring.load_prompts(trial, models.load_tokenizer(model))
     right[rows[2].request_id] = rows[2].row.data["answer"]
-    texts, scores = session(model, Silent("server-text", texts=right)).finish(trial, generations)
+    texts, scores = session(model, Silent(texts=right)).finish(trial, generations)
     assert texts == right
     assert [found["exact_match"] for found in scores.values()] == [0, 0, 1, 0, 0, 0]
 

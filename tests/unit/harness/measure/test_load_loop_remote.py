@@ -3,7 +3,7 @@ moment between schedule and wire is the harness's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_a_burst_is_sent_in_parts_with_a_look_at_the_sockets_between(clock: Virt
 
 def test_preparation_comes_before_the_clock(clock: VirtualTime) -> None:
     class Prepared(ServerPuppet):
-        def prepare(self, requests: list[Request], load: Load) -> None:
+        def prepare(self, requests: Sequence[Request], load: Load) -> None:
             clock.now_ns += 500 * MS
             self.prepared = [request.id for request in requests], load
 

@@ -1,0 +1,89 @@
+"""What holds of every backend: the contract kept, models outside its families refused."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends import BACKENDS, check_options, load_class, settings
+from harness.core.backend import Backend
+from harness.core.errors import UserError
+from tests.support.tiny_llama import CONFIG
+
+OURS = ("autoregressive", "adadecode", "vllm-early-exit")
+
+
+def folder(path: Path, **changes: Any) -> Path:
+    (path / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    return path
+
+
+def refusal(name: str, path: Path, **changes: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        check_options(name, {}, folder(path, **changes))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"backend '{name}': {path / 'config.json'}: ")
+    return message
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_contract_is_kept(name: str) -> None:
+    cls = load_class(name)
+    assert issubclass(cls, Backend)
+    for method, told in inspect.getmembers(Backend, inspect.isroutine):
+        if not method.startswith("_"):
+            own, asked = inspect.signature(getattr(cls, method)), inspect.signature(told)
+            assert list(own.parameters) == list(asked.parameters), method
+    for key, value in settings(name, {}).items():
+        cls.OPTIONS[key].check(key, value)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "architecture GPT2LMHeadModel: expected one of: "),
+        ({"architectures": ["LlamaForCausalML"]}, "did you mean 'LlamaForCausalLM'?"),
+        ({"architectures": []}, "architecture not named: "),
+        ({"sliding_window": 64}, "sliding_window: is 64; expected full attention"),
+        ({"attention_bias": True}, "attention_bias: is True; expected false"),
+        ({"mlp_bias": True}, "mlp_bias: is True; expected false"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantised weights are not read"),
+        (
+            {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 8192},
+            "sliding_window: is 4096; expected full attention",
+        ),
+    ],
+    ids=str,
+)
+def test_what_it_cannot_run_is_refused_before_it_is_loaded(
+    name: str, changes: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    """A Mistral whose configuration names no window has transformers' one."""
+    assert told in refusal(name, tmp_path, **changes)
+
+
+@pytest.mark.parametrize("name", ["vllm", "http", "scripted"])
+def test_others_take_what_their_engine_takes(name: str, tmp_path: Path) -> None:
+    check_options(name, {}, folder(tmp_path, architectures=["GPT2LMHeadModel"], sliding_window=64))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["MistralForCausalLM"], "sliding_window": None},
+        {"architectures": ["MistralForCausalLM"], "sliding_window": 4096},
+        {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 4096},
+        {"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64, "use_sliding_window": False},
+        {"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64, "attention_bias": True},
+        {"architectures": ["Qwen3ForCausalLM"], "layer_types": ["full_attention"] * 8},
+    ],
+    ids=str,
+)
+def test_relatives_of_llama_with_full_attention(changes: dict[str, Any], tmp_path: Path) -> None:
+    check_options("autoregressive", {}, folder(tmp_path, **changes))
