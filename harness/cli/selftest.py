@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from backends.http.backend import HttpBackend
+from backends import open_backend
 from backends.scripted import ScriptedBackend
 from harness.cli.truth.loads import (
     HTTP_SCENARIOS,
@@ -106,7 +106,7 @@ def measure_http(scenario: Scenario) -> list[BiasRow]:
     load, requests = _load(scenario)
     gaps_s = list(scenario.gaps_s)
     with truth_server(scenario.ttft_s, gaps_s, scenario.tokens_per_commit) as url:
-        backend = HttpBackend.open(None, Model("none"), {"base_url": url})
+        backend = open_backend("http", None, Model("none"), {"base_url": url})
         take_log(url)
         generations = run_load(backend, requests, load)
         backend.close()

@@ -62,9 +62,7 @@ class EngineSession:
         """Decode and score the answers: (texts, scores) by request id. Errors are not scored."""
         told = self.backend.texts()
         texts = {
-            g.request_id: str(self.tokenizer.decode(g.token_ids, skip_special_tokens=True))
-            if told is None
-            else told[g.request_id]
+            g.request_id: self._text(g) if told is None else told[g.request_id]
             for g in generations
             if g.finished in ("stop", "length")
         }
@@ -76,6 +74,11 @@ class EngineSession:
     def close(self) -> None:
         """Free the engine."""
         self.backend.close()
+
+    def _text(self, generation: Generation) -> str:
+        if generation.label is not None:
+            return generation.label.name
+        return str(self.tokenizer.decode(generation.token_ids, skip_special_tokens=True))
 
     def _load(self, trial: Trial) -> list[MeasuredPrompt]:
         key = f"{trial.workload.checksum} {trial.requests}"

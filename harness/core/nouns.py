@@ -24,6 +24,8 @@ fewer it is the maximum under another name. A median of fewer than five is one r
 FinishReason = Literal["stop", "length", "error"]
 Provenance = Literal["official code", "re-implementation", "simulation"]
 Status = Literal["ok", "failed", "timeout", "out_of_memory", "skipped"]
+Answer = Literal["tokens", "label"]
+"""What a request asks for: text, or one of a classifier's labels."""
 LoadKind = Literal["closed", "poisson", "gamma", "constant", "trace"]
 
 
@@ -34,6 +36,15 @@ class Sampling:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A classifier's answer."""
+
+    name: str
+    confidence: float
+    """Probability that the classifier gives it, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,7 @@ class Request:
     ignore_eos: bool = False
     arrival_s: float = 0.0
     """Seconds after the start of the load; 0 in a closed loop."""
+    answer: Answer = "tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,8 @@ class Commit:
     """By how much, at most, `arrived_ns` is later than the truth."""
     sent_ns: int | None = None
     """Likewise: when the request left, on one of its commits."""
+    label: Label | None = None
+    """The whole answer, where the request asks for a label: no tokens, and `finished` is "stop"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,8 @@ class Generation:
     telemetry: dict[str, float] = field(default_factory=dict)
     stamp_lag_ns: list[int] = field(default_factory=list)
     """By how much each stamp of `commit_ns` can be late; empty: no stamp can."""
+    label: Label | None = None
+    """The answer to a request for a label. Its one commit has no tokens."""
 
 
 @dataclass(frozen=True, slots=True)

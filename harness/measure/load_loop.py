@@ -21,6 +21,7 @@ from harness.core.backend import Backend
 from harness.core.names import SERVER
 from harness.core.nouns import Commit, Generation, Load, Request
 from harness.measure.machine.scheduling import prompt_wakeups
+from harness.measure.protocol import TrialProtocolError, check_label, check_output
 
 QUIET_NS = 20_000_000
 """Longest sleep, whatever is in flight and however far the next arrival is away."""
@@ -49,10 +50,6 @@ class TrialTimeout(Exception):  # noqa: N818
         self.generations = generations
 
 
-class TrialProtocolError(Exception):
-    """The backend broke the contract of `harness.core.backend`; its numbers mean nothing."""
-
-
 class _TimeUp(BaseException):
     """Raised by the alarm. No Exception, so that a backend's `except Exception` lets it through."""
 
@@ -71,7 +68,8 @@ def run_load(
     `load.concurrency` requests are kept in flight. `on_progress` is called five times a second.
 
     Raises `TrialTimeout` past `time_limit_s`, `TrialProtocolError` when the backend commits for a
-    request that it does not have, commits more than was asked for or goes on behind a stop token,
+    request that it does not have, commits more than was asked for or something else, or goes on
+    after a stop token,
     `ValueError` for a load that cannot be run. What the backend raises passes through.
     """
     _check_load(requests, load)
@@ -85,7 +83,7 @@ def run_load(
     except _TimeUp:
         raise TrialTimeout(time_limit_s or 0.0, loop.generations()) from None
     for request in requests:
-        _check_output(request, loop.done[request.id])
+        check_output(request, loop.done[request.id])
     return loop.generations()
 
 
@@ -97,19 +95,6 @@ def _check_load(requests: Sequence[Request], load: Load) -> None:
             raise ValueError(f"request id '{request_id}' occurs {count} times; ids must be unique")
 
 
-def _check_output(request: Request, generation: Generation) -> None:
-    """Outside the timed window: nothing may follow the first stop token."""
-    if request.ignore_eos or not request.stop_ids:
-        return
-    stops = set(request.stop_ids)
-    for position, token in enumerate(generation.token_ids[:-1]):
-        if token in stops:
-            behind = len(generation.token_ids) - position - 1
-            raise TrialProtocolError(
-                f"request '{request.id}': {behind} tokens follow the stop token at {position}"
-            )
-
-
 @dataclass(slots=True)
 class _Flight:
     """A request that was submitted and has not ended."""
@@ -117,6 +102,7 @@ class _Flight:
     generation: Generation
     limit: int
     """The most tokens it may have."""
+    wants_label: bool
     could_ns: int
     """When it could have been submitted at the earliest, but for the harness."""
 
@@ -180,7 +166,9 @@ class _Loop:
             self.waiting.popleft()
             could = self.could_ns(scheduled)
             generation = Generation(request.id, scheduled, now, now - could)
-            self.in_flight[request.id] = _Flight(generation, request.max_new_tokens, could)
+            self.in_flight[request.id] = _Flight(
+                generation, request.max_new_tokens, request.answer == "label", could
+            )
             self.backend.submit(request)
             self.returned_ns = time.monotonic_ns()
         return bool(self.waiting) and self.is_remote
@@ -203,7 +191,10 @@ class _Loop:
                 raise TrialProtocolError(self.unexpected(commit))
             generation = flight.generation
             at = now if commit.arrived_ns is None else min(commit.arrived_ns, now)
-            if commit.token_ids:
+            if flight.wants_label or commit.label is not None:
+                check_label(commit, flight.wants_label)
+                generation.label = commit.label
+            if commit.token_ids or commit.label is not None:
                 self.book(generation, commit, at)
                 if len(generation.token_ids) > flight.limit:
                     raise TrialProtocolError(

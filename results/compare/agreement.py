@@ -1,4 +1,4 @@
-"""Do two trials give the same answers? Token ids are compared, lengths included.
+"""Do two trials give the same answers? Token ids are compared, lengths included; labels by name.
 
 Requests are paired by id; their answers can be compared when both trials completed them and know
 all token ids, their lengths already when both know the counts. Comparing is symmetric: swapping
@@ -82,6 +82,8 @@ def compare(this: RequestArrays, other: RequestArrays, *, counts_hold: bool = Tr
     pairs, first = np.unique(np.searchsorted(end, places, side="right"), return_index=True)
     divergence = np.where(length != other_length, shared, -1)
     divergence[pairs] = places[first] - (end - shared)[pairs]
+    if this.labels is not None and other.labels is not None:
+        divergence[this.labels[rows] != other.labels[others]] = 0
     return Agreement(rows, others, divergence, counted_rows, length_differs)
 
 

@@ -42,7 +42,7 @@ class RequestArrays:
     completed: Flags
     """(R,) ended by "stop" or "length"; only these are ever samples."""
     sampled: Flags
-    """(R,) requests that count as latency samples: completed, with at least one token."""
+    """(R,) requests that count as latency samples: completed, with a token or a label."""
     tokens: Ints
     """(R,) output tokens of each request, counted over its commits."""
     commit_start: Ints
@@ -50,13 +50,15 @@ class RequestArrays:
     commit_ns: Ints
     """(C,)"""
     commit_tokens: Ints
-    """(C,) at least 1"""
+    """(C,) at least 1, but 0 for a label"""
     stamp_lag_ns: Ints
     """By how much stamps can be late, (C,) or (0,) where none can; those of empty commits too."""
     token_start: Ints
     """(R + 1,)"""
     token_ids: NDArray[np.int32]
     """(T,)"""
+    labels: NDArray[np.object_] | None
+    """(R,) the label that a request was answered with, or None; None where no trial's was."""
     scores: dict[str, Floats]
     """Task score name -> (R,), NaN where there is none."""
     counts: dict[str, Floats]
@@ -121,8 +123,13 @@ def _arrays(table: Any, read: Callable[[str], Any], has_texts: bool) -> RequestA
     tokens_start, commit_tokens = _ragged(table, "commit_tokens")
     if not np.array_equal(commit_start, tokens_start):
         raise ValueError("commit_ns and commit_tokens differ in length")
+    labels = None
+    if "label" in table.column_names:
+        labels = np.asarray(table.column("label").to_pylist(), object)
     if not commit_tokens.all():
         kept = commit_tokens > 0
+        if labels is not None:
+            kept |= np.repeat(labels != None, np.diff(commit_start))  # noqa: E711
         commit_start = np.concatenate(([0], np.cumsum(kept)))[commit_start]
         commit_ns, commit_tokens = commit_ns[kept], commit_tokens[kept]
     token_start, token_ids = _ragged(table, "token_ids", np.int32)
@@ -145,6 +152,7 @@ def _arrays(table: Any, read: Callable[[str], Any], has_texts: bool) -> RequestA
         else np.zeros(0, np.int64),
         token_start=token_start,
         token_ids=token_ids,
+        labels=labels,
         scores=_columns(table, SCORE_PREFIX),
         counts=_columns(table, COUNT_PREFIX),
         read=read,

@@ -12,6 +12,7 @@
 | `error` | string or null | |
 | `telemetry` | string or null | JSON object of counts |
 | `text` | string or null | decoded answer |
+| `label`, `confidence` | string, float64 or null | answers that are labels. Optional |
 | `score.NAME` | float64 or null | one column per task score |
 | `count.NAME` | float64 or null | one column per telemetry count whose name has no `@` |
 """
@@ -29,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.core.nouns import Generation, TrialRecord
+from harness.core.nouns import Generation, Label, TrialRecord
 from results.metrics.arrays import COUNT_PREFIX, SCORE_PREFIX
 from results.store.records import AGAIN, BrokenRecordError
 
@@ -47,6 +48,8 @@ COLUMNS = {
     "telemetry": pa.string(),
     "text": pa.string(),
 }
+LABELS = {"label": pa.string(), "confidence": pa.float64()}
+"""Columns of a trial whose answers are labels."""
 OPTIONAL = {"stamp_lag_ns"}
 """Columns that files of earlier versions do not have."""
 
@@ -112,7 +115,12 @@ def to_table(record: TrialRecord) -> pa.Table:
         "telemetry": [_telemetry_text(g.telemetry) for g in generations],
         "text": [_unicode(record.texts.get(i)) for i in ids],
     }
-    arrays = {name: pa.array(data[name], kind) for name, kind in COLUMNS.items()}
+    columns = COLUMNS
+    if any(g.label is not None for g in generations):
+        columns = {**COLUMNS, **LABELS}
+        data["label"] = [_unicode(g.label.name) if g.label else None for g in generations]
+        data["confidence"] = [g.label.confidence if g.label else None for g in generations]
+    arrays = {name: pa.array(data[name], kind) for name, kind in columns.items()}
     scores = [record.scores.get(i, {}) for i in ids]
     # counts stand in the JSON text too; as columns they add up without a parse per request
     counts = [{k: v for k, v in g.telemetry.items() if "@" not in k} for g in generations]
@@ -154,6 +162,7 @@ def from_table(
             finished=columns["finished"][i],
             error=columns["error"][i],
             telemetry=json.loads(columns["telemetry"][i] or "{}"),
+            label=_label(columns, i),
         )
         for i, request_id in enumerate(ids)
     ]
@@ -165,6 +174,12 @@ def from_table(
                 if value is not None:
                     scores.setdefault(request_id, {})[name.removeprefix(SCORE_PREFIX)] = value
     return generations, texts, scores
+
+
+def _label(columns: Mapping[str, Sequence[Any]], row: int) -> Label | None:
+    if "label" not in columns or columns["label"][row] is None:
+        return None
+    return Label(columns["label"][row], columns["confidence"][row])
 
 
 def _lists(lists: Sequence[Sequence[int]], dtype: Any) -> pa.ListArray:

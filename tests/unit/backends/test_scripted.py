@@ -233,7 +233,7 @@ def test_a_fault_at_the_start() -> None:
 def test_info_says_simulation() -> None:
     backend = open_scripted(ttft_s=0.5)
     assert backend.info.provenance == "simulation"
-    assert backend.info.options == {"ttft_s": 0.5}
+    assert (backend.info.options["ttft_s"], backend.info.options["itl_s"]) == (0.5, 0.005)
     assert not ScriptedBackend.needs_model
     backend.close()
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from backends.scripted import ScriptedBackend
 from harness.core.nouns import Commit, Generation, Load, Request
-from harness.measure.load_loop import LoadProgress, TrialProtocolError, TrialTimeout, run_load
+from harness.measure.load_loop import LoadProgress, TrialTimeout, run_load
+from harness.measure.protocol import TrialProtocolError
 from tests.support.harness.puppet import CLOSED, OPEN, Puppet, requests
 from tests.support.harness.virtual_time import VirtualTime, install
 
