@@ -46,10 +46,10 @@ def test_request_body_carries_sampling_and_stops(start: Start) -> None:
 
 
 def test_extra_body_adds_and_removes_fields(start: Start) -> None:
-    server, backend = start(extra_body={"top_k": 5, "top_p": None})
+    server, backend = start(extra_body={"top_k": 5, "top_p": None, "stream_options": None})
     answer(backend)
     assert server.bodies[-1]["top_k"] == 5
-    assert "top_p" not in server.bodies[-1]
+    assert not server.bodies[-1].keys() & {"top_p", "stream_options"}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -117,6 +117,20 @@ def test_plain_text_server_is_counted_with_the_tokenizer(start: Start) -> None:
     assert backend.texts() == {"a": "one two three"}
     assert server.bodies[-1]["prompt"] == "wwwwww wwwwwww", "the server puts the first token itself"
     assert "return_token_ids" not in server.bodies[-1]
+
+
+def test_usage_at_the_end_alone_counts_no_chunk(start: Start) -> None:
+    """Booked by it, all tokens would come at the end."""
+
+    def play(reply: FakeReply) -> None:
+        reply.event(chunk("one two"))
+        reply.event(chunk(" three", "stop"))
+        reply.event({"choices": [], "usage": {"completion_tokens": 3}})
+        reply.end()
+
+    _, backend = start(play, play, WordTokenizer())
+    assert backend.info.options["token_counting"] == "tokenizer"
+    assert [commit.token_ids for commit in answer(backend)] == [(-1, -1), (-1,), ()]
 
 
 def test_tokenizer_counting_never_exceeds_what_was_asked_for(start: Start) -> None:

@@ -107,11 +107,12 @@ def test_no_more_processes_than_streams(start: Start) -> None:
     assert backend._client.count == 2
 
 
-def test_a_body_that_ends_with_its_connection(start: Start) -> None:
+@pytest.mark.parametrize("ending", [b"", b"\n\n"])
+def test_a_body_that_ends_with_its_connection(start: Start, ending: bytes) -> None:
     def play(reply: FakeReply) -> None:
-        event = b'data: {"choices": [{"text": "x", "token_ids": [1], "finish_reason": "stop"}]}\n\n'
+        event = b'data: {"choices": [{"text": "x", "token_ids": [1], "finish_reason": "stop"}]}'
         head = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
-        reply._handler.wfile.write(head + event)
+        reply._handler.wfile.write(head + event + ending)
         reply.drop()
 
     _, backend = start(play)

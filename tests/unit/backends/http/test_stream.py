@@ -71,6 +71,16 @@ def test_an_absurd_usage_fills_no_memory(count: int) -> None:
         StreamedAnswer("usage", 8).read(json.dumps(chunk).encode())
 
 
+def test_usage_before_the_answer_ends_nothing() -> None:
+    answer = StreamedAnswer("ids", 8)
+    for usage in (None, {"completion_tokens": 0}):
+        assert answer.read(json.dumps({"choices": [], "usage": usage}).encode()) == ()
+        assert not answer.done
+    answer.read(b'{"choices": [{"text": "a", "token_ids": [1], "finish_reason": "stop"}]}')
+    answer.read(b'{"choices": [], "usage": {"completion_tokens": 1}}')
+    assert answer.done
+
+
 def test_messages_are_one_printable_line() -> None:
     assert shorten("a\n b\t\x1b[31m") == "a b \\x1b[31m"
     assert len(shorten("x" * 1000)) == http_stream.SHOWN
