@@ -154,7 +154,8 @@ def test_names_that_lead_nowhere(folder: Path) -> None:
 def test_hub_out_of_reach_is_one_line(tmp_path: Path) -> None:
     """In a process of its own: the hub's client reads its environment once."""
     program = (
-        "from backends.checkpoints import models\nfrom harness.core.errors import UserError\nfrom harness.core.nouns import Model\n"
+        "from backends.checkpoints import models\n"
+        "from harness.core.errors import UserError\nfrom harness.core.nouns import Model\n"
         "try:\n models.resolve(Model('nobody/nothing'))\n"
         "except UserError as error:\n print(error)\n"
     )

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.engine.costs.cost_model import StepCosts, Trace, predict, replay
+from backends.engine.costs.cost_model import Prediction, StepCosts, Trace, predict, replay
 
 LLAMA_8B_LAYER, LLAMA_8B_HEAD = 436.0, 1051.0
 """Megabytes of bf16 weights: a pass is as dear as what it reads."""
@@ -147,6 +148,21 @@ def test_replay_is_the_step_process(data: st.DataObject, trace: Trace, max_draft
     assert found.speedup == pytest.approx(costs.per_token() * found.tokens / expected.cost)
 
 
+def predicted(
+    costs: StepCosts, rates: Sequence[float], acceptance: float, max_drafts: int
+) -> Prediction:
+    return predict(
+        costs.segments,
+        costs.exit_heads,
+        costs.final_head,
+        rates,
+        acceptance,
+        max_drafts,
+        segment_costs_full=costs.segments_full,
+        final_head_cost_full=costs.final_head_full,
+    )
+
+
 @pytest.mark.parametrize(
     ("rates", "acceptance", "max_drafts"),
     [((0.3, 0.5, 0.6), 0.92, 5), ((0.5, 0.6, 0.7), 0.7, 2), ((0.9, 0.0, 1.0), 0.5, 8)],
@@ -160,16 +176,7 @@ def test_prediction_is_the_mean_of_simulated_cycles(
     for _ in range(20_000):
         confident = [[draw.random() < e for e in rates] for _ in range(max_drafts + 1)]
         cycle(played, costs, max_drafts, confident, [draw.random() < acceptance for _ in confident])
-    found = predict(
-        costs.segments,
-        costs.exit_heads,
-        costs.final_head,
-        rates,
-        acceptance,
-        max_drafts,
-        segment_costs_full=costs.segments_full,
-        final_head_cost_full=costs.final_head_full,
-    )
+    found = predicted(costs, rates, acceptance, max_drafts)
     assert found.tokens_per_cycle == pytest.approx(played.tokens / played.cycles, rel=0.015)
     assert found.cost_per_cycle == pytest.approx(played.cost / played.cycles, rel=0.015)
     assert found.segment_passes_per_token == pytest.approx(played.passes / played.tokens, rel=0.015)
@@ -218,19 +225,11 @@ def test_prediction_bounds(
     rates = data.draw(st.lists(shares, min_size=exits, max_size=exits))
 
     def speedup(rates: list[float], acceptance: float) -> float:
-        return predict(
-            costs.segments,
-            costs.exit_heads,
-            costs.final_head,
-            rates,
-            acceptance,
-            max_drafts,
-            segment_costs_full=costs.segments_full,
-        ).speedup
+        one_head = replace(costs, final_head_full=None)
+        return predicted(one_head, rates, acceptance, max_drafts).speedup
 
-    found = predict(
-        costs.segments, costs.exit_heads, costs.final_head, rates, acceptance, max_drafts
-    )
+    flat = replace(costs, segments_full=None, final_head_full=None)
+    found = predicted(flat, rates, acceptance, max_drafts)
     assert 1 - 1e-9 <= found.tokens_per_cycle <= max_drafts + 1 + 1e-9
     assert found.speedup <= max_drafts + 1 + 1e-9
     assert found.cost_per_cycle >= costs.per_token() - 1e-6
@@ -247,16 +246,7 @@ def test_replay_and_prediction_agree_where_positions_are_independent() -> None:
     trace = Trace((2, 4, 6), confidence, agrees, np.array([0, n]))
     costs = StepCosts((2.0, 2.0, 2.0, 2.0), (0.5, 0.5, 0.5), 0.5, (2.2, 2.4, 2.6, 2.8), 0.7)
     found = replay(trace, (2, 4, 6), (0.7, 0.5, 0.4), costs, 5)
-    expected = predict(
-        costs.segments,
-        costs.exit_heads,
-        costs.final_head,
-        (0.3, 0.5, 0.6),
-        0.9,
-        5,
-        segment_costs_full=costs.segments_full,
-        final_head_cost_full=costs.final_head_full,
-    )
+    expected = predicted(costs, (0.3, 0.5, 0.6), 0.9, 5)
     assert found.exit_rates == pytest.approx((0.3, 0.5, 0.6), abs=0.01)
     assert found.acceptance == pytest.approx(0.9, abs=0.01)
     assert found.speedup == pytest.approx(expected.speedup, rel=0.01)
