@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -97,10 +98,10 @@ def test_running_usage_counts_tokens_without_ids(start: Start) -> None:
     assert backend.texts() == {"a": "one two three"}
 
 
-def text_only(reply: FakeReply) -> None:
+def text_only(reply: FakeReply, status: int = 400) -> None:
     """Takes no token ids and knows no extensions, as a strict server does."""
     if not isinstance(reply.body["prompt"], str) or "stream_options" in reply.body:
-        reply.fail(400, {"error": {"message": "unknown field"}})
+        reply.fail(status, {"error": {"message": "unknown field"}})
         return
     reply.event(chunk("one two"))
     reply.event(chunk(" three", "stop"))
@@ -108,8 +109,9 @@ def text_only(reply: FakeReply) -> None:
     reply.end()
 
 
-def test_plain_text_server_is_counted_with_the_tokenizer(start: Start) -> None:
-    server, backend = start(text_only, text_only, WordTokenizer())
+@pytest.mark.parametrize("status", [400, 422])
+def test_plain_text_server_is_counted_with_the_tokenizer(start: Start, status: int) -> None:
+    server, backend = start(text_only, partial(text_only, status=status), WordTokenizer())
     options = backend.info.options
     assert (options["token_counting"], options["prompt_form"]) == ("tokenizer", "text")
     commits = answer(backend)

@@ -100,9 +100,10 @@ def test_addresses_with_blanks_or_more_are_refused(url: str) -> None:
         check_base_url(url)
 
 
-def test_no_more_processes_than_streams(start: Start) -> None:
+@pytest.mark.parametrize("concurrency", [2, 9])
+def test_no_more_processes_than_streams(start: Start, concurrency: int) -> None:
     _, backend = start(clients=50)
-    backend.prepare([request("a"), request("b")], Load("closed", concurrency=2))
+    backend.prepare([request("a"), request("b")], Load("closed", concurrency=concurrency))
     assert isinstance(backend._client, ClientProcesses)
     assert backend._client.count == 2
 
