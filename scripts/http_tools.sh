@@ -3,30 +3,8 @@
 # of its own below .tools/, because their libraries and ours do not fit together.
 #
 # PYTHON names the interpreter to use.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-
-say() { printf 'http-tools: %s\n' "$*"; }
-fail() { printf 'http-tools: %s\n' "$*" >&2; exit 2; }
-
-TORCH=2.13.0
-TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu
-
-find_python() {
-    if [ -n "${PYTHON:-}" ]; then echo "$PYTHON"; return; fi
-    for name in python3.11 python3.12 python3.13 python3; do
-        if "$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
-            echo "$name"; return
-        fi
-    done
-}
-
-# Neither tool computes anything with torch: the CPU build saves several gigabytes.
-install_cpu_torch() {
-    "$1" install -qq "torch==$TORCH+cpu" 2>/dev/null && return
-    "$1" install -qq "torch==$TORCH+cpu" --extra-index-url "$TORCH_CPU_INDEX" 2>/dev/null && return
-    say "torch $TORCH: no CPU build within reach, taking the default build (large)"
-}
+NAME=http-tools
+. "$(dirname "$0")/environments.sh"
 
 install() { # NAME VERSION
     local folder=.tools/$1 wanted
@@ -44,8 +22,6 @@ install() { # NAME VERSION
     say "done: $folder/bin/$1"
 }
 
-PYTHON=$(find_python)
-[ -n "$PYTHON" ] || fail "no Python 3.11 to 3.13 found; install one or set PYTHON=/path/to/python"
 mkdir -p .tools
 install guidellm 0.8.1
 install aiperf 0.13.0

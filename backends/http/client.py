@@ -120,8 +120,7 @@ class Client:
 
     def cancel(self) -> None:
         """Drop every request under way, with its connection, and what has come."""
-        for number, exchange in self._busy.items():
-            exchange.over = True
+        for number in self._busy:
             self._pool.discard(self._pool.connections[number])
         self._busy.clear()
         self._deadlines.clear()

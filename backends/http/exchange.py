@@ -24,12 +24,12 @@ class Exchange:
     connection: Connection | None = None
     lingers: bool = False
     again: bool = False
-    """Sent a second time."""
+    """Sent a second time, and so on an unused connection."""
     over: bool = False
 
     def may_be_sent_again(self, error: Exception) -> bool:
         """Whether the server had closed a connection that it had answered on before, and so has
         not seen this request: it is sent once more then, and its time goes on (RFC 9112, 9.3.1)."""
-        if self.again or self.connection is None or not isinstance(error, ConnectionError):
+        if self.connection is None or not isinstance(error, ConnectionError):
             return False
         return self.connection.reply.answers > 0 and not self.connection.reply.has_begun

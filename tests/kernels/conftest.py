@@ -18,7 +18,7 @@ NATIVE = torch.cuda.is_available()
 PARENT_ONLY = {"test_interpreted.py", "test_compiled.py", "test_cuda_fill.py"}
 """What starts a child process, or skips without CUDA, which only the parent's summary shows."""
 
-collect_ignore_glob = [] if NATIVE or INTERPRETED else ["test_op_*.py", "test_cuda_executor.py"]
+collect_ignore_glob = [] if NATIVE or INTERPRETED else ["ops/*.py", "test_cuda_executor.py"]
 if INTERPRETED:
     collect_ignore_glob += sorted(PARENT_ONLY)
 

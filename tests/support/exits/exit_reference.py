@@ -25,8 +25,7 @@ from harness.core.nouns import Request
 class Rule:
     """When a decode step ends early. Layers count from 1."""
 
-    measure: str = "never"
-    """softmax, state, classifier, static, schedule, never"""
+    measure: str = "never"  # or softmax, state, classifier, static, schedule
     layers: tuple[int, ...] = ()  # checked ones, the one of static, those of schedule
     thresholds: tuple[float, ...] = ()
     decay: str = "none"
@@ -35,8 +34,7 @@ class Rule:
     """A folder of trained exit heads; None: the model's own head everywhere."""
     classifier: tuple[Tensor, Tensor] | None = None
     """Weight (2, width) and bias (2,); the second row speaks for leaving."""
-    fill: bool = True
-    """False leaves the skipped layers' cache as it was: a wrong engine, for tests of tests."""
+    fill: bool = True  # False: the skipped layers' cache stays as it was, a wrong engine
 
     def checked(self) -> list[int]:
         """Layers whose confidence counts; where none can pass there is no exit, for state too."""
@@ -45,7 +43,7 @@ class Rule:
         return passable if self.measure in ("softmax", "state", "classifier") else []
 
     def bound(self, layer: int, token: int, tokens: int) -> float:
-        """The threshold behind `layer` at decode step `token` of at most `tokens` tokens."""
+        """The threshold after `layer` at decode step `token` of at most `tokens` tokens."""
         plain = self.thresholds[self.layers.index(layer)]
         fading = math.exp(-self.tau * token / tokens)
         if self.decay == "calm":

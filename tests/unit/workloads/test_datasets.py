@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import types
@@ -210,6 +211,14 @@ def test_early_exit_papers_rule_keeps_short_articles_only(tmp_path: Path) -> Non
     nothing = Workload("cnn_dailymail", source, options={"article_limit": 1})
     with pytest.raises(UserError, match="1 distinct rows asked for, but only 0"):
         load_rows(nothing, 0, 10, count_tokens=lambda text: len(text.split()))
+
+
+def test_enough_bundled_rows_are_made_to_find_the_short_ones() -> None:
+    """Every second article is too long: as many rows as are asked for would not do."""
+    lengths = itertools.cycle([100, 99])
+    workload = Workload("xsum", "bundled", 8, {"article_limit": 100})
+    rows = load_rows(workload, 0, 8, count_tokens=lambda text: next(lengths))
+    assert len({row.id for row in rows}) == 8
 
 
 def test_checksum_covers_order_ids_and_text() -> None:

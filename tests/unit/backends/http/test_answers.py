@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,10 +47,10 @@ def test_request_body_carries_sampling_and_stops(start: Start) -> None:
 
 
 def test_extra_body_adds_and_removes_fields(start: Start) -> None:
-    server, backend = start(extra_body={"top_k": 5, "top_p": None})
+    server, backend = start(extra_body={"top_k": 5, "top_p": None, "stream_options": None})
     answer(backend)
     assert server.bodies[-1]["top_k"] == 5
-    assert "top_p" not in server.bodies[-1]
+    assert not server.bodies[-1].keys() & {"top_p", "stream_options"}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -96,10 +97,10 @@ def test_running_usage_counts_tokens_without_ids(start: Start) -> None:
     assert backend.texts() == {"a": "one two three"}
 
 
-def text_only(reply: FakeReply) -> None:
+def text_only(reply: FakeReply, status: int = 400) -> None:
     """Takes no token ids and knows no extensions, as a strict server does."""
     if not isinstance(reply.body["prompt"], str) or "stream_options" in reply.body:
-        reply.fail(400, {"error": {"message": "unknown field"}})
+        reply.fail(status, {"error": {"message": "unknown field"}})
         return
     reply.event(chunk("one two"))
     reply.event(chunk(" three", "stop"))
@@ -107,8 +108,9 @@ def text_only(reply: FakeReply) -> None:
     reply.end()
 
 
-def test_plain_text_server_is_counted_with_the_tokenizer(start: Start) -> None:
-    server, backend = start(text_only, text_only, WordTokenizer())
+@pytest.mark.parametrize("status", [400, 422])
+def test_plain_text_server_is_counted_with_the_tokenizer(start: Start, status: int) -> None:
+    server, backend = start(text_only, partial(text_only, status=status), WordTokenizer())
     options = backend.info.options
     assert (options["token_counting"], options["prompt_form"]) == ("tokenizer", "text")
     commits = answer(backend)
@@ -116,6 +118,20 @@ def test_plain_text_server_is_counted_with_the_tokenizer(start: Start) -> None:
     assert backend.texts() == {"a": "one two three"}
     assert server.bodies[-1]["prompt"] == "wwwwww wwwwwww", "the server puts the first token itself"
     assert "return_token_ids" not in server.bodies[-1]
+
+
+def test_usage_at_the_end_alone_counts_no_chunk(start: Start) -> None:
+    """Booked by it, all tokens would come at the end."""
+
+    def play(reply: FakeReply) -> None:
+        reply.event(chunk("one two"))
+        reply.event(chunk(" three", "stop"))
+        reply.event({"choices": [], "usage": {"completion_tokens": 3}})
+        reply.end()
+
+    _, backend = start(play, play, WordTokenizer())
+    assert backend.info.options["token_counting"] == "tokenizer"
+    assert [commit.token_ids for commit in answer(backend)] == [(-1, -1), (-1,), ()]
 
 
 def test_tokenizer_counting_never_exceeds_what_was_asked_for(start: Start) -> None:

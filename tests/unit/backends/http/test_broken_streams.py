@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from backends.http.reply import LARGEST_REFUSAL
 from tests.support.fake_openai import FakeReply, Play, good
 from tests.support.http_client import (
     PATIENCE_S,
@@ -98,6 +99,22 @@ def test_broken_stream_is_an_error_that_costs_one_request(
     assert error.endswith("(after 2 tokens)") or play is talks_too_much
     server.play = good
     assert answer(backend)[-1].finished == "length"
+
+
+def test_what_follows_done_is_not_read(start: Start) -> None:
+    def play(reply: FakeReply) -> None:
+        reply.tokens([1, 2, 3], "length")
+        reply.send(b"data: [DONE]\n\ndata: bye\n\n")
+        reply.end()
+
+    _, backend = start(play)
+    assert [commit.finished for commit in answer(backend)] == [None, "length"]
+
+
+def test_of_an_endless_refusal_the_beginning_is_kept(start: Start) -> None:
+    body = {"message": "too long", "more": "x" * LARGEST_REFUSAL}
+    _, backend = start(lambda reply: reply.fail(500, body))
+    assert 'HTTP 500: {"message": "too long", "more"' in failure(backend)
 
 
 @pytest.mark.parametrize("status", [400, 429, 500, 503])

@@ -100,18 +100,20 @@ def test_addresses_with_blanks_or_more_are_refused(url: str) -> None:
         check_base_url(url)
 
 
-def test_no_more_processes_than_streams(start: Start) -> None:
+@pytest.mark.parametrize("concurrency", [2, 9])
+def test_no_more_processes_than_streams(start: Start, concurrency: int) -> None:
     _, backend = start(clients=50)
-    backend.prepare([request("a"), request("b")], Load("closed", concurrency=2))
+    backend.prepare([request("a"), request("b")], Load("closed", concurrency=concurrency))
     assert isinstance(backend._client, ClientProcesses)
     assert backend._client.count == 2
 
 
-def test_a_body_that_ends_with_its_connection(start: Start) -> None:
+@pytest.mark.parametrize("ending", [b"", b"\n\n"])
+def test_a_body_that_ends_with_its_connection(start: Start, ending: bytes) -> None:
     def play(reply: FakeReply) -> None:
-        event = b'data: {"choices": [{"text": "x", "token_ids": [1], "finish_reason": "stop"}]}\n\n'
+        event = b'data: {"choices": [{"text": "x", "token_ids": [1], "finish_reason": "stop"}]}'
         head = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
-        reply._handler.wfile.write(head + event)
+        reply._handler.wfile.write(head + event + ending)
         reply.drop()
 
     _, backend = start(play)

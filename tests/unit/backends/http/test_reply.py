@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
+import socket
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from backends.http import workers
-from backends.http.client import Client
+from backends.http.connection import Connection
 from backends.http.reply import Reply
 from backends.http.workers import ClientProcesses
 from harness.core.nouns import Commit
-from tests.support import fake_openai
-from tests.support.http_client import Start, answer
 
 
 @pytest.mark.parametrize(
@@ -52,15 +51,17 @@ def test_connections_are_shared_out_among_the_processes(monkeypatch: pytest.Monk
     assert told == [("a", "open", 3), ("b", "open", 2), ("c", "open", 2)]
 
 
-def test_a_connection_that_the_server_closed_is_not_quiet(start: Start) -> None:
-    def play(reply: fake_openai.FakeReply) -> None:
-        fake_openai.good(reply)
-        reply.drop()
-
-    for ending, is_quiet in ((fake_openai.good, True), (play, False)):
-        _, backend = start(ending)
-        answer(backend)
-        time.sleep(0.05)
-        assert isinstance(backend._client, Client)
-        (connection,) = backend._client._pool.connections.values()
-        assert connection.is_quiet() is is_quiet
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_connection_is_quiet_until_the_server_speaks_or_closes(has_tls: bool) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    route = cast(Any, SimpleNamespace(connect=lambda: ours))
+    connection = Connection(route, cast(Any, object()) if has_tls else None)
+    assert connection.is_quiet()
+    theirs.send(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+    assert connection.is_quiet() is has_tls, "only TLS has something to say between answers"
+    ours.recv(100)
+    assert connection.is_quiet()
+    theirs.close()
+    assert not connection.is_quiet()
+    connection.close()

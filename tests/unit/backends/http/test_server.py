@@ -11,7 +11,7 @@ import pytest
 
 from backends import check_options, open_backend
 from harness.core.errors import UserError
-from harness.core.nouns import Commit, Model
+from harness.core.nouns import Commit, Load, Model, Request
 from tests.support.fake_openai import FakeReply, FakeServer, good
 from tests.support.http_client import (
     PATIENCE_S,
@@ -87,6 +87,14 @@ def test_reset_drops_what_is_under_way(start: Start) -> None:
     assert {commit.request_id for commit in commits} == {"new"}
 
 
+def test_a_reset_forgets_the_requests_that_were_written_out(start: Start) -> None:
+    server, backend = start()
+    backend.prepare([request()], Load("closed", concurrency=1))
+    backend.reset()
+    answer(backend, Request("a", (8,), 3))
+    assert server.bodies[-1]["prompt"] == [8]
+
+
 def test_without_a_reset_call_the_cache_may_be_warm(start: Start) -> None:
     server, backend = start()
     assert "cold-reset" not in backend.info.capabilities
@@ -141,6 +149,33 @@ def test_wrong_model_and_several_models(start: Start) -> None:
             open_backend("http", None, Model("m"), {"base_url": server.url})
     finally:
         server.close()
+
+
+def test_a_server_without_a_list_of_models_is_asked_by_name(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeServer, "answer_get", lambda _, reply, path: reply.fail(404, {}))
+    server, backend = start(model="n")
+    answer(backend)
+    assert server.bodies[-1]["model"] == "n"
+    with pytest.raises(UserError, match="/models: HTTP 404"):
+        start()
+
+
+def test_a_server_says_what_it_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, backend = start()
+    assert backend.info.version.startswith("BaseHTTP/")
+    listed = FakeServer.answer_get
+
+    def get(server: FakeServer, reply: FakeReply, path: str) -> None:
+        if path == "/version":
+            reply.fail(200, {"version": "0.32.0"})
+        else:
+            listed(server, reply, path)
+
+    monkeypatch.setattr(FakeServer, "answer_get", get)
+    _, backend = start()
+    assert backend.info.version == "vllm 0.32.0"
 
 
 def test_probe_failure_names_the_reason(start: Start) -> None:

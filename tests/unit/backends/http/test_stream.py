@@ -71,6 +71,36 @@ def test_an_absurd_usage_fills_no_memory(count: int) -> None:
         StreamedAnswer("usage", 8).read(json.dumps(chunk).encode())
 
 
+def test_usage_before_the_answer_ends_nothing() -> None:
+    answer = StreamedAnswer("ids", 8)
+    for usage in (None, {"completion_tokens": 0}):
+        assert answer.read(json.dumps({"choices": [], "usage": usage}).encode()) == ()
+        assert not answer.done
+    answer.read(b'{"choices": [{"text": "a", "token_ids": [1], "finish_reason": "stop"}]}')
+    answer.read(b'{"choices": [], "usage": {"completion_tokens": 1}}')
+    assert answer.done
+
+
+@pytest.mark.parametrize("reason", ["stop", "tool_calls", "function_call"])
+def test_an_answer_may_end_in_a_call(reason: str) -> None:
+    answer = StreamedAnswer("ids", 8)
+    chunk = {"choices": [{"text": "a", "token_ids": [1], "finish_reason": reason}]}
+    assert answer.read(json.dumps(chunk).encode()) == (1,)
+    assert answer.finished == "stop"
+
+
+def test_our_own_count_at_the_servers_limit_may_be_short() -> None:
+    answer = StreamedAnswer("tokenizer", 8, str.split)  # type: ignore[arg-type]
+    answer.read(b'{"choices": [{"text": "a b", "finish_reason": "length"}]}')
+    assert (answer.tokens, answer.finished) == (2, "length")
+
+
+def test_half_a_surrogate_pair_is_text() -> None:
+    answer = StreamedAnswer("ids", 8)
+    answer.read(b'{"choices": [{"text": "\\ud83d", "token_ids": [1]}]}')
+    assert answer.texts == ["\ud83d"]
+
+
 def test_messages_are_one_printable_line() -> None:
     assert shorten("a\n b\t\x1b[31m") == "a b \\x1b[31m"
     assert len(shorten("x" * 1000)) == http_stream.SHOWN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import shutil
 import socket
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,7 +87,7 @@ class Proxy:
         self.lines: list[bytes] = []
         self._target, self._refuse = target, refuse
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://user:p%40ss@127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = f"http://us%65r:p%40ss@127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -120,11 +122,13 @@ class Proxy:
         self._listener.close()
 
 
-def asked_through(proxy: Proxy, base_url: str, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """What a client whose environment names `proxy` is answered."""
-    for name in ("http_proxy", "https_proxy"):
-        monkeypatch.setenv(name, proxy.url)
-    monkeypatch.delenv("no_proxy", raising=False)
+def asked_through(
+    proxy: Proxy, base_url: str, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> list[str | None]:
+    """What a client whose environment names `proxy` in `variable` is answered."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, proxy.url)
     route = find_route(base_url, None, 5.0)
     client = http_client.Client(route, 5.0)
     payload = route.request("completions", {"prompt": [1], "max_tokens": 3})
@@ -139,10 +143,25 @@ def asked_through(proxy: Proxy, base_url: str, monkeypatch: pytest.MonkeyPatch) 
     return [commit.error or commit.finished for commit in found]
 
 
-def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ipv6_address_stands_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = SimpleNamespace(family=socket.AF_INET6, getpeername=lambda: ("::1", 81, 0, 0))
+    hops: list[tuple[str, int]] = []
+
+    def connect(hop: tuple[str, int], _: float) -> contextlib.nullcontext[SimpleNamespace]:
+        hops.append(hop)
+        return contextlib.nullcontext(reached)
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    route = find_route("http://[::1]:81/v1", None, 1.0)
+    assert (hops, route.family) == ([("::1", 81)], socket.AF_INET6)
+    assert b"\r\nHost: [::1]:81\r\n" in route.request("completions", {})
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
+def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     server = FakeServer()
     proxy = Proxy(("127.0.0.1", server._http.server_port))
-    found = asked_through(proxy, "http://far.test/v1", monkeypatch)
+    found = asked_through(proxy, "http://far.test/v1", monkeypatch, variable)
     assert found == [None, None, "length"]
     assert proxy.lines == [b"POST http://far.test/v1/completions HTTP/1.1"]
     assert proxy.credentials
@@ -155,7 +174,7 @@ def test_tls_through_a_proxy(
     secure: FakeServer, monkeypatch: pytest.MonkeyPatch, refuse: bool
 ) -> None:
     proxy = Proxy(("127.0.0.1", secure._http.server_port), refuse)
-    found = asked_through(proxy, "https://far.test/v1", monkeypatch)
+    found = asked_through(proxy, "https://far.test/v1", monkeypatch, "https_proxy")
     refused = ["the proxy refused: HTTP/1.1 403 No (after 0 tokens)"]
     assert found == (refused if refuse else [None, None, "length"])
     assert proxy.lines == [b"CONNECT far.test:443 HTTP/1.1"]

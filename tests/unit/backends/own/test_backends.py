@@ -68,6 +68,14 @@ def test_adadecode_gives_the_text_of_plain_decoding(dtype: str, options: dict[st
     assert answer(opened("adadecode", dtype=dtype, **options), requests, 3) == expected
 
 
+def test_the_seed_decides_what_is_sampled() -> None:
+    found = []
+    for seed in (3, 3, 4):
+        asked = [Request(r.id, r.prompt_ids, 8, Sampling(1.0, 1.0, seed)) for r in demo_requests(1)]
+        found.append(answer(opened("autoregressive"), asked, 4))
+    assert found[0] == found[1] != found[2]
+
+
 def test_greedy_text_is_that_of_transformers(tmp_path: Path) -> None:
     from transformers import LlamaForCausalLM
 

@@ -101,6 +101,14 @@ def test_long_names_of_variants_push_no_column_out(capsys: pytest.CaptureFixture
     assert "0.333   too-few-samples" in row
 
 
+@pytest.mark.parametrize(("completed", "doubts"), [(99, 3), (100, 0)])
+def test_a_p99_of_too_few_requests_is_in_doubt(
+    capsys: pytest.CaptureFixture[str], completed: int, doubts: int
+) -> None:
+    display.print_cells([cell(n_completed=completed)])
+    assert capsys.readouterr().out.count("8,377,123?") == doubts
+
+
 def test_a_lossy_variant_is_named_so(capsys: pytest.CaptureFixture[str]) -> None:
     display.print_cells([cell(), cell(options={"verify": False}, lossless=False)])
     text = capsys.readouterr().out

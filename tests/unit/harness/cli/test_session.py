@@ -115,6 +115,13 @@ def test_the_stored_prompt_is_what_the_model_reads(model: Path) -> None:
             assert row["prompt_tokens"] == len(request.prompt_ids)
 
 
+def test_articles_cut_otherwise_are_other_prompts(model: Path) -> None:
+    cuts = [{"name": "xsum", "max_article_tokens": most} for most in (20, 40)]
+    stored = list(wiring.prompt_rows(trials(model, workloads=cuts), model))
+    assert len({checksum for _, checksum in stored}) == 2
+    assert len({rows[0]["prompt_text"] for rows, _ in stored}) == 2
+
+
 def test_a_row_asked_again_is_known_as_one(model: Path) -> None:
     """The ids that `results.compare.pairing.data_rows` reads: intervals do not count it twice."""
     (trial,) = trials(model, workloads=[{"name": "gsm8k", "rows": 4}])

@@ -120,6 +120,7 @@ def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
         ),
         ({"load": [{"kind": "poisson", "rate": "1e3"}]}, "expected a number above 0, got '1e3'"),
         ({"load": [{"kind": "poisson", "rate": -1}]}, "expected a number above 0, got -1"),
+        ({"load": [{"kind": "poisson", "rate": 0}]}, "expected a number above 0, got 0"),
         ({"load": [{"kind": "trace", "trace": 3}]}, "expected the path of a trace file, got 3"),
         ({"requests": True}, "f.yaml: requests: expected a whole number of at least 1, got True"),
         ({"repeats": 0}, "f.yaml: repeats: expected a whole number of at least 1, got 0"),

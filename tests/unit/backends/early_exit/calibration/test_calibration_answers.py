@@ -125,8 +125,9 @@ def test_choices_on_the_same_answers_are_counted_and_stated(
         assert found.statement.endswith(f"; after {choices}, not corrected for.")
         assert json.loads(out.read_text())["earlier_choices"] == number
         assert open_calibration(out, DEMO) == found
-    again = run(out, replace(SETTINGS, confidence=0.9, whole_curve=True))
-    assert again.earlier_choices == 3, "the same question is no further choice"
+    for change in (changes[2] | {"whole_curve": True}, changes[0]):
+        again = run(out, replace(SETTINGS, **change))
+        assert again.earlier_choices == 3, "the same question is no further choice"
     fresh = run(tmp_path / "fresh.json", replace(SETTINGS, seed=7))
     assert fresh.earlier_choices == 0
     assert "earlier" not in fresh.statement

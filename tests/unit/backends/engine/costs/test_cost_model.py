@@ -1,103 +1,22 @@
 from __future__ import annotations
 
-import itertools
 import random
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.engine.costs.cost_model import StepCosts, Trace, predict, replay
+from backends.engine.costs.cost_model import Prediction, StepCosts, Trace, predict, replay
+from tests.support.engine.draft_cycles import Played, cycle, play
 
 LLAMA_8B_LAYER, LLAMA_8B_HEAD = 436.0, 1051.0
 """Megabytes of bf16 weights: a pass is as dear as what it reads."""
 
 shares = st.floats(0, 1)
 prices = st.floats(0.01, 100)
-
-
-@dataclass
-class Played:
-    """Counts and cost of decoding step by step, as the algorithm is written down."""
-
-    cost: float = 0.0
-    tokens: int = 0
-    cycles: int = 0
-    passes: int = 0
-    checks: dict[int, int] = field(default_factory=dict)
-    exits: dict[int, int] = field(default_factory=dict)
-    accepted: dict[int, int] = field(default_factory=dict)
-
-
-def cycle(
-    played: Played,
-    costs: StepCosts,
-    max_drafts: int,
-    confident: list[list[bool]],
-    right: list[bool],
-) -> int:
-    """One cycle over frontiers; `confident[d][s]` is whether token d would leave at exit s and
-    `right[d]` whether its draft would be right. Returns the tokens that it emits."""
-    segments = len(costs.segments)
-    done, exits = [0] * segments, list[int]()
-    full = costs.segments_full or costs.segments
-
-    def price(one: float, many: float, rows: int) -> float:
-        return one + (rows - 1) * (many - one) / max_drafts
-
-    position = 0
-    while True:
-        for s in range(segments):
-            rows = position + 1 - done[s]
-            played.cost += price(costs.segments[s], full[s], rows)
-            played.passes += 1
-            done[s] = position + 1
-            if s == segments - 1 or len(exits) == max_drafts:
-                continue
-            played.cost += costs.exit_heads[s]
-            played.checks[s] = played.checks.get(s, 0) + 1
-            if confident[position][s]:
-                played.exits[s] = played.exits.get(s, 0) + 1
-                exits.append(s)
-                break
-        else:
-            break
-        position += 1
-    head = costs.final_head if costs.final_head_full is None else costs.final_head_full
-    played.cost += price(costs.final_head, head, len(exits) + 1)
-    kept = 0
-    while kept < len(exits) and right[kept]:
-        played.accepted[exits[kept]] = played.accepted.get(exits[kept], 0) + 1
-        kept += 1
-    played.cycles += 1
-    played.tokens += kept + 1
-    return kept + 1
-
-
-def play(
-    trace: Trace,
-    layers: tuple[int, ...],
-    gammas: tuple[float, ...],
-    costs: StepCosts,
-    max_drafts: int,
-) -> Played:
-    """What `replay` vectorises, token by token."""
-    played = Played()
-    columns = [trace.layers.index(layer) for layer in layers]
-    over = trace.confidence[:, columns] > np.array(gammas, float)
-    for begin, end in itertools.pairwise(trace.starts.tolist()):
-        position = begin
-        while position < end:
-            confident = [over[r].tolist() for r in range(position, end - 1)]
-            right = [
-                bool(trace.agrees[position + i, columns[sure.index(True)]]) if any(sure) else False
-                for i, sure in enumerate(confident)
-            ]
-            confident.append([False] * len(columns))
-            position += cycle(played, costs, max_drafts, confident, right)
-    return played
 
 
 @st.composite
@@ -137,14 +56,29 @@ def test_replay_is_the_step_process(data: st.DataObject, trace: Trace, max_draft
     found = replay(trace, layers, gammas, costs, max_drafts)
     expected = play(trace, layers, gammas, costs, max_drafts)
     exits = range(len(layers))
-    assert found.checks == tuple(expected.checks.get(s, 0) for s in exits)
-    assert found.exits == tuple(expected.exits.get(s, 0) for s in exits)
-    assert found.accepted == tuple(expected.accepted.get(s, 0) for s in exits)
+    assert found.checks == tuple(expected.checks[s] for s in exits)
+    assert found.exits == tuple(expected.exits[s] for s in exits)
+    assert found.accepted == tuple(expected.accepted[s] for s in exits)
     assert (found.cycles, found.tokens) == (expected.cycles, expected.tokens)
     assert found.tokens == len(trace.confidence)
     assert found.cost == pytest.approx(expected.cost)
     assert found.segment_passes_per_token == pytest.approx(expected.passes / expected.tokens)
     assert found.speedup == pytest.approx(costs.per_token() * found.tokens / expected.cost)
+
+
+def predicted(
+    costs: StepCosts, rates: Sequence[float], acceptance: float, max_drafts: int
+) -> Prediction:
+    return predict(
+        costs.segments,
+        costs.exit_heads,
+        costs.final_head,
+        rates,
+        acceptance,
+        max_drafts,
+        segment_costs_full=costs.segments_full,
+        final_head_cost_full=costs.final_head_full,
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,16 +94,7 @@ def test_prediction_is_the_mean_of_simulated_cycles(
     for _ in range(20_000):
         confident = [[draw.random() < e for e in rates] for _ in range(max_drafts + 1)]
         cycle(played, costs, max_drafts, confident, [draw.random() < acceptance for _ in confident])
-    found = predict(
-        costs.segments,
-        costs.exit_heads,
-        costs.final_head,
-        rates,
-        acceptance,
-        max_drafts,
-        segment_costs_full=costs.segments_full,
-        final_head_cost_full=costs.final_head_full,
-    )
+    found = predicted(costs, rates, acceptance, max_drafts)
     assert found.tokens_per_cycle == pytest.approx(played.tokens / played.cycles, rel=0.015)
     assert found.cost_per_cycle == pytest.approx(played.cost / played.cycles, rel=0.015)
     assert found.segment_passes_per_token == pytest.approx(played.passes / played.tokens, rel=0.015)
@@ -218,19 +143,11 @@ def test_prediction_bounds(
     rates = data.draw(st.lists(shares, min_size=exits, max_size=exits))
 
     def speedup(rates: list[float], acceptance: float) -> float:
-        return predict(
-            costs.segments,
-            costs.exit_heads,
-            costs.final_head,
-            rates,
-            acceptance,
-            max_drafts,
-            segment_costs_full=costs.segments_full,
-        ).speedup
+        one_head = replace(costs, final_head_full=None)
+        return predicted(one_head, rates, acceptance, max_drafts).speedup
 
-    found = predict(
-        costs.segments, costs.exit_heads, costs.final_head, rates, acceptance, max_drafts
-    )
+    flat = replace(costs, segments_full=None, final_head_full=None)
+    found = predicted(flat, rates, acceptance, max_drafts)
     assert 1 - 1e-9 <= found.tokens_per_cycle <= max_drafts + 1 + 1e-9
     assert found.speedup <= max_drafts + 1 + 1e-9
     assert found.cost_per_cycle >= costs.per_token() - 1e-6
@@ -247,16 +164,7 @@ def test_replay_and_prediction_agree_where_positions_are_independent() -> None:
     trace = Trace((2, 4, 6), confidence, agrees, np.array([0, n]))
     costs = StepCosts((2.0, 2.0, 2.0, 2.0), (0.5, 0.5, 0.5), 0.5, (2.2, 2.4, 2.6, 2.8), 0.7)
     found = replay(trace, (2, 4, 6), (0.7, 0.5, 0.4), costs, 5)
-    expected = predict(
-        costs.segments,
-        costs.exit_heads,
-        costs.final_head,
-        (0.3, 0.5, 0.6),
-        0.9,
-        5,
-        segment_costs_full=costs.segments_full,
-        final_head_cost_full=costs.final_head_full,
-    )
+    expected = predicted(costs, (0.3, 0.5, 0.6), 0.9, 5)
     assert found.exit_rates == pytest.approx((0.3, 0.5, 0.6), abs=0.01)
     assert found.acceptance == pytest.approx(0.9, abs=0.01)
     assert found.speedup == pytest.approx(expected.speedup, rel=0.01)
