@@ -175,9 +175,9 @@ def _cell(
         told = {slug(reason): reason for reason in row["invalid_reasons"]}
         # in a row of its own a cell has the reasons of all its repeats
         told.pop(CELL_NOT_VALID, None)
-        for slug, text in told.items():
-            count, first = reasons.get(slug, (0, text))
-            reasons[slug] = (count + 1, first)
+        for name, text in told.items():
+            count, first = reasons.get(name, (0, text))
+            reasons[name] = (count + 1, first)
     trial = records[0].trial
     load = trial.load
     return Cell(

@@ -78,7 +78,7 @@ SCORES = (
     _score(
         "exact_match_flexible",
         "Share of answers that come to a number equal to the label's: the one after the first "
-        "`####`, else in the last `\\boxed{}`, else after the last \"answer is\", else the last "
+        '`####`, else in the last `\\boxed{}`, else after the last "answer is", else the last '
         "one; what follows an invented next question does not count (ours).",
         "flexible match",
     ),
@@ -114,7 +114,7 @@ AGREEMENT = (
     Metric(
         name="first_divergence_request",
         section="answers",
-        text="The request whose answer it is.",
+        text="The request of `first_divergence`.",
         formula=lambda t: t.once(_earliest)[1],
         needs="reference",
         void_with="reference answers",
@@ -122,7 +122,7 @@ AGREEMENT = (
     Metric(
         name="first_divergence_margin",
         section="answers",
-        text="The reference's top-2 logit margin there, when it stored one.",
+        text="The reference's top-2 logit margin at `first_divergence`, where it stored one.",
         formula=lambda t: t.once(_earliest)[2],
         needs="reference",
         void_with="reference answers",
@@ -174,7 +174,7 @@ SPEED = (
     Metric(
         name="speedup_high",
         section="speed",
-        text="The upper end.",
+        text="The upper end of that interval.",
         formula=None,
         better="larger",
         pooled="pairs",
@@ -200,7 +200,8 @@ SPEED = (
     Metric(
         name="inner_token_latency_ratio",
         section="speed",
-        text="The reference's `inner_token_latency_s` of the same repeat / this (figure 2).",
+        text="The reference's `inner_token_latency_s` of the same repeat / this (the "
+        "early-exit paper, figure 2).",
         formula=_inner_token_ratio,
         needs="reference",
         better="larger",
@@ -209,9 +210,9 @@ SPEED = (
     Metric(
         name="noise_floor",
         section="answers",
-        text="The same ratio for the reference against itself, over all pairs of its repeats whose "
-        "answers may be believed; undefined with fewer than two. A backend that is not below it is "
-        "as consistent as the reference is.",
+        text="`consistency_ratio` of the reference against itself, over all pairs of its repeats "
+        "whose answers may be believed; undefined with fewer than two. A backend that is not below "
+        "it is as consistent as the reference is.",
         formula=None,
         better="larger",
         pooled="pairs",
@@ -250,7 +251,7 @@ NATIVE = (
     Metric(
         name="speedup_native_high",
         section="speed",
-        text="The upper end.",
+        text="The upper end of that interval.",
         formula=None,
         better="larger",
         pooled="pairs",

@@ -66,7 +66,8 @@ WORK = (
     ),
     _rate(
         "rejection_rate",
-        "(drafted - accepted) / drafted: drafts that verification threw away (figure 5c).",
+        "(drafted - accepted) / drafted: drafts that verification threw away (AdaDecode, "
+        "figure 5c).",
         better="smaller",
     ),
     _rate("acceptance_rate", "accepted / drafted.", better="larger"),
@@ -134,7 +135,7 @@ PREDICTIONS = (
     ),
     _prediction(
         "predicted_speedup_one_row",
-        "The same if rows beyond a pass's first cost nothing.",
+        "`predicted_speedup` if rows beyond a pass's first cost nothing.",
         better="larger",
     ),
     _prediction(

@@ -16,8 +16,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Section = Literal[
-    *("counts", "time", "rates", "answers", "speed"),
-    *("work", "batches", "prediction", "quality", "resources"),
+    "counts",
+    "time",
+    "rates",
+    "answers",
+    "speed",
+    "work",
+    "batches",
+    "prediction",
+    "quality",
+    "resources",
 ]
 """The table of docs/metrics.md that a metric stands in."""
 

@@ -97,7 +97,7 @@ RATES = (
         name="request_per_s",
         section="rates",
         unit="requests/s",
-        text="Completed requests / window.",
+        text="Completed requests / window: the time from the first submit to the last commit.",
         formula=lambda t: latency.request_per_s(t.requests),
         better="larger",
     ),
@@ -105,8 +105,7 @@ RATES = (
         name="output_tok_per_s",
         section="rates",
         unit="tokens/s",
-        text="Output tokens of completed requests / window, the time from the first submit to the "
-        "last commit.",
+        text="Output tokens of completed requests / window (first submit to last commit).",
         formula=lambda t: latency.output_tok_per_s(t.requests),
         better="larger",
         label="Throughput",
@@ -169,8 +168,8 @@ TIMES = (
         name="tpot_s",
         section="time",
         unit="s",
-        text="Time per output token: (last commit - first commit) / (n - tokens of the first "
-        "commit). Undefined, not 0, when everything came in one commit.",
+        text="Time per output token: (last commit - first commit) / tokens after the first "
+        "commit. Undefined, not 0, when everything came in one commit.",
         formula=lambda t: latency.tpot_s(t.requests),
         each="sample",
         better="smaller",
@@ -202,7 +201,7 @@ TIMES = (
         name="decode_tok_per_s",
         section="time",
         unit="tokens/s",
-        text="(n - tokens of the first commit) / (last commit - first commit).",
+        text="Tokens after the first commit / (last commit - first commit).",
         formula=lambda t: t.once(_decode_tok_per_s),
         each="sample",
         better="larger",
