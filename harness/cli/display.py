@@ -100,7 +100,8 @@ NUMBERS = {
     "e2e_s": 13,
     "goodput_req_per_s": 7,
 }
-"""Metrics of the result table and the least widths of their columns, so that tables line up."""
+"""Metrics of the result table and the least widths of their columns, so that tables line up. Any
+other whose entry in the registry has a short heading comes after them."""
 QUALITY_WIDTH = 7
 WIDTH = 160
 ENOUGH_REPEATS = 5
@@ -136,13 +137,19 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
         print(f"{slug}: {count} of {len(cells)} rows; the report has the reasons in full")
 
 
-def _headings() -> Iterator[tuple[str, int]]:
-    """Headings of the columns of numbers, and their least widths."""
+def _metrics() -> list[Metric]:
+    """What the columns of numbers show, but for the quality."""
     from results import registry
 
-    for name, least in NUMBERS.items():
-        metric = registry.find(name)
-        yield f"{metric.short} ms" if metric.unit == "s" else metric.short, least
+    others = [m for m in registry.METRICS if m.short and m.name not in NUMBERS]
+    return [*map(registry.find, NUMBERS), *others]
+
+
+def _headings() -> Iterator[tuple[str, int]]:
+    """Headings of the columns of numbers, and their least widths."""
+    for metric in _metrics():
+        heading = f"{metric.short} ms" if metric.unit == "s" else metric.short
+        yield heading, NUMBERS.get(metric.name, len(heading))
     yield "quality", QUALITY_WIDTH
 
 
@@ -178,22 +185,27 @@ def _cell_row(cell: Mapping[str, Any], name: str) -> list[str]:
 
     scores = (cell[metric.name] for metric in registry.scores())
     quality = next((score for score in scores if score is not None), None)
-    numbers = [_metric(cell, registry.find(metric)) for metric in NUMBERS]
+    numbers = [_metric(cell, metric) for metric in _metrics()]
     return [name, *numbers, _number(quality), _validity(cell)]
 
 
 def _metric(cell: Mapping[str, Any], metric: Metric) -> str:
     if metric.name == "speedup":
         return _speedup(cell)
-    return _milliseconds(cell, metric.name) if metric.each else _number(cell[metric.name])
+    if metric.each:
+        return _percentiles(cell, metric)
+    value = cell[metric.name]
+    return _number(value * 1e3 if metric.unit == "s" and value is not None else value)
 
 
-def _milliseconds(cell: Mapping[str, Any], name: str) -> str:
-    middle, tail = cell[f"{name}_p50"], cell[f"{name}_p99"]
+def _percentiles(cell: Mapping[str, Any], metric: Metric) -> str:
+    """Median and p99, seconds in milliseconds."""
+    middle, tail = cell[f"{metric.name}_p50"], cell[f"{metric.name}_p99"]
     if middle is None:
         return NONE
     doubt = "" if cell["n_completed"] >= SAMPLES_NEEDED["p99"] else "?"
-    return f"{_number(middle * 1e3)} / {_number(tail * 1e3)}{doubt}"
+    factor = 1e3 if metric.unit == "s" else 1
+    return f"{_number(middle * factor)} / {_number(tail * factor)}{doubt}"
 
 
 def _speedup(cell: Mapping[str, Any]) -> str:

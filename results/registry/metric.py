@@ -113,7 +113,7 @@ class Metric:
     label: str = ""
     """The heading in the report's table, where it stands there."""
     short: str = ""
-    """The heading in `show`'s table, where it stands there."""
+    """The heading in `show`'s table: with one it stands there, seconds in milliseconds."""
 
     @property
     def keys(self) -> tuple[str, ...]:

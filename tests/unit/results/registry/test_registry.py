@@ -8,6 +8,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import get_args
 
@@ -15,37 +16,32 @@ import numpy as np
 import pytest
 
 import results
+from harness.cli.display import print_cells
 from reports.words.definitions import definitions
 from results import registry
 from results.compare.reasons import REASONS
+from results.compare.validity import NATIVE, REFERENCE
 from results.metrics import latency
-from results.metrics.arrays import Floats, RequestArrays
 from results.registry import Metric
 from results.registry.metric import Section
 from results.registry.tables import metrics_table, reasons_table, rewritten, void_table
 from results.rows import cells, summaries
+from tests.support.results import stored_runs
 from tests.support.results.make_trials import generation, record, trial
-from tests.support.results.stored_runs import REFERENCE, answer, of, run_of
+from tests.support.results.stored_runs import answer, of, run_of
 
 ROOT = Path(__file__).parents[4]
 DOC = ROOT / "docs/metrics.md"
 
 
-def longest_gap_s(requests: RequestArrays) -> Floats:
-    bounds = zip(requests.first_commit(), requests.last_commit(), strict=True)
-    gaps = [np.diff(requests.commit_ns[a : b + 1]) for a, b in bounds]
-    return np.array([gap.max() / latency.NS if len(gap) else np.nan for gap in gaps])
+def decode_s() -> Metric:
+    """The example of CONTRIBUTING.md."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = textwrap.dedent(text[text.index("   Metric(\n") : text.index("   )\n") + 5])
+    found: Metric = eval(code, {"Metric": Metric, "latency": latency})
+    return found
 
 
-GAP = Metric(
-    name="longest_gap_s",
-    section="time",
-    unit="s",
-    text="The longest gap between two commits, from `commit_ns`.",
-    formula=lambda t: longest_gap_s(t.requests),
-    each="sample",
-    better="smaller",
-)
 EQUAL = Metric(
     name="equal_tokens",
     section="answers",
@@ -63,39 +59,42 @@ def add(monkeypatch: pytest.MonkeyPatch, *metrics: Metric) -> None:
 
 
 def test_a_metric_of_one_entry_is_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Gaps of 10 and 25 ms, of 5 ms, none; the request that failed is no sample."""
-    add(monkeypatch, GAP)
+    """35 ms, 5 ms and none; the request that failed is no sample."""
+    metric = decode_s()
+    add(monkeypatch, metric)
     asked = [generation("a", [10, 20, 45]), generation("b", [10, 15]), generation("c", [10])]
     asked.append(generation("d", [10, 99], finished="error"))
     run = run_of(tmp_path, record(trial("fast"), asked))
     (row,) = summaries(run)
-    assert row["longest_gap_s_p50"] == pytest.approx(0.015)
-    assert row["longest_gap_s_mean"] == pytest.approx(0.015)
-    assert list(row)[-1] == "longest_gap_s_mean", "what is new comes last"
+    assert row["decode_s_p50"] == pytest.approx(0.005)
+    assert row["decode_s_mean"] == pytest.approx(0.040 / 3)
+    assert list(row)[-1] == "decode_s_mean", "what is new comes last"
     (cell,) = cells(run)
-    assert cell["longest_gap_s_p99"] == row["longest_gap_s_p99"]
-    assert run.trials["longest_gap_s_p50"][0] == pytest.approx(0.015)
-    assert run.requests["longest_gap_s"].tolist() == pytest.approx(
-        [0.025, 0.005, np.nan, np.nan], nan_ok=True
-    )
-    assert "| `longest_gap_s`, per sample | s | smaller | The longest gap" in metrics_table("time")
-    assert dict(definitions([cell]))["longest_gap_s, s, one per sample"] == (
-        "The longest gap between two commits, from commit_ns."
-    )
+    assert cell["decode_s_p99"] == row["decode_s_p99"]
+    assert run.trials["decode_s_p50"][0] == pytest.approx(0.005)
+    each = run.requests["decode_s"].tolist()
+    assert each == pytest.approx([0.035, 0.005, 0.0, np.nan], nan_ok=True)
+    assert f"| `decode_s`, per sample | s | smaller | {metric.text} |" in metrics_table("time")
+    term = "decode_s, s, one per sample"
+    assert dict(definitions([cell]))[term] == metric.text.replace("`", "")
+    print_cells([cell])
+    _, headings, _, numbers, *_ = capsys.readouterr().out.splitlines()
+    assert re.search(r"goodput +decode ms +quality", headings)
+    assert "5 / 34.4?" in numbers
 
 
 def test_an_entry_says_what_it_needs_how_it_is_pooled_and_what_voids_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(monkeypatch, EQUAL)
-    clipped = dataclasses.replace(record(REFERENCE, []).validity, valid=False)
+    clipped = dataclasses.replace(record(stored_runs.REFERENCE, []).validity, valid=False)
     clipped = dataclasses.replace(clipped, reasons=("output-clipped: 1 of 1",))
-    repeat = dataclasses.replace(REFERENCE, repeat=1)
+    repeat = dataclasses.replace(stored_runs.REFERENCE, repeat=1)
     run = run_of(
         tmp_path,
-        record(REFERENCE, [answer(20, [1, 2])]),
+        record(stored_runs.REFERENCE, [answer(20, [1, 2])]),
         dataclasses.replace(record(repeat, [answer(20, [1, 2])]), validity=clipped),
         *(record(trial("fast", repeat=i), [answer(10, [1, 2])]) for i in (0, 1)),
     )
@@ -119,6 +118,23 @@ def test_a_report_defines_what_its_run_has(tmp_path: Path) -> None:
     assert {"speedup (Speed-up)", "ttft_s (TTFT)", "itl_s", "percentiles"} <= set(terms)
     assert "early_exit_rate" not in terms
     assert "e2e_s (End to end)" in [t.partition(",")[0] for t, _ in definitions([])]
+
+
+def test_what_compares_is_void_with_what_it_is_compared_with() -> None:
+    assert set(REFERENCE.speed) == {
+        *("speedup", "speedup_low", "speedup_high", "throughput_ratio"),
+        "inner_token_latency_ratio",
+    }
+    assert set(REFERENCE.answers) == {
+        *("good_and_right_per_s", "consistency_ratio", "rouge_l_to_full"),
+        *("first_divergence", "first_divergence_request", "first_divergence_margin"),
+        *(f"first_divergence_{suffix}" for suffix in ("p50", "p95", "p99", "mean")),
+    }
+    assert set(NATIVE.speed) == {"speedup_native", "speedup_native_low", "speedup_native_high"}
+    assert NATIVE.answers == ("consistency_native",)
+    assert set(registry.of_the_cell()) == {
+        *("speedup_low", "speedup_high", "speedup_native_low", "speedup_native_high"),
+    }
 
 
 def test_names_are_unique_and_entries_are_whole() -> None:
@@ -189,7 +205,7 @@ def test_vllm_bench_stands_beside_ours(tmp_path: Path) -> None:
 def test_first_divergence_has_one_place(tmp_path: Path) -> None:
     run = run_of(
         tmp_path,
-        record(REFERENCE, [answer(10, [1, 2, 3], "a"), answer(10, [1, 2, 3], "b")]),
+        record(stored_runs.REFERENCE, [answer(10, [1, 2, 3], "a"), answer(10, [1, 2, 3], "b")]),
         record(trial("fast"), [answer(10, [1, 2, 4], "a"), answer(10, [1, 5, 3], "b")]),
     )
     row = of(summaries(run), "fast")
