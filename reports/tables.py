@@ -10,7 +10,7 @@ from reports.cells import Cell, Overview
 from reports.numbers import counted, interval, milliseconds, percent, ratio, significant
 from reports.text import clipped, visible
 from reports.variants import Variant
-from reports.words.definitions import plain
+from reports.words.definitions import meaning
 from results import registry
 
 QUALITY = {metric.name: metric.label for metric in registry.scores()}
@@ -34,13 +34,13 @@ def _number_column(
     name: str, form: Callable[[float], str], unit: str = "", *, has_interval: bool = False
 ) -> Column:
     metric = registry.find(name)
-    return Column(metric.label, name, form, unit or metric.unit, "", plain(metric), has_interval)
+    return Column(metric.label, name, form, unit or metric.unit, "", meaning(metric), has_interval)
 
 
 def _latency(name: str) -> tuple[Column, ...]:
     metric = registry.find(name)
     return tuple(
-        Column(p, f"{name}_{p}", milliseconds, "ms", metric.label, plain(metric))
+        Column(p, f"{name}_{p}", milliseconds, "ms", metric.label, meaning(metric))
         for p in ("p50", "p95", "p99")
     )
 

@@ -40,12 +40,12 @@ def definitions(cells: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Terms with their meanings: the metrics that stand in the table or that one of `cells` (of
     `results.rows.cells`) has, then the general ones."""
     return [
-        *((_term(metric), plain(metric)) for metric in registry.METRICS if _is_used(metric, cells)),
+        *((_term(metric), meaning(metric)) for metric in registry.METRICS if _is_used(metric, cells)),
         *GENERAL,
     ]
 
 
-def plain(metric: Metric) -> str:
+def meaning(metric: Metric) -> str:
     """A metric's text without the marks that set names apart."""
     return metric.text.replace("`", "")
 
