@@ -39,10 +39,8 @@ GENERAL: tuple[tuple[str, str], ...] = (
 def definitions(cells: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Terms with their meanings: the metrics that stand in the table or that one of `cells` (of
     `results.rows.cells`) has, then the general ones."""
-    return [
-        *((_term(metric), meaning(metric)) for metric in registry.METRICS if _is_used(metric, cells)),
-        *GENERAL,
-    ]
+    used = [metric for metric in registry.METRICS if _is_used(metric, cells)]
+    return [*((_term(metric), meaning(metric)) for metric in used), *GENERAL]
 
 
 def meaning(metric: Metric) -> str:
