@@ -11,7 +11,7 @@ from harness.core.nouns import SAMPLES_NEEDED, Slo, TrialRecord, Workload, canon
 from reports.text import clipped, visible
 from reports.variants import NamedOptions, Variant, variants
 from results import rows as metrics
-from results.compare.validity import CELL_NOT_VALID
+from results.compare.reasons import CELL_NOT_VALID, slug
 
 if TYPE_CHECKING:
     from results import Run
@@ -172,12 +172,12 @@ def _cell(
 ) -> Cell:
     reasons: dict[str, tuple[int, str]] = {}
     for row in rows:
-        told = {reason.partition(":")[0]: reason for reason in row["invalid_reasons"]}
+        told = {slug(reason): reason for reason in row["invalid_reasons"]}
         # in a row of its own a cell has the reasons of all its repeats
         told.pop(CELL_NOT_VALID, None)
-        for slug, text in told.items():
-            count, first = reasons.get(slug, (0, text))
-            reasons[slug] = (count + 1, first)
+        for name, text in told.items():
+            count, first = reasons.get(name, (0, text))
+            reasons[name] = (count + 1, first)
     trial = records[0].trial
     load = trial.load
     return Cell(

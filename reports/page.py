@@ -24,7 +24,7 @@ from reports.sections.figures import FigureSection, sections
 from reports.tables import failures, results_table, validity
 from reports.text import script_json, visible
 from reports.words import facts
-from reports.words.definitions import DEFINITIONS
+from reports.words.definitions import definitions
 from reports.words.headline import headline, trust_line
 from reports.words.verdict import verdicts
 from results import load
@@ -75,7 +75,7 @@ def render(run: Run) -> str:
         "requests_note": facts.requests_note(blocks),
         "request_data": script_json(data),
         "environment": facts.environment(run),
-        "definitions": DEFINITIONS,
+        "definitions": definitions([cell.metrics for cell in seen.cells]),
         "version": importlib.metadata.version("decodebench"),
         "css": Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         "script": Markup(script),

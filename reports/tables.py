@@ -10,13 +10,10 @@ from reports.cells import Cell, Overview
 from reports.numbers import counted, interval, milliseconds, percent, ratio, significant
 from reports.text import clipped, visible
 from reports.variants import Variant
+from reports.words.definitions import meaning
+from results import registry
 
-QUALITY = {
-    "rouge_l_to_label": "ROUGE-L",
-    "exact_match": "exact match",
-    "pass_at_1": "pass@1",
-    "exact_match_flexible": "flexible match",
-}
+QUALITY = {metric.name: metric.label for metric in registry.scores()}
 """Task scores that may stand in the quality column, with the name shown beside the number."""
 
 
@@ -33,31 +30,30 @@ class Column:
     has_interval: bool = False
 
 
-def _latency(group: str, metric: str, help_text: str) -> tuple[Column, ...]:
+def _number_column(
+    name: str, form: Callable[[float], str], unit: str = "", *, has_interval: bool = False
+) -> Column:
+    metric = registry.find(name)
+    return Column(metric.label, name, form, unit or metric.unit, "", meaning(metric), has_interval)
+
+
+def _latency(name: str) -> tuple[Column, ...]:
+    metric = registry.find(name)
     return tuple(
-        Column(p, f"{metric}_{p}", milliseconds, unit="ms", group=group, help=help_text)
+        Column(p, f"{name}_{p}", milliseconds, "ms", metric.label, meaning(metric))
         for p in ("p50", "p95", "p99")
     )
 
 
 COLUMNS = (
-    Column(
-        "Speed-up", "speedup", ratio, "×", has_interval=True,
-        help="decode speed against the reference, 95% interval",
-    ),
-    Column(
-        "Same answers", "consistency_ratio", percent, "%",
-        help="requests with the reference's token ids; below: the reference with itself",
-    ),
-    Column(
-        "Throughput", "output_tok_per_s", significant, "tokens/s", has_interval=True,
-        help="output tokens of completed requests over the time from first submit to last commit",
-    ),
-    *_latency("TTFT", "ttft_s", "time to first token"),
-    *_latency("TPOT", "tpot_s", "time per output token"),
-    *_latency("End to end", "e2e_s", "end-to-end latency"),
-    Column("Goodput", "goodput_req_per_s", significant, "requests/s", help="within the objective"),
-)  # fmt: skip
+    _number_column("speedup", ratio, "×", has_interval=True),
+    _number_column("consistency_ratio", percent, "%"),
+    _number_column("output_tok_per_s", significant, has_interval=True),
+    *_latency("ttft_s"),
+    *_latency("tpot_s"),
+    *_latency("e2e_s"),
+    _number_column("goodput_req_per_s", significant),
+)
 
 _FIRST = ("Backend", "Workload", "Load", "Valid")
 

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.core.nouns import canonical_json
+from harness.core.nouns import Slo, canonical_json
+from results import registry
 from results.compare import agreement, quality
-from results.compare.pairing import ComparableTrials, Member, versus
-from results.metrics import latency
+from results.compare.pairing import ComparableTrials, Member, Versus, versus
+from results.metrics import latency, other_tools
 from results.metrics.arrays import Floats, Ints, RequestArrays
+from results.registry import Metric, TrialInputs
 
-REQUEST_COLUMNS: Mapping[str, str] = {
+_REQUEST: Mapping[str, str] = {
     "key": "the trial",
     "backend": "",
     "options": "JSON text",
@@ -26,24 +28,13 @@ REQUEST_COLUMNS: Mapping[str, str] = {
     "error": "",
     "n_tokens": "output tokens, the first stop token included",
     "scheduled_s": "since the first scheduled request of the trial",
-    "submit_lag_s": "submit - scheduled",
-    "client_lag_s": "the harness's own part of it",
-    "ttft_s": "NaN unless completed, as the next three",
-    "tpot_s": "",
-    "e2e_s": "",
-    "decode_tok_per_s": "",
-    "meets_slo": "",
-    "rouge_l_to_label": "task scores, NaN where the workload has none",
-    "pass_at_1": "",
-    "exact_match": "",
-    "exact_match_flexible": "",
+}
+_AGAINST: Mapping[str, str] = {
     "equal_to_reference": "1.0 or 0.0, NaN where the reference has no such request",
     "first_divergence": "index of the first differing token, NaN where equal",
     "first_divergence_margin": "the reference's top-2 logit margin there, where it stored one",
     "rouge_l_to_full": "",
     "speedup": "decode time per token of the reference / of this, same request and repeat",
-    "text": "the decoded answer",
-    "telemetry": "JSON text of the backend's counts",
 }
 COMMIT_COLUMNS: Mapping[str, str] = {
     "key": "the trial (categorical)",
@@ -52,13 +43,22 @@ COMMIT_COLUMNS: Mapping[str, str] = {
     "t_s": "since the first scheduled request of the trial",
     "tokens": "output tokens of the commit",
 }
-_LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "decode_tok_per_s")
-_OF_ANSWERS = (
-    "equal_to_reference",
-    "first_divergence",
-    "first_divergence_margin",
-    "rouge_l_to_full",
-)
+
+
+def request_columns() -> dict[str, str]:
+    """Columns of `request_frames` with what they hold: of each trial's requests every metric that
+    has one value per request, NaN in those of a sample where the request is none, and their
+    scores, NaN where the workload has none."""
+    metrics = [*_of_each("request"), *_of_each("sample")]
+    return {
+        **_REQUEST,
+        **{metric.name: metric.text for metric in metrics},
+        "meets_slo": "",
+        **{metric.name: metric.text for metric in registry.scores()},
+        **_AGAINST,
+        "text": "the decoded answer",
+        "telemetry": "JSON text of the backend's counts",
+    }
 
 
 def trial_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -69,11 +69,11 @@ def trial_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def request_frames(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.DataFrame:
-    """One row per request, with the columns of `REQUEST_COLUMNS`."""
+    """One row per request, with the columns of `request_columns`."""
     frames = [_request_frame(member, group) for member, group in members]
     if not frames:
-        return pd.DataFrame(columns=list(REQUEST_COLUMNS))
-    return pd.concat(frames, ignore_index=True)[list(REQUEST_COLUMNS)]
+        return pd.DataFrame(columns=list(request_columns()))
+    return pd.concat(frames, ignore_index=True)[list(request_columns())]
 
 
 def commit_frames(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.DataFrame:
@@ -99,6 +99,18 @@ def commit_frames(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.Data
     return pd.DataFrame(dict(zip(COMMIT_COLUMNS, columns, strict=True)))
 
 
+def vllm_bench_frame(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.DataFrame:
+    """One row per trial that ended well: its key, and what `vllm bench serve` would have printed,
+    by that tool's names."""
+    rows = []
+    for member, _ in members:
+        assert member.requests is not None
+        slo = member.trial.slo if member.trial.slo != Slo() else None
+        found = other_tools.as_vllm_bench(member.requests, slo)
+        rows.append({"key": member.stored.record.key, **found})
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["key"])
+
+
 def prompt_frame(workloads: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -> pd.DataFrame:
     """One row per request of each (workload name, stored prompts)."""
     rows = [{"workload": name, **row} for name, stored in workloads for row in stored]
@@ -121,41 +133,50 @@ def _request_frame(member: Member, group: ComparableTrials) -> pd.DataFrame:
         "error": pd.array(requests.errors.to_pylist(), dtype="string"),
         "n_tokens": requests.tokens,
         "scheduled_s": (requests.scheduled_ns - _origin_ns(requests)) / latency.NS,
-        "submit_lag_s": latency.submit_lag_s(requests),
-        "client_lag_s": latency.client_lag_s(requests),
         "meets_slo": latency.meets_slo(requests, trial.slo),
         "text": pd.array(requests.texts.to_pylist(), dtype="string"),
         "telemetry": pd.array(requests.telemetry.to_pylist(), dtype="string"),
     }
-    sampled = np.flatnonzero(requests.sampled)
-    for name in _LATENCIES:
-        columns[name] = _scatter(requests, sampled, getattr(latency, name)(requests))
-    for name in quality.SCORES:
-        columns[name] = requests.scores.get(name, np.nan)
-    return pd.DataFrame({**columns, **_comparison(member, group)})
+    against, native = versus(member, group.reference), versus(member, group.native)
+    own = TrialInputs(member.stored.record, requests, against, native)
+    for metric in (*_of_each("request"), *_of_each("sample")):
+        columns[metric.name] = _each_value(metric, own)
+    for metric in registry.scores():
+        columns[metric.name] = requests.scores.get(metric.name, np.nan)
+    return pd.DataFrame({**columns, **_comparison(requests, against)})
 
 
-def _comparison(member: Member, group: ComparableTrials) -> dict[str, Floats]:
+def _of_each(what: str) -> list[Metric]:
+    return [metric for metric in registry.METRICS if metric.each == what]
+
+
+def _each_value(metric: Metric, trial: TrialInputs) -> Floats:
+    """(R,) values of a metric that has one for each request, or for each that is a sample."""
+    requests = trial.requests
+    if metric.formula is None or not trial.has(metric.needs):
+        return np.full(len(requests), np.nan)
+    found: Floats = metric.formula(trial)
+    if metric.each == "request":
+        return found
+    return _scatter(requests, np.flatnonzero(requests.sampled), found)
+
+
+def _comparison(requests: RequestArrays, found: Versus | None) -> dict[str, Floats]:
     """The columns of one trial that set it against the reference."""
-    requests, found = member.requests, versus(member, group.reference)
-    assert requests is not None
     if found is None or found.other.requests is None:
-        return {name: np.full(len(requests), np.nan) for name in (*_OF_ANSWERS, "speedup")}
+        return {name: np.full(len(requests), np.nan) for name in _AGAINST}
     pairs, reference = found.agreement, found.other.requests
     margins = np.full(len(pairs), np.nan)
     for place in np.flatnonzero(~pairs.equal()):
         margin = agreement.margin_at_divergence(pairs, reference, int(place))
         margins[place] = np.nan if margin is None else margin
-    values = (
-        pairs.equal().astype(float),
-        np.where(pairs.equal(), np.nan, pairs.divergence),
-        margins,
-        quality.rouge_l_to_full(requests, reference, pairs),
-    )
-    columns = {
-        name: _scatter(requests, pairs.rows, column)
-        for name, column in zip(_OF_ANSWERS, values, strict=True)
+    values = {
+        "equal_to_reference": pairs.equal().astype(float),
+        "first_divergence": np.where(pairs.equal(), np.nan, pairs.divergence),
+        "first_divergence_margin": margins,
+        "rouge_l_to_full": quality.rouge_l_to_full(requests, reference, pairs),
     }
+    columns = {name: _scatter(requests, pairs.rows, column) for name, column in values.items()}
     logs = found.log_ratios
     return {**columns, "speedup": np.full(len(requests), np.nan) if logs is None else np.exp(logs)}
 

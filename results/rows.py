@@ -1,8 +1,6 @@
 """The metrics of a run: one row per trial, and one per cell with its repeats pooled.
 
-Definitions stand with the functions: `results.metrics.latency` (times, rates, goodput),
-`results.metrics.work` (exits, drafts, passes), `results.compare.agreement` (consistency),
-`results.compare.quality` (scores), `results.compare.stats` (speed-up), and in docs/metrics.md.
+`results.registry` says what each metric is, and docs/metrics.md the rest.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.core.nouns import Validity
+from results import registry
 from results.compare import validity
 from results.compare.pairing import (
     ComparableTrials,
@@ -27,6 +26,7 @@ from results.compare.pairing import (
 from results.compare.stats import Interval, speedup_interval
 from results.metrics import work
 from results.metrics.arrays import Floats
+from results.registry import TrialInputs
 from results.summary import identity, metrics
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _row(
     own: Mapping[str, Validity],
 ) -> dict[str, Any]:
     record = member.stored.record
-    numbers = metrics(member, against, native)
+    numbers = metrics(TrialInputs(record, member.requests, against, native))
     compared = ((validity.REFERENCE, against), (validity.NATIVE, native))
     verdict = validity.judge(member, compared, own, list(numbers))
     return {
@@ -141,13 +141,17 @@ def _cell(
         spread[name] = [min(values), max(values)] if values else None
     for name, interval in intervals.items():
         cell[name] = interval.value if interval else None
-    for name in ("exits_by_layer", "exits_by_batch"):
-        cell[name] = work.added(row[name] for row in ended)
-    if cell["mixed_steps"] is not None:
-        # a count like those it stands beside, not a rate: shares of all tokens need its sum
-        cell["mixed_steps"] = sum(row["mixed_steps"] or 0.0 for row in ended)
-        spread.pop("mixed_steps", None)
+    for name in (key for m in registry.METRICS if m.pooled == "sum" for key in m.keys):
+        # numbers are counts then, not rates: shares of all tokens need their sum
+        if spread[name] is not None:
+            del spread[name]
+        cell[name] = _added([row[name] for row in ended])
     return {**cell, "spread": spread}
+
+
+def _added(values: Sequence[Any]) -> Any:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return sum(numbers) if numbers else work.added(values)
 
 
 def _interval(same: Sequence[Member], pairs: Sequence[Versus | None]) -> Interval | None:

@@ -73,7 +73,7 @@ class Run:
 
     @cached_property
     def requests(self) -> pd.DataFrame:
-        """One row per request of every trial that ended well (see `frame.REQUEST_COLUMNS`)."""
+        """One row per request of every trial that ended well (see `frame.request_columns`)."""
         from results import frame
 
         return frame.request_frames(self.members())
@@ -84,6 +84,14 @@ class Run:
         from results import frame
 
         return frame.commit_frames(self.members())
+
+    @cached_property
+    def vllm_bench(self) -> pd.DataFrame:
+        """One row per trial that ended well: `key`, and the same run as `vllm bench serve` would
+        have told it, by its names (see `metrics.other_tools`); to be set beside `trials`."""
+        from results import frame
+
+        return frame.vllm_bench_frame(self.members())
 
     @cached_property
     def prompts(self) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from harness.measure.checks import check_trial
 from harness.measure.load_loop import run_load
 from results.metrics import latency
 from results.metrics.arrays import from_record
-from results.summary import describe
+from results.metrics.distribution import describe
 
 
 def main() -> None:

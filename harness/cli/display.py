@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.nouns import SAMPLES_NEEDED, Trial
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from harness.cli.doctor import Finding
     from harness.measure.sweep import SweepEvent
+    from results.registry import Metric
 
 NONE = "–"
 
@@ -90,18 +91,18 @@ def print_plan(trials: Sequence[Trial]) -> None:
     print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")
 
 
-QUALITY = ("exact_match", "pass_at_1", "rouge_l_to_label")
-HEADINGS = {
-    "speed-up": 17,
-    "same": 5,
-    "tok/s": 7,
-    "TTFT ms": 13,
-    "TPOT ms": 13,
-    "e2e ms": 13,
-    "goodput": 7,
-    "quality": 7,
+NUMBERS = {
+    "speedup": 17,
+    "consistency_ratio": 5,
+    "output_tok_per_s": 7,
+    "ttft_s": 13,
+    "tpot_s": 13,
+    "e2e_s": 13,
+    "goodput_req_per_s": 7,
 }
-"""Number columns of the result table and their least widths, so that tables line up."""
+"""Metrics of the result table and the least widths of their columns, so that tables line up. Any
+other whose entry in the registry has a short heading comes after them."""
+QUALITY_WIDTH = 7
 WIDTH = 160
 ENOUGH_REPEATS = 5
 """The table of coverage in docs/metrics.md: with fewer, under 85% where the machine drifts."""
@@ -119,7 +120,7 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
         table.title, table.title_justify = title, "left"
         rows = [_cell_row(cell, names[_variant(cell)]) for cell in members]
         table.add_column("backend", min_width=max(map(len, names.values())), no_wrap=True)
-        for number, (heading, least) in enumerate(HEADINGS.items(), start=1):
+        for number, (heading, least) in enumerate(_headings(), start=1):
             width = max(least, *(len(row[number]) for row in rows))
             table.add_column(heading, justify="right", no_wrap=True, min_width=width)
         table.add_column("valid", overflow="fold")
@@ -134,6 +135,22 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
     slugs = Counter(slug for cell in cells for slug in _slugs(cell))
     for slug, count in slugs.items():
         print(f"{slug}: {count} of {len(cells)} rows; the report has the reasons in full")
+
+
+def _metrics() -> list[Metric]:
+    """What the columns of numbers show, but for the quality."""
+    from results import registry
+
+    others = [m for m in registry.METRICS if m.short and m.name not in NUMBERS]
+    return [*map(registry.find, NUMBERS), *others]
+
+
+def _headings() -> Iterator[tuple[str, int]]:
+    """Headings of the columns of numbers, and their least widths."""
+    for metric in _metrics():
+        heading = f"{metric.short} ms" if metric.unit == "s" else metric.short
+        yield heading, NUMBERS.get(metric.name, len(heading))
+    yield "quality", QUALITY_WIDTH
 
 
 def _realised(cells: Sequence[Mapping[str, Any]]) -> str:
@@ -164,25 +181,31 @@ def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _cell_row(cell: Mapping[str, Any], name: str) -> list[str]:
-    quality = next((cell[name] for name in QUALITY if cell[name] is not None), None)
-    return [
-        name,
-        _speedup(cell),
-        _number(cell["consistency_ratio"]),
-        _number(cell["output_tok_per_s"]),
-        *(_milliseconds(cell, metric) for metric in ("ttft_s", "tpot_s", "e2e_s")),
-        _number(cell["goodput_req_per_s"]),
-        _number(quality),
-        _validity(cell),
-    ]
+    from results import registry
+
+    scores = (cell[metric.name] for metric in registry.scores())
+    quality = next((score for score in scores if score is not None), None)
+    numbers = [_metric(cell, metric) for metric in _metrics()]
+    return [name, *numbers, _number(quality), _validity(cell)]
 
 
-def _milliseconds(cell: Mapping[str, Any], name: str) -> str:
-    middle, tail = cell[f"{name}_p50"], cell[f"{name}_p99"]
+def _metric(cell: Mapping[str, Any], metric: Metric) -> str:
+    if metric.name == "speedup":
+        return _speedup(cell)
+    if metric.each:
+        return _percentiles(cell, metric)
+    value = cell[metric.name]
+    return _number(value * 1e3 if metric.unit == "s" and value is not None else value)
+
+
+def _percentiles(cell: Mapping[str, Any], metric: Metric) -> str:
+    """Median and p99, seconds in milliseconds."""
+    middle, tail = cell[f"{metric.name}_p50"], cell[f"{metric.name}_p99"]
     if middle is None:
         return NONE
     doubt = "" if cell["n_completed"] >= SAMPLES_NEEDED["p99"] else "?"
-    return f"{_number(middle * 1e3)} / {_number(tail * 1e3)}{doubt}"
+    factor = 1e3 if metric.unit == "s" else 1
+    return f"{_number(middle * factor)} / {_number(tail * factor)}{doubt}"
 
 
 def _speedup(cell: Mapping[str, Any]) -> str:

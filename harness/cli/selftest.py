@@ -31,7 +31,8 @@ from harness.cli.truth.server import take_log, truth_server
 from harness.core.nouns import Generation, Load, Model, Request, Slo, Trial, TrialRecord, Workload
 from harness.measure.load_loop import run_load
 from results import summary
-from results.metrics import arrays, latency, work
+from results.metrics import arrays
+from results.registry import TrialInputs
 
 LATENCY_LIMIT_S = 0.001
 RATE_LIMIT = 0.005
@@ -147,18 +148,7 @@ def _metrics(load: Load, generations: Sequence[Generation], slo: Slo) -> dict[st
         "scripted", {}, Model("none"), Workload("selftest"), load, len(generations), TOKENS, slo=slo
     )
     record = TrialRecord("selftest", trial, {}, "ok", generations=generations)
-    columns = arrays.from_record(record)
-    found: dict[str, Any] = {}
-    for name, values in summary.DISTRIBUTIONS.items():
-        found |= summary.describe(values(columns), name)
-    return found | {
-        "inner_token_latency_s": latency.inner_token_latency_s(columns),
-        "output_tok_per_s": latency.output_tok_per_s(columns),
-        "request_per_s": latency.request_per_s(columns),
-        "goodput_req_per_s": latency.goodput_req_per_s(columns, slo),
-        "goodput_tok_per_s": latency.goodput_tok_per_s(columns, slo),
-        **work.rates(work.totals(columns)),
-    }
+    return summary.metrics(TrialInputs(record, arrays.from_record(record)))
 
 
 def _median(rows: list[BiasRow]) -> BiasRow:

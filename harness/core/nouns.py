@@ -235,7 +235,7 @@ class TrialRecord:
     texts: Mapping[str, str] = field(default_factory=dict)
     """Decoded answer by request id."""
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Task scores by request id, by the names of `results.compare.quality.SCORES`."""
+    """Task scores by request id, by the names of `results.registry.scores`."""
     peak_memory_bytes: int | None = None
     energy_j: float | None = None
     setup_s: float | None = None

@@ -1,89 +1,18 @@
 """What each number in the report means, in a sentence or two; docs/metrics.md says the rest."""
 
-DEFINITIONS: tuple[tuple[str, str], ...] = (
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from results import registry
+from results.registry import Metric
+
+GENERAL: tuple[tuple[str, str], ...] = (
     (
-        "speedup",
-        "The reference's decode time per output token divided by this backend's, paired on the "
-        "same request in the same repeat; geometric mean over the pairs. The 95% interval is a "
-        "bootstrap that draws repeats and requests. Over several rows: the geometric means of "
-        "their values and of both ends of their intervals.",
-    ),
-    (
-        "consistency_ratio (same answers)",
-        "Share of requests whose token ids equal the reference's, lengths included. A prefix does "
-        "not count.",
-    ),
-    (
-        "noise_floor",
-        "The same share for the reference against another repeat of itself. A backend is not less "
-        "consistent than the reference unless it lies below this.",
-    ),
-    (
-        "first divergence",
-        "The index of the first token that differs from the reference's answer, counted from 0.",
-    ),
-    (
-        "output_tok_per_s (throughput)",
-        "The output tokens of completed requests divided by the time from the first submit to the "
-        "last commit.",
-    ),
-    (
-        "ttft_s",
-        "Time to first token: first commit minus the scheduled arrival (open loop) or the submit "
-        "(closed loop). Lateness of the client counts against the system.",
-    ),
-    (
-        "tpot_s",
-        "Time per output token: (last commit - first commit) / (tokens after the first commit). "
-        "Undefined, not 0, for a request whose tokens all came at once.",
-    ),
-    ("e2e_s", "End-to-end latency: last commit minus the scheduled arrival."),
-    (
-        "realised_rate_per_s",
-        "The arrivals of an open load less one, over the time from the first to the last as "
-        "scheduled. A random schedule of few requests is off the rate that was asked for.",
-    ),
-    (
-        "itl_s",
-        "Inter-token latency: the gap between two commits divided by the tokens of the later one, "
-        "one value per token.",
-    ),
-    (
-        "goodput_req_per_s",
-        "Requests per second that met every bound of the objective (SLO). Errors and unfinished "
-        "requests count as missed.",
-    ),
-    (
-        "early_prediction_rate, rejection_rate",
-        "Early predictions over all steps (early predictions and full passes); drafts that "
-        "verification threw away over all drafts.",
-    ),
-    (
-        "early_exit_rate",
-        "Layer passes skipped over all layer passes, of the tokens after the first. alone: if each "
-        "sequence left when it was confident itself, instead of with its batch.",
-    ),
-    (
-        "inner_token_latency_s",
-        "The sum over requests of last commit minus first commit, over the sum of all their "
-        "tokens.",
-    ),
-    (
-        "predicted_speedup",
-        "Plain decoding's cost of the committed tokens over the cost of the passes that were "
-        "counted, at the costs that the backend measured before the first trial. It leaves out "
-        "what happens between passes, and that requests share them.",
-    ),
-    (
-        "speedup_native, consistency_native",
-        "The same as speedup and consistency_ratio, against autoregressive: plain decoding on the "
-        "same engine, so that the ratio is the algorithm's alone.",
-    ),
-    (
-        "rouge_l_to_label, exact_match, exact_match_flexible, pass_at_1 (quality)",
-        "ROUGE-L against the data set's summary; the number after #### is the label's (GSM8K's "
-        "official score), or the number that the answer comes to, however it is written, equals "
-        "it; the program passes its tests in the sandbox. Averages over requests.",
+        "interval",
+        "In brackets beside a speed-up: 95%, over all repeats of a cell. Over several rows: the "
+        "geometric means of their values and of both ends of their intervals.",
     ),
     (
         "percentiles",
@@ -93,11 +22,10 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "valid",
-        "A trial is not valid when its percentiles rest on too few samples, the client was late, "
-        "the cache was warm, requests failed, output lengths differ from the reference, clocks "
-        "were throttled or the machine was noisy. Its numbers are struck through. In part: its "
-        "own numbers stand, but the reference's trial is not valid, or was run hours away or by "
-        "another invocation, so that what compares the two is struck through.",
+        "A trial is not valid when one of the reasons under Validity speaks against it: its "
+        "numbers are struck through. In part: its own numbers stand, but the reference's trial is "
+        "not valid, or was run hours away or by another invocation, so that what compares the two "
+        "is struck through.",
     ),
     (
         "provenance",
@@ -106,3 +34,27 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "lossy†: the backend does not promise plain decoding's text.",
     ),
 )
+
+
+def definitions(cells: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Terms with their meanings: the metrics that stand in the table or that one of `cells` (of
+    `results.rows.cells`) has, then the general ones."""
+    used = [metric for metric in registry.METRICS if _is_used(metric, cells)]
+    return [*((_term(metric), meaning(metric)) for metric in used), *GENERAL]
+
+
+def meaning(metric: Metric) -> str:
+    """A metric's text without the marks that set names apart."""
+    return metric.text.replace("`", "")
+
+
+def _term(metric: Metric) -> str:
+    label = f" ({metric.label})" if metric.label else ""
+    unit = f", {metric.unit}" if metric.unit else ""
+    each = f", one per {metric.each}" if metric.each else ""
+    return f"{metric.name}{label}{unit}{each}"
+
+
+def _is_used(metric: Metric, cells: Sequence[Mapping[str, Any]]) -> bool:
+    has_column = bool(metric.short)
+    return has_column or any(cell[key] is not None for cell in cells for key in metric.keys)

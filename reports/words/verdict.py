@@ -13,8 +13,9 @@ from reports.cells import Cell
 from reports.numbers import counted, interval, percent, ratio
 from reports.text import visible
 from reports.variants import Variant
+from results.compare.reasons import TOO_FEW_SAMPLES
 
-REMARK = "too-few-samples"
+REMARK = TOO_FEW_SAMPLES
 """Slug of a reason that a valid trial may carry: its high percentiles say little."""
 
 

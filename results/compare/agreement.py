@@ -110,6 +110,19 @@ def margin_at_divergence(
     return told.get(f"{MARGIN_PREFIX}{agreement.divergence[place]}")
 
 
+def earliest_divergence(
+    agreement: Agreement, this: RequestArrays, reference: RequestArrays
+) -> tuple[int, str, float | None] | None:
+    """The place where the trial's answers first leave the reference's: index of the token, request
+    and `margin_at_divergence`. None where all answers are equal."""
+    places = np.flatnonzero(~agreement.equal())
+    if not len(places):
+        return None
+    place = int(places[np.argmin(agreement.divergence[places])])
+    margin = margin_at_divergence(agreement, reference, place)
+    return int(agreement.divergence[place]), this.ids[int(agreement.rows[place])], margin
+
+
 def length_mismatch(agreement: Agreement) -> str | None:
     """The reason that marks a trial whose outputs differ in length from the reference's.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.core.nouns import Slo
 from harness.core.rouge import rouge_l
 from results.compare.agreement import Agreement
+from results.metrics import latency
 from results.metrics.arrays import Flags, Floats, RequestArrays
 
-SCORES = ("rouge_l_to_label", "pass_at_1", "exact_match", "exact_match_flexible")
-"""Scores that the workload stored with the trial; all but the first are 1 when right, else 0."""
 RIGHT = ("pass_at_1", "exact_match")
 """What makes an answer right: the workload's official score, not a lenient one beside it."""
 
@@ -52,6 +52,15 @@ def is_right(requests: RequestArrays, agreement: Agreement | None) -> Flags | No
         judged[agreement.rows] = True
         judged[agreement.counted_rows[agreement.length_differs]] = True
     return right if judged.all() else None
+
+
+def good_and_right_per_s(requests: RequestArrays, slo: Slo, right: Flags | None) -> float | None:
+    """Requests that meet the objective *and* are right (`is_right`), per second of
+    `latency.window_s`. None when nothing says what is right."""
+    seconds = latency.window_s(requests)
+    if right is None or seconds is None:
+        return None
+    return int((latency.meets_slo(requests, slo) & right).sum()) / seconds
 
 
 def _has_text(requests: RequestArrays) -> Flags:

@@ -2,7 +2,7 @@
 
 A trial that is unsound by itself has no number that holds. Where only what it is set against is
 unsound, or was measured at another time, its own numbers stand and those of the comparison are
-void. docs/metrics.md has the reasons by name.
+void. `results.compare.reasons` has the reasons by name.
 """
 
 from __future__ import annotations
@@ -10,25 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from harness.core.nouns import Validity
+from results import registry
 from results.compare import agreement
 from results.compare.pairing import ComparableTrials, Member, Versus, plain_decoding
+from results.compare.reasons import CELL_NOT_VALID, TIMES_ONLY, slug
 
 APART_LIMIT_S = 6 * 3600.0
 """So far apart may the halves of a pair be measured: a quarter of a day. Beyond it a shared machine
 is at another hour of its load, and a card in a room of another temperature."""
-POOLED = ("speedup_low", "speedup_high", "speedup_native_low", "speedup_native_high")
-"""What a trial's row says of all repeats of its cell."""
-CELL_NOT_VALID = "cell-not-valid"
-_TIMES_ONLY = frozenset(
-    (
-        *("client-late", "cache-not-cold", "cache-unknown", "clocks-throttled", "machine-noisy"),
-        "too-few-samples",
-    )
-)
-"""Reasons that leave answers what they are; any other makes them doubtful too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,37 +29,21 @@ class Comparison:
 
     slug: str
     """Begins the reasons that are not the reference's."""
-    speed: tuple[str, ...]
-    answers: tuple[str, ...]
+    name: Literal["reference", "native"]
+
+    @property
+    def speed(self) -> tuple[str, ...]:
+        """Metrics that compare speed."""
+        return registry.void_with(f"{self.name} speed")
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Metrics that compare answers."""
+        return registry.void_with(f"{self.name} answers")
 
 
-REFERENCE = Comparison(
-    "",
-    (
-        "speedup",
-        "speedup_low",
-        "speedup_high",
-        "throughput_ratio",
-        "inner_token_latency_ratio",
-    ),
-    (
-        "good_and_right_per_s",
-        "consistency_ratio",
-        "first_divergence",
-        "first_divergence_request",
-        "first_divergence_margin",
-        "first_divergence_p50",
-        "first_divergence_p95",
-        "first_divergence_p99",
-        "first_divergence_mean",
-        "rouge_l_to_full",
-    ),
-)
-NATIVE = Comparison(
-    "native-",
-    ("speedup_native", "speedup_native_low", "speedup_native_high"),
-    ("consistency_native",),
-)
+REFERENCE = Comparison("", "reference")
+NATIVE = Comparison("native-", "native")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +69,8 @@ def alone(member: Member, group: ComparableTrials) -> Validity:
 
 def answers_hold(verdict: Validity) -> bool:
     """Whether a trial's answers may be believed, whatever its times are."""
-    slugs = {reason.partition(":")[0] for reason in verdict.reasons}
-    return verdict.valid or slugs <= _TIMES_ONLY
+    slugs = {slug(reason) for reason in verdict.reasons}
+    return verdict.valid or slugs <= TIMES_ONLY
 
 
 def judge(
@@ -124,9 +100,10 @@ def judge(
 
 
 def tell_of_the_cell(rows: Sequence[dict[str, Any]]) -> None:
-    """Where one repeat's part in a number of `POOLED` is void, it is so in the rows of all repeats:
-    add the names to their `void_metrics`, and a remark that leaves them valid otherwise."""
-    lost = [n for n in POOLED if any(n in row["void_metrics"] for row in rows)]
+    """Where one repeat's part in a number of the whole cell is void, it is so in the rows of all
+    repeats: add the names to their `void_metrics`, and a remark that leaves them valid otherwise.
+    """
+    lost = [n for n in registry.of_the_cell() if any(n in row["void_metrics"] for row in rows)]
     repeats = [str(r["repeat"]) for r in rows if any(n in r["void_metrics"] for n in lost)]
     for row in rows:
         names = [n for n in lost if n not in row["void_metrics"] and row[n] is not None]
@@ -147,7 +124,7 @@ def _doubts(
     name = f"{other.trial.backend}, repeat {other.trial.repeat},"
     timed = against.log_ratios is not None
     if not verdict.valid:
-        slugs = list(dict.fromkeys(reason.partition(":")[0] for reason in verdict.reasons))
+        slugs = list(dict.fromkeys(slug(reason) for reason in verdict.reasons))
         both = not answers_hold(verdict)
         names = baseline.speed * timed + baseline.answers * both
         what = " and ".join(["speed"] * timed + ["answers"] * both)

@@ -2,8 +2,8 @@
 
 A batch ends its step when the last of its sequences is confident ("An Efficient Inference Framework
 for Early-exit Large Language Models", section 4.1), so its exit layer is the greatest of theirs. If
-F(l) is the share of tokens whose own sequence is confident behind layer l or before, and sequences
-are independent, a batch of B leaves behind layer l or before with probability F(l)^B, and on
+F(l) is the share of tokens whose own sequence is confident after layer l or before, and sequences
+are independent, a batch of B leaves after layer l or before with probability F(l)^B, and on
 average at
 
     E(B) = sum over l = 0 .. L - 1 of (1 - F(l)^B),    F(0) = 0

@@ -8,7 +8,7 @@ is None unless its counts are there. Sums run over the completed requests of a t
 | `drafted` | tokens proposed before verification (draft model, n-gram, early prediction) |
 | `accepted` | drafted tokens that verification kept |
 | `early_predictions` | tokens predicted at an intermediate layer (AdaDecode) |
-| `checks_layer_L` | times that the exit head behind layer L was evaluated; L counts from 1 |
+| `checks_layer_L` | times that the exit head after layer L was evaluated; L counts from 1 |
 | `exits_layer_L` | early predictions made there; they add up to `early_predictions` |
 | `accepted_layer_L` | those of them that verification kept |
 | `steps` | passes through the whole model after the prompt's own |
@@ -24,8 +24,8 @@ are averages over tokens, not over steps.
 
 | count | meaning |
 |---|---|
-| `checks_layer_L`, `exits_layer_L` | that step asked for confidence behind layer L; left there |
-| `own_exits_layer_L` | L is the first layer behind which this sequence was confident |
+| `checks_layer_L`, `exits_layer_L` | that step asked for confidence after layer L; left there |
+| `own_exits_layer_L` | L is the first layer after which this sequence was confident |
 | `layers_needed` | that layer, or all layers of the model: what an exit of its own would have run |
 | `mixed_steps` | the step also read prompt tokens, and so ran all layers and checked nothing |
 | `batch_rows` | sequences that the step decoded |

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import results
 from harness.core.nouns import Load, Slo
+from results.metrics.distribution import describe, percentile
 from results.rows import cells, summaries
-from results.summary import describe, percentile
 from tests.support.results.make_trials import a_record, generation, record, trial
 from tests.support.results.stored_runs import REFERENCE, answer, of, run_of
 

@@ -45,7 +45,7 @@ def test_frames_are_tidy(folder: Path) -> None:
     assert sorted(run.trials["backend"]) == ["dead", "fast", "vllm"]
     assert len(run.trials) == len(metrics.summaries(run))
     requests: Any = run.requests.set_index(["backend", "request_id"])
-    assert list(run.requests.columns) == list(frame.REQUEST_COLUMNS)
+    assert list(run.requests.columns) == list(frame.request_columns())
     assert len(requests) == 5
     ours = requests.loc[("fast", "r0")]
     assert (ours["ttft_s"], ours["e2e_s"], ours["n_tokens"]) == (0.010, 0.0225, 4)
@@ -113,7 +113,7 @@ def test_frames_of_a_run_where_everything_failed_have_their_columns(tmp_path: Pa
     results.Store(tmp_path).write(record(trial(), [], status="failed", error="boom"))
     run = results.load(tmp_path)
     assert run.trials["ttft_s_p50"].isna().all()
-    assert list(run.requests.columns) == list(frame.REQUEST_COLUMNS)
+    assert list(run.requests.columns) == list(frame.request_columns())
     assert list(run.commits.columns) == list(frame.COMMIT_COLUMNS)
     assert "prompt_text" in run.prompts.columns
 

@@ -1,0 +1,115 @@
+"""The reasons for which a trial, or what compares it, is not to be believed: each said once.
+
+Whoever finds one begins its text with the slug and a colon: `harness.measure.checks` before the
+trial is stored, `results.compare.validity` when it is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CELL_NOT_VALID = "cell-not-valid"
+TOO_FEW_SAMPLES = "too-few-samples"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason by its slug, with what was found, for docs/metrics.md."""
+
+    slug: str
+    concerns: Literal["times", "all", "comparison"]
+    """Times only, where answers stay what they are; anything of the trial; or only what compares
+    it while the trial itself stands."""
+    text: str
+
+
+REASONS = (
+    Reason(
+        "failures",
+        "all",
+        "requests that failed or did not finish, or a trial that did not end well",
+    ),
+    Reason(
+        "client-late",
+        "times",
+        "p99 of `client_lag_s`, of `stamp_lag_s` or of its first commits' values over 5 ms. More "
+        "`clients` may help. An engine inside the process keeps the loop from submitting while it "
+        "computes a step: that lateness is the system's, counts in `ttft_s`, and is in "
+        "`submit_lag_s` only",
+    ),
+    Reason(
+        "cache-not-cold",
+        "times",
+        "prompt tokens that came from a cache nobody asked for. `prefix_caching: true` asks for "
+        "it: in `vllm` it turns the cache on, in `http` it says that the server's is meant to be",
+    ),
+    Reason(
+        "cache-unknown",
+        "times",
+        "a server that neither drops its cache between trials (capability `cold-reset`) nor counts "
+        "the prompt tokens that came from it (`cache-telemetry`), without `prefix_caching: true` "
+        "(its cache is meant) or `none` (it has none): later trials ask the same prompts, so its "
+        "numbers may be warm and nobody can tell. One of the two is enough",
+    ),
+    Reason("output-clipped", "all", "answers ended for length before the tokens asked for"),
+    Reason("length-mismatch", "all", "answers whose lengths differ from the reference's"),
+    Reason(
+        "not-lossless",
+        "all",
+        "a backend that promises plain decoding's text gave other token ids than `autoregressive` "
+        "in the same cell and repeat, on the same kernels and threads. Backends that name no "
+        "kernels (vLLM's) are not held to it: other kernels round differently, which is what "
+        "`noise_floor` is for",
+    ),
+    Reason(
+        "clocks-throttled",
+        "times",
+        "thermal events of the processor's cores or packages, or a GPU slowed down by heat or by "
+        "the power brake: looked at every half second during the load, and taken from NVML's count "
+        "of thermal violations where the device has one. The power cap, which GPUs run into under "
+        "full load, is no reason",
+    ),
+    Reason(
+        "machine-noisy",
+        "times",
+        "over 1% of CPU time stolen by other guests, over 10% used by others, or the same work 25% "
+        "slower at one end of the trial",
+    ),
+    Reason(
+        TOO_FEW_SAMPLES,
+        "times",
+        "fewer than 5 completed requests; with fewer than 100 it is a remark, see above",
+    ),
+    Reason(
+        "reference-not-valid",
+        "comparison",
+        "the reference's trial of the same repeat is not valid itself, for a reason other than its "
+        "lengths",
+    ),
+    Reason(
+        "pairs-apart",
+        "comparison",
+        "the reference's trial of the same repeat was run by another invocation of `run` (a "
+        "resumed sweep, `--only`), or more than 6 hours away",
+    ),
+    Reason(
+        "native-not-valid",
+        "comparison",
+        "as `reference-not-valid`, of `autoregressive` where that is not the reference",
+    ),
+    Reason("native-pairs-apart", "comparison", "as `pairs-apart`, of the same"),
+    Reason(
+        CELL_NOT_VALID,
+        "comparison",
+        "a remark: of this trial everything stands but what pools it with a repeat that does not: "
+        "`speedup_low`, `speedup_high` (and those of `speedup_native`)",
+    ),
+)
+TIMES_ONLY = frozenset(reason.slug for reason in REASONS if reason.concerns == "times")
+"""Reasons that leave answers what they are; any other makes them doubtful too."""
+
+
+def slug(reason: str) -> str:
+    """What the text of a reason begins with."""
+    return reason.partition(":")[0]

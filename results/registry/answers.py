@@ -1,0 +1,267 @@
+"""Metrics that set a trial's answers and its speed against others, or against the labels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from results.compare import agreement, quality
+from results.compare.pairing import Versus
+from results.compare.stats import geometric_mean
+from results.metrics import distribution, latency
+from results.metrics.arrays import RequestArrays
+from results.metrics.work import ratio
+from results.registry.metric import Metric, TrialInputs
+
+
+def _earliest(t: TrialInputs) -> tuple[int, str, float | None] | tuple[None, None, None]:
+    found = agreement.earliest_divergence(t.pairs, t.requests, t.reference)
+    return found or (None, None, None)
+
+
+def _same_repeat(t: TrialInputs) -> RequestArrays | None:
+    """The reference's requests, unless another repeat stands in: speed is never compared so."""
+    return t.reference if t.against and t.against.log_ratios is not None else None
+
+
+def _throughput_ratio(t: TrialInputs) -> float | None:
+    other, throughput = _same_repeat(t), latency.output_tok_per_s
+    return ratio(throughput(t.requests), throughput(other)) if other is not None else None
+
+
+def _inner_token_ratio(t: TrialInputs) -> float | None:
+    other, inner = _same_repeat(t), latency.inner_token_latency_s
+    return ratio(inner(other), inner(t.requests)) if other is not None else None
+
+
+def _speedup(against: Versus | None) -> float | None:
+    logs = against.log_ratios if against else None
+    return geometric_mean(logs) if logs is not None else None
+
+
+def _paired(against: Versus | None) -> int | None:
+    logs = against.log_ratios if against else None
+    return int((~np.isnan(logs)).sum()) if logs is not None else None
+
+
+def _score(name: str, text: str, label: str) -> Metric:
+    return Metric(
+        name=name,
+        section="quality",
+        text=text,
+        formula=lambda t: quality.mean_score(t.requests, name),
+        needs="scores",
+        better="larger",
+        label=label,
+    )
+
+
+SCORES = (
+    _score(
+        "rouge_l_to_label",
+        "Mean F1 against the data set's summary: rouge-score's `rougeL`, stemmed, as in MLPerf "
+        "Inference.",
+        "ROUGE-L",
+    ),
+    _score(
+        "pass_at_1",
+        "Share of programs that pass the row's tests, which run in another process than it and see "
+        "plain values only (HumanEval's).",
+        "pass@1",
+    ),
+    _score(
+        "exact_match",
+        "Share of answers whose first `#### (-?[0-9.,]+)` is the label's, commas left out, letter "
+        "for letter (`42.0` and `42.` are not `42`): GSM8K's official score, `extract_answer` of "
+        "OpenAI's grade-school-math. 0 without that mark.",
+        "exact match",
+    ),
+    _score(
+        "exact_match_flexible",
+        "Share of answers that come to a number equal to the label's: the one after the first "
+        '`####`, else in the last `\\boxed{}`, else after the last "answer is", else the last '
+        "one; what follows an invented next question does not count (ours).",
+        "flexible match",
+    ),
+)
+AGREEMENT = (
+    Metric(
+        name="consistency_ratio",
+        section="answers",
+        text="Share of `consistency_requests` pairs with equal token ids, lengths included; a "
+        "prefix is not equal.",
+        formula=lambda t: agreement.consistency_ratio(t.pairs),
+        needs="reference",
+        better="larger",
+        void_with="reference answers",
+        label="Same answers",
+        short="same",
+    ),
+    Metric(
+        name="consistency_requests",
+        section="answers",
+        text="Requests that both completed and of which all token ids are known.",
+        formula=lambda t: len(t.pairs),
+        needs="reference",
+    ),
+    Metric(
+        name="first_divergence",
+        section="answers",
+        text="The smallest index (from 0) at which an answer of the trial leaves the reference's.",
+        formula=lambda t: t.once(_earliest)[0],
+        needs="reference",
+        void_with="reference answers",
+    ),
+    Metric(
+        name="first_divergence_request",
+        section="answers",
+        text="The request of `first_divergence`.",
+        formula=lambda t: t.once(_earliest)[1],
+        needs="reference",
+        void_with="reference answers",
+    ),
+    Metric(
+        name="first_divergence_margin",
+        section="answers",
+        text="The reference's top-2 logit margin at `first_divergence`, where it stored one.",
+        formula=lambda t: t.once(_earliest)[2],
+        needs="reference",
+        void_with="reference answers",
+    ),
+    Metric(
+        name="first_divergence",
+        section="answers",
+        text="The index of the first differing token.",
+        formula=lambda t: agreement.first_divergence(t.pairs),
+        each="diverging request",
+        needs="reference",
+        void_with="reference answers",
+    ),
+    Metric(
+        name="rouge_l_to_full",
+        section="answers",
+        text="Mean ROUGE-L F1 of the answers against the reference's; identical answers score 1.",
+        formula=lambda t: distribution.mean(
+            quality.rouge_l_to_full(t.requests, t.reference, t.pairs)
+        ),
+        needs="reference",
+        better="larger",
+        void_with="reference answers",
+    ),
+)
+SPEED = (
+    Metric(
+        name="speedup",
+        section="speed",
+        text="The reference's decode time per output token (`tpot_s`) divided by this backend's, "
+        "paired on the same request in the same repeat; geometric mean over the pairs.",
+        formula=lambda t: _speedup(t.against),
+        needs="reference",
+        better="larger",
+        pooled="pairs",
+        void_with="reference speed",
+        label="Speed-up",
+        short="speed-up",
+    ),
+    Metric(
+        name="speedup_low",
+        section="speed",
+        text="The lower end of its 95% interval: a bootstrap that draws repeats and requests.",
+        formula=None,
+        better="larger",
+        pooled="pairs",
+        void_with="reference speed",
+    ),
+    Metric(
+        name="speedup_high",
+        section="speed",
+        text="The upper end of that interval.",
+        formula=None,
+        better="larger",
+        pooled="pairs",
+        void_with="reference speed",
+    ),
+    Metric(
+        name="speedup_requests",
+        section="speed",
+        text="Pairs that the trial's `speedup` is made of.",
+        formula=lambda t: _paired(t.against),
+        needs="reference",
+    ),
+    Metric(
+        name="throughput_ratio",
+        section="speed",
+        text="`output_tok_per_s` / the reference's of the same repeat (the early-exit paper, "
+        "figure 1).",
+        formula=_throughput_ratio,
+        needs="reference",
+        better="larger",
+        void_with="reference speed",
+    ),
+    Metric(
+        name="inner_token_latency_ratio",
+        section="speed",
+        text="The reference's `inner_token_latency_s` of the same repeat / this (the "
+        "early-exit paper, figure 2).",
+        formula=_inner_token_ratio,
+        needs="reference",
+        better="larger",
+        void_with="reference speed",
+    ),
+    Metric(
+        name="noise_floor",
+        section="answers",
+        text="`consistency_ratio` of the reference against itself, over all pairs of its repeats "
+        "whose answers may be believed; undefined with fewer than two. A backend that is not below "
+        "it is as consistent as the reference is.",
+        formula=None,
+        better="larger",
+        pooled="pairs",
+    ),
+)
+NATIVE = (
+    Metric(
+        name="consistency_native",
+        section="answers",
+        text="`consistency_ratio` against `autoregressive`: plain decoding on the same engine.",
+        formula=lambda t: agreement.consistency_ratio(t.native.agreement) if t.native else None,
+        needs="native",
+        better="larger",
+        void_with="native answers",
+    ),
+    Metric(
+        name="speedup_native",
+        section="speed",
+        text="`speedup` against `autoregressive`: plain decoding on the same engine, so that the "
+        "ratio is the algorithm's alone.",
+        formula=lambda t: _speedup(t.native),
+        needs="native",
+        better="larger",
+        pooled="pairs",
+        void_with="native speed",
+    ),
+    Metric(
+        name="speedup_native_low",
+        section="speed",
+        text="The lower end of its 95% interval.",
+        formula=None,
+        better="larger",
+        pooled="pairs",
+        void_with="native speed",
+    ),
+    Metric(
+        name="speedup_native_high",
+        section="speed",
+        text="The upper end of that interval.",
+        formula=None,
+        better="larger",
+        pooled="pairs",
+        void_with="native speed",
+    ),
+    Metric(
+        name="speedup_native_requests",
+        section="speed",
+        text="Pairs that the trial's `speedup_native` is made of.",
+        formula=lambda t: _paired(t.native),
+        needs="native",
+    ),
+)

@@ -1,0 +1,146 @@
+"""Metrics of what the decoding cost, from the counts that backends put into telemetry."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from results.metrics import exit_costs, work
+from results.registry.metric import Metric, Section, TrialInputs
+
+
+def _sums(t: TrialInputs) -> dict[str, float]:
+    return work.totals(t.requests)
+
+
+def _rates(t: TrialInputs) -> dict[str, float | None]:
+    return work.rates(t.once(_sums))
+
+
+def _predictions(t: TrialInputs) -> dict[str, float | None]:
+    backend = t.record.backend
+    return exit_costs.predictions(t.requests, backend.options if backend else {})
+
+
+def _rate(
+    name: str,
+    text: str,
+    *,
+    section: Section = "work",
+    unit: str = "",
+    better: Literal["larger", "smaller", ""] = "",
+    pooled: Literal["median", "sum"] = "median",
+) -> Metric:
+    return Metric(
+        name=name,
+        section=section,
+        unit=unit,
+        text=text,
+        formula=lambda t: t.once(_rates)[name],
+        better=better,
+        pooled=pooled,
+    )
+
+
+def _prediction(name: str, text: str, better: Literal["larger", ""] = "") -> Metric:
+    return Metric(
+        name=name,
+        section="prediction",
+        text=text,
+        formula=lambda t: t.once(_predictions)[name],
+        better=better,
+    )
+
+
+WORK = (
+    _rate(
+        "early_exit_rate",
+        "layers_skipped / (layers_run + layers_skipped): the share of layer passes skipped (the "
+        "early-exit paper, table 1), of the tokens after the first.",
+        better="larger",
+    ),
+    _rate(
+        "early_prediction_rate",
+        "early_predictions / (early_predictions + steps): the share of inference steps that ended "
+        "in an early prediction (AdaDecode, figure 5b).",
+        better="larger",
+    ),
+    _rate(
+        "rejection_rate",
+        "(drafted - accepted) / drafted: drafts that verification threw away (AdaDecode, "
+        "figure 5c).",
+        better="smaller",
+    ),
+    _rate("acceptance_rate", "accepted / drafted.", better="larger"),
+    _rate(
+        "tokens_per_step", "step_tokens / steps, the bonus token included.",
+        unit="tokens", better="larger",
+    ),
+    _rate(
+        "full_passes_per_token",
+        "layers_run / layers_total: 1 for plain decoding, below 1 where passes are saved; "
+        "discarded drafts can put it above.",
+        better="smaller",
+    ),
+)  # fmt: skip
+BATCHES = (
+    _rate("model_layers", "layers_total / steps.", section="batches", unit="layers"),
+    _rate(
+        "mean_exit_layer", "layers_run / steps: layers per decoded token.",
+        section="batches", unit="layers", better="smaller",
+    ),
+    _rate(
+        "early_exit_rate_own",
+        "(layers_total - layers_needed) / layers_total: what would be skipped if every sequence "
+        "left when it was confident itself, instead of with its batch; the most that any grouping "
+        "of requests could reach.",
+        section="batches", better="larger",
+    ),
+    _rate(
+        "mean_decode_batch", "batch_rows / steps: sequences in a token's step.",
+        section="batches", unit="sequences",
+    ),
+    _rate(
+        "mixed_steps", "The count: tokens whose step also read prompt tokens.",
+        section="batches", unit="tokens", pooled="sum",
+    ),
+    _rate("mixed_step_share", "mixed_steps / steps.", section="batches"),
+    _rate("check_time_share", "check_us / forward_us.", section="batches", better="smaller"),
+    _rate("fill_time_share", "fill_us / forward_us.", section="batches", better="smaller"),
+)  # fmt: skip
+EXITS = (
+    Metric(
+        name="exits_by_layer",
+        section="work",
+        text="Exit layer -> its `checks`, `exits` and `accepted` (`own_exits` where batches leave "
+        "together), summed over the completed requests.",
+        formula=lambda t: work.exits_by_layer(t.once(_sums)),
+        pooled="sum",
+    ),
+    Metric(
+        name="exits_by_batch",
+        section="batches",
+        text="Batch size -> the `steps` without prompts that decoded so many sequences, and the "
+        "`layers` that they ran.",
+        formula=lambda t: work.exits_by_batch(t.once(_sums)),
+        pooled="sum",
+    ),
+)
+PREDICTIONS = (
+    _prediction(
+        "predicted_speedup",
+        "Plain decoding's cost of the committed tokens / the cost of the passes counted, at the "
+        "costs that the backend measured before the first trial: the part of the speed-up that the "
+        "algorithm explains, for one request at a time.",
+        better="larger",
+    ),
+    _prediction(
+        "predicted_speedup_one_row",
+        "`predicted_speedup` if rows beyond a pass's first cost nothing.",
+        better="larger",
+    ),
+    _prediction(
+        "pass_time_share",
+        "The cost of the passes counted / the measured decode time. What is missing from 1 is the "
+        "process between passes.",
+    ),
+)
