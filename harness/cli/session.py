@@ -11,11 +11,11 @@ from typing import Any, Protocol, cast
 
 import backends
 from backends.checkpoints import models
-from harness.cli.wiring import MeasuredPrompt, load_prompts, trace_checksum
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Generation, Request, Trial
 from workloads import arrivals, scoring
+from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
 
 SERVER_TEXT = "server-text"
 """Capability of a `TextBackend`."""
