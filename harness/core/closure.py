@@ -85,8 +85,9 @@ class Sources:
             for other in (name, *module.imported):
                 todo += self._prefixes(other)
             for other in module.mentioned:
-                # one part alone is a word or a file's name: "results.json"
-                todo += reached if len(reached := self._prefixes(other)) > 1 else ()
+                reached = self._prefixes(other)
+                # a package alone is a word or a file's name: "results.json"
+                todo += reached if any("." in prefix for prefix in reached) else ()
         for folder in {path.rpartition("/")[0] for path in found}:
             found |= self._compiled_in(folder)
         return dict(sorted(found.items()))

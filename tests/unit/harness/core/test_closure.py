@@ -58,12 +58,10 @@ def test_a_registry_names_modules_and_runs_none(tmp_path: Path) -> None:
     assert write(tmp_path, more).closure(["backends.two"]) != before
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['"backends.named.model:Model"', '"backends.named.model.Model"', '"-c", "import backends.named.model"'],
-)  # fmt: skip
+@pytest.mark.parametrize("text", ["{}:Model", "{}.Model", "{}", "from {} import main; main()"])
 def test_a_module_named_in_a_text_is_reached(tmp_path: Path, text: str) -> None:
-    files = {"backends/named/model.py": "", "backends/asks.py": f"call({text})\n"}
+    call = f"call({text.format('backends.named.model')!r})\n"
+    files = {"backends/named/model.py": "", "backends/asks.py": call}
     assert "backends/named/model.py" in write(tmp_path, files).closure(["backends.asks"])
 
 
@@ -159,14 +157,13 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_of_the_whole_tree() -> None:
-    """Held against `ast.dump`, which knows every field: on our own sources the digests of two files
-    are equal where their dumps without docstrings are, and only there."""
-    by_digest: dict[str, set[str]] = {}
-    for path in sorted((ROOT / "harness").rglob("*.py")):
+    """Held against `ast.dump`, which knows every field: files of one digest have one dump."""
+    sources, by_digest = Sources(), dict[str, set[str]]()
+    for path in sorted((ROOT / "harness" / "measure").rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        found = Sources().closure([name])[str(path.relative_to(ROOT))]
+        found = sources.closure([name])[str(path.relative_to(ROOT))]
         by_digest.setdefault(found, set()).add(ast.dump(plain(path)))
-    assert len(by_digest) > 40
+    assert len(by_digest) > 10
     assert {len(dumps) for dumps in by_digest.values()} == {1}
 
 
