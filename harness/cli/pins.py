@@ -121,10 +121,11 @@ class OlderTrials:
     def _reason(self, older: StoredTrial, trial: Trial) -> str:
         environment = older.record.environment
         if not self._is_ours(older):
-            return f"on this machine {_names(differences(environment, self._machine))} differs"
+            found = _names(differences(environment, self._machine))
+            return f"other machine or set-up ({found or 'its fingerprint'})"
         parts = self._store.read_code(str(environment.get("code")))
         if parts is None:
-            return "it is older than what is recorded of code"
+            return "its record does not say which code measured it"
         return changes(parts, self._pins.parts(trial))
 
     def _older(self, trial: Trial) -> list[StoredTrial]:

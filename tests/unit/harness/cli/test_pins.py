@@ -298,7 +298,7 @@ def test_a_dry_run_knows_other_machines_failures_and_old_records(
     monkeypatch.setattr(backend_pins, "code", as_code({"backends/made_up.py": "one"}))
     machine = environment()
     other = {**machine, "cores": 99, "packages": {**machine["packages"], "torch": "0.1"}}
-    expected = "runs again: on this machine cores, torch differs"
+    expected = "runs again: other machine or set-up (cores, torch)"
     assert note(tmp_path, stored, other) == expected
     store = Store(tmp_path)
     ((key, _),) = whole_records(store)
@@ -307,7 +307,7 @@ def test_a_dry_run_knows_other_machines_failures_and_old_records(
     store.write(replace(store.read(key), key="old"))
     store.remove(key)
     shutil.rmtree(tmp_path / "code")
-    assert note(tmp_path, stored) == "runs again: it is older than what is recorded of code"
+    assert note(tmp_path, stored) == "runs again: its record does not say which code measured it"
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "\0"])
