@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import importlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Any, cast
 
 from harness.core.backend import Backend
 from harness.core.errors import UserError, nearest
-from harness.core.files import open_plain
 from harness.core.nouns import Model
 
 BACKENDS: dict[str, str] = {
@@ -22,10 +19,6 @@ BACKENDS: dict[str, str] = {
     "vllm": "backends.vllm.backend:VllmBackend",
     "vllm-early-exit": "backends.early_exit.backend:VllmEarlyExit",
 }
-FOREIGN = frozenset({"http", "vllm"})
-"""Backends whose speed and answers come from an installed package or a server, not from here."""
-_CODE = (".py", ".cpp", ".h", ".cu")
-_NO_CODE = ("training", "demo")
 
 
 def load_class(name: str) -> type[Backend]:
@@ -57,35 +50,6 @@ def check_options(name: str, options: Mapping[str, Any], model_dir: Path | None 
     cls.check(model_dir, settings(name, options))
 
 
-def code_digest(name: str) -> str | None:
-    """What pins the code that backend `name` runs, as part of its trials' keys: 16 hex digits of
-    this folder's source files, but for training. None for a backend in `FOREIGN`, whose package's
-    version is in the machine's fingerprint."""
-    return None if name in FOREIGN else _own_code()
-
-
-def files_digest(name: str, model: Model, options: Mapping[str, Any]) -> str | None:
-    """What pins the files that options of backend `name` name, as part of its trials' keys: 16 hex
-    digits. None where there are none, or where they cannot be read, which opening it will say.
-
-    A class may offer `files(model_dir, options)`.
-    """
-    files = getattr(load_class(name), "files", None)
-    if files is None:
-        return None
-    from backends.checkpoints import models
-
-    state = hashlib.sha256()
-    try:
-        found = files(models.resolve(model, weights=False), settings(name, options))
-        for path in found:
-            with open_plain(path) as file:
-                state.update(hashlib.file_digest(file, "sha256").digest())
-    except (UserError, OSError):
-        return None
-    return state.hexdigest()[:16] if found else None
-
-
 def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     """What the user probably did not mean by these options of backend `name`, one line each.
     Raises `UserError` for what it cannot run."""
@@ -95,17 +59,6 @@ def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     directory = models.resolve(model, weights=cls.needs_model)
     check_options(name, options, directory)
     return cls.warnings(directory, settings(name, options))
-
-
-@functools.cache
-def _own_code() -> str:
-    root = Path(__file__).parent
-    state = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("[!.]*") if path.suffix in _CODE):
-        if path.relative_to(root).parts[0] not in _NO_CODE:
-            content = path.read_bytes()
-            state.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
-    return state.hexdigest()[:16]
 
 
 def open_backend(

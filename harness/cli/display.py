@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.nouns import SAMPLES_NEEDED, Trial
@@ -82,12 +82,13 @@ class SweepDisplay:
             self._bar.console.print(line, markup=False, highlight=False)
 
 
-def print_plan(trials: Sequence[Trial]) -> None:
-    """What a run would do, a trial a line."""
+def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
+    """What a run would do, a trial a line, with a note on each."""
     for trial in trials:
         options = json.dumps(dict(trial.options)) if trial.options else ""
         parts = (trial.backend, options, trial.workload.name, trial.load.label())
-        print("  ".join(part for part in parts if part) + f"  repeat {trial.repeat}")
+        line = "  ".join(part for part in parts if part) + f"  repeat {trial.repeat}"
+        print("  ".join(filter(None, (line, note(trial)))))
     print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")
 
 

@@ -8,10 +8,11 @@ import os
 import shutil
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.cli import display, wiring
+from harness.cli.pins import OlderTrials, Pins, whole_records
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import Trial
@@ -19,7 +20,6 @@ from harness.experiment.config import Experiment, load_experiment
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
 from results.store.folder import Store
-from results.store.records import BrokenRecordError, StoredTrial
 
 RUNS = Path("runs")
 EXPERIMENT = "experiment.yaml"
@@ -47,11 +47,11 @@ def run_experiment(
     if dry_run:
         wiring.check_tokenizer(experiment.model)
         _check_writing(store)
-        display.print_plan(trials)
+        display.print_plan(trials, _notes(store, trials) if not fresh else lambda trial: "")
         return None
     with _only_writer(directory):
         # foreign records and other schema versions are refused before anything is written
-        deque(_records(store), maxlen=0)
+        deque(whole_records(store), maxlen=0)
         if fresh:
             _forget(store, only)
         _write_inputs(store, experiment)
@@ -63,14 +63,16 @@ def run_experiment(
 
 def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepResult:
     machine = environment()
-    code = wiring.Pins().of
-    older = _OlderCode(store, fingerprint(machine), {trial.backend for trial in trials}, code)
+    pins = Pins()
+    older = OlderTrials(store, machine, {trial.backend for trial in trials}, pins)
+    older.drop_replaced()
+    _write_code(store, {pins.of(trial): pins.parts(trial) for trial in trials})
     with display.SweepDisplay() as progress:
 
         def told(event: SweepEvent) -> None:
             progress.show(event)
             if event.record is not None:
-                older.drop(event.record.key)
+                older.drop(event.record.trial)
 
         return run_sweep(
             trials,
@@ -78,11 +80,18 @@ def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepR
             open_session,
             environment=machine,
             fingerprint=fingerprint(machine),
-            code=code,
+            code=pins.of,
             time_limit_s=time_limit_s,
             events=told,
             log_dir=store.path / "logs",
         )
+
+
+def _notes(store: Store, trials: Sequence[Trial]) -> Callable[[Trial], str]:
+    """What a plan says of a trial: that it is stored, or why it runs again."""
+    if not store.trials_folder.exists():
+        return lambda trial: ""
+    return OlderTrials(store, environment(), {trial.backend for trial in trials}, Pins()).note
 
 
 def _raise_refusal(result: SweepResult) -> None:
@@ -121,7 +130,7 @@ def _check_writing(store: Store) -> None:
         raise UserError(f"{store.path}: {reason}; name another --out")
     if there == store.path:
         with _only_writer(store.path):
-            deque(_records(store), maxlen=0)
+            deque(whole_records(store), maxlen=0)
 
 
 @contextlib.contextmanager
@@ -146,52 +155,15 @@ def _only_writer(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _records(store: Store) -> Iterator[tuple[str, StoredTrial]]:
-    """The whole records of a folder; damaged ones are left out, since they are run again. Raises
-    `UserError` for foreign records and other schema versions."""
-    for key in store.keys() if store.trials_folder.exists() else []:
-        with contextlib.suppress(BrokenRecordError):
-            yield key, store.read_stored(key)
-
-
-class _OlderCode:
-    """Trials of this machine that an older state of our backends ran, or one with older exit heads.
-    Each stays until the same trial, run by today's, is stored: then it would count as one repeat
-    more."""
-
-    def __init__(
-        self,
-        store: Store,
-        machine: str,
-        names: Collection[str],
-        code: Callable[[Trial], str | None],
-    ) -> None:
-        self._store, self._keys = store, dict[str, list[str]]()
-        for key, stored in _records(store):
-            trial = stored.record.trial
-            here = stored.record.environment.get("fingerprint") == machine
-            if not here or trial.backend not in names:
-                continue
-            if key != (today := trial.key(machine, code(trial))):
-                self._keys.setdefault(today, []).append(key)
-        for today in [today for today in self._keys if store.has(today)]:
-            self.drop(today)
-
-    def drop(self, today: str) -> None:
-        """The trial is stored under this key now."""
-        for key in self._keys.pop(today, ()):
-            self._store.remove(key)
-
-
 def _forget(store: Store, only: str | None) -> None:
     """Delete what a run has stored; with `only`, the trials of that backend."""
     try:
         if only is not None:
-            for key, stored in _records(store):
+            for key, stored in whole_records(store):
                 if stored.record.trial.backend == only:
                     store.remove(key)
             return
-        for name in ("trials", "prompts", "cache", "logs"):
+        for name in ("trials", "prompts", "code", "cache", "logs"):
             if (store.path / name).exists():
                 shutil.rmtree(store.path / name)
     except OSError as error:
@@ -209,6 +181,17 @@ def _write_inputs(store: Store, experiment: Experiment) -> None:
         ]
         for rows, checksum in wiring.prompt_rows(missing, directory) if missing else ():
             store.write_prompts(checksum, rows)
+    except OSError as error:
+        raise UserError(f"{store.path}: cannot be written: {error.strerror or error}") from None
+
+
+def _write_code(store: Store, code: Mapping[str, Mapping[str, str]]) -> None:
+    """Keep what the trials' keys pin, so that a later run can say what changed."""
+    try:
+        for digest, parts in code.items():
+            store.write_code(digest, parts)
+        named = {str(stored.record.environment.get("code")) for _, stored in whole_records(store)}
+        store.keep_code(named | code.keys())
     except OSError as error:
         raise UserError(f"{store.path}: cannot be written: {error.strerror or error}") from None
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import backends
 from backends.checkpoints import models
-from harness.cli.wiring import MeasuredPrompt, load_prompts, trace_checksum
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Generation, Request, Trial
 from workloads import arrivals, scoring
+from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
 
 WARM_UP_TOKENS = 16
 WARM_UP_REQUESTS = 4

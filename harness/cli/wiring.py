@@ -1,14 +1,10 @@
-"""Joins the folders: what an experiment names becomes pinned content and prompts.
-
-Child processes import it too (`harness.cli.session`): nothing here may need a command line.
-"""
+"""Joins the folders: what an experiment names becomes pinned content and prompts."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,7 @@ from harness.experiment.config import Experiment, Known
 from harness.measure.machine import gpu
 from harness.measure.sweep import by_backend
 from workloads import arrivals, datasets, prompts
+from workloads.measured import load_prompts, load_rows, rows_checksum, times_checksum
 from workloads.readers import Budget
 
 
@@ -74,7 +71,7 @@ def _pinned_load(load: Load, experiment: Experiment, budget: Budget) -> Load:
         arrivals.arrival_times(load, 1, experiment.seed)  # refuses rates that cannot be
         return load
     times = arrivals.arrival_times(load, experiment.requests, experiment.seed, budget)
-    found = _times_checksum(times)
+    found = times_checksum(times)
     _refuse_change(f"trace '{load.trace}'", load.checksum, found)
     return replace(load, checksum=found)
 
@@ -103,26 +100,6 @@ def warnings(trials: Sequence[Trial]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-class Pins:
-    """What pins a trial beside its content and the machine: its backend's code, and the files that
-    its options name. Files are read once."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str | None] = {}
-
-    def of(self, trial: Trial) -> str | None:
-        """Hexadecimal digits, or None where nothing else decides the trial's numbers."""
-        key = trial.engine_key()
-        if key not in self._known:
-            self._known[key] = self._read(trial)
-        return self._known[key]
-
-    def _read(self, trial: Trial) -> str | None:
-        code = backends.code_digest(trial.backend)
-        files = backends.files_digest(trial.backend, trial.model, trial.options)
-        return "-".join(filter(None, (code, files))) or None
-
-
 def preferred_dtype() -> str:
     """bfloat16 where this machine computes in it, else float32: what ``dtype: auto`` means."""
     if gpu.devices():
@@ -138,69 +115,10 @@ def _pinned(
 ) -> Workload:
     needs_tokenizer = datasets.row_options(workload).article_limit is not None
     tokenizer = models.load_tokenizer(directory) if needs_tokenizer else None
-    rows = _rows(workload, experiment.seed, experiment.requests, tokenizer, budget)
-    found = _checksum(workload, rows)
+    rows = load_rows(workload, experiment.seed, experiment.requests, tokenizer, budget)
+    found = rows_checksum(workload, rows)
     _refuse_change(f"workload {workload.name}", workload.checksum, found)
     return replace(workload, checksum=found)
-
-
-def _rows(
-    workload: Workload, seed: int, count: int, tokenizer: Any, budget: Budget | None = None
-) -> list[datasets.Row]:
-    def count_tokens(text: str) -> int:
-        return len(tokenizer.encode(text, add_special_tokens=False))
-
-    return datasets.load_rows(workload, seed, count, count_tokens=count_tokens, budget=budget)
-
-
-def _checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:
-    """Of rows and prompts, as far as the model's tokenizer and template (which the model's own
-    checksum pins) do not decide them: the wording, and how articles are cut."""
-    whole = hashlib.sha256(datasets.checksum(rows).encode())
-    whole.update(str(workload.options.get("max_article_tokens", "whole")).encode())
-    for row in rows:
-        whole.update(prompts.instruction(workload.name, row.data).encode())
-        whole.update(prompts.plain_text(workload.name, row.data).encode())
-    return whole.hexdigest()
-
-
-def trace_checksum(load: Load, count: int) -> str | None:
-    """Of the arrival times that a trace holds; None for loads that their numbers pin."""
-    if load.kind != "trace":
-        return None
-    return _times_checksum(arrivals.arrival_times(load, count, seed=0))
-
-
-def _times_checksum(times: Sequence[float]) -> str:
-    return hashlib.sha256(canonical_json(times).encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPrompt:
-    """One measured request's row, with the id that pairs it across backends."""
-
-    request_id: str
-    row: datasets.Row
-    text: str
-    token_ids: tuple[int, ...]
-
-
-def load_prompts(trial: Trial, tokenizer: Any) -> list[MeasuredPrompt]:
-    """The prompts of a trial, in request order. Equal for every backend, repeat and load."""
-    workload = trial.workload
-    rows = _rows(workload, trial.seed, trial.requests, tokenizer)
-    if _checksum(workload, rows) != workload.checksum:
-        raise UserError(f"workload {workload.name}: its data changed while the experiment ran")
-    limit = workload.options.get("max_article_tokens")
-    seen: dict[str, int] = {}
-    found = []
-    for row in rows:
-        seen[row.id] = count = seen.get(row.id, 0) + 1
-        suffix = f"#{count}" if count > 1 else ""
-        text = prompts.prompt_text(tokenizer, workload.name, row.data, limit)
-        ids = prompts.encode_text(tokenizer, text)
-        found.append(MeasuredPrompt(f"{workload.name}-{row.id}{suffix}", row, text, tuple(ids)))
-    return found
 
 
 def model_folder(model: Model) -> Path:

@@ -142,9 +142,9 @@ def run_sweep(
 
     A trial whose child raises, dies, runs out of memory or outlives `time_limit_s` is stored with
     that status, and its engine starts afresh for the next one; an engine that fails to start twice
-    in a row is not tried again. `code`: what pins the source of a trial's backend and the files
-    that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by side;
-    None: as many as memory holds. Children write what they print to files in `log_dir`.
+    in a row is not tried again. `code`: what pins the code that runs and measures a trial and the
+    files that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by
+    side; None: as many as memory holds. Children write what they print to files in `log_dir`.
 
     Each record's environment names this call (`invocation`) and the seconds since it began.
 

@@ -1,8 +1,9 @@
 """Derived numbers kept in DIR/cache, so that showing a run twice costs its computing once.
 
 An entry's name is a digest of all it was computed from: the stored trials, the experiment and the
-source of this package. A stale entry is therefore never found, a damaged one is computed again,
-and the folder may be deleted at any time. A folder that cannot be written to is no error.
+source of this package and of `harness.core`, all of ours that it imports. A stale entry is
+therefore never found, a damaged one is computed again, and the folder may be deleted at any time. A
+folder that cannot be written to is no error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import files
+
+CODE = (Path(__file__).parents[1], Path(files.__file__).parent)
+"""Read as bytes, comments and all: to parse them would slow down each `show`, in order to save one
+computation after an edit."""
 
 
 def digest(parts: Iterable[str]) -> str:
@@ -56,6 +61,7 @@ def save(folder: Path, kind: str, name: str, value: Any) -> None:
 @functools.cache
 def _code() -> bytes:
     state = hashlib.blake2b(digest_size=16)
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        state.update(path.read_bytes())
+    for folder in CODE:
+        for path in sorted(folder.rglob("*.py")):
+            state.update(path.read_bytes())
     return state.digest()

@@ -4,6 +4,7 @@
     DIR/trials/KEY.json           the record without its generations
     DIR/trials/KEY.parquet        the generations (see `results.store.columns`)
     DIR/prompts/CHECKSUM.parquet  prompts and answers, once per workload
+    DIR/code/DIGEST.json          what pins a trial's code, under the digest that its record names
     DIR/cache/                    derived numbers; may be deleted at any time
 
 The JSON file is the commit point of a trial: it is renamed into place last and names the size and
@@ -13,8 +14,9 @@ the BLAKE2b digest of its Parquet file. A Parquet file without its JSON is not a
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,6 +219,27 @@ class Store:
             raise UserError(f"{path}: broken Parquet ({reason}); {AGAIN}") from None
         return rows
 
+    def write_code(self, digest: str, parts: Mapping[str, str]) -> None:
+        """Store what a trial's key pins beside trial and machine: a digest for each source and
+        each file of an option. Raises `OSError`."""
+        if self.read_code(digest) is None:
+            self._prepare(self.path / "code")
+            files.write_atomic(self._code_file(digest), json.dumps(parts, indent=0).encode())
+
+    def read_code(self, digest: str) -> dict[str, str] | None:
+        """What `write_code` stored; None when nothing was, or when it is damaged."""
+        try:
+            parts = json.loads(self._code_file(digest).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return parts if isinstance(parts, dict) else None
+
+    def keep_code(self, digests: Collection[str]) -> None:
+        """Delete what `write_code` stored under other digests. Raises `OSError`."""
+        found = (self.path / "code").glob("*.json")
+        for path in [path for path in found if path.stem not in digests]:
+            path.unlink(missing_ok=True)
+
     def _prepare(self, folder: Path) -> None:
         if folder not in self._cleaned:
             folder.mkdir(parents=True, exist_ok=True)
@@ -230,3 +253,6 @@ class Store:
 
     def _prompts_file(self, checksum: str) -> Path:
         return self.path / "prompts" / (re.sub(r"[^0-9A-Za-z_-]", "-", checksum) + ".parquet")
+
+    def _code_file(self, digest: str) -> Path:
+        return self.path / "code" / (re.sub(r"[^0-9A-Za-z_-]", "-", digest) + ".json")

@@ -147,6 +147,11 @@ def test_dry_run_lists_the_trials_and_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_dry_run_marks_what_is_stored(finished: Path) -> None:
+    done = decodebench("run", "tiny.yaml", "--dry-run", cwd=finished)
+    assert done.stdout.count("  stored\n") == 2, done.stderr
+
+
 def test_a_failing_engine_costs_its_own_trials_and_the_exit_code_says_so(tmp_path: Path) -> None:
     broken = {"name": "scripted", "fault": "kill", "fault_after": 3}
     done = decodebench(

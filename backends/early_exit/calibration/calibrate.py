@@ -34,11 +34,14 @@ from backends.early_exit.calibration.settings import (
     training_report,
 )
 from backends.early_exit.policy import NEVER
+from backends.pins import code_digest
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 
 NAME = "vllm-early-exit"
+DECODING = "backends.early_exit.calibration.prompts"
+"""The module that asks the backend, which is part of what the answers depend on."""
 
 Rouge = Callable[[str, str], float]
 """ROUGE-L of (reference, text), between 0 and 1."""
@@ -162,7 +165,7 @@ class _Run:
             "batch": settings.batch,
             "dtype": settings.dtype,
             "prompts": self.prompts_checksum,
-            "code": backends.code_digest(NAME),
+            "code": code_digest(NAME, DECODING),
         }
 
     def _question(self) -> dict[str, Any]:

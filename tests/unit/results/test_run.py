@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import results
+from harness.core.closure import ROOT, Sources
 from harness.core.errors import UserError
 from results import frame
 from results import rows as metrics
@@ -167,6 +168,21 @@ def test_other_code_does_not_use_the_cache_of_this(
     monkeypatch.setattr(cache, "_code", lambda: b"other source")
     assert cache.digest(["x"]) != name
     assert cache.digest(["a", "b"]) != cache.digest(["ab"])
+
+
+def test_the_code_of_the_cache_is_all_that_results_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [folder.relative_to(ROOT).as_posix() for folder in cache.CODE]
+    reached = Sources().closure(["results.run", "results.frame", "results.rows"])
+    packages = {"harness/__init__.py"}
+    assert [p for p in reached.keys() - packages if not p.startswith(tuple(folders))] == []
+    monkeypatch.setattr(cache, "CODE", (tmp_path,))
+    digests = set()
+    for content in ("a", "b"):
+        (tmp_path / "nouns.py").write_text(content)
+        digests.add(cache._code.__wrapped__())
+    assert len(digests) == 2
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from backends import check_options, files_digest, open_backend
+from backends import check_options, open_backend, pins
 from backends.checkpoints import exit_heads, models
 from harness.core.backend import Backend
 from harness.core.errors import UserError
@@ -251,13 +251,15 @@ def test_exit_layers_are_whole_numbers_and_at_least_one(layers: list[Any]) -> No
 
 def test_the_digest_of_files_follows_the_heads(tmp_path: Path) -> None:
     model = Model("demo")
-    mixed = files_digest("adadecode", model, {})
-    assert mixed == files_digest("adadecode", model, {"heads": "mixed"})
-    assert files_digest("adadecode", model, {"heads": "original"}) is None
-    assert files_digest("adadecode", model, {"heads": str(tmp_path / "none")}) is None
-    assert files_digest("autoregressive", model, {}) is None
+    mixed = pins.files("adadecode", model, {})
+    assert [*mixed] == ["mixed/heads.json", "mixed/heads.safetensors"]
+    assert mixed == pins.files("adadecode", model, {"heads": "mixed"})
+    assert pins.files("adadecode", model, {"heads": "original"}) == {}
+    assert pins.files("adadecode", model, {"heads": str(tmp_path / "none")}) == {}
+    assert pins.files("autoregressive", model, {}) == {}
     same = damaged_heads(tmp_path / "same", {}, nothing)
     other = damaged_heads(tmp_path / "other", {}, lambda found: found["layer.1.probe"].add_(1))
     shutil.copy(exit_heads.BUNDLED / "mixed" / "heads.safetensors", same)
-    assert files_digest("adadecode", model, {"heads": same}) == mixed
-    assert len({mixed, files_digest("adadecode", model, {"heads": other})}) == 2
+    again = pins.files("adadecode", model, {"heads": same})
+    assert [*again.values()] == [*mixed.values()]
+    assert [*pins.files("adadecode", model, {"heads": other}).values()] != [*mixed.values()]

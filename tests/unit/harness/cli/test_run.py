@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import backends
+from backends import pins as backend_pins
 from harness.cli import main as cli
 from harness.cli import run as running
+from harness.cli.pins import whole_records
 from harness.core.errors import UserError
 from harness.core.nouns import Trial, TrialRecord
 from harness.measure.machine.environment import environment, fingerprint
@@ -117,17 +118,24 @@ def test_a_foreign_record_is_found_before_anything_is_written(tmp_path: Path) ->
     path = store.trials_folder / "a.json"
     path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 7'))
     with pytest.raises(UserError, match="schema version 7"):
-        list(running._records(store))
+        list(whole_records(store))
 
 
-def sweep(folder: Path, code: str | None, *trials: Trial) -> tuple[SweepResult, set[str]]:
+def sweep(folder: Path, code: str, *trials: Trial) -> tuple[SweepResult, set[str]]:
     """Run trials as the command does, by a backend whose source has this digest; its result and the
     keys stored afterwards."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "open_session", open_session)
-        patch.setattr(backends, "code_digest", lambda name: code)
+        patch.setattr(backend_pins, "code", lambda name, sources: {"backends/made_up.py": code})
         store = Store(folder)
         return running._sweep(store, trials, 60), set(store.keys())
+
+
+def pinned(folder: Path) -> dict[str, str]:
+    """What the key of the only trial that is stored pins."""
+    store = Store(folder)
+    ((_, stored),) = whole_records(store)
+    return store.read_code(stored.record.environment["code"]) or {}
 
 
 def test_other_code_runs_the_trial_again_and_takes_its_place(tmp_path: Path) -> None:
@@ -135,13 +143,15 @@ def test_other_code_runs_the_trial_again_and_takes_its_place(tmp_path: Path) -> 
     again, same = sweep(tmp_path, "one", make_trial())
     assert (first.statuses["ok"], again.stored, again.statuses.total()) == (1, 1, 0)
     assert same == kept
-    assert Store(tmp_path).read(next(iter(kept))).environment["code"] == "one"
+    assert pinned(tmp_path)["backends/made_up.py"] == "one"
     changed, now = sweep(tmp_path, "two", make_trial())
     assert (changed.stored, changed.statuses["ok"]) == (0, 1)
     assert len(now) == 1, "counted once, not as one repeat more"
     assert now.isdisjoint(kept)
     back, restored = sweep(tmp_path, "one", make_trial())
     assert (back.statuses["ok"], restored) == (1, kept)
+    sweep(tmp_path, "one", make_trial())
+    assert len(list((tmp_path / "code").iterdir())) == 1, "what no stored trial names goes"
 
 
 def test_what_another_machine_or_backend_measured_stays(tmp_path: Path) -> None:
@@ -167,7 +177,7 @@ def test_an_older_record_left_beside_the_new_one_goes(tmp_path: Path) -> None:
 
 
 def test_fresh_forgets_everything_that_a_run_wrote(tmp_path: Path) -> None:
-    for name in ("trials", "prompts", "cache", "logs", "of mine"):
+    for name in ("trials", "prompts", "code", "cache", "logs", "of mine"):
         (tmp_path / name).mkdir()
     running._forget(Store(tmp_path), None)
     assert [path.name for path in tmp_path.iterdir()] == ["of mine"]
@@ -186,41 +196,8 @@ def test_other_exit_heads_run_the_trial_again_and_take_its_place(
 ) -> None:
     """Heads trained again in the same folder: the options are equal, the numbers are not."""
     for heads in ("first", "second"):
-        monkeypatch.setattr(backends, "files_digest", lambda *told, heads=heads: heads)
+        named = {"mixed/heads.safetensors": heads}
+        monkeypatch.setattr(backend_pins, "files", lambda *_, named=named: named)
         found, kept = sweep(tmp_path, "code", make_trial())
         assert (found.statuses["ok"], len(kept)) == (1, 1)
-        assert Store(tmp_path).read(next(iter(kept))).environment["code"] == f"code-{heads}"
-
-
-def test_a_package_s_code_is_its_version_in_the_fingerprint(tmp_path: Path) -> None:
-    _, kept = sweep(tmp_path, None, make_trial())
-    (key,) = kept
-    assert key == make_trial().key(fingerprint(environment()))
-    assert [backends.code_digest(name) for name in ("vllm", "http")] == [None, None]
-
-
-def test_the_digest_of_code_follows_the_source_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backends, "__file__", str(tmp_path / "__init__.py"))
-
-    def digest_with(name: str, content: str) -> str | None:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
-        backends._own_code.cache_clear()
-        return backends.code_digest("adadecode")
-
-    try:
-        empty = digest_with("readme.md", "words")
-        assert digest_with("training/heads.py", "a") == empty
-        assert digest_with("demo/card.py", "a") == empty
-        (tmp_path / ".#open-in-an-editor.py").symlink_to("nobody@nowhere")
-        assert digest_with("readme.md", "more words") == empty
-        seen = {empty, digest_with("a.py", "1"), digest_with("a.py", "2")}
-        seen |= {digest_with("kernels/native.cpp", "1"), digest_with("kernels/native.cpp", "2")}
-        seen |= {digest_with("engine/b.py", "")}
-        seen |= {digest_with("kernels/cpu/rows.h", "1"), digest_with("kernels/cpu/rows.h", "2")}
-        assert len(seen) == 8
-        assert backends.code_digest("scripted") == backends.code_digest("adadecode")
-    finally:
-        backends._own_code.cache_clear()
+        assert pinned(tmp_path)["mixed/heads.safetensors"] == heads

@@ -26,6 +26,7 @@ from harness.experiment.config import parse_experiment
 from results.compare.pairing import data_rows
 from tests.support.tiny_llama import EOS_ID, write_tiny_llama
 from workloads import arrivals, prompts
+from workloads.measured import load_prompts
 
 
 class Silent(Backend):
@@ -78,7 +79,7 @@ def session(model: Path, backend: Silent) -> EngineSession:
 
 
 def answers(trial: Trial, tokens: list[int]) -> list[Generation]:
-    rows = wiring.load_prompts(trial, models.load_tokenizer(models.resolve(trial.model)))
+    rows = load_prompts(trial, models.load_tokenizer(models.resolve(trial.model)))
     return [Generation(row.request_id, 0, 0, 0, [1], [1], tokens, "stop") for row in rows]
 
 
@@ -96,7 +97,7 @@ def test_a_server_that_tells_no_ids_is_scored_on_its_own_text(model: Path) -> No
     (trial,) = trials(model)
     generations = answers(trial, [UNKNOWN_TOKEN] * 3)
     right = {g.request_id: "#### no number" for g in generations}
-    rows = wiring.load_prompts(trial, models.load_tokenizer(model))
+    rows = load_prompts(trial, models.load_tokenizer(model))
     right[rows[2].request_id] = rows[2].row.data["answer"]
     texts, scores = session(model, Silent(texts=right)).finish(trial, generations)
     assert texts == right

@@ -13,6 +13,7 @@ from backends.checkpoints import models
 from harness.cli import wiring
 from harness.core.errors import UserError
 from harness.experiment.config import Experiment, parse_experiment
+from workloads.measured import load_prompts
 
 ROW = json.dumps({"question": "a" * 2**18, "answer": "#### 5"}).encode() + b"\n"
 
@@ -109,7 +110,7 @@ def test_a_child_reads_what_the_limits_were_raised_for(tmp_path: Path) -> None:
     data.write_bytes(b"".join(ROW.replace(b"aaa", str(n).encode(), 1) for n in range(5)))
     raised = wiring.resolve(parse(workloads=[{"name": "gsm8k", "source": str(data)}]))
     tokenizer = models.load_tokenizer(wiring.model_folder(raised.model))
-    assert len(wiring.load_prompts(raised.trials()[0], tokenizer)) == 4
+    assert len(load_prompts(raised.trials()[0], tokenizer)) == 4
 
 
 def test_a_rate_without_end_is_found_before_an_engine_is_loaded() -> None:

@@ -1,0 +1,63 @@
+"""What pins a trial's numbers from the backend's side: its code, and the files of its options."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from backends import BACKENDS, load_class, settings
+from harness.core.closure import DIGITS, PACKAGES, Sources, digest
+from harness.core.errors import UserError
+from harness.core.files import open_plain
+from harness.core.nouns import Model, canonical_json
+
+TRAINING = ("backends.training",)
+"""What it makes is pinned as a file; how it was made is not."""
+
+
+def code(name: str, sources: Sources, *more: str) -> dict[str, str]:
+    """The source files that backend `name` runs, by path, with 16 hex digits each (see
+    `harness.core.closure`), and those of the modules `more`. Of a backend in a package that is not
+    ours, the package's version. Raises `UserError` for a file that is no Python."""
+    module = BACKENDS[name].partition(":")[0]
+    top = module.split(".")[0]
+    found = {f"backend {name}": digest(BACKENDS[name].encode())}
+    if top not in PACKAGES:
+        return found | {f"package {top}": digest(_version(top).encode())}
+    return found | sources.closure([module, *more], without=TRAINING)
+
+
+def code_digest(name: str, *more: str) -> str:
+    """16 hex digits of `code`, for what is no trial: the answers that a calibration keeps."""
+    return digest(canonical_json(code(name, Sources(), *more)).encode())
+
+
+def files(name: str, model: Model, options: Mapping[str, Any]) -> dict[str, str]:
+    """The files that options of backend `name` name, by folder and name, with 16 hex digits of
+    their content each. Empty where there are none, or where they cannot be read, which opening
+    the backend will say."""
+    from backends.checkpoints import models
+
+    named, found = load_class(name).files, dict[str, str]()
+    try:
+        for path in named(models.resolve(model, weights=False), settings(name, options)):
+            with open_plain(path) as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
+            found[_label(path, found)] = content
+    except (UserError, OSError):
+        return {}
+    return found
+
+
+def _label(path: Path, taken: Mapping[str, str]) -> str:
+    """Short, and the same wherever the folder lies."""
+    label = f"{path.parent.name}/{path.name}"
+    return label if label not in taken else f"{label} ({len(taken) + 1})"
+
+
+def _version(package: str) -> str:
+    names = metadata.packages_distributions().get(package, [])
+    return " ".join(f"{name} {metadata.version(name)}" for name in sorted(set(names)))

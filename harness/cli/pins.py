@@ -1,0 +1,175 @@
+"""What a trial's key pins, and which stored trials an older state of it ran.
+
+A key holds the trial and the machine, and by content:
+
+* the sources that the backend's own module reaches (`harness.core.closure`), and the files that
+  its options name, such as exit heads (`backends.pins`);
+* the sources that measure: what the child process reaches (`MEASURING`: load loop, checks, meters,
+  warm-up, prompts, arrivals, scoring), of the sandbox for the workload that runs programs only;
+* of the tables of backends and workloads, the lines that the trial names.
+
+Left out is what pins itself by content (`PINNED_OTHERWISE`), and what decides whether and when a
+trial runs but not what it measures: the sweep, the command line, reports, results, training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from backends import pins as backend_pins
+from harness.core.closure import Sources, digest
+from harness.core.nouns import Trial, canonical_json
+from harness.measure.machine.environment import (
+    FINGERPRINT_FIELDS,
+    FINGERPRINT_PACKAGES,
+    fingerprint,
+)
+from results.store.folder import Store
+from results.store.records import BrokenRecordError, StoredTrial
+from workloads import WORKLOADS
+
+MEASURING = ("harness.measure.child", "harness.cli.session")
+PINNED_OTHERWISE = ("workloads.datasets", "workloads.readers")
+"""Rows and traces have a checksum in the trial, however they are read or made."""
+PROGRAMS = ("workloads.completions", "workloads.sandbox")
+"""What scores programs alone."""
+SCORED_AS_PROGRAMS = {
+    "humaneval": tuple(f"workloads.sandbox.{name}" for name in ("child", "calls", "lock", "values"))
+}
+"""By workload, the modules that the sandbox's children are made of; it reads them as files."""
+MOST_NAMED = 3
+
+
+class Pins:
+    """What pins trials beside their content and the machine. Each file is read once."""
+
+    def __init__(self, sources: Sources | None = None) -> None:
+        self._sources = Sources() if sources is None else sources
+        self._code: dict[str, dict[str, str]] = {}
+        self._measuring: dict[str, dict[str, str]] = {}
+        self._files: dict[str, dict[str, str]] = {}
+        self._digests: dict[tuple[str, str], str] = {}
+
+    def of(self, trial: Trial) -> str:
+        """16 hex digits of `parts`."""
+        key = trial.engine_key(), trial.workload.name
+        if key not in self._digests:
+            self._digests[key] = digest(canonical_json(self.parts(trial)).encode())
+        return self._digests[key]
+
+    def parts(self, trial: Trial) -> dict[str, str]:
+        """Each source and each file of an option by a short name, with 16 hex digits. Raises
+        `UserError` for a source that is no Python."""
+        engine, name, workload = trial.engine_key(), trial.backend, trial.workload.name
+        if name not in self._code:
+            self._code[name] = backend_pins.code(name, self._sources)
+        if workload not in self._measuring:
+            self._measuring[workload] = self._measuring_code(workload)
+        if engine not in self._files:
+            self._files[engine] = backend_pins.files(name, trial.model, trial.options)
+        return self._code[name] | self._measuring[workload] | self._files[engine]
+
+    def _measuring_code(self, workload: str) -> dict[str, str]:
+        children = SCORED_AS_PROGRAMS.get(workload)
+        without = PINNED_OTHERWISE if children else (*PINNED_OTHERWISE, *PROGRAMS)
+        known = {f"workload {workload}": digest(repr(WORKLOADS.get(workload)).encode())}
+        return known | self._sources.closure((*MEASURING, *(children or ())), without)
+
+
+class OlderTrials:
+    """What a run folder holds of the trials of some backends, by this machine and others.
+
+    A trial that an older state of our code ran on this machine, or one with older exit heads, stays
+    until the same trial, run by today's, is stored: then it would count as one repeat more."""
+
+    def __init__(
+        self, store: Store, machine: Mapping[str, Any], names: Collection[str], pins: Pins
+    ) -> None:
+        self._store, self._machine, self._pins = store, machine, pins
+        self._fingerprint = fingerprint(machine)
+        self._same: dict[str, list[StoredTrial]] = {}
+        for _, stored in whole_records(store):
+            if stored.record.trial.backend in names:
+                self._same.setdefault(_content(stored.record.trial), []).append(stored)
+
+    def drop_replaced(self) -> None:
+        """Remove what stands beside today's, as a kill between the two leaves it."""
+        for same in self._same.values():
+            trial = same[0].record.trial
+            if self._store.has(self._key(trial)):
+                self.drop(trial)
+
+    def drop(self, trial: Trial) -> None:
+        """Today's record of a trial is stored now: remove the older ones of this machine."""
+        for older in self._older(trial):
+            if self._is_ours(older):
+                self._store.remove(older.record.key)
+
+    def note(self, trial: Trial) -> str:
+        """For a trial that a run would skip: "stored"; for one that would run again although there
+        is a record of it: why. Else nothing."""
+        if self._store.has(self._key(trial)):
+            return "stored"
+        older = sorted(self._older(trial), key=lambda s: (self._is_ours(s), s.record.started_at))
+        if older:
+            return f"runs again: {self._reason(older[-1], trial)}"
+        same = self._same.get(_content(trial), [])
+        return f"runs again: its record says '{same[0].record.status}'" if same else ""
+
+    def _reason(self, older: StoredTrial, trial: Trial) -> str:
+        environment = older.record.environment
+        if not self._is_ours(older):
+            found = _names(differences(environment, self._machine))
+            return f"other machine or set-up ({found or 'its fingerprint'})"
+        parts = self._store.read_code(str(environment.get("code")))
+        if parts is None:
+            return "its record does not say which code measured it"
+        return changes(parts, self._pins.parts(trial))
+
+    def _older(self, trial: Trial) -> list[StoredTrial]:
+        key = self._key(trial)
+        return [s for s in self._same.get(_content(trial), []) if s.record.key != key]
+
+    def _is_ours(self, stored: StoredTrial) -> bool:
+        return bool(stored.record.environment.get("fingerprint") == self._fingerprint)
+
+    def _key(self, trial: Trial) -> str:
+        return trial.key(self._fingerprint, self._pins.of(trial))
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What differs between the `Pins.parts` of one trial, in a line."""
+    kinds = {
+        "changed": [name for name in now if before.get(name, now[name]) != now[name]],
+        "new": [name for name in now if name not in before],
+        "gone": [name for name in before if name not in now],
+    }
+    return "; ".join(f"{_names(sorted(names))} {kind}" for kind, names in kinds.items() if names)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The fields and packages in which two environments have another fingerprint."""
+    fields = [name for name in FINGERPRINT_FIELDS if before.get(name) != now.get(name)]
+    versions = [environment.get("packages", {}) for environment in (before, now)]
+    packages = [name for name in FINGERPRINT_PACKAGES if len({v.get(name) for v in versions}) > 1]
+    return fields + packages
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _content(trial: Trial) -> str:
+    """Equal for one trial, whatever ran it."""
+    return trial.key("")
+
+
+def whole_records(store: Store) -> Iterator[tuple[str, StoredTrial]]:
+    """The whole records of a folder; damaged ones are left out, since they are run again. Raises
+    `UserError` for foreign records and other schema versions."""
+    for key in store.keys() if store.trials_folder.exists() else []:
+        with contextlib.suppress(BrokenRecordError):
+            yield key, store.read_stored(key)

@@ -1,0 +1,349 @@
+"""What a trial's key pins, tried on a copy of our own tree, and what a dry run says of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends import BACKENDS
+from backends import pins as backend_pins
+from backends.vllm import backend as vllm
+from harness.cli import wiring
+from harness.cli.pins import (
+    PINNED_OTHERWISE,
+    PROGRAMS,
+    SCORED_AS_PROGRAMS,
+    OlderTrials,
+    Pins,
+    changes,
+    whole_records,
+)
+from harness.core.closure import COMPILED, PACKAGES, ROOT, Sources
+from harness.core.nouns import Model, Trial, TrialRecord, Workload
+from harness.experiment.config import load_experiment
+from harness.measure.machine.environment import environment, fingerprint
+from results.store.folder import Store
+from tests.support.harness.sessions import make_trial
+from tests.unit.harness.cli.test_dry_run import dry_run
+from tests.unit.harness.cli.test_run import sweep
+from workloads import WORKLOADS, scoring
+from workloads.sandbox import runner
+
+OWN = {"adadecode", "autoregressive"}
+VLLM = {"vllm", "vllm-early-exit"}
+ALL = set(BACKENDS)
+
+
+def trial(backend: str, workload: str = "gsm8k") -> Trial:
+    """Options as plain as they can be, so that no file is read."""
+    options = {"adadecode": {"heads": "original"}, "vllm-early-exit": {"calibration": "none"}}
+    return replace(
+        make_trial(),
+        backend=backend,
+        model=Model("demo"),
+        workload=Workload(workload),
+        options=options.get(backend, {}),
+    )
+
+
+def keys(sources: Sources) -> dict[str, str]:
+    pins = Pins(sources)
+    return {name: pins.of(trial(name)) for name in BACKENDS}
+
+
+@dataclass(frozen=True)
+class SourceTree:
+    """A copy of our sources, as it was read before any edit, and the keys that it gave."""
+
+    root: Path
+    sources: Sources
+    before: dict[str, str]
+
+    def edited(self, name: str, edit: Callable[[str], str]) -> set[str]:
+        """The backends whose keys differ with one file edited; it is put back."""
+        path = self.root / name
+        text = path.read_text()
+        sources = Sources(self.root)
+        module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        sources._modules.update(self.sources._modules)  # to read the others again takes long
+        sources._modules.pop(module, None)
+        path.write_text(edit(text))
+        try:
+            after = keys(sources)
+        finally:
+            path.write_text(text)
+        return {backend for backend in after if after[backend] != self.before[backend]}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
+    root = tmp_path_factory.mktemp("tree")
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("[!.]*")):
+        if path.suffix in (".py", *COMPILED):
+            target = root / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    sources = Sources(root)
+    return SourceTree(root, sources, keys(sources))
+
+
+@pytest.mark.parametrize(
+    ("name", "concerned"),
+    [
+        ("harness/measure/load_loop.py", ALL),
+        ("harness/measure/checks.py", ALL),
+        ("harness/measure/child.py", ALL),
+        ("harness/measure/machine/meters.py", ALL),
+        ("harness/measure/machine/scheduling.py", ALL),
+        ("harness/cli/session.py", ALL),
+        ("harness/core/nouns.py", ALL),
+        ("workloads/scoring.py", ALL),
+        ("workloads/prompts.py", ALL),
+        ("workloads/arrivals.py", ALL),
+        ("workloads/measured.py", ALL),
+        ("backends/__init__.py", ALL),
+        ("backends/vllm/arguments.py", VLLM),
+        ("backends/vllm/norm.py", VLLM),
+        ("backends/early_exit/plugin/model.py", {"vllm-early-exit"}),
+        ("backends/early_exit/plugin/scheduler.py", {"vllm-early-exit"}),
+        ("backends/early_exit/fill/paged.py", {"vllm-early-exit"}),
+        ("backends/early_exit/calibration/calibrate.py", set()),
+        ("backends/own/backend.py", OWN),
+        ("backends/own/adadecode.py", {"adadecode"}),
+        ("backends/engine/decoder.py", OWN),
+        ("backends/engine/executors/cuda.py", OWN),
+        ("backends/engine/costs/exit_choice.py", {"adadecode"}),
+        ("backends/http/stamps.py", {"http"}),
+        ("backends/http/workers.py", {"http"}),
+        ("backends/scripted.py", {"scripted"}),
+        ("backends/training/heads/train.py", set()),
+        ("backends/pins.py", set()),
+        ("workloads/datasets.py", set()),
+        ("workloads/bundled/news.py", set()),
+        ("workloads/sandbox/child.py", set()),
+        ("harness/measure/sweep.py", set()),
+        ("harness/measure/engine_process.py", set()),
+        ("harness/cli/display.py", set()),
+        ("harness/cli/wiring.py", set()),
+        ("harness/cli/doctor.py", set()),
+        ("harness/cli/pins.py", set()),
+        ("harness/experiment/config.py", set()),
+        ("results/run.py", set()),
+        ("reports/page.py", set()),
+    ],
+)
+def test_an_edit_runs_again_what_it_concerns_and_nothing_else(
+    tree: SourceTree, name: str, concerned: set[str]
+) -> None:
+    assert tree.edited(name, lambda text: text + "\nEDITED = 1\n") == concerned
+
+
+def test_the_kernels_in_cpp_concern_whom_they_are_compiled_for(tree: SourceTree) -> None:
+    name, concerned = "backends/kernels/cpu/fill.h", OWN | {"vllm-early-exit"}
+    assert tree.edited(name, lambda text: text + "\nint edited;\n") == concerned
+    assert tree.edited(name, lambda text: text + "\n// why\n") == set()
+
+
+@pytest.mark.parametrize("name", ["harness/measure/load_loop.py", "backends/own/backend.py"])
+def test_a_comment_runs_nothing_again(tree: SourceTree, name: str) -> None:
+    assert tree.edited(name, lambda text: f'{text}\n# A comment.\n"""A docstring."""\n') == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("backends/__init__.py", '"vllm": "backends.vllm.backend:VllmBackend",'),
+        ("workloads/__init__.py", '"xsum": WorkloadInfo('),
+    ],
+)
+def test_one_backend_or_workload_more_runs_nothing_again(
+    tree: SourceTree, name: str, line: str
+) -> None:
+    assert line in (tree.root / name).read_text()
+    longer = f'"another": "backends.other:Other", {line}'
+    assert tree.edited(name, lambda text: text.replace(line, longer)) == set()
+
+
+def test_the_own_line_of_a_registry_is_pinned(
+    tree: SourceTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def same(text: str) -> str:
+        return text
+
+    monkeypatch.setattr(vllm, "OtherClass", vllm.VllmBackend, raising=False)
+    monkeypatch.setitem(BACKENDS, "vllm", "backends.vllm.backend:OtherClass")
+    assert tree.edited("backends/__init__.py", same) == {"vllm"}
+    other = replace(WORKLOADS["gsm8k"], fields=("question", "other"))
+    monkeypatch.setitem(WORKLOADS, "gsm8k", other)
+    assert tree.edited("backends/__init__.py", same) == ALL
+
+
+def parts(tree: SourceTree, backend: str, workload: str) -> dict[str, str]:
+    return Pins(tree.sources).parts(trial(backend, workload))
+
+
+def test_the_sandbox_is_pinned_for_programs_alone(tree: SourceTree) -> None:
+    read = {name.replace("sandbox_", "workloads/sandbox/") for name, _ in runner._child_modules()}
+    sandbox = {f"{name}.py" for name in read} | {
+        "workloads/completions.py",
+        "workloads/sandbox/policy.py",
+        "workloads/sandbox/runner.py",
+    }
+    assert sandbox <= parts(tree, "scripted", "humaneval").keys()
+    for workload in WORKLOADS.keys() - SCORED_AS_PROGRAMS.keys():
+        assert not [name for name in parts(tree, "scripted", workload) if "sandbox" in name]
+        assert "workloads/scoring.py" in parts(tree, "scripted", workload)
+
+
+def test_no_other_workload_is_scored_by_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("scored as a program")
+
+    names = [name for name, value in vars(scoring).items() if from_any(value, PROGRAMS)]
+    assert {"complete_program", "run_programs", "stub"} <= {*names}
+    for name in names:
+        monkeypatch.setattr(scoring, name, refuse)
+    for workload in WORKLOADS.keys() - SCORED_AS_PROGRAMS.keys():
+        row = dict.fromkeys(WORKLOADS[workload].fields, "#### 42")
+        assert scoring.score(workload, row, "#### 42") != {}
+    with pytest.raises((AssertionError, SyntaxError)):
+        scoring.score("humaneval", dict.fromkeys(WORKLOADS["humaneval"].fields, "f"), "x")
+
+
+def from_any(value: object, modules: tuple[str, ...]) -> bool:
+    return any(f"{getattr(value, '__module__', '')}.".startswith(f"{m}.") for m in modules)
+
+
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_no_module_that_a_text_names_is_missing(tree: SourceTree, backend: str) -> None:
+    """Read apart from `Sources`: every text of every pinned file, registries aside."""
+    found = parts(tree, backend, "humaneval")
+    modules = {name.removesuffix(".py").replace("/", ".") for name in found}
+    named = set()
+    for name in (name for name in found if name.endswith(".py")):
+        nodes = [*ast.walk(ast.parse((tree.root / name).read_text()))]
+        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and id(node) not in docstrings:
+                named.update(
+                    re.findall(r"\b(?:backends|harness|workloads)\.[\w.]+", str(node.value))
+                )
+    others = {target.partition(":")[0] for target in BACKENDS.values()}
+    there = {name for name in named if (tree.root / f"{name.replace('.', '/')}.py").is_file()}
+    assert there - others <= modules
+    if backend == "vllm-early-exit":
+        assert "backends.early_exit.plugin.model" in there & modules
+
+
+def test_what_pins_itself_is_pinned(tree: SourceTree) -> None:
+    """Rows have a checksum in the trial, which every child compares (`workloads.measured`)."""
+    found = parts(tree, "scripted", "gsm8k")
+    assert "workloads/measured.py" in found
+    assert not {f"{name.replace('.', '/')}.py" for name in PINNED_OTHERWISE} & found.keys()
+
+
+def test_an_installation_has_the_keys_of_the_checkout(tree: SourceTree) -> None:
+    """No git, another folder: what counts is below the packages."""
+    assert keys(Sources(ROOT)) == tree.before
+
+
+def test_changes_are_told_in_a_line() -> None:
+    old = {"a.py": "1", "b.py": "1", "c.py": "1"}
+    assert changes(old, {**old, "b.py": "2"}) == "b.py changed"
+    assert changes(old, {"a.py": "2", "b.py": "1", "d.py": "1"}) == (
+        "a.py changed; d.py new; c.py gone"
+    )
+    many = {f"{letter}.py": "1" for letter in "edcba"}
+    assert changes({}, many) == "a.py, b.py, c.py and 2 more new"
+
+
+def note(folder: Path, trial: Trial, machine: Mapping[str, Any] | None = None) -> str:
+    machine = environment() if machine is None else machine
+    return OlderTrials(Store(folder), machine, {trial.backend}, Pins()).note(trial)
+
+
+def as_code(code: Mapping[str, str]) -> Callable[[str, Sources], dict[str, str]]:
+    return lambda name, sources: dict(code)
+
+
+def test_a_dry_run_says_what_is_stored_and_why_the_rest_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = make_trial()
+    sweep(tmp_path, "one", stored)
+    monkeypatch.setattr(backend_pins, "code", as_code({"backends/made_up.py": "one"}))
+    assert note(tmp_path, stored) == "stored"
+    assert note(tmp_path, make_trial(seed=5)) == ""
+    monkeypatch.setattr(backend_pins, "code", as_code({"backends/made_up.py": "two"}))
+    assert note(tmp_path, stored) == "runs again: backends/made_up.py changed"
+    monkeypatch.setattr(backend_pins, "code", as_code({"backends/made_up.py": "one", "b.py": "0"}))
+    assert note(tmp_path, stored) == "runs again: b.py new"
+    monkeypatch.setattr(backend_pins, "code", as_code({"backends/made_up.py": "one"}))
+    monkeypatch.setattr(backend_pins, "files", lambda *_: {"mixed/heads.json": "0"})
+    assert note(tmp_path, stored) == "runs again: mixed/heads.json new"
+
+
+def test_a_dry_run_knows_other_machines_failures_and_old_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = make_trial()
+    sweep(tmp_path, "one", stored)
+    monkeypatch.setattr(backend_pins, "code", as_code({"backends/made_up.py": "one"}))
+    machine = environment()
+    other = {**machine, "cores": 99, "packages": {**machine["packages"], "torch": "0.1"}}
+    expected = "runs again: other machine or set-up (cores, torch)"
+    assert note(tmp_path, stored, other) == expected
+    store = Store(tmp_path)
+    ((key, _),) = whole_records(store)
+    store.write(replace(store.read(key), status="timeout"))
+    assert note(tmp_path, stored) == "runs again: its record says 'timeout'"
+    store.write(replace(store.read(key), key="old"))
+    store.remove(key)
+    shutil.rmtree(tmp_path / "code")
+    assert note(tmp_path, stored) == "runs again: its record does not say which code measured it"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "\0"])
+def test_damaged_code_is_as_good_as_none_and_is_written_again(tmp_path: Path, damage: str) -> None:
+    store = Store(tmp_path)
+    store.write_code("abc", {"a.py": "1"})
+    assert store.read_code("abc") == {"a.py": "1"}
+    (tmp_path / "code" / "abc.json").write_text(damage)
+    assert store.read_code("abc") is None
+    store.write_code("abc", {"a.py": "1"})
+    assert store.read_code("abc") == {"a.py": "1"}
+
+
+def test_the_plan_has_the_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(wiring, "check_tokenizer", lambda model: None)
+    dry_run(tmp_path)
+    assert "again" not in capsys.readouterr().out
+    file, store, pins = tmp_path / "tiny.yaml", Store(tmp_path / "run"), Pins()
+    (planned,) = wiring.resolve(load_experiment(file, wiring.known())).trials()
+    machine, code = fingerprint(environment()), pins.of(planned)
+    store.write_experiment(file.read_text())
+    store.write(
+        TrialRecord(
+            key=planned.key(machine, code),
+            trial=planned,
+            environment={"fingerprint": machine, "code": "before"},
+            status="ok",
+        )
+    )
+    dry_run(tmp_path)
+    assert "repeat 0  stored\n" in capsys.readouterr().out
+    (stored,) = store.keys()
+    store.write_code("before", {**pins.parts(planned), "backends/scripted.py": "another"})
+    store.write(replace(store.read(stored), key="older"))
+    store.remove(stored)
+    dry_run(tmp_path)
+    assert "repeat 0  runs again: backends/scripted.py changed\n" in capsys.readouterr().out

@@ -1,0 +1,76 @@
+"""What a trial asks: its rows as prompts, pinned by content, and when they arrive."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.core.errors import UserError
+from harness.core.nouns import Load, Trial, Workload, canonical_json
+from workloads import arrivals, datasets, prompts
+from workloads.readers import Budget
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPrompt:
+    """One measured request's row, with the id that pairs it across backends."""
+
+    request_id: str
+    row: datasets.Row
+    text: str
+    token_ids: tuple[int, ...]
+
+
+def load_prompts(trial: Trial, tokenizer: Any) -> list[MeasuredPrompt]:
+    """The prompts of a trial, in request order. Equal for every backend, repeat and load."""
+    workload = trial.workload
+    rows = load_rows(workload, trial.seed, trial.requests, tokenizer)
+    if rows_checksum(workload, rows) != workload.checksum:
+        raise UserError(f"workload {workload.name}: its data changed while the experiment ran")
+    limit = workload.options.get("max_article_tokens")
+    seen: dict[str, int] = {}
+    found = []
+    for row in rows:
+        seen[row.id] = count = seen.get(row.id, 0) + 1
+        suffix = f"#{count}" if count > 1 else ""
+        text = prompts.prompt_text(tokenizer, workload.name, row.data, limit)
+        ids = prompts.encode_text(tokenizer, text)
+        found.append(MeasuredPrompt(f"{workload.name}-{row.id}{suffix}", row, text, tuple(ids)))
+    return found
+
+
+def load_rows(
+    workload: Workload, seed: int, count: int, tokenizer: Any, budget: Budget | None = None
+) -> list[datasets.Row]:
+    """The rows of `count` requests, their articles counted in the tokens of `tokenizer` (None where
+    no option asks for that). Raises `UserError` for data that cannot be used."""
+
+    def count_tokens(text: str) -> int:
+        return len(tokenizer.encode(text, add_special_tokens=False))
+
+    return datasets.load_rows(workload, seed, count, count_tokens=count_tokens, budget=budget)
+
+
+def rows_checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:
+    """Of rows and prompts, as far as the model's tokenizer and template (which the model's own
+    checksum pins) do not decide them: the wording, and how articles are cut."""
+    whole = hashlib.sha256(datasets.checksum(rows).encode())
+    whole.update(str(workload.options.get("max_article_tokens", "whole")).encode())
+    for row in rows:
+        whole.update(prompts.instruction(workload.name, row.data).encode())
+        whole.update(prompts.plain_text(workload.name, row.data).encode())
+    return whole.hexdigest()
+
+
+def trace_checksum(load: Load, count: int) -> str | None:
+    """Of the arrival times that a trace holds; None for loads that their numbers pin."""
+    if load.kind != "trace":
+        return None
+    return times_checksum(arrivals.arrival_times(load, count, seed=0))
+
+
+def times_checksum(times: Sequence[float]) -> str:
+    """Of arrival times, as a trace's `Load.checksum` has it."""
+    return hashlib.sha256(canonical_json(times).encode()).hexdigest()
