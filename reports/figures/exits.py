@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.panel import MARKERS, LabelledRows, rule, tag, value_axis
+from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
 from reports.numbers import percent, ratio
-from reports.sections.techniques import counts_hold, leaves_early
 from reports.svg import GRID, INK, MUTED, SURFACE
+from reports.words.techniques import counts_hold, leaves_early
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
-from reports.figures.panel import draw, drawing
+from reports.figures.axes import draw, drawing
 from reports.svg import INK, series_colour
 
 

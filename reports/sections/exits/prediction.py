@@ -8,14 +8,42 @@ beforehand). The last is what is left, so that the three always come to the meas
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from reports.cells import Cell
-from reports.figures.exits import promise
-from reports.numbers import counted, interval, percent, ratio
-from reports.tables import BodyCell, BodyRow, HeaderCell, Table
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.figures import exits as figures
+from reports.numbers import counted, percent, ratio
+from reports.panels import Panel, Place, group, panels
+from reports.sections import Section
+from reports.tables import LOAD, WORKLOAD, Column, Group, Scope, bounds, build, scope
+from reports.words.techniques import predicts_early
 from results.compare.pairing import NATIVE
+
+_NOTE = (
+    f"● measured over {NATIVE} with its 95% interval, ○ predicted from the passes that ran at "
+    "the costs measured beforehand, ❘ promised on the calibration text. Measured = predicted "
+    "× passes × autoregressive."
+)
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """A panel per load, and a row per cell: promised, predicted, measured, and the factors from one
+    to the next. None where nothing was predicted."""
+    cells = [cell for cell in seen.cells if predicts_early(cell) and factors(cell)]
+    if not cells:
+        return None
+    title = "Predicted and measured speed-up"
+    groups = group(panels(seen, partial(_speedups, title), cells, per="load"))
+    table = build(COLUMNS, cells, _scope)
+    return Section("prediction", title, _NOTE, groups, table, sentences(cells), "Prediction")
+
+
+def _speedups(title: str, place: Place) -> Iterator[Panel]:
+    paint = partial(figures.predicted_and_measured, cells=place.cells)
+    yield Panel(paint, f"{title} by workload and backend{place.words}")
 
 
 class Factors(NamedTuple):
@@ -41,7 +69,7 @@ def factors(cell: Cell) -> Factors | None:
     if not predicted or not measured or not one_row or not passes:
         return None
     rest = measured / (predicted * passes)
-    return Factors(promise(cell), predicted, predicted / one_row, passes, rest, measured)
+    return Factors(figures.promise(cell), predicted, predicted / one_row, passes, rest, measured)
 
 
 def sentences(cells: Sequence[Cell]) -> list[str]:
@@ -96,59 +124,37 @@ def _mean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-def table(cells: Sequence[Cell]) -> Table:
-    """A row per cell: promised, predicted, measured, and the factors from one to the next."""
-    heads = (
-        HeaderCell("Backend", rows=2, column=0),
-        HeaderCell("Workload", rows=2, column=1),
-        HeaderCell("Load", rows=2, column=2),
-        HeaderCell("Promised", "×", "num", "on the calibration text", rows=2, column=3),
-        HeaderCell(
-            "Predicted", "×", "num", "from the passes counted in this cell", rows=2, column=4
-        ),
-        HeaderCell("Measured", "×", "num", f"over {NATIVE}, 95% interval", rows=2, column=5),
-        HeaderCell(
-            "Factors", css="group begin", span=3, help="measured = predicted × passes × native"
-        ),
-    )
-    subheads = (
-        HeaderCell(
-            "rows", css="num begin", column=6, help="in the prediction: more rows in later passes"
-        ),
-        HeaderCell("passes", css="num", column=7, help="share of the decode time that passes take"),
-        HeaderCell(NATIVE, css="num", column=8, help="its decode time over its cost beforehand"),
-    )
-    return Table(heads, subheads, tuple(_rows(cells)))
+def _factor(title: str, value: Callable[[Factors], float | None], help: str) -> Column[Cell]:
+    return Column(title, _of(value), lambda x: f"×{ratio(x)}", help=help, group=_FACTORS)
 
 
-def _rows(cells: Sequence[Cell]) -> Iterator[BodyRow]:
-    before = ""
-    for cell in cells:
-        found = factors(cell)
-        if found is None:
-            continue
-        css = "first-of-group" if cell.workload != before else ""
-        before = cell.workload
-        low, high = cell.low("speedup_native"), cell.high("speedup_native")
-        bounds = interval(low, high) if low is not None and high is not None else ""
-        items = (
-            BodyCell(cell.workload, cell.workload, css=""),
-            BodyCell(cell.load, str(cell.order), css=""),
-            _times(found.promised, "it was not told what a calibration text promised"),
-            _times(found.predicted),
-            BodyCell(ratio(found.measured), repr(found.measured), small=bounds),
-            *(_factor(value) for value in (found.rows, found.passes, found.native)),
-        )
-        validity = "valid" if cell.valid else "not valid"
-        css = css if cell.holds("speedup_native") else f"{css} invalid".strip()
-        yield BodyRow(cell.variant, cell.workload, cell.load, validity, css, items)
+def _of(value: Callable[[Factors], float | None]) -> Callable[[Cell], float | None]:
+    """Of the cell's factors; all cells of the table have them."""
+    return lambda cell: value(found) if (found := factors(cell)) else None
 
 
-def _times(value: float | None, undefined: str = "") -> BodyCell:
-    if value is None:
-        return BodyCell(undefined=undefined)
-    return BodyCell(ratio(value), repr(value))
+_FACTORS = Group("Factors", help="measured = predicted × passes × native")
+COLUMNS: tuple[Column[Cell], ...] = (
+    WORKLOAD,
+    LOAD,
+    Column(
+        "Promised", _of(lambda own: own.promised), ratio, "×", "on the calibration text",
+        why="it was not told what a calibration text promised",
+    ),
+    Column(
+        "Predicted", _of(lambda own: own.predicted), ratio, "×",
+        "from the passes counted in this cell",
+    ),
+    Column(
+        "Measured", _of(lambda own: own.measured), ratio, "×", f"over {NATIVE}, 95% interval",
+        small=lambda cell: bounds(cell, "speedup_native"),
+    ),
+    _factor("rows", lambda own: own.rows, "in the prediction: more rows in later passes"),
+    _factor("passes", lambda own: own.passes, "share of the decode time that passes take"),
+    _factor(NATIVE, lambda own: own.native, "its decode time over its cost beforehand"),
+)  # fmt: skip
 
 
-def _factor(value: float) -> BodyCell:
-    return BodyCell(f"×{ratio(value)}", repr(value))
+def _scope(cell: Cell) -> Scope:
+    css = "invalid" * (not cell.holds("speedup_native"))
+    return scope(cell)._replace(group=cell.workload, css=css)

@@ -1,0 +1,41 @@
+"""Task quality per workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from reports.cells import Overview
+from reports.collect import Samples, score_interval
+from reports.figures import tradeoff
+from reports.figures.axes import LABELS_IN
+from reports.panels import Panel, Place, beside, group, panels, rows_height
+from reports.sections import Section
+from reports.tables import QUALITY
+
+
+def section(seen: Overview, samples: Samples) -> Section:
+    """A panel per workload and score."""
+    groups = group(panels(seen, partial(_scores, seen, samples), per="workload"))
+    note = (
+        "Mean task score over the requests, all loads and repeats together, with its 95% interval."
+        if groups
+        else "No task scores were stored."
+    )
+    return Section("quality", "Quality", note, groups)
+
+
+def _scores(seen: Overview, samples: Samples, place: Place) -> Iterator[Panel]:
+    first = {cell.variant.index: cell for cell in reversed(place.cells)}
+    for metric, name in QUALITY.items():
+        rows = [
+            (cell, *score_interval(means))
+            for index, cell in sorted(first.items())
+            if (means := samples.scores.get((index, cell.workload, metric)))
+        ]
+        if rows:
+            title = f"{name} on {place.workload} by backend"
+            paint = partial(tradeoff.quality, rows=rows, metric_label=name)
+            height = rows_height(len(rows), 0)
+            size = beside(seen)._replace(height=height, left=LABELS_IN, right=0.42)
+            yield Panel(paint, title, f"{place.workload}: {name}", size)

@@ -1,0 +1,145 @@
+"""The table of results: a row per backend, options, workload and load; a number says what it is
+worth."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.numbers import counted, milliseconds, percent, ratio, significant
+from reports.sections import Section
+from reports.tables import (
+    LOAD,
+    WORKLOAD,
+    Column,
+    Group,
+    Scope,
+    bounds,
+    build,
+    quality,
+    scope,
+    score_name,
+)  # fmt: skip
+from reports.words.facts import RESULTS_NOTE
+
+QUALITY_COLUMN: Column[Cell] = Column(
+    "Quality", quality, help="task score", css="num begin",
+    why="no task score was stored", small=score_name,
+)  # fmt: skip
+
+
+def section(seen: Overview, _: Samples) -> Section:
+    """A row per cell, with every number that systems are compared by."""
+    columns = [
+        WORKLOAD,
+        dataclasses.replace(LOAD, small=_realised),
+        Column(
+            "Valid", _validity, css="", sort=_validity_order, small=_lost, marks=_validity_marks
+        ),
+        *_numbers(seen.why_no_speedup),
+        QUALITY_COLUMN,
+    ]
+    table = build(columns, seen.cells, _scope)
+    return Section("results", "Results", RESULTS_NOTE, table=table)
+
+
+def _scope(cell: Cell) -> Scope:
+    return scope(cell)._replace(css="invalid" * (not cell.stands_alone))
+
+
+def _numbers(why_no_speedup: str) -> Iterator[Column[Cell]]:
+    number = partial(_number, why_no_speedup)
+    yield dataclasses.replace(
+        number("Speed-up", "speedup", ratio, "×", has_interval=True,
+               help="decode speed against the reference, 95% interval"),
+        value=lambda cell: "1" if cell.variant.is_reference else cell.value("speedup"),
+        small=lambda cell: "reference" if cell.variant.is_reference else bounds(cell, "speedup"),
+    )  # fmt: skip
+    yield dataclasses.replace(
+        number("Same answers", "consistency_ratio", percent, "%",
+               help="requests with the reference's token ids; below: the reference with itself"),
+        small=_floor,
+    )  # fmt: skip
+    yield number(
+        "Throughput", "output_tok_per_s", significant, "tokens/s", has_interval=True,
+        help="output tokens of completed requests over the time from first submit to last commit",
+    )  # fmt: skip
+    for title, metric, words in (
+        ("TTFT", "ttft_s", "time to first token"),
+        ("TPOT", "tpot_s", "time per output token"),
+        ("End to end", "e2e_s", "end-to-end latency"),
+    ):
+        group = Group(title, "ms", words)
+        for p in ("p50", "p95", "p99"):
+            yield number(p, f"{metric}_{p}", milliseconds, group=group)
+    yield number(
+        "Goodput", "goodput_req_per_s", significant, "requests/s", help="within the objective"
+    )
+
+
+def _number(
+    why_no_speedup: str, title: str, metric: str, form: Callable[[float], str], unit: str = "",
+    *, help: str = "", group: Group | None = None, has_interval: bool = False,
+) -> Column[Cell]:  # fmt: skip
+    def small(cell: Cell) -> str:
+        if not cell.has_samples_for(title):
+            return f"of {cell.samples:,} only"
+        return bounds(cell, metric, form) if has_interval else ""
+
+    return Column(
+        title, lambda cell: cell.value(metric), form, unit, help, group,
+        why=lambda cell: _why_undefined(cell, metric, why_no_speedup),
+        small=small,
+        marks=lambda cell: "struck" * (cell.stands_alone and not cell.holds(metric)),
+    )  # fmt: skip
+
+
+def _why_undefined(cell: Cell, metric: str, why_no_speedup: str) -> str:
+    if not cell.is_measured:
+        return "every trial of this cell failed"
+    if metric in {"speedup", "consistency_ratio"}:
+        if cell.variant.is_reference:
+            return "one repeat only, so the reference cannot be compared with itself"
+        return why_no_speedup or "no request in common with the reference"
+    if metric.startswith("tpot"):
+        return "undefined: every request's tokens came in a single commit"
+    if metric.startswith("goodput"):
+        return "no objective (slo) was set"
+    return "undefined: no request finished"
+
+
+def _floor(cell: Cell) -> str:
+    floor = cell.value("noise_floor")
+    if floor is None:
+        return ""
+    return "with itself" if cell.variant.is_reference else f"floor {percent(floor)}"
+
+
+def _realised(cell: Cell) -> str:
+    """The rate that the drawn arrivals came to, beside the one asked for."""
+    rate = cell.value("realised_rate_per_s")
+    return "" if rate is None else f"realised {significant(rate)}/s"
+
+
+def _validity(cell: Cell) -> str:
+    if cell.valid:
+        return "✓ valid"
+    if not cell.is_measured:
+        return "✕ failed"
+    return "✕ in part" if cell.stands_alone else "✕ not valid"
+
+
+def _validity_order(cell: Cell) -> str:
+    return "0" if cell.valid else "1" if cell.is_measured else "2"
+
+
+def _validity_marks(cell: Cell) -> str:
+    return "mark good" if cell.valid else "mark bad"
+
+
+def _lost(cell: Cell) -> str:
+    count = counted(cell.trials, "trial")
+    return count if cell.valid else f"{cell.trials - cell.valid_trials} of {count}"
