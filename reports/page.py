@@ -55,7 +55,7 @@ def render(run: Run) -> str:
     seen = overview(run)
     samples = collect(run, seen)
     made = list(sections(seen, samples))
-    number = itertools.count()
+    numbers = {section.id: itertools.count() for section in made}
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     blocks, data = _requests(run, seen, samples)
     context: dict[str, Any] = {
@@ -63,7 +63,7 @@ def render(run: Run) -> str:
         "variants": seen.variants,
         "filters": facts.filters(seen),
         "sections": made,
-        "svg": lambda panel: draw(panel, f"p{next(number)}-"),
+        "svg": lambda panel, of: draw(panel, f"{of}{next(numbers[of])}-"),
         "contents": _contents(made),
         "requests": blocks,
         "requests_note": facts.requests_note(blocks),

@@ -12,8 +12,8 @@ import pytest
 from reports.cells import Cell, Overview, overview
 from reports.figures.exits import believed, shares
 from reports.page import write_report
-from reports.sections import ablations, prediction
-from reports.sections.exits import gamma_curves
+from reports.sections.exits import ablations, prediction
+from reports.sections.exits.gamma import gamma_curves
 from results import load
 from tests.support.exits.early_exits import Exits
 from tests.support.results.report_pages import section
@@ -185,7 +185,9 @@ def test_the_best_of_a_column_is_valid_and_lossless(seen: Overview) -> None:
     lossy = [cell for cell in cells if cell.variant.lossy]
     assert max(cells, key=lambda c: c.value("speedup_native") or 0) in lossy
     rows = ablations.table(cells).rows
-    best = [(row.variant, item.text) for row in rows for item in row.cells if "best" in item.css]
+    best = [
+        (row.scope.variant, item.text) for row in rows for item in row.cells if "best" in item.css
+    ]
     assert len(best) == 2
     for variant, shown in best:
         assert not variant.lossy
