@@ -104,7 +104,7 @@ def _sentences(loads: Sequence[CellExits]) -> Iterator[str]:
             f"alone would leave at layer {significant(alone)} of {depth:.0f}. Batches of "
             f"independent sequences would leave at {significant(theory)}; they left at "
             f"{significant(measured)}, and so skipped {percent(min(max(kept, 0.0), 1.0))}% of what "
-            f"exits of one's own would skip (means over {counted(len(own), 'cell')})."
+            f"sequences alone would skip (means over {counted(len(own), 'cell')})."
         )
 
 

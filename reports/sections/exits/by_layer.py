@@ -21,15 +21,15 @@ def section(seen: Overview, _: Samples) -> Section | None:
         return None
     found = panels(seen, _histogram, [c for c in cells if figures.shares(c)], per="load")
     note = (
-        "Tokens by where they were predicted: at the exit after a layer (its number; the deeper, "
-        "the fainter) or at full depth (grey, all)."
+        "Tokens by where they were predicted: after the layer with this number (the deeper, the "
+        "fainter) or at full depth (grey, all)."
     )
     if any(cell.value("early_prediction_rate") is not None for cell in cells):
         note += " Outlined beyond 100%: drafts that verification threw away."
     if any(techniques.leaves_early(cell) for cell in cells):
         note += (
-            " Where a batch leaves together the thin bar below is where each sequence would have "
-            "left alone."
+            " Where a batch leaves together, the thin bar below it is where each sequence would "
+            "have left alone."
         )
     return Section("exits", "Exits by layer", note, group(found), short="Exits")
 

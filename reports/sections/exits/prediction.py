@@ -98,8 +98,8 @@ def _sentence(load: str, cells: Sequence[Cell]) -> str:
         f"Under {load} the passes that ran, at the costs measured beforehand, come to "
         f"{ratio(predicted)}×; {ratio(measured)}× was measured ({_over(cells)}). The difference is "
         f"×{ratio(passes)} because {why}, and ×{ratio(native)} because {NATIVE} took "
-        f"{ratio(native)} times what its own passes should cost. Deeper segments run with more "
-        f"than one row; that is in the prediction, with ×{ratio(rows)}."
+        f"{ratio(native)} times what its own passes should cost. Deeper layers take several "
+        f"tokens at once, which costs more; that is in the prediction, with ×{ratio(rows)}."
     )
     if any((cell.load_value or 1) > 1 or cell.load_kind != "closed" for cell in cells):
         text += " Requests share passes under this load, which the prediction leaves out."
@@ -133,7 +133,7 @@ def _of(value: Callable[[Factors], float | None]) -> Callable[[Cell], float | No
     return lambda cell: value(found) if (found := factors(cell)) else None
 
 
-_FACTORS = Group("Factors", help="measured = predicted × passes × native")
+_FACTORS = Group("Factors", help=f"measured = predicted × passes × {NATIVE}")
 COLUMNS: tuple[Column[Cell], ...] = (
     WORKLOAD,
     LOAD,
@@ -149,7 +149,7 @@ COLUMNS: tuple[Column[Cell], ...] = (
         "Measured", _of(lambda own: own.measured), ratio, "×", f"over {NATIVE}, 95% interval",
         small=lambda cell: bounds(cell, "speedup_native"),
     ),
-    _factor("rows", lambda own: own.rows, "in the prediction: more rows in later passes"),
+    _factor("rows", lambda own: own.rows, "in the prediction: deeper layers take several tokens"),
     _factor("passes", lambda own: own.passes, "share of the decode time that passes take"),
     _factor(NATIVE, lambda own: own.native, "its decode time over its cost beforehand"),
 )  # fmt: skip

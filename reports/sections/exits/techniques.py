@@ -19,12 +19,12 @@ from reports.words import techniques
 _NOTE = (
     "Each way to leave early, with its threshold as it took effect: how alike its answers are "
     "to the reference's (full), how good, and what was skipped and gained (the shape of the "
-    "early-exit paper's table 1). Struck through: not valid; what only makes times "
-    "doubtful (noise, answers of other lengths) does not strike exits and answers."
+    "early-exit paper's table 1). Struck through: not valid. Noise and answers of "
+    "other lengths make only times doubtful: exits and answers are not struck then."
 )
 _CALIBRATED = (
-    " Calibrated: a statement above is of prompts like its own, decoded as it says. Of a "
-    "mixture it promises nothing for one workload alone, and nothing for another load."
+    " Calibrated: a statement above holds for prompts like those it was made on, decoded as it "
+    "says. One on a mixture promises nothing for a workload alone, nor for another load."
 )
 _NOTHING = "nothing to compare with, or nothing was counted"
 
