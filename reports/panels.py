@@ -90,7 +90,7 @@ def panels(
         own = [c for c in cells if load in (None, c.load) and workload in (None, c.workload)]
         if not own:
             continue
-        usual = rows(own) if per == "load" else beside(seen)
+        usual = rows(len(own), len({c.workload for c in own})) if per == "load" else beside(seen)
         for panel in make(Place(load, workload, own)):
             caption, size = panel.caption or workload or load or "", panel.size or usual
             found.append(Panel(panel.paint, panel.title, caption, size, workload, load))
@@ -126,14 +126,9 @@ def beside(seen: Overview) -> Size:
     return Size(width=_NARROW_IN) if len(seen.workloads) == _FOUR else Size()
 
 
-def rows(cells: Sequence[Cell]) -> Size:
-    """The size of a panel with a row per cell and a heading per workload."""
-    return Size(height=rows_height(len(cells), len({c.workload for c in cells})), left=LABELS_IN)
-
-
-def rows_height(count: int, headings: int) -> float:
-    """Height in inches of a panel with so many rows and headings."""
-    return 0.5 + ROW_IN * (count + 1.2 * headings)
+def rows(count: int, headings: int) -> Size:
+    """The size of a panel with so many rows and headings."""
+    return Size(height=0.5 + ROW_IN * (count + 1.2 * headings), left=LABELS_IN)
 
 
 @contextmanager

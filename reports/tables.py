@@ -68,8 +68,7 @@ class Column(Generic[Row]):
         return BodyCell(text, self.sort(row) if self.sort else key, css, self.small(row))
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderCell:
+class HeaderCell(NamedTuple):
     """A header cell. `column` is the place in the body that sorting by it reads."""
 
     title: str
@@ -81,8 +80,7 @@ class HeaderCell:
     column: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BodyCell:
+class BodyCell(NamedTuple):
     """A body cell: what it shows, what it sorts by, and why it shows nothing."""
 
     text: str = ""
@@ -92,8 +90,8 @@ class BodyCell:
     undefined: str = ""
 
 
-class Scope(NamedTuple):
-    """What a row is of, which the page's filters look at."""
+class BodyRow(NamedTuple):
+    """What a row is of, which the page's filters look at, and its cells once it is built."""
 
     variant: Variant
     workload: str | None
@@ -104,14 +102,7 @@ class Scope(NamedTuple):
     group: object = None
     """Rows of the same stand together under a line."""
     css: str = ""
-
-
-class BodyRow(NamedTuple):
-    """A row: what it is of, whether it begins a group, and its cells."""
-
-    scope: Scope
-    css: str
-    cells: tuple[BodyCell, ...]
+    cells: tuple[BodyCell, ...] = ()
 
 
 class Table(NamedTuple):
@@ -122,18 +113,22 @@ class Table(NamedTuple):
     rows: tuple[BodyRow, ...]
 
 
-def scope(cell: Cell) -> Scope:
+def scope(cell: Cell) -> BodyRow:
     """A row of one cell, grouped by workload and load."""
     validity = "valid" if cell.valid else "not valid" if cell.is_measured else "failed"
-    return Scope(cell.variant, cell.workload, cell.load, validity, group=(cell.workload, cell.load))
+    return BodyRow(
+        cell.variant, cell.workload, cell.load, validity, group=(cell.workload, cell.load)
+    )
 
 
-def bare_scope(cell: Cell) -> Scope:
+def bare_scope(cell: Cell) -> BodyRow:
     """A row that stands alone, and that the filter for validity leaves as it is."""
-    return Scope(cell.variant, cell.workload, cell.load)
+    return BodyRow(cell.variant, cell.workload, cell.load)
 
 
-def build(columns: Sequence[Column[Row]], rows: Iterable[Row], of: Callable[[Row], Scope]) -> Table:
+def build(
+    columns: Sequence[Column[Row]], rows: Iterable[Row], of: Callable[[Row], BodyRow]
+) -> Table:
     """The table of these rows with the backend in front; rows of a group follow each other."""
     classes = [
         f"{column.css} begin" if column.group and column.group is not before else column.css
@@ -142,10 +137,10 @@ def build(columns: Sequence[Column[Row]], rows: Iterable[Row], of: Callable[[Row
     body, group = [], None
     for row in rows:
         own = of(row)
-        begins, group = own.group != group, own.group
-        cells = (column.cell(row, css) for column, css in zip(columns, classes, strict=True))
-        css = " ".join(filter(None, ("first-of-group" * begins, own.css)))
-        body.append(BodyRow(own, css, tuple(cells)))
+        css = " ".join(filter(None, ("first-of-group" * (own.group != group), own.css)))
+        group = own.group
+        cells = tuple(column.cell(row, css) for column, css in zip(columns, classes, strict=True))
+        body.append(own._replace(css=css, cells=cells))
     return Table(*_header(columns, classes), tuple(body))
 
 
@@ -182,16 +177,3 @@ def bounds(cell: Cell, metric: str, form: Callable[[float], str] = ratio) -> str
     """The interval of a metric as it stands beside the number; empty without one."""
     low, high = cell.low(metric), cell.high(metric)
     return interval(low, high, form) if low is not None and high is not None else ""
-
-
-def quality(cell: Cell) -> float | None:
-    """The task score of the workload."""
-    return next((v for metric in QUALITY if (v := cell.value(metric)) is not None), None)
-
-
-def score_name(cell: Cell) -> str:
-    """Which score `quality` is, and the flexible score beside the official one."""
-    metric = next(metric for metric in QUALITY if cell.value(metric) is not None)
-    flexible = cell.value("exact_match_flexible") if metric == "exact_match" else None
-    beside = f", {significant(flexible)} flexible" if flexible is not None else ""
-    return QUALITY[metric] + beside

@@ -11,24 +11,28 @@ from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.numbers import counted, milliseconds, percent, ratio, significant
 from reports.sections import Section
-from reports.tables import (
-    LOAD,
-    WORKLOAD,
-    Column,
-    Group,
-    Scope,
-    bounds,
-    build,
-    quality,
-    scope,
-    score_name,
-)  # fmt: skip
+from reports.tables import LOAD, QUALITY, WORKLOAD, BodyRow, Column, Group, bounds, build, scope
 from reports.words.facts import RESULTS_NOTE
 
+
+def _quality(cell: Cell) -> float | None:
+    return next((v for metric in QUALITY if (v := cell.value(metric)) is not None), None)
+
+
+def _score_name(cell: Cell) -> str:
+    """Which score it is, and the flexible score beside the official one."""
+    metric = next(metric for metric in QUALITY if cell.value(metric) is not None)
+    flexible = cell.value("exact_match_flexible") if metric == "exact_match" else None
+    beside = f", {significant(flexible)} flexible" if flexible is not None else ""
+    return QUALITY[metric] + beside
+
+
 QUALITY_COLUMN: Column[Cell] = Column(
-    "Quality", quality, help="task score", css="num begin",
-    why="no task score was stored", small=score_name,
+    "Quality", _quality, help="task score", css="num begin",
+    why="no task score was stored", small=_score_name,
 )  # fmt: skip
+_VALIDITY = {"✓ valid": "0", "✕ in part": "1", "✕ not valid": "1", "✕ failed": "2"}
+"""What a cell is, and how that sorts."""
 
 
 def section(seen: Overview, _: Samples) -> Section:
@@ -37,16 +41,17 @@ def section(seen: Overview, _: Samples) -> Section:
         WORKLOAD,
         dataclasses.replace(LOAD, small=_realised),
         Column(
-            "Valid", _validity, css="", sort=_validity_order, small=_lost, marks=_validity_marks
+            "Valid", _validity, css="", sort=lambda cell: _VALIDITY[_validity(cell)], small=_lost,
+            marks=lambda cell: "mark good" if cell.valid else "mark bad",
         ),
         *_numbers(seen.why_no_speedup),
         QUALITY_COLUMN,
-    ]
+    ]  # fmt: skip
     table = build(columns, seen.cells, _scope)
     return Section("results", "Results", RESULTS_NOTE, table=table)
 
 
-def _scope(cell: Cell) -> Scope:
+def _scope(cell: Cell) -> BodyRow:
     return scope(cell)._replace(css="invalid" * (not cell.stands_alone))
 
 
@@ -130,14 +135,6 @@ def _validity(cell: Cell) -> str:
     if not cell.is_measured:
         return "✕ failed"
     return "✕ in part" if cell.stands_alone else "✕ not valid"
-
-
-def _validity_order(cell: Cell) -> str:
-    return "0" if cell.valid else "1" if cell.is_measured else "2"
-
-
-def _validity_marks(cell: Cell) -> str:
-    return "mark good" if cell.valid else "mark bad"
 
 
 def _lost(cell: Cell) -> str:

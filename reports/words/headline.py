@@ -68,7 +68,7 @@ def _over(common: Collection[object], every: Collection[object]) -> str:
     if not common or len(common) == len(every):
         return ""
     pairs = f"{len(common)} of {len(every)} pairs of workload and load"
-    return f" where all have a valid speed-up ({pairs})"
+    return f" where every ranked backend has a valid speed-up ({pairs})"
 
 
 def trust_line(cells: Sequence[Cell]) -> str:

@@ -8,8 +8,7 @@ from functools import partial
 from reports.cells import Overview
 from reports.collect import Samples, score_interval
 from reports.figures import tradeoff
-from reports.figures.axes import LABELS_IN
-from reports.panels import Panel, Place, beside, group, panels, rows_height
+from reports.panels import Panel, Place, beside, group, panels, rows
 from reports.sections import Section
 from reports.tables import QUALITY
 
@@ -28,14 +27,13 @@ def section(seen: Overview, samples: Samples) -> Section:
 def _scores(seen: Overview, samples: Samples, place: Place) -> Iterator[Panel]:
     first = {cell.variant.index: cell for cell in reversed(place.cells)}
     for metric, name in QUALITY.items():
-        rows = [
+        found = [
             (cell, *score_interval(means))
             for index, cell in sorted(first.items())
             if (means := samples.scores.get((index, cell.workload, metric)))
         ]
-        if rows:
+        if found:
             title = f"{name} on {place.workload} by backend"
-            paint = partial(tradeoff.quality, rows=rows, metric_label=name)
-            height = rows_height(len(rows), 0)
-            size = beside(seen)._replace(height=height, left=LABELS_IN, right=0.42)
+            paint = partial(tradeoff.quality, rows=found, metric_label=name)
+            size = rows(len(found), 0)._replace(width=beside(seen).width, right=0.42)
             yield Panel(paint, title, f"{place.workload}: {name}", size)

@@ -11,7 +11,7 @@ from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.numbers import percent, ratio
 from reports.sections import Section
-from reports.tables import Column, Group, Scope, Table, bounds, build
+from reports.tables import BodyRow, Column, Group, Table, bounds, build
 from reports.text import clipped, visible
 from reports.variants import plain
 from reports.words.techniques import predicts_early
@@ -46,10 +46,10 @@ def table(cells: Sequence[Cell]) -> Table:
     return build(list(_columns(cells)), grouped.values(), _scope)
 
 
-def _scope(row: Row) -> Scope:
+def _scope(row: Row) -> BodyRow:
     first = _first(row)
     validity = "valid" if all(cell.valid for cell in row.values()) else "not valid"
-    return Scope(first.variant, None, first.load, validity, group=first.load)
+    return BodyRow(first.variant, None, first.load, validity, group=first.load)
 
 
 def _first(row: Row) -> Cell:

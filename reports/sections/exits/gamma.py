@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.core.nouns import canonical_json
 from reports.cells import Cell, Overview
@@ -21,28 +21,19 @@ FEWEST_GAMMAS = 3
 """A curve over gamma needs so many."""
 
 
-class OverGamma(NamedTuple):
-    """What curves show."""
-
-    title: str
-    metric: str
-    label: str
-    """Of the axis."""
-
-
 def section(seen: Overview, _: Samples) -> Section | None:
     """A panel per quantity, load and workload; None without enough gammas."""
     cells = [cell for cell in seen.cells if predicts_early(cell)]
     native = any(cell.value("speedup_native") is not None for cell in cells)
     several = len({cell.load for cell in cells}) > 1
     groups: list[PanelGroup] = []
-    for one in (
-        OverGamma("Speed-up", "speedup_native" if native else "speedup", "speed-up (×)"),
-        OverGamma("Early prediction rate", "early_prediction_rate", "% of steps"),
-        OverGamma("Rejection rate", "rejection_rate", "% of early predictions"),
+    for title, metric, label in (
+        ("Speed-up", "speedup_native" if native else "speedup", "speed-up (×)"),
+        ("Early prediction rate", "early_prediction_rate", "% of steps"),
+        ("Rejection rate", "rejection_rate", "% of early predictions"),
     ):
-        for load, own in by_load(panels(seen, partial(_curves, one), cells)):
-            groups.append(PanelGroup(own, f"{one.title}, {load}" if several else one.title))
+        for load, own in by_load(panels(seen, partial(_curves, title, metric, label), cells)):
+            groups.append(PanelGroup(own, f"{title}, {load}" if several else title))
     if not groups:
         return None
     over = NATIVE if native else "the reference"
@@ -54,11 +45,10 @@ def section(seen: Overview, _: Samples) -> Section | None:
     return Section("gamma", "Confidence threshold", note, groups, short="Threshold")
 
 
-def _curves(one: OverGamma, place: Place) -> Iterator[Panel]:
+def _curves(title: str, metric: str, label: str, place: Place) -> Iterator[Panel]:
     if curves := gamma_curves(place.cells):
-        title = f"{one.title} against gamma{place.words}"
-        paint = partial(figures.against_gamma, curves=curves, metric=one.metric, label=one.label)
-        yield Panel(paint, title)
+        paint = partial(figures.against_gamma, curves=curves, metric=metric, label=label)
+        yield Panel(paint, f"{title} against gamma{place.words}")
 
 
 def gamma_curves(cells: Sequence[Cell]) -> list[figures.Curve]:

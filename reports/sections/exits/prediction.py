@@ -8,7 +8,7 @@ beforehand). The last is what is left, so that the three always come to the meas
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from reports.figures import exits as figures
 from reports.numbers import counted, percent, ratio
 from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
-from reports.tables import LOAD, WORKLOAD, Column, Group, Scope, bounds, build, scope
+from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
 from reports.words.techniques import predicts_early
 from results.compare.pairing import NATIVE
 
@@ -32,12 +32,13 @@ _NOTE = (
 def section(seen: Overview, _: Samples) -> Section | None:
     """A panel per load, and a row per cell: promised, predicted, measured, and the factors from one
     to the next. None where nothing was predicted."""
-    cells = [cell for cell in seen.cells if predicts_early(cell) and factors(cell)]
-    if not cells:
+    found = [own for cell in seen.cells if predicts_early(cell) and (own := factors(cell))]
+    if not found:
         return None
+    cells = [own.cell for own in found]
     title = "Predicted and measured speed-up"
     groups = group(panels(seen, partial(_speedups, title), cells, per="load"))
-    table = build(COLUMNS, cells, _scope)
+    table = build(COLUMNS, found, _row)
     return Section("prediction", title, _NOTE, groups, table, sentences(cells), "Prediction")
 
 
@@ -49,6 +50,7 @@ def _speedups(title: str, place: Place) -> Iterator[Panel]:
 class Factors(NamedTuple):
     """One cell's speed-ups over autoregressive, and the factors between them."""
 
+    cell: Cell
     promised: float | None
     """On the calibration text."""
     predicted: float
@@ -69,7 +71,8 @@ def factors(cell: Cell) -> Factors | None:
     if not predicted or not measured or not one_row or not passes:
         return None
     rest = measured / (predicted * passes)
-    return Factors(figures.promise(cell), predicted, predicted / one_row, passes, rest, measured)
+    rows, promised = predicted / one_row, figures.promise(cell)
+    return Factors(cell, promised, predicted, rows, passes, rest, measured)
 
 
 def sentences(cells: Sequence[Cell]) -> list[str]:
@@ -124,37 +127,39 @@ def _mean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-def _factor(title: str, value: Callable[[Factors], float | None], help: str) -> Column[Cell]:
-    return Column(title, _of(value), lambda x: f"×{ratio(x)}", help=help, group=_FACTORS)
+def _row(own: Factors) -> BodyRow:
+    css = "invalid" * (not own.cell.holds("speedup_native"))
+    return scope(own.cell)._replace(group=own.cell.workload, css=css)
 
 
-def _of(value: Callable[[Factors], float | None]) -> Callable[[Cell], float | None]:
-    """Of the cell's factors; all cells of the table have them."""
-    return lambda cell: value(found) if (found := factors(cell)) else None
+def _times(value: float) -> str:
+    return f"×{ratio(value)}"
 
 
 _FACTORS = Group("Factors", help=f"measured = predicted × passes × {NATIVE}")
-COLUMNS: tuple[Column[Cell], ...] = (
-    WORKLOAD,
-    LOAD,
+COLUMNS: tuple[Column[Factors], ...] = (
+    *places(lambda own: own.cell),
     Column(
-        "Promised", _of(lambda own: own.promised), ratio, "×", "on the calibration text",
+        "Promised", lambda own: own.promised, ratio, "×", "on the calibration text",
         why="it was not told what a calibration text promised",
     ),
     Column(
-        "Predicted", _of(lambda own: own.predicted), ratio, "×",
-        "from the passes counted in this cell",
+        "Predicted", lambda own: own.predicted, ratio, "×", "from the passes counted in this cell"
     ),
     Column(
-        "Measured", _of(lambda own: own.measured), ratio, "×", f"over {NATIVE}, 95% interval",
-        small=lambda cell: bounds(cell, "speedup_native"),
+        "Measured", lambda own: own.measured, ratio, "×", f"over {NATIVE}, 95% interval",
+        small=lambda own: bounds(own.cell, "speedup_native"),
     ),
-    _factor("rows", lambda own: own.rows, "in the prediction: deeper layers take several tokens"),
-    _factor("passes", lambda own: own.passes, "share of the decode time that passes take"),
-    _factor(NATIVE, lambda own: own.native, "its decode time over its cost beforehand"),
+    Column(
+        "rows", lambda own: own.rows, _times, group=_FACTORS,
+        help="in the prediction: deeper layers take several tokens",
+    ),
+    Column(
+        "passes", lambda own: own.passes, _times, group=_FACTORS,
+        help="share of the decode time that passes take",
+    ),
+    Column(
+        NATIVE, lambda own: own.native, _times, group=_FACTORS,
+        help="its decode time over its cost beforehand",
+    ),
 )  # fmt: skip
-
-
-def _scope(cell: Cell) -> Scope:
-    css = "invalid" * (not cell.holds("speedup_native"))
-    return scope(cell)._replace(group=cell.workload, css=css)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from reports.numbers import percent
-from reports.tables import BodyCell, Column, Group, Scope, Table, build
+from reports.tables import BodyCell, BodyRow, Column, Group, Table, build
 from reports.variants import NamedOptions, variants
 
 (VLLM,) = variants([NamedOptions("vllm", {}, "official code", True)])
@@ -38,7 +38,7 @@ COLUMNS: tuple[Column[LoadRow], ...] = (
 @pytest.fixture
 def table() -> Table:
     rows = [LoadRow("c=1", 0.5), LoadRow("c=1", None), LoadRow("c=8", 0.12345, None)]
-    return build(COLUMNS, rows, lambda row: Scope(VLLM, None, row.load, group=row.load))
+    return build(COLUMNS, rows, lambda row: BodyRow(VLLM, None, row.load, group=row.load))
 
 
 def test_columns_of_a_group_share_a_heading(table: Table) -> None:
@@ -54,7 +54,7 @@ def test_columns_of_a_group_share_a_heading(table: Table) -> None:
 
 
 def test_without_groups_there_is_one_line_of_headings() -> None:
-    table = build(COLUMNS[:2], [], lambda row: Scope(VLLM, None, row.load))
+    table = build(COLUMNS[:2], [], lambda row: BodyRow(VLLM, None, row.load))
     assert [head.rows for head in table.groups] == [1, 1, 1]
     assert (table.subheads, table.rows) == ((), ())
 
@@ -70,5 +70,7 @@ def test_a_cell_sorts_by_the_whole_value_and_says_why_it_is_empty(table: Table) 
 
 def test_a_line_stands_above_each_group_of_rows(table: Table) -> None:
     assert [row.css for row in table.rows] == ["first-of-group", "", "first-of-group"]
-    alone = build(COLUMNS, [LoadRow("c=1", 0.5)], lambda row: Scope(VLLM, None, "", css="invalid"))
+    alone = build(
+        COLUMNS, [LoadRow("c=1", 0.5)], lambda row: BodyRow(VLLM, None, "", css="invalid")
+    )
     assert [row.css for row in alone.rows] == ["invalid"]

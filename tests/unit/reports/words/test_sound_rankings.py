@@ -66,7 +66,7 @@ def test_backends_are_ranked_where_all_of_them_are_sound() -> None:
     ]
     found = headline(cells, [VLLM, FAST, SWIFT], "")
     assert found.startswith(
-        "swift (re-implementation) was the fastest where all have a valid speed-up "
+        "swift (re-implementation) was the fastest where every ranked backend has a valid speed-up "
         "(1 of 2 pairs of workload and load): 2.00×"
     )
 

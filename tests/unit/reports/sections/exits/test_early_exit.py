@@ -163,7 +163,7 @@ def test_doubts_about_times_strike_speed_only(
     *_, full, label, rate, throughput, inner, speedup = row.cells
     assert ["struck" in item.css for item in (full, label, rate)] == [quality_struck] * 3
     assert all("struck" in item.css for item in (throughput, inner, speedup))
-    assert row.scope.validity == "not valid"
+    assert row.validity == "not valid"
 
 
 def test_a_noisy_machine_leaves_exits_of_batches_as_they_are(seen: Overview) -> None:

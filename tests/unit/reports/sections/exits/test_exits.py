@@ -192,9 +192,7 @@ def test_the_best_of_a_column_is_valid_and_lossless(seen: Overview) -> None:
     lossy = [cell for cell in cells if cell.variant.lossy]
     assert max(cells, key=lambda c: c.value("speedup_native") or 0) in lossy
     rows = ablations.table(cells).rows
-    best = [
-        (row.scope.variant, item.text) for row in rows for item in row.cells if "best" in item.css
-    ]
+    best = [(row.variant, item.text) for row in rows for item in row.cells if "best" in item.css]
     assert len(best) == 2
     for variant, shown in best:
         assert not variant.lossy
