@@ -127,14 +127,6 @@ class Overview:
         """Trial key -> its cell."""
         return {key: cell for cell in self.cells for key in cell.keys}
 
-    def scopes(self) -> Iterator[tuple[str, str, list[Cell]]]:
-        """Workload, load and cells, for each pair that has cells."""
-        for workload in self.workloads:
-            for load in self.loads:
-                found = [c for c in self.cells if (c.workload, c.load) == (workload, load)]
-                if found:
-                    yield workload, load, found
-
 
 def overview(run: Run) -> Overview:
     """Gather the cells of a run that has at least one trial."""

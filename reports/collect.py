@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.core.nouns import Slo
 from reports.cells import Cell, Overview
-from reports.sections.requests import Answers
+from reports.sections.answers.requests import Answers
 from results.metrics import latency
 from results.metrics.arrays import Floats, RequestArrays
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,10 @@ from harness.core.errors import UserError
 from harness.core.files import write_atomic
 from reports.cells import Overview, overview
 from reports.collect import Samples, collect
-from reports.figures.panel import drawing
 from reports.numbers import counted
-from reports.sections import requests
-from reports.sections.early_exit import early_exit_sections
-from reports.sections.exits import exit_sections
-from reports.sections.figures import FigureSection, sections
-from reports.tables import failures, results_table, validity
+from reports.panels import draw, drawing
+from reports.sections import Section, sections
+from reports.sections.answers import requests
 from reports.text import script_json, visible
 from reports.words import facts
 from reports.words.definitions import definitions
@@ -56,21 +54,17 @@ def render(run: Run) -> str:
     """The whole page as text."""
     seen = overview(run)
     samples = collect(run, seen)
-    with drawing():
-        figures = [
-            *sections(seen, samples),
-            *early_exit_sections(seen),
-            *exit_sections(seen),
-        ]
+    made = list(sections(seen, samples))
+    numbers = {section.id: itertools.count() for section in made}
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     blocks, data = _requests(run, seen, samples)
     context: dict[str, Any] = {
         **_words(run, seen),
-        **_tables(seen),
         "variants": seen.variants,
         "filters": facts.filters(seen),
-        "figures": figures,
-        "contents": _contents(figures),
+        "sections": made,
+        "svg": lambda panel, of: draw(panel, f"{of}{next(numbers[of])}-"),
+        "contents": _contents(made),
         "requests": blocks,
         "requests_note": facts.requests_note(blocks),
         "request_data": script_json(data),
@@ -81,7 +75,8 @@ def render(run: Run) -> str:
         "script": Markup(script),
         "script_hash": script_hash(script),
     }
-    return _template().render(context)
+    with drawing():
+        return _template().render(context)
 
 
 def script_hash(script: str) -> str:
@@ -113,22 +108,10 @@ def _words(run: Run, seen: Overview) -> dict[str, Any]:
     }
 
 
-def _tables(seen: Overview) -> dict[str, Any]:
-    marked = validity(seen.cells)
-    return {
-        "results": results_table(seen.cells, seen.why_no_speedup),
-        "results_note": facts.RESULTS_NOTE,
-        "validity": marked,
-        "validity_note": facts.validity_note(seen, bool(marked)),
-        "failures": failures(seen),
-    }
-
-
-def _contents(figures: list[FigureSection]) -> list[tuple[str, str]]:
-    own = [("verdict", "Verdict"), ("results", "Results")]
-    own += [(section.id, section.short) for section in figures]
-    own += [("validity", "Validity"), ("failures", "Failures"), ("requests", "Answers")]
-    return [*own, ("environment", "Environment"), ("definitions", "Definitions")]
+def _contents(made: Sequence[Section]) -> list[tuple[str, str]]:
+    own = [(section.id, section.short or section.title) for section in made]
+    last = [("environment", "Environment"), ("definitions", "Definitions")]
+    return [("verdict", "Verdict"), *own, ("requests", "Answers"), *last]
 
 
 def _requests(

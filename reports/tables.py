@@ -1,65 +1,70 @@
-"""The table of results: a row per backend, options, workload and load; a cell says what it is
-worth."""
+"""Tables: a `Column` says what stands under a heading, and `build` makes a table of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
-from reports.cells import Cell, Overview
-from reports.numbers import counted, interval, milliseconds, percent, ratio, significant
-from reports.text import clipped, visible
+from reports.cells import Cell
+from reports.numbers import interval, ratio, significant
 from reports.variants import Variant
-from reports.words.definitions import meaning
 from results import registry
 
 QUALITY = {metric.name: metric.label for metric in registry.scores()}
 """Task scores that may stand in the quality column, with the name shown beside the number."""
 
+Row = TypeVar("Row")
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A numeric column: the metric, how a value is shown, and whether its interval is too."""
+
+def _nothing(_: object) -> str:
+    return ""
+
+
+class Group(NamedTuple):
+    """A heading over several columns, which name the same group."""
 
     title: str
-    metric: str
-    form: Callable[[float], str]
     unit: str = ""
-    group: str = ""
     help: str = ""
-    has_interval: bool = False
-
-
-def _number_column(
-    name: str, form: Callable[[float], str], unit: str = "", *, has_interval: bool = False
-) -> Column:
-    metric = registry.find(name)
-    return Column(metric.label, name, form, unit or metric.unit, "", meaning(metric), has_interval)
-
-
-def _latency(name: str) -> tuple[Column, ...]:
-    metric = registry.find(name)
-    return tuple(
-        Column(p, f"{name}_{p}", milliseconds, "ms", metric.label, meaning(metric))
-        for p in ("p50", "p95", "p99")
-    )
-
-
-COLUMNS = (
-    _number_column("speedup", ratio, "×", has_interval=True),
-    _number_column("consistency_ratio", percent, "%"),
-    _number_column("output_tok_per_s", significant, has_interval=True),
-    *_latency("ttft_s"),
-    *_latency("tpot_s"),
-    *_latency("e2e_s"),
-    _number_column("goodput_req_per_s", significant),
-)
-
-_FIRST = ("Backend", "Workload", "Load", "Valid")
 
 
 @dataclass(frozen=True, slots=True)
-class HeaderCell:
+class Column(Generic[Row]):
+    """A heading, and what stands below it in a row."""
+
+    title: str
+    value: Callable[[Row], float | str | None]
+    """None where there is none: a dash is shown."""
+    form: Callable[[float], str] = significant
+    """How a number is shown; words are shown as they are."""
+    unit: str = ""
+    help: str = ""
+    group: Group | None = None
+    css: str = "num"
+    """Class of the heading and of what is below; "" for words."""
+    why: Callable[[Row], str] | str = "nothing was counted"
+    """Why there is no value."""
+    sort: Callable[[Row], str] | None = None
+    """What to sort by, where it is not the value."""
+    small: Callable[[Row], str] = _nothing
+    """What stands beside the value in small print."""
+    marks: Callable[[Row], str] = _nothing
+    """Further classes: "struck", "best"."""
+
+    def cell(self, row: Row, css: str) -> BodyCell:
+        """What stands in `row`; `css` is the class in the place of the column's own."""
+        css = " ".join(filter(None, (css, self.marks(row))))
+        value = self.value(row)
+        if value is None:
+            return BodyCell(
+                css=css, undefined=self.why if isinstance(self.why, str) else self.why(row)
+            )
+        text, key = (value, value) if isinstance(value, str) else (self.form(value), repr(value))
+        return BodyCell(text, self.sort(row) if self.sort else key, css, self.small(row))
+
+
+class HeaderCell(NamedTuple):
     """A header cell. `column` is the place in the body that sorting by it reads."""
 
     title: str
@@ -71,8 +76,7 @@ class HeaderCell:
     column: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BodyCell:
+class BodyCell(NamedTuple):
     """A body cell: what it shows, what it sorts by, and why it shows nothing."""
 
     text: str = ""
@@ -82,183 +86,90 @@ class BodyCell:
     undefined: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BodyRow:
-    """A body row with what the page's filters look at."""
+class BodyRow(NamedTuple):
+    """What a row is of, which the page's filters look at, and its cells once it is built."""
 
     variant: Variant
     workload: str | None
     """None where the row is of several."""
     load: str
-    validity: str
-    css: str
-    cells: tuple[BodyCell, ...]
+    validity: str = ""
+    """Empty where the row stays whatever the filter for validity is."""
+    group: object = None
+    """Rows of the same stand together under a line."""
+    css: str = ""
+    cells: tuple[BodyCell, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Two header lines and the body."""
 
     groups: tuple[HeaderCell, ...]
     subheads: tuple[HeaderCell, ...]
-    rows: tuple[BodyRow, ...] = field(default=())
+    rows: tuple[BodyRow, ...]
 
 
-def results_table(cells: Sequence[Cell], why_no_speedup: str) -> Table:
-    """The table of results over `cells`, which come grouped by workload and load."""
-    groups, subheads = _header()
-    rows = []
-    before: tuple[str, str] | None = None
-    for cell in cells:
-        scope = (cell.workload, cell.load)
-        css = "first-of-group" if scope != before else ""
-        before = scope
-        rows.append(_row(cell, css, why_no_speedup))
-    return Table(groups, subheads, tuple(rows))
-
-
-def _header() -> tuple[tuple[HeaderCell, ...], tuple[HeaderCell, ...]]:
-    groups = [HeaderCell(t, rows=2, column=i) for i, t in enumerate(_FIRST)]
-    subheads: list[HeaderCell] = []
-    for place, column in enumerate(COLUMNS, start=len(_FIRST)):
-        if not column.group:
-            groups.append(
-                HeaderCell(column.title, column.unit, "num", column.help, rows=2, column=place)
-            )
-            continue
-        first = column.title == "p50"
-        css = "num begin" if first else "num"
-        subheads.append(HeaderCell(column.title, css=css, column=place))
-        if first:
-            groups.append(HeaderCell(column.group, column.unit, "group begin", column.help, span=3))
-    place = len(_FIRST) + len(COLUMNS)
-    groups.append(HeaderCell("Quality", css="num begin", rows=2, column=place, help="task score"))
-    return tuple(groups), tuple(subheads)
-
-
-def _row(cell: Cell, css: str, why_no_speedup: str) -> BodyRow:
-    numbers = tuple(_number(cell, column, why_no_speedup) for column in COLUMNS)
-    names = (
-        BodyCell(cell.workload, cell.workload, css=""),
-        BodyCell(cell.load, str(cell.order), css="", small=_realised(cell)),
-    )
-    if not cell.stands_alone:
-        css = f"{css} invalid".strip()
+def scope(cell: Cell) -> BodyRow:
+    """A row of one cell, grouped by workload and load."""
     validity = "valid" if cell.valid else "not valid" if cell.is_measured else "failed"
-    items = (*names, _validity(cell, validity), *numbers, quality(cell))
-    return BodyRow(cell.variant, cell.workload, cell.load, validity, css, items)
+    return BodyRow(
+        cell.variant, cell.workload, cell.load, validity, group=(cell.workload, cell.load)
+    )
 
 
-def _number(cell: Cell, column: Column, why_no_speedup: str) -> BodyCell:
-    css = "num begin" if column.group and column.title == "p50" else "num"
-    css += " struck" * (cell.stands_alone and not cell.holds(column.metric))
-    value = cell.value(column.metric)
-    if cell.variant.is_reference and column.metric == "speedup":
-        return BodyCell("1", "1", css, small="reference")
-    if value is None:
-        return BodyCell(css=css, undefined=_why_undefined(cell, column, why_no_speedup))
-    small = ""
-    low, high = cell.low(column.metric), cell.high(column.metric)
-    if column.has_interval and low is not None and high is not None:
-        small = interval(low, high, column.form)
-    if not cell.has_samples_for(column.title):
-        small = f"of {cell.samples:,} only"
-    floor = cell.value("noise_floor")
-    if column.metric == "consistency_ratio" and floor is not None:
-        small = "with itself" if cell.variant.is_reference else f"floor {percent(floor)}"
-    return BodyCell(column.form(value), repr(value), css, small)
+def bare_scope(cell: Cell) -> BodyRow:
+    """A row that stands alone, and that the filter for validity leaves as it is."""
+    return BodyRow(cell.variant, cell.workload, cell.load)
 
 
-def _why_undefined(cell: Cell, column: Column, why_no_speedup: str) -> str:
-    if not cell.is_measured:
-        return "every trial of this cell failed"
-    if column.metric in {"speedup", "consistency_ratio"}:
-        if cell.variant.is_reference:
-            return "one repeat only, so the reference cannot be compared with itself"
-        return why_no_speedup or "no request in common with the reference"
-    if column.metric.startswith("tpot"):
-        return "undefined: every request's tokens came in a single commit"
-    if column.metric.startswith("goodput"):
-        return "no objective (slo) was set"
-    return "undefined: no request finished"
-
-
-def _realised(cell: Cell) -> str:
-    """The rate that the drawn arrivals came to, beside the one asked for."""
-    rate = cell.value("realised_rate_per_s")
-    return "" if rate is None else f"realised {significant(rate)}/s"
-
-
-def quality(cell: Cell) -> BodyCell:
-    """The task score of the workload."""
-    for metric, name in QUALITY.items():
-        value = cell.value(metric)
-        if value is not None:
-            flexible = cell.value("exact_match_flexible") if metric == "exact_match" else None
-            beside = f", {significant(flexible)} flexible" if flexible is not None else ""
-            return BodyCell(significant(value), repr(value), "num begin", small=name + beside)
-    return BodyCell(css="num begin", undefined="no task score was stored")
-
-
-def _validity(cell: Cell, validity: str) -> BodyCell:
-    count = counted(cell.trials, "trial")
-    if validity == "valid":
-        return BodyCell("✓ valid", "0", "mark good", small=count)
-    lost = f"{cell.trials - cell.valid_trials} of {count}"
-    part = "✕ in part" if cell.stands_alone else "✕ not valid"
-    sort, text = ("2", "✕ failed") if validity == "failed" else ("1", part)
-    return BodyCell(text, sort, "mark bad", small=lost)
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """One reason against some trials of a cell."""
-
-    variant: Variant
-    workload: str
-    load: str
-    trials: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Trials of one cell that ended badly in the same way."""
-
-    variant: Variant
-    workload: str
-    load: str
-    repeats: str
-    status: str
-    error: str
-
-
-def validity(cells: Sequence[Cell]) -> list[Marked]:
-    """Every reason against a cell, failures apart: those have their own table."""
-    return [
-        Marked(
-            cell.variant,
-            cell.workload,
-            cell.load,
-            f"{count} of {cell.trials}",
-            visible(clipped(text, 300)),
-        )
-        for cell in cells
-        for count, text in cell.reasons.values()
-        if cell.is_measured
+def build(
+    columns: Sequence[Column[Row]], rows: Iterable[Row], of: Callable[[Row], BodyRow]
+) -> Table:
+    """The table of these rows with the backend in front; rows of a group follow each other."""
+    classes = [
+        f"{column.css} begin" if column.group and column.group is not before else column.css
+        for column, before in zip(columns, (None, *(c.group for c in columns)), strict=False)
     ]
+    body, group = [], None
+    for row in rows:
+        own = of(row)
+        css = " ".join(filter(None, ("first-of-group" * (own.group != group), own.css)))
+        group = own.group
+        cells = tuple(column.cell(row, css) for column, css in zip(columns, classes, strict=True))
+        body.append(own._replace(css=css, cells=cells))
+    return Table(*_header(columns, classes), tuple(body))
 
 
-def failures(seen: Overview) -> list[Failure]:
-    """Every trial whose status is not "ok", with its error; equal ones of a cell in one row."""
-    cells = seen.by_key()
-    repeats: dict[tuple[Cell, str, str], list[str]] = {}
-    for row in seen.rows:
-        if row["status"] != "ok":
-            error = visible(clipped(row["error"] or "no error was recorded", 1000))
-            same = (cells[row["key"]], row["status"].replace("_", " "), error)
-            repeats.setdefault(same, []).append(str(row["repeat"]))
-    return [
-        Failure(cell.variant, cell.workload, cell.load, ", ".join(numbers), status, error)
-        for (cell, status, error), numbers in repeats.items()
-    ]
+def _header(
+    columns: Sequence[Column[Row]], classes: Sequence[str]
+) -> tuple[tuple[HeaderCell, ...], tuple[HeaderCell, ...]]:
+    lines = 2 if any(column.group for column in columns) else 1
+    heads = [HeaderCell("Backend", rows=lines, column=0)]
+    subheads: list[HeaderCell] = []
+    before: Group | None = None
+    for place, (column, css) in enumerate(zip(columns, classes, strict=True), start=1):
+        group, rows = column.group, 1 if column.group else lines
+        head = HeaderCell(column.title, column.unit, css, column.help, rows=rows, column=place)
+        (subheads if group else heads).append(head)
+        if group and group is not before:
+            span = sum(other.group is group for other in columns)
+            heads.append(HeaderCell(*group[:2], "group begin", group.help, span))
+        before = group
+    return tuple(heads), tuple(subheads)
+
+
+def places(cell: Callable[[Row], Cell]) -> tuple[Column[Row], Column[Row]]:
+    """The columns for the workload and the load of a row of one cell."""
+    return (
+        Column("Workload", lambda row: cell(row).workload, css=""),
+        Column("Load", lambda row: cell(row).load, css="", sort=lambda row: str(cell(row).order)),
+    )
+
+
+WORKLOAD, LOAD = places(lambda cell: cell)
+
+
+def bounds(cell: Cell, metric: str, form: Callable[[float], str] = ratio) -> str:
+    """The interval of a metric as it stands beside the number; empty without one."""
+    low, high = cell.low(metric), cell.high(metric)
+    return interval(low, high, form) if low is not None and high is not None else ""

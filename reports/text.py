@@ -76,8 +76,9 @@ def common_prefix(first: str, second: str) -> int:
             low = middle
         else:
             high = middle - 1
-    longer = first if len(first) > low else second
-    while 0 < low < len(longer) and unicodedata.combining(longer[low]):
+    while low > 0 and any(
+        unicodedata.combining(text[low : low + 1] or " ") for text in (first, second)
+    ):
         low -= 1
     return low
 

@@ -22,7 +22,7 @@ _MARKS = (
     "M13.5 2h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z",
     "M15 4l2-2 2 2-2 2 2 2-2 2-2-2-2 2-2-2 2-2-2-2 2-2z",
 )
-"""The markers of `figures.panel.MARKERS`, in their order, as SVG paths in the middle of 30 x 12."""
+"""The markers of `figures.axes.MARKERS`, in their order, as SVG paths in the middle of 30 x 12."""
 _DASHES = ("none", "5 2.5", "1.2 1.8", "6 2 1.2 2", "7 2 1.5 2 1.5 2", "1.2 4")
 
 

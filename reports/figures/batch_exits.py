@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.panel import rule, short_number, tag
-from reports.sections.techniques import counts_hold
+from reports.figures.axes import rule, short_number, tag
 from reports.svg import MUTED, SURFACE
+from reports.words.techniques import counts_hold
 from results.metrics.batch_exits import BatchExits, Profile
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.panel import MARKERS, LabelledRows, rule, tag, value_axis
+from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
 from reports.numbers import percent, ratio
-from reports.sections.techniques import counts_hold, leaves_early
 from reports.svg import GRID, INK, MUTED, SURFACE
+from reports.words.techniques import counts_hold, leaves_early
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,10 +74,10 @@ def histogram(axes: Axes, cells: Sequence[Cell], name: Callable[[Cell], str]) ->
         widest = max(widest, 100 + 100 * found.rejected)
         alone = shares(cell, "own_exits") if _shares_batches(cell) else None
         if alone is None:
-            _stack(axes, cell, found, Place(y, 0.68))
+            _stack(axes, cell, found, BarPlace(y, 0.68))
         else:
-            _stack(axes, cell, found, Place(y - 0.09, 0.5))
-            _stack(axes, cell, alone, Place(y + 0.26, 0.16, is_thin=True))
+            _stack(axes, cell, found, BarPlace(y - 0.09, 0.5))
+            _stack(axes, cell, alone, BarPlace(y + 0.26, 0.16, is_thin=True))
     rows.finish()
     rule(axes, x=100.0)
     axes.set_xlim(0, widest * 1.03)
@@ -95,7 +95,7 @@ def believed(cell: Cell) -> bool:
     return counts_hold(cell) if leaves_early(cell) else cell.stands_alone
 
 
-class Place(NamedTuple):
+class BarPlace(NamedTuple):
     """Where a bar stands."""
 
     y: float
@@ -104,7 +104,7 @@ class Place(NamedTuple):
     """Without room for numbers: what sequences would have done alone."""
 
 
-def _stack(axes: Axes, cell: Cell, found: Shares, place: Place) -> None:
+def _stack(axes: Axes, cell: Cell, found: Shares, place: BarPlace) -> None:
     left, faded = 0.0, 1.0 if believed(cell) else 0.35
     parts = [*found.by_layer.items(), ("all", found.full_depth)]
     words = [f"layer {layer} {percent(share)}%" for layer, share in found.by_layer.items()]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reports.cells import Cell
-from reports.figures.panel import LabelledRows, short_number, tag, value_axis
+from reports.figures.axes import LabelledRows, short_number, tag, value_axis
 from reports.svg import SURFACE
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.panel import (
+from reports.figures.axes import (
     MARKERS,
     LabelledRows,
     rule,

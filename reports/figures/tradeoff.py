@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reports.cells import Cell
-from reports.figures.panel import MARKERS, LabelledRows, rule, tag, value_axis
+from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
 from reports.numbers import significant
 from reports.svg import INK
+from reports.variants import Variant
 from results.compare.pairing import NATIVE
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ class BaselineMetrics(NamedTuple):
     consistency: str
     faster: str = "speed-up"
     alike: str = "same answers"
+
+    def is_of(self, variant: Variant) -> bool:
+        """Whether a variant is the baseline itself."""
+        return variant.backend == NATIVE if self is PLAIN else variant.is_reference
+
+    def compares(self, cell: Cell) -> bool:
+        """Whether a cell has both numbers."""
+        return None not in (cell.value(self.speedup), cell.value(self.consistency))
 
 
 REFERENCE = BaselineMetrics("the reference", "speedup", "consistency_ratio")

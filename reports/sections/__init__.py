@@ -1,1 +1,60 @@
-"""The parts of the report, a file each."""
+"""The sections of the report with tables and figures, a file each, and their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from reports.panels import PanelGroup
+from reports.tables import Table
+
+if TYPE_CHECKING:
+    from reports.cells import Overview
+    from reports.collect import Samples
+
+SECTIONS = (
+    "results",
+    "speed.throughput",
+    "speed.latency",
+    "speed.distributions",
+    "speed.load",
+    "answers.tradeoff",
+    "speed.goodput",
+    "answers.quality",
+    "exits.techniques",
+    "exits.gains",
+    "exits.batch_price",
+    "exits.by_layer",
+    "exits.prediction",
+    "exits.ablations",
+    "exits.gamma",
+    "validity",
+    "failures",
+)
+"""In reading order: each is a file of this folder with a function `section`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page: sentences, a note on how to read it, figures, a table."""
+
+    id: str
+    title: str
+    note: str = ""
+    groups: Sequence[PanelGroup] = ()
+    table: Table | None = None
+    words: Sequence[str] = ()
+    """Sentences that the numbers come to."""
+    short: str = ""
+    """For the table of contents; without it the title."""
+
+
+def sections(seen: Overview, samples: Samples) -> Iterator[Section]:
+    """The sections that the run has something for."""
+    for name in SECTIONS:
+        section: Callable[[Overview, Samples], Section | None]
+        section = import_module(f"{__name__}.{name}").section
+        if (made := section(seen, samples)) is not None:
+            yield made

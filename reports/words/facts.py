@@ -16,10 +16,10 @@ _ENOUGH_REPEATS = 5
 """Where the machine drifts as much as requests differ, intervals of fewer hold the truth in less
 than 85% of cases."""
 RESULTS_NOTE = (
-    "A row per backend, workload and load; medians over the repeats. Speed-up and throughput "
-    "carry their 95% interval and the range of the repeats in brackets. Struck-through numbers "
-    "are not valid. A dash has no value: point at it to see why. Under an open load stands the "
-    "rate that its arrivals came to."
+    "A row (cell) per backend, workload and load; medians over the repeats. Speed-up and "
+    "throughput carry their 95% interval and the range of the repeats in brackets. Struck-through "
+    "numbers are not valid. A dash has no value: point at it to see why. Under an open load stands "
+    "the rate that its arrivals came to."
 )
 
 MACHINE = (

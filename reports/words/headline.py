@@ -67,7 +67,8 @@ def _over(common: Collection[object], every: Collection[object]) -> str:
     where each of them has a sound number."""
     if not common or len(common) == len(every):
         return ""
-    return f" where all are sound ({len(common)} of {len(every)} pairs of workload and load)"
+    pairs = f"{len(common)} of {len(every)} pairs of workload and load"
+    return f" where every ranked backend has a valid speed-up ({pairs})"
 
 
 def trust_line(cells: Sequence[Cell]) -> str:
@@ -80,7 +81,7 @@ def trust_line(cells: Sequence[Cell]) -> str:
     doubtful = total - valid - failed - part
     lost = [f"{failed} failed"] * bool(failed)
     lost += [f"{doubtful} must not be believed (struck through below)"] * bool(doubtful)
-    lost += [f"{part} hold but for what compares them (struck through below)"] * bool(part)
+    lost += [f"{part} valid except for comparisons (struck through below)"] * bool(part)
     return f"{valid} of {counted(total, 'trial')} are valid; {', '.join(lost)}."
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.cells import Cell, Overview
 from reports.page import write_report
-from reports.sections.techniques import leaves_early
+from reports.words.techniques import leaves_early
 from tests.support.results.report_runs import BATCHES, MadeUpBackend, write_run
 
 LEAVING: dict[str, Any] = {

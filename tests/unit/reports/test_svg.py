@@ -6,7 +6,7 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
-from reports.figures.panel import draw, drawing
+from reports.panels import Panel, draw, drawing
 from reports.svg import INK, series_colour
 
 
@@ -18,7 +18,7 @@ def _paint(axes: Any) -> None:
 
 def _draw(prefix: str) -> str:
     with drawing():
-        return str(draw(_paint, prefix=prefix, title="A & <B>"))
+        return str(draw(Panel(_paint, "A & <B>"), prefix))
 
 
 def test_colours_are_variables_of_the_page() -> None:

@@ -65,6 +65,7 @@ def test_common_prefix_is_the_longest_one() -> None:
     assert common_prefix("the old bridge", "the new bridge") == 4
     assert common_prefix("same", "same and more") == 4
     assert common_prefix("cafe\u0301", "cafe\u0300") == 3
+    assert common_prefix("cafes", "cafe\u0301") == common_prefix("cafe\u0301", "cafes") == 3
 
 
 def test_clipped_says_how_much_is_missing() -> None:

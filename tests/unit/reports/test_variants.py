@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.figures.panel import MARKERS
+from reports.figures.axes import MARKERS
 from reports.variants import NamedOptions, variants
 
 

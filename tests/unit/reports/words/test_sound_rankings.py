@@ -66,8 +66,8 @@ def test_backends_are_ranked_where_all_of_them_are_sound() -> None:
     ]
     found = headline(cells, [VLLM, FAST, SWIFT], "")
     assert found.startswith(
-        "swift (re-implementation) was the fastest where all are sound (1 of 2 pairs of workload "
-        "and load): 2.00×"
+        "swift (re-implementation) was the fastest where every ranked backend has a valid speed-up "
+        "(1 of 2 pairs of workload and load): 2.00×"
     )
 
 
@@ -103,7 +103,7 @@ def test_answers_that_do_not_hold_are_left_out_of_the_share() -> None:
 def test_trials_that_hold_in_part_are_told_apart() -> None:
     cells = [measured(FAST, "gsm8k", 1.5), measured(FAST, "xsum", 3.0, valid=False)]
     assert trust_line(cells) == (
-        "5 of 6 trials are valid; 1 hold but for what compares them (struck through below)."
+        "5 of 6 trials are valid; 1 valid except for comparisons (struck through below)."
     )
     (found,) = verdicts(cells, [FAST], "")
     assert (found.trust, found.speed) == ("partly valid", "1.50×")

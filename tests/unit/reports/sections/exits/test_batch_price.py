@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from reports.cells import Overview, overview
+from reports.collect import Samples
 from reports.page import write_report
-from reports.sections import batch_price
+from reports.sections.exits import batch_price
 from results import load
 from results.metrics import batch_exits
 from tests.support.batch_steps import BatchSteps
@@ -60,7 +62,7 @@ def test_the_price_of_the_batch_is_what_was_counted(seen: Overview, text: str) -
 def test_theory_from_the_least_load_is_told_beside_the_load_s_own(seen: Overview) -> None:
     soft = [c for c in leaving(seen) if c.workload == "gsm8k" and c.variant.index == 2]
     one, four = soft
-    drawn = batch_price.section(soft)
+    drawn = batch_price.section(dataclasses.replace(seen, cells=tuple(soft)), Samples())
     assert drawn is not None
     assert drawn.table is not None
     alone, steps = batch_exits.profile(one.metrics), batch_exits.measured(four.metrics)

@@ -9,18 +9,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from reports.cells import Cell
-from reports.figures.exits import promise
-from reports.numbers import counted, interval, percent, ratio
-from reports.tables import BodyCell, BodyRow, HeaderCell, Table
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.figures import exits as figures
+from reports.numbers import counted, percent, ratio
+from reports.panels import Panel, Place, group, panels
+from reports.sections import Section
+from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
+from reports.words.techniques import predicts_early
 from results.compare.pairing import NATIVE
+
+_NOTE = (
+    f"● measured over {NATIVE} with its 95% interval, ○ predicted from the passes that ran at "
+    "the costs measured beforehand, ❘ promised on the calibration text. Measured = predicted "
+    "× passes × autoregressive."
+)
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """A panel per load, and a row per cell: promised, predicted, measured, and the factors from one
+    to the next. None where nothing was predicted."""
+    found = [own for cell in seen.cells if predicts_early(cell) and (own := factors(cell))]
+    if not found:
+        return None
+    cells = [own.cell for own in found]
+    title = "Predicted and measured speed-up"
+    groups = group(panels(seen, partial(_speedups, title), cells, per="load"))
+    table = build(COLUMNS, found, _row)
+    return Section("prediction", title, _NOTE, groups, table, sentences(cells), "Prediction")
+
+
+def _speedups(title: str, place: Place) -> Iterator[Panel]:
+    paint = partial(figures.predicted_and_measured, cells=place.cells)
+    yield Panel(paint, f"{title} by workload and backend{place.words}")
 
 
 class Factors(NamedTuple):
     """One cell's speed-ups over autoregressive, and the factors between them."""
 
+    cell: Cell
     promised: float | None
     """On the calibration text."""
     predicted: float
@@ -41,7 +71,8 @@ def factors(cell: Cell) -> Factors | None:
     if not predicted or not measured or not one_row or not passes:
         return None
     rest = measured / (predicted * passes)
-    return Factors(promise(cell), predicted, predicted / one_row, passes, rest, measured)
+    rows, promised = predicted / one_row, figures.promise(cell)
+    return Factors(cell, promised, predicted, rows, passes, rest, measured)
 
 
 def sentences(cells: Sequence[Cell]) -> list[str]:
@@ -70,8 +101,8 @@ def _sentence(load: str, cells: Sequence[Cell]) -> str:
         f"Under {load} the passes that ran, at the costs measured beforehand, come to "
         f"{ratio(predicted)}×; {ratio(measured)}× was measured ({_over(cells)}). The difference is "
         f"×{ratio(passes)} because {why}, and ×{ratio(native)} because {NATIVE} took "
-        f"{ratio(native)} times what its own passes should cost. Deeper segments run with more "
-        f"than one row; that is in the prediction, with ×{ratio(rows)}."
+        f"{ratio(native)} times what its own passes should cost. Deeper layers take several "
+        f"tokens at once, which costs more; that is in the prediction, with ×{ratio(rows)}."
     )
     if any((cell.load_value or 1) > 1 or cell.load_kind != "closed" for cell in cells):
         text += " Requests share passes under this load, which the prediction leaves out."
@@ -96,59 +127,39 @@ def _mean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-def table(cells: Sequence[Cell]) -> Table:
-    """A row per cell: promised, predicted, measured, and the factors from one to the next."""
-    heads = (
-        HeaderCell("Backend", rows=2, column=0),
-        HeaderCell("Workload", rows=2, column=1),
-        HeaderCell("Load", rows=2, column=2),
-        HeaderCell("Promised", "×", "num", "on the calibration text", rows=2, column=3),
-        HeaderCell(
-            "Predicted", "×", "num", "from the passes counted in this cell", rows=2, column=4
-        ),
-        HeaderCell("Measured", "×", "num", f"over {NATIVE}, 95% interval", rows=2, column=5),
-        HeaderCell(
-            "Factors", css="group begin", span=3, help="measured = predicted × passes × native"
-        ),
-    )
-    subheads = (
-        HeaderCell(
-            "rows", css="num begin", column=6, help="in the prediction: more rows in later passes"
-        ),
-        HeaderCell("passes", css="num", column=7, help="share of the decode time that passes take"),
-        HeaderCell(NATIVE, css="num", column=8, help="its decode time over its cost beforehand"),
-    )
-    return Table(heads, subheads, tuple(_rows(cells)))
+def _row(own: Factors) -> BodyRow:
+    css = "invalid" * (not own.cell.holds("speedup_native"))
+    return scope(own.cell)._replace(group=own.cell.workload, css=css)
 
 
-def _rows(cells: Sequence[Cell]) -> Iterator[BodyRow]:
-    before = ""
-    for cell in cells:
-        found = factors(cell)
-        if found is None:
-            continue
-        css = "first-of-group" if cell.workload != before else ""
-        before = cell.workload
-        low, high = cell.low("speedup_native"), cell.high("speedup_native")
-        bounds = interval(low, high) if low is not None and high is not None else ""
-        items = (
-            BodyCell(cell.workload, cell.workload, css=""),
-            BodyCell(cell.load, str(cell.order), css=""),
-            _times(found.promised, "it was not told what a calibration text promised"),
-            _times(found.predicted),
-            BodyCell(ratio(found.measured), repr(found.measured), small=bounds),
-            *(_factor(value) for value in (found.rows, found.passes, found.native)),
-        )
-        validity = "valid" if cell.valid else "not valid"
-        css = css if cell.holds("speedup_native") else f"{css} invalid".strip()
-        yield BodyRow(cell.variant, cell.workload, cell.load, validity, css, items)
+def _times(value: float) -> str:
+    return f"×{ratio(value)}"
 
 
-def _times(value: float | None, undefined: str = "") -> BodyCell:
-    if value is None:
-        return BodyCell(undefined=undefined)
-    return BodyCell(ratio(value), repr(value))
-
-
-def _factor(value: float) -> BodyCell:
-    return BodyCell(f"×{ratio(value)}", repr(value))
+_FACTORS = Group("Factors", help=f"measured = predicted × passes × {NATIVE}")
+COLUMNS: tuple[Column[Factors], ...] = (
+    *places(lambda own: own.cell),
+    Column(
+        "Promised", lambda own: own.promised, ratio, "×", "on the calibration text",
+        why="it was not told what a calibration text promised",
+    ),
+    Column(
+        "Predicted", lambda own: own.predicted, ratio, "×", "from the passes counted in this cell"
+    ),
+    Column(
+        "Measured", lambda own: own.measured, ratio, "×", f"over {NATIVE}, 95% interval",
+        small=lambda own: bounds(own.cell, "speedup_native"),
+    ),
+    Column(
+        "rows", lambda own: own.rows, _times, group=_FACTORS,
+        help="in the prediction: deeper layers take several tokens",
+    ),
+    Column(
+        "passes", lambda own: own.passes, _times, group=_FACTORS,
+        help="share of the decode time that passes take",
+    ),
+    Column(
+        NATIVE, lambda own: own.native, _times, group=_FACTORS,
+        help="its decode time over its cost beforehand",
+    ),
+)  # fmt: skip

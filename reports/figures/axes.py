@@ -1,15 +1,12 @@
-"""The frame every plot shares: a small panel that reads well alone and on a phone."""
+"""What the plots share: rows with labels, axes with few numbers, marks for the page's filters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
-from reports.svg import INK, MUTED, RC, inline_svg
+from reports.svg import INK, MUTED
 from reports.text import shortened
 
 if TYPE_CHECKING:
@@ -17,63 +14,11 @@ if TYPE_CHECKING:
 
     from reports.cells import Cell
 
-WIDTH_IN = 3.5
-NARROW_IN = 2.8
-"""For four panels beside each other; drawn narrower, so that their text keeps its size."""
 LABELS_IN = 1.28
 """Width of the row labels of a panel with a row per variant."""
 LABEL_LENGTH = 22
 ROW_IN = 0.18
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-
-class Panel(NamedTuple):
-    """A drawn plot with what the page's filters need to know about it."""
-
-    svg: Markup
-    caption: str
-    workload: str | None = None
-    load: str | None = None
-
-
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Settings that every figure is drawn under. Enter once around many panels: it is not free."""
-    import matplotlib
-
-    with matplotlib.rc_context(RC):
-        yield
-
-
-def draw(
-    paint: Callable[[Axes], None],
-    *,
-    prefix: str,
-    title: str,
-    width_in: float = WIDTH_IN,
-    height_in: float = 2.1,
-    left_in: float = 0.52,
-    right_in: float = 0.1,
-) -> Markup:
-    """One axes, painted by `paint`, as inline SVG. Needs `drawing()` around it.
-
-    Margins are fixed, so that axes line up from panel to panel (and because fitting them to the
-    labels costs matplotlib more than all the rest).
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width_in, height_in))
-    bottom, top = 0.42 / height_in, 1 - 0.06 / height_in
-    axes = figure.add_axes(
-        (left_in / width_in, bottom, 1 - (left_in + right_in) / width_in, top - bottom)
-    )
-    paint(axes)
-    return inline_svg(figure, prefix, title)
-
-
-def rows_height(rows: int, headings: int) -> float:
-    """Height in inches of a panel with so many rows and headings."""
-    return 0.5 + ROW_IN * (rows + 1.2 * headings)
 
 
 def tag(artists: Any, cell: Cell, note: str = "") -> None:

@@ -12,8 +12,10 @@ import pytest
 from reports.cells import Cell, Overview, overview
 from reports.figures.exits import believed, shares
 from reports.page import write_report
-from reports.sections import techniques
-from reports.tables import quality
+from reports.sections.exits.techniques import COLUMNS
+from reports.sections.results import QUALITY_COLUMN
+from reports.tables import build, scope
+from reports.words import techniques
 from results import load
 from tests.support.batch_steps import STATEMENT, BatchSteps
 from tests.support.exits.early_exits import Exits
@@ -157,7 +159,7 @@ def test_doubts_about_times_strike_speed_only(
     cell = dataclasses.replace(
         leaving(seen)[1], valid_trials=0, reasons={reason.partition(":")[0]: (2, reason)}
     )
-    (row,) = techniques.table([cell]).rows
+    (row,) = build(COLUMNS, [cell], scope).rows
     *_, full, label, rate, throughput, inner, speedup = row.cells
     assert ["struck" in item.css for item in (full, label, rate)] == [quality_struck] * 3
     assert all("struck" in item.css for item in (throughput, inner, speedup))
@@ -238,7 +240,8 @@ class _Evil(BatchSteps):
 def test_the_flexible_score_stands_beside_the_official_one(seen: Overview) -> None:
     cell = next(c for c in seen.cells if c.workload == "gsm8k")
     both = {**cell.metrics, "exact_match": 0.25, "exact_match_flexible": 0.5}
-    assert quality(dataclasses.replace(cell, metrics=both)).small == "exact match, 0.500 flexible"
+    found = QUALITY_COLUMN.cell(dataclasses.replace(cell, metrics=both), "num")
+    assert found.small == "exact match, 0.500 flexible"
     alone = {**both, "exact_match_flexible": None}
-    found = quality(dataclasses.replace(cell, metrics=alone))
+    found = QUALITY_COLUMN.cell(dataclasses.replace(cell, metrics=alone), "num")
     assert (found.text, found.small) == ("0.250", "exact match")

@@ -12,8 +12,8 @@ import pytest
 from reports.cells import Cell, Overview, overview
 from reports.figures.exits import believed, shares
 from reports.page import write_report
-from reports.sections import ablations, prediction
-from reports.sections.exits import gamma_curves
+from reports.sections.exits import ablations, prediction
+from reports.sections.exits.gamma import gamma_curves
 from results import load
 from tests.support.exits.early_exits import Exits
 from tests.support.results.report_pages import section
@@ -108,6 +108,13 @@ def test_the_histogram_names_layers_full_depth_and_rejections(text: str) -> None
     )
     lossless = [note for note in notes if "lossy" not in note]
     assert any(note.endswith("rejected 0%</title>") for note in set(notes) - set(lossless))
+
+
+def test_people_read_after_a_layer(text: str) -> None:
+    note = re.findall(r'<p class="note">(.*?)</p>', section(text, "exits"))[0]
+    assert note.startswith("Tokens by where they were predicted: after the layer ")
+    shown = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
+    assert "behind" not in shown
 
 
 def test_the_factors_come_to_what_was_measured(seen: Overview) -> None:

@@ -1,14 +1,13 @@
-"""Early exit by technique: how a cell decides to leave, and the table of the early-exit paper."""
+"""Early exit in words: how a cell decides to leave, and what its calibration and answers say."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reports.cells import Cell, Overview
-from reports.numbers import interval, milliseconds, percent, ratio, significant
-from reports.tables import QUALITY, BodyCell, BodyRow, HeaderCell, Table, quality
+from reports.numbers import significant
+from reports.tables import QUALITY
 from reports.text import clipped, visible
 from reports.variants import plain
 
@@ -24,23 +23,17 @@ answers differ, in length too, is what their quality says."""
 _ALIKE, _HIDDEN, _RIGHT = 0.5, 0.1, 5
 """A ROUGE-L to full that suggests good answers; by how much it must exceed the share of right
 answers that is left before that is said; of how many right answers at least."""
-_HEADS = (
-    ("Technique", "", ""),
-    ("Threshold", "", "as it took effect; one where all checked layers have the same"),
-    ("Workload", "", ""),
-    ("Load", "", ""),
-    ("ROUGE-L", "to full", "of the answers against the reference's, which runs all layers"),
-    ("Quality", "to label", "task score"),
-    ("Early-exit rate", "%", "layer passes skipped; below: if each sequence left alone"),
-    ("Throughput", "tokens/s", "output tokens per second, and of the reference's"),
-    ("Inner-token", "ms", "decoding latency over tokens, and the reference's over this"),
-    ("Speed-up", "×", "decode speed against the reference, 95% interval"),
-)
 
 
 def leaves_early(cell: Cell) -> bool:
     """Whether the cell's backend lets batches leave early (a rate of 0 does not)."""
     return cell.is_measured and cell.value("mean_exit_layer") is not None
+
+
+def predicts_early(cell: Cell) -> bool:
+    """Whether the cell's backend drafts at exits and verifies."""
+    drafts = cell.metrics.get("exits_by_layer") and cell.value("early_prediction_rate") is not None
+    return cell.is_measured and bool(drafts)
 
 
 def counts_hold(cell: Cell) -> bool:
@@ -117,27 +110,29 @@ def _hidden(cell: Cell, reference: Cell) -> Iterator[tuple[float, str]]:
         )
 
 
-def threshold(cell: Cell) -> BodyCell:
-    """As it took effect, and whether it was calibrated; the layer of what leaves at one always."""
+def threshold(cell: Cell) -> str | None:
+    """As it took effect; the layer of what leaves at one always, None where none was told."""
     if technique(cell) in FORCED:
         layers = plain(cell.effective.get("layers", "?")).strip("[]")
-        text = visible(clipped(f"layer {layers}", 60))
-        return BodyCell(text, text)
-    if technique(cell) not in CONFIDENT:
-        return BodyCell(undefined="no layer is ever skipped")
+        return visible(clipped(f"layer {layers}", 60))
     told = cell.effective.get("thresholds", cell.effective.get("threshold"))
     values = list(told) if isinstance(told, list | tuple) else [told]
     distinct = list(dict.fromkeys(_short(value) for value in values if value is not None))
-    if not distinct:
-        return BodyCell(undefined="the backend did not say")
+    if technique(cell) not in CONFIDENT or not distinct:
+        return None
     words = distinct if len(distinct) == 1 else [_short(value) for value in values]
-    text = visible(clipped(" ".join(words), 60))
-    return BodyCell(text, text, small=_calibrated(cell))
+    return visible(clipped(" ".join(words), 60))
 
 
-def _calibrated(cell: Cell) -> str:
+def why_no_threshold(cell: Cell) -> str:
+    """Why `threshold` is None."""
+    unsaid = technique(cell) in CONFIDENT
+    return "the backend did not say" if unsaid else "no layer is ever skipped"
+
+
+def calibrated(cell: Cell) -> str:
     """Whether thresholds were calibrated, and for which batch where the load is not of that."""
-    if not cell.effective.get("calibrated"):
+    if technique(cell) in FORCED or not cell.effective.get("calibrated"):
         return ""
     batch = cell.effective.get("calibrated_batch", 1)
     if (cell.load_kind, cell.load_value) == ("closed", batch):
@@ -158,88 +153,3 @@ def with_full(overview: Overview, cells: Sequence[Cell]) -> list[Cell]:
         if cell in cells
         or (cell.is_measured and cell.variant.is_reference and (cell.workload, cell.load) in scopes)
     ]
-
-
-def table(cells: Sequence[Cell]) -> Table:
-    """A row per cell: the early-exit paper's table 1, and what the technique gained."""
-    heads = [HeaderCell("Backend", rows=1, column=0)]
-    for column, (title, unit, words) in enumerate(_HEADS, start=1):
-        css = "num" if column > 4 or title == "Threshold" else ""
-        heads.append(HeaderCell(title, unit, css, words, column=column))
-    return Table(tuple(heads), (), tuple(_rows(cells)))
-
-
-def _rows(cells: Sequence[Cell]) -> Iterator[BodyRow]:
-    before: tuple[str, str] | None = None
-    for cell in cells:
-        scope = (cell.workload, cell.load)
-        css = "first-of-group" if scope != before else ""
-        before = scope
-        validity = "valid" if cell.valid else "not valid"
-        yield BodyRow(cell.variant, cell.workload, cell.load, validity, css, _items(cell))
-
-
-def _items(cell: Cell) -> tuple[BodyCell, ...]:
-    name = label(cell, with_threshold=False)
-    is_reference = cell.variant.is_reference
-    alone = cell.value("early_exit_rate_own")
-    return (
-        BodyCell(name, name, css=""),
-        threshold(cell),
-        BodyCell(cell.workload, cell.workload, css=""),
-        BodyCell(cell.load, str(cell.order), css=""),
-        _doubted(
-            cell,
-            BodyCell(undefined="the reference itself")
-            if is_reference
-            else _number(cell, "rouge_l_to_full", significant),
-            "rouge_l_to_full",
-        ),
-        _doubted(cell, quality(cell)),
-        _doubted(
-            cell,
-            _number(
-                cell,
-                "early_exit_rate",
-                percent,
-                "all layers run" if is_reference else "",
-                small="" if alone is None else f"alone {percent(alone)}",
-            ),
-        ),
-        _speed(cell, "output_tok_per_s", significant, "throughput_ratio"),
-        _speed(cell, "inner_token_latency_s", milliseconds, "inner_token_latency_ratio"),
-        _speed(cell, "speedup", ratio, None),
-    )
-
-
-def _number(
-    cell: Cell, metric: str, form: Callable[[float], str], why: str = "", small: str = ""
-) -> BodyCell:
-    value = cell.value(metric)
-    if value is None:
-        return BodyCell(undefined=why or "nothing to compare with, or nothing was counted")
-    return BodyCell(form(value), repr(value), small=small)
-
-
-def _speed(cell: Cell, metric: str, form: Callable[[float], str], over: str | None) -> BodyCell:
-    """A number that is struck through where it is not valid, for whatever reason."""
-    small = ""
-    low, high = cell.low(metric), cell.high(metric)
-    if over is None and low is not None and high is not None:
-        small = interval(low, high)
-    if over is not None and not cell.variant.is_reference:
-        times = cell.value(over)
-        # beside a number that stands, a comparison that does not is left out
-        told = times is not None and cell.holds(over) == cell.holds(metric)
-        small = f"{ratio(times)}×" if times is not None and told else ""
-    return _struck(_number(cell, metric, form, small=small), not cell.holds(metric))
-
-
-def _doubted(cell: Cell, item: BodyCell, metric: str = "") -> BodyCell:
-    void = cell.stands_alone and bool(metric) and not cell.holds(metric)
-    return _struck(item, void or not counts_hold(cell))
-
-
-def _struck(item: BodyCell, is_struck: bool) -> BodyCell:
-    css = "num" + " struck" * is_struck
-    return dataclasses.replace(item, css=css)

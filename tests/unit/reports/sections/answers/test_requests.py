@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.core.nouns import UNKNOWN_TOKEN, Generation, Load, Model, Trial, TrialRecord, Workload
-from reports.sections.requests import SHOWN, Answers, ShownRequest, items
+from reports.sections.answers.requests import SHOWN, Answers, ShownRequest, items
 from reports.variants import NamedOptions, Variant, variants
 from results.metrics.arrays import from_record
 

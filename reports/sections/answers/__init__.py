@@ -1,0 +1,1 @@
+"""Whether answers are the same and right."""

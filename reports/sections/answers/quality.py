@@ -1,0 +1,39 @@
+"""Task quality per workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from reports.cells import Overview
+from reports.collect import Samples, score_interval
+from reports.figures import tradeoff
+from reports.panels import Panel, Place, beside, group, panels, rows
+from reports.sections import Section
+from reports.tables import QUALITY
+
+
+def section(seen: Overview, samples: Samples) -> Section:
+    """A panel per workload and score."""
+    groups = group(panels(seen, partial(_scores, seen, samples), per="workload"))
+    note = (
+        "Mean task score over the requests, all loads and repeats together, with its 95% interval."
+        if groups
+        else "No task scores were stored."
+    )
+    return Section("quality", "Quality", note, groups)
+
+
+def _scores(seen: Overview, samples: Samples, place: Place) -> Iterator[Panel]:
+    first = {cell.variant.index: cell for cell in reversed(place.cells)}
+    for metric, name in QUALITY.items():
+        found = [
+            (cell, *score_interval(means))
+            for index, cell in sorted(first.items())
+            if (means := samples.scores.get((index, cell.workload, metric)))
+        ]
+        if found:
+            title = f"{name} on {place.workload} by backend"
+            paint = partial(tradeoff.quality, rows=found, metric_label=name)
+            size = rows(len(found), 0)._replace(width=beside(seen).width, right=0.42)
+            yield Panel(paint, title, f"{place.workload}: {name}", size)

@@ -1,0 +1,165 @@
+"""What a batch costs early exits, against theory, and what checks and filling cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.figures import batch_exits as figures
+from reports.figures.batch_exits import CellExits
+from reports.numbers import counted, percent, significant
+from reports.panels import Panel, PanelGroup, Place, panels
+from reports.sections import Section
+from reports.tables import Column, Group, build, places, scope
+from reports.words import techniques
+from results.metrics import batch_exits
+from results.metrics.batch_exits import BatchExits
+
+_ENDS = "A step ends when all its sequences are confident."
+_NOTHING = (
+    f"Nothing is drawn: it takes {figures.FEWEST_STEPS} steps of two or more sequences that do not "
+    "all need the same layers."
+)
+_NOTE = (
+    f"{_ENDS} ● where batches left (larger: more steps), ○ where batches of independent sequences "
+    "with the exits of this load would, – what each sequence needs alone. The curve is ○ from "
+    f"exits counted under the least load, dashed are all layers. Means over fewer than "
+    f"{figures.FEWEST_STEPS} steps, and steps that read prompts, are left out."
+)
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """Exit layers against the batch, with theory, and a table of what exits cost."""
+    leaving = [cell for cell in seen.cells if techniques.leaves_early(cell)]
+    loads = {cell: load for cell in leaving if (load := _load(cell)) is not None}
+    if not loads:
+        return None
+    groups: list[PanelGroup] = []
+    for index in dict.fromkeys(cell.variant.index for cell in loads):
+        own = [cell for cell in loads if cell.variant.index == index]
+        if found := panels(seen, partial(_curve, loads), own, per="workload"):
+            title = techniques.label(own[0])
+            groups.append(PanelGroup(found, title, fold=True, open=not groups))
+    note = _NOTE if groups else f"{_ENDS} {_NOTHING}"
+    rows = list(loads.values())
+    table = build(_columns(rows), rows, lambda load: scope(load.cell))
+    title, words = "Exits and batch size", list(_sentences(rows))
+    return Section("exitbatch", title, note, groups, table, words, "Exits and batch")
+
+
+def _load(cell: Cell) -> CellExits | None:
+    own = batch_exits.profile(cell.metrics)
+    return CellExits(cell, batch_exits.measured(cell.metrics), own) if own else None
+
+
+def _varies(load: CellExits) -> bool:
+    """Whether sequences have exits of their own, and at several layers: else every batch size gives
+    the same layer, or whatever was asked for."""
+    asked = techniques.technique(load.cell) in techniques.CONFIDENT
+    return asked and len(set(load.own.cumulative) | {0.0, 1.0}) > 2
+
+
+def _curve(loads: Mapping[Cell, CellExits], place: Place) -> Iterator[Panel]:
+    own = [loads[cell] for cell in place.cells]
+    shown = [
+        load._replace(found=[x for x in load.found if x.steps >= figures.FEWEST_STEPS])
+        for load in own
+    ]
+    largest = max((one.batch for load in shown for one in load.found), default=0)
+    if largest < 2 or not any(_varies(load) for load in own):
+        return
+    title = f"Exit layer against batch size: {techniques.label(place.cells[0])}, {place.workload}"
+    alone = _smallest(own).own
+    paint = partial(figures.against_batch, loads=shown, alone=alone, largest=largest)
+    yield Panel(paint, title)
+
+
+def _smallest(loads: Sequence[CellExits]) -> CellExits:
+    """The load with the fewest sequences together: at best one at a time."""
+    return min(loads, key=lambda load: load.cell.value("mean_decode_batch") or 0.0)
+
+
+def _sentences(loads: Sequence[CellExits]) -> Iterator[str]:
+    """For each load with real batches: what exits of one's own need, what theory and batches."""
+    for name in dict.fromkeys(load.cell.load for load in loads):
+        own = [
+            load
+            for load in loads
+            if load.cell.load == name
+            and _varies(load)
+            and (load.cell.value("mean_decode_batch") or 0.0) > 1.5
+        ]
+        if not own:
+            continue
+        depth = _mean([float(len(load.own.cumulative)) for load in own])
+        alone = _mean([load.own.layer(1) for load in own])
+        theory = _mean([_layer(batch_exits.expected(load.found, load.own)) for load in own])
+        measured = _mean([_layer(load.found) for load in own])
+        kept = (depth - measured) / (depth - alone) if depth > alone else 0.0
+        batch = _mean([load.cell.value("mean_decode_batch") or 0.0 for load in own])
+        yield (
+            f"Under {name}, with {significant(batch)} sequences in a token's step, a sequence "
+            f"alone would leave at layer {significant(alone)} of {depth:.0f}. Batches of "
+            f"independent sequences would leave at {significant(theory)}; they left at "
+            f"{significant(measured)}, and so skipped {percent(min(max(kept, 0.0), 1.0))}% of what "
+            f"sequences alone would skip (means over {counted(len(own), 'cell')})."
+        )
+
+
+def _layer(found: Sequence[BatchExits]) -> float:
+    return batch_exits.mean_layer(found) or 0.0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _columns(loads: Sequence[CellExits]) -> list[Column[CellExits]]:
+    layer, share = Group("Exit layer"), Group("Share", "%")
+
+    def at_least_load(load: CellExits) -> float:
+        key = load.cell.variant, load.cell.workload
+        same = [x for x in loads if (x.cell.variant, x.cell.workload) == key]
+        return _layer(batch_exits.expected(load.found, _smallest(same).own))
+
+    def share_of(title: str, metric: str, help: str) -> Column[CellExits]:
+        return Column(
+            title, lambda load: load.cell.value(metric), percent, help=help, group=share,
+            why="the run took no times of steps (step_times)",
+        )  # fmt: skip
+
+    return [
+        Column("Technique", lambda load: techniques.label(load.cell), css=""),
+        *places(lambda load: load.cell),
+        Column(
+            "Steps", lambda load: sum(one.steps for one in load.found),
+            lambda steps: f"{round(steps):,}",
+            help="that decoded without reading prompts, all repeats",
+        ),
+        Column(
+            "Batch", lambda load: load.cell.value("mean_decode_batch"),
+            help="sequences decoded together with a token's own, on average",
+        ),
+        Column(
+            "alone", lambda load: load.own.layer(1), group=layer,
+            help="if each sequence left when it is confident itself: no batch goes below",
+        ),
+        Column(
+            "theory", lambda load: _layer(batch_exits.expected(load.found, load.own)), group=layer,
+            help="batches of independent sequences, with exits as counted under this load",
+        ),
+        Column(
+            "at least load", at_least_load, group=layer,
+            help="the same with exits as counted under the load with the smallest batches",
+        ),
+        Column("measured", lambda load: _layer(load.found), group=layer,
+               help="where the batches left"),
+        share_of("mixed", "mixed_step_share",
+                 "tokens decoded in steps that also read a prompt: all layers"),
+        share_of("checks", "check_time_share",
+                 "of the time of the layers: asking for confidence"),
+        share_of("filling", "fill_time_share",
+                 "of the time of the layers: caches of skipped layers"),
+    ]  # fmt: skip

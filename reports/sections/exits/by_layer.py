@@ -1,0 +1,43 @@
+"""Where tokens leave the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.figures import exits as figures
+from reports.figures.axes import short_label
+from reports.panels import Panel, Place, group, measured, panels
+from reports.sections import Section
+from reports.words import techniques
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """A panel per load; None where nothing has exits."""
+    cells = [cell for cell in measured(seen) if cell.metrics.get("exits_by_layer")]
+    if not cells:
+        return None
+    found = panels(seen, _histogram, [c for c in cells if figures.shares(c)], per="load")
+    note = (
+        "Tokens by where they were predicted: after the layer with this number (the deeper, the "
+        "fainter) or at full depth (grey, all)."
+    )
+    if any(cell.value("early_prediction_rate") is not None for cell in cells):
+        note += " Outlined beyond 100%: drafts that verification threw away."
+    if any(techniques.leaves_early(cell) for cell in cells):
+        note += (
+            " Where a batch leaves together, the thin bar below it is where each sequence would "
+            "have left alone."
+        )
+    return Section("exits", "Exits by layer", note, group(found), short="Exits")
+
+
+def _histogram(place: Place) -> Iterator[Panel]:
+    title = f"Share of tokens by the layer they were committed at{place.words}"
+    yield Panel(partial(figures.histogram, cells=place.cells, name=_name), title)
+
+
+def _name(cell: Cell) -> str:
+    return techniques.label(cell) if techniques.leaves_early(cell) else short_label(cell)

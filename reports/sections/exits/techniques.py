@@ -1,0 +1,124 @@
+"""Each way to leave early, with what it skips, gains and costs: the early-exit paper's table 1."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.figures import tradeoff
+from reports.numbers import milliseconds, percent, ratio, significant
+from reports.panels import Panel, Place, folded, panels
+from reports.sections import Section
+from reports.sections.results import QUALITY_COLUMN
+from reports.tables import LOAD, WORKLOAD, Column, bounds, build, scope
+from reports.words import techniques
+
+_NOTE = (
+    "Each way to leave early, with its threshold as it took effect: how alike its answers are "
+    "to the reference's (full), how good, and what was skipped and gained (the shape of the "
+    "early-exit paper's table 1). Struck through: not valid. Noise and answers of "
+    "other lengths make only times doubtful: exits and answers are not struck then."
+)
+_CALIBRATED = (
+    " Calibrated: a statement above holds for prompts like those it was made on, decoded as it "
+    "says. One on a mixture promises nothing for a workload alone, nor for another load."
+)
+_NOTHING = "nothing to compare with, or nothing was counted"
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """A fold per load with a panel per workload, and the table; None where nothing leaves early."""
+    cells = [cell for cell in seen.cells if techniques.leaves_early(cell)]
+    if not cells:
+        return None
+    found = panels(seen, _points, [cell for cell in cells if tradeoff.FULL.compares(cell)])
+    table = build(COLUMNS, techniques.with_full(seen, cells), scope)
+    words = techniques.statements(cells)
+    note = _NOTE + _CALIBRATED * bool(words)
+    words += techniques.losses(seen, cells)
+    return Section(
+        "techniques", "Early-exit techniques", note, folded(found), table, words, "Techniques"
+    )
+
+
+def _points(place: Place) -> Iterator[Panel]:
+    title = f"ROUGE-L to full against throughput over full{place.words}"
+    compare = tradeoff.consistency_against_speedup
+    yield Panel(partial(compare, cells=place.cells, baseline=tradeoff.FULL), title)
+
+
+def _doubted(cell: Cell, metric: str = "") -> str:
+    """What only makes times doubtful leaves exits and answers as they are."""
+    void = cell.stands_alone and bool(metric) and not cell.holds(metric)
+    return "struck" * (void or not techniques.counts_hold(cell))
+
+
+def _speed(
+    title: str, metric: str, form: Callable[[float], str], unit: str, help: str,
+    small: Callable[[Cell], str],
+) -> Column[Cell]:  # fmt: skip
+    """A number that is struck through where it is not valid, for whatever reason."""
+    return Column(
+        title, lambda cell: cell.value(metric), form, unit, help, why=_NOTHING, small=small,
+        marks=lambda cell: "struck" * (not cell.holds(metric)),
+    )  # fmt: skip
+
+
+def _over_full(metric: str, over: str) -> Callable[[Cell], str]:
+    """How many times the reference's."""
+
+    def small(cell: Cell) -> str:
+        times = None if cell.variant.is_reference else cell.value(over)
+        # beside a number that stands, a comparison that does not is left out
+        told = times is not None and cell.holds(over) == cell.holds(metric)
+        return f"{ratio(times)}×" if times is not None and told else ""
+
+    return small
+
+
+def _alone(cell: Cell) -> str:
+    alone = cell.value("early_exit_rate_own")
+    return "" if alone is None else f"alone {percent(alone)}"
+
+
+COLUMNS: tuple[Column[Cell], ...] = (
+    Column("Technique", lambda cell: techniques.label(cell, with_threshold=False), css=""),
+    Column(
+        "Threshold", techniques.threshold,
+        help="as it took effect; one where all checked layers have the same",
+        why=techniques.why_no_threshold, small=techniques.calibrated,
+    ),
+    WORKLOAD,
+    LOAD,
+    Column(
+        "ROUGE-L",
+        lambda cell: None if cell.variant.is_reference else cell.value("rouge_l_to_full"),
+        unit="to full", help="of the answers against the reference's, which runs all layers",
+        why=lambda cell: "the reference itself" if cell.variant.is_reference else _NOTHING,
+        marks=partial(_doubted, metric="rouge_l_to_full"),
+    ),
+    dataclasses.replace(QUALITY_COLUMN, unit="to label", css="num", marks=_doubted),
+    Column(
+        "Early-exit rate", lambda cell: cell.value("early_exit_rate"), percent, "%",
+        help="layer passes skipped; below: if each sequence left alone",
+        why=lambda cell: "all layers run" if cell.variant.is_reference else _NOTHING,
+        small=_alone, marks=_doubted,
+    ),
+    _speed(
+        "Throughput", "output_tok_per_s", significant, "tokens/s",
+        "output tokens per second, and of the reference's",
+        _over_full("output_tok_per_s", "throughput_ratio"),
+    ),
+    _speed(
+        "Inner-token", "inner_token_latency_s", milliseconds, "ms",
+        "decoding latency over tokens, and the reference's over this",
+        _over_full("inner_token_latency_s", "inner_token_latency_ratio"),
+    ),
+    _speed(
+        "Speed-up", "speedup", ratio, "×", "decode speed against the reference, 95% interval",
+        lambda cell: bounds(cell, "speedup"),
+    ),
+)  # fmt: skip

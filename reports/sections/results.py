@@ -1,0 +1,145 @@
+"""The table of results: a row per backend, options, workload and load; a number says what it is
+worth."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.numbers import counted, milliseconds, percent, ratio, significant
+from reports.sections import Section
+from reports.tables import LOAD, QUALITY, WORKLOAD, BodyRow, Column, Group, bounds, build, scope
+from reports.words.definitions import meaning
+from reports.words.facts import RESULTS_NOTE
+from results import registry
+
+
+def _quality(cell: Cell) -> float | None:
+    return next((v for metric in QUALITY if (v := cell.value(metric)) is not None), None)
+
+
+def _score_name(cell: Cell) -> str:
+    """Which score it is, and the flexible score beside the official one."""
+    metric = next(metric for metric in QUALITY if cell.value(metric) is not None)
+    flexible = cell.value("exact_match_flexible") if metric == "exact_match" else None
+    beside = f", {significant(flexible)} flexible" if flexible is not None else ""
+    return QUALITY[metric] + beside
+
+
+QUALITY_COLUMN: Column[Cell] = Column(
+    "Quality", _quality, help="task score", css="num begin",
+    why="no task score was stored", small=_score_name,
+)  # fmt: skip
+_VALIDITY = {"✓ valid": "0", "✕ in part": "1", "✕ not valid": "1", "✕ failed": "2"}
+"""What a cell is, and how that sorts."""
+
+
+def section(seen: Overview, _: Samples) -> Section:
+    """A row per cell, with every number that systems are compared by."""
+    columns = [
+        WORKLOAD,
+        dataclasses.replace(LOAD, small=_realised),
+        Column(
+            "Valid", _validity, css="", sort=lambda cell: _VALIDITY[_validity(cell)], small=_lost,
+            marks=lambda cell: "mark good" if cell.valid else "mark bad",
+        ),
+        *_numbers(seen.why_no_speedup),
+        QUALITY_COLUMN,
+    ]  # fmt: skip
+    table = build(columns, seen.cells, _scope)
+    return Section("results", "Results", RESULTS_NOTE, table=table)
+
+
+def _scope(cell: Cell) -> BodyRow:
+    return scope(cell)._replace(css="invalid" * (not cell.stands_alone))
+
+
+def _numbers(why_no_speedup: str) -> Iterator[Column[Cell]]:
+    number = partial(_number, why_no_speedup)
+    yield dataclasses.replace(
+        number("speedup", ratio, "×", has_interval=True),
+        value=lambda cell: "1" if cell.variant.is_reference else cell.value("speedup"),
+        small=lambda cell: "reference" if cell.variant.is_reference else bounds(cell, "speedup"),
+    )  # fmt: skip
+    yield dataclasses.replace(
+        number("consistency_ratio", percent, "%"),
+        small=_floor,
+    )  # fmt: skip
+    yield number("output_tok_per_s", significant, has_interval=True)
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        metric = registry.find(name)
+        group = Group(metric.label, "ms", meaning(metric))
+        for p in ("p50", "p95", "p99"):
+            yield _value(why_no_speedup, f"{name}_{p}", milliseconds, p, group=group)
+    yield number("goodput_req_per_s", significant)
+
+
+def _number(
+    why_no_speedup: str, name: str, form: Callable[[float], str], unit: str = "",
+    *, has_interval: bool = False,
+) -> Column[Cell]:  # fmt: skip
+    metric = registry.find(name)
+    return _value(
+        why_no_speedup, name, form, metric.label, unit or metric.unit, help=meaning(metric),
+        has_interval=has_interval,
+    )  # fmt: skip
+
+
+def _value(
+    why_no_speedup: str, metric: str, form: Callable[[float], str], title: str, unit: str = "",
+    *, help: str = "", group: Group | None = None, has_interval: bool = False,
+) -> Column[Cell]:  # fmt: skip
+    def small(cell: Cell) -> str:
+        if not cell.has_samples_for(title):
+            return f"of {cell.samples:,} only"
+        return bounds(cell, metric, form) if has_interval else ""
+
+    return Column(
+        title, lambda cell: cell.value(metric), form, unit, help, group,
+        why=lambda cell: _why_undefined(cell, metric, why_no_speedup),
+        small=small,
+        marks=lambda cell: "struck" * (cell.stands_alone and not cell.holds(metric)),
+    )  # fmt: skip
+
+
+def _why_undefined(cell: Cell, metric: str, why_no_speedup: str) -> str:
+    if not cell.is_measured:
+        return "every trial of this cell failed"
+    if metric in {"speedup", "consistency_ratio"}:
+        if cell.variant.is_reference:
+            return "one repeat only, so the reference cannot be compared with itself"
+        return why_no_speedup or "no request in common with the reference"
+    if metric.startswith("tpot"):
+        return "undefined: every request's tokens came in a single commit"
+    if metric.startswith("goodput"):
+        return "no objective (slo) was set"
+    return "undefined: no request finished"
+
+
+def _floor(cell: Cell) -> str:
+    floor = cell.value("noise_floor")
+    if floor is None:
+        return ""
+    return "with itself" if cell.variant.is_reference else f"floor {percent(floor)}"
+
+
+def _realised(cell: Cell) -> str:
+    """The rate that the drawn arrivals came to, beside the one asked for."""
+    rate = cell.value("realised_rate_per_s")
+    return "" if rate is None else f"realised {significant(rate)}/s"
+
+
+def _validity(cell: Cell) -> str:
+    if cell.valid:
+        return "✓ valid"
+    if not cell.is_measured:
+        return "✕ failed"
+    return "✕ in part" if cell.stands_alone else "✕ not valid"
+
+
+def _lost(cell: Cell) -> str:
+    count = counted(cell.trials, "trial")
+    return count if cell.valid else f"{cell.trials - cell.valid_trials} of {count}"

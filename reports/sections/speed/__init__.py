@@ -1,0 +1,1 @@
+"""How fast: throughput and latencies, over load and objective."""
