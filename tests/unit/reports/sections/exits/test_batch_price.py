@@ -59,6 +59,11 @@ def test_the_price_of_the_batch_is_what_was_counted(seen: Overview, text: str) -
             assert f'data-sort="{cell.value("fill_time_share")!r}"' in row
 
 
+def test_headings_under_a_shared_one_explain_themselves_too(text: str) -> None:
+    heads = re.findall(r"<thead>.*?</thead>", section(text, "exitbatch"), re.DOTALL)[0]
+    assert re.search(r'<th [^>]*title="where the batches left">measured</th>', heads)
+
+
 def test_theory_from_the_least_load_is_told_beside_the_load_s_own(seen: Overview) -> None:
     soft = [c for c in leaving(seen) if c.workload == "gsm8k" and c.variant.index == 2]
     one, four = soft
