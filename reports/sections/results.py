@@ -63,45 +63,34 @@ def _numbers(why_no_speedup: str) -> Iterator[Column[Cell]]:
         number("speedup", ratio, "×", has_interval=True),
         value=lambda cell: "1" if cell.variant.is_reference else cell.value("speedup"),
         small=lambda cell: "reference" if cell.variant.is_reference else bounds(cell, "speedup"),
-    )  # fmt: skip
-    yield dataclasses.replace(
-        number("consistency_ratio", percent, "%"),
-        small=_floor,
-    )  # fmt: skip
+    )
+    yield dataclasses.replace(number("consistency_ratio", percent, "%"), small=_floor)
     yield number("output_tok_per_s", significant, has_interval=True)
     for name in ("ttft_s", "tpot_s", "e2e_s"):
         metric = registry.find(name)
         group = Group(metric.label, "ms", meaning(metric))
         for p in ("p50", "p95", "p99"):
-            yield _value(why_no_speedup, f"{name}_{p}", milliseconds, p, group=group)
+            whole = number(name, milliseconds, percentile=p)
+            yield dataclasses.replace(whole, title=p, unit="", help="", group=group)
     yield number("goodput_req_per_s", significant)
 
 
 def _number(
-    why_no_speedup: str, name: str, form: Callable[[float], str], unit: str = "",
-    *, has_interval: bool = False,
+    why_no_speedup: str, name: str, form: Callable[[float], str], unit: str = "", *,
+    percentile: str = "", has_interval: bool = False,
 ) -> Column[Cell]:  # fmt: skip
-    metric = registry.find(name)
-    return _value(
-        why_no_speedup, name, form, metric.label, unit or metric.unit, help=meaning(metric),
-        has_interval=has_interval,
-    )  # fmt: skip
+    metric, key = registry.find(name), f"{name}_{percentile}" if percentile else name
 
-
-def _value(
-    why_no_speedup: str, metric: str, form: Callable[[float], str], title: str, unit: str = "",
-    *, help: str = "", group: Group | None = None, has_interval: bool = False,
-) -> Column[Cell]:  # fmt: skip
     def small(cell: Cell) -> str:
-        if not cell.has_samples_for(title):
+        if not cell.has_samples_for(percentile):
             return f"of {cell.samples:,} only"
-        return bounds(cell, metric, form) if has_interval else ""
+        return bounds(cell, key, form) if has_interval else ""
 
     return Column(
-        title, lambda cell: cell.value(metric), form, unit, help, group,
-        why=lambda cell: _why_undefined(cell, metric, why_no_speedup),
+        metric.label, lambda cell: cell.value(key), form, unit or metric.unit, meaning(metric),
+        why=lambda cell: _why_undefined(cell, key, why_no_speedup),
         small=small,
-        marks=lambda cell: "struck" * (cell.stands_alone and not cell.holds(metric)),
+        marks=lambda cell: "struck" * (cell.stands_alone and not cell.holds(key)),
     )  # fmt: skip
 
 
