@@ -79,6 +79,11 @@ def test_duplicates_of_joined_files_are_dropped(tmp_path: Path) -> None:
     assert sorted({row.id for row in rows}) == [str(n) for n in range(8)]
 
 
+def test_rows_with_an_empty_id_are_told_apart(tmp_path: Path) -> None:
+    source = _write(tmp_path / "a.jsonl", [{"id": "", **_problem(n)} for n in range(3)])
+    assert len({row.id for row in load_rows(_gsm8k(source), 0, 3)} - {""}) == 3
+
+
 def test_split_option_picks_the_file(tmp_path: Path) -> None:
     _write(tmp_path / "train.jsonl", [_problem(1)])
     _write(tmp_path / "test.jsonl", [_problem(2)])

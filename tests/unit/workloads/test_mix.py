@@ -34,6 +34,11 @@ def test_rows_at_the_median_are_easy(tmp_path: Path) -> None:
     assert drawn(tmp_path, [1, 2, 2, 2, 3], "80:20", 5) == [1, 2, 2, 2, 3]
 
 
+def test_parts_are_rounded_to_the_nearest(tmp_path: Path) -> None:
+    """80:20 of two rows is 1.6 easy ones."""
+    assert drawn(tmp_path, [1, 1, 2, 2], "80:20", 2) == [1, 1]
+
+
 def test_rows_at_the_median_are_not_hard(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="2 distinct rows asked for, but only 1"):
         drawn(tmp_path, [1, 2, 2, 2, 3], "0:100", 2)
