@@ -92,17 +92,12 @@ def _whole_function(source: str, definition: re.Pattern[str], *, keep_rest: bool
     kept: list[str] = []
     for statement in _statements(source):
         if definition.match(statement):
-            kept.append(_without_prose(statement))
+            kept.append(statement)
             if not keep_rest:
                 break
         elif _NAMED.match(statement):
             kept.append(statement)
     return "".join(kept)
-
-
-def _without_prose(statement: str) -> str:
-    """Without a closing fence that an unfenced reading left at the function's end."""
-    return statement.split("\n```")[0] + "\n"
 
 
 def _body(text: str, indent: str) -> str:

@@ -57,6 +57,10 @@ RIGHT = {
     "body with quotes in a string": '    s = """\n\'\'\'\nx\n"""\n    return math.pi * r * r\n',
     "body with brackets over lines": "    x = (\n        r\n)\n    return math.pi * square(x)\n",
     "whole function": WHOLE,
+    "whole function, then a fence": WHOLE + "```\n\nThis is it.",
+    "whole function, a fence in its docstring": WHOLE.replace(
+        "\n", '\n    """\n```\n1\n```\n"""\n', 1
+    ),
     "whole function, then a cut one": WHOLE + "\n\ndef helper(x):\n    retu",
     "whole function after its import": "import math\n\n" + WHOLE,
     "whole function after a helper": "def double(x):\n    return 2 * x\n\n" + WHOLE,
@@ -105,6 +109,8 @@ def test_body_takes_the_prompts_indent() -> None:
     prompt = 'def f(x):\n  """Two spaces."""\n'
     assert complete_program(prompt, "f", "return x") == prompt + "  return x\n"
     assert complete_program(prompt, "f", "def f(x): return x").startswith(prompt + "\n  pass\n")
+    prompt = 'def f2(x):\n    """Four."""\n\n\ndef f(x):\n  r"""Two."""\n'
+    assert complete_program(prompt, "f", "return x") == prompt + "  return x\n"
 
 
 @pytest.fixture(scope="session")

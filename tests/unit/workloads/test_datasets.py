@@ -79,6 +79,11 @@ def test_duplicates_of_joined_files_are_dropped(tmp_path: Path) -> None:
     assert sorted({row.id for row in rows}) == [str(n) for n in range(8)]
 
 
+def test_rows_with_an_empty_id_are_told_apart(tmp_path: Path) -> None:
+    source = _write(tmp_path / "a.jsonl", [{"id": "", **_problem(n)} for n in range(3)])
+    assert len({row.id for row in load_rows(_gsm8k(source), 0, 3)} - {""}) == 3
+
+
 def test_split_option_picks_the_file(tmp_path: Path) -> None:
     _write(tmp_path / "train.jsonl", [_problem(1)])
     _write(tmp_path / "test.jsonl", [_problem(2)])
@@ -151,31 +156,6 @@ def test_bad_workload_is_one_line(workload: Workload, message: str) -> None:
         load_rows(workload, 0, 1)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(("mix", "easy"), [("80:20", 32), ("50:50", 20), ("20:80", 8), ("4:1", 32)])
-def test_mix_has_its_ratio_and_is_shuffled(tmp_path: Path, mix: str, easy: int) -> None:
-    source = _write(tmp_path / "a.jsonl", [_problem(n, steps=1 + n % 4) for n in range(100)])
-    rows = load_rows(_gsm8k(source, mix=mix), 0, 40)
-    is_easy = [row.difficulty <= 2 for row in rows]
-    assert sum(is_easy) == easy
-    assert is_easy != sorted(is_easy)
-    assert is_easy != sorted(is_easy, reverse=True)
-
-
-def test_mix_keeps_its_ratio_when_one_side_runs_short(tmp_path: Path) -> None:
-    source = _write(tmp_path / "a.jsonl", [_problem(n, steps=1 + n % 2) for n in range(20)])
-    rows = load_rows(_gsm8k(source, mix="80:20"), 0, 96)
-    assert len({row.id for row in rows}) == 13
-    assert sum(row.difficulty <= 1 for row in rows) == pytest.approx(96 * 10 / 13, abs=1)
-    with pytest.raises(UserError, match="96 distinct rows asked for, but only 13"):
-        load_rows(_gsm8k(source, rows=96, mix="80:20"), 0, 96)
-
-
-def test_mix_without_any_spread_is_an_error(tmp_path: Path) -> None:
-    source = _write(tmp_path / "a.jsonl", [_problem(n) for n in range(20)])
-    with pytest.raises(UserError, match="no row is harder than the median, 1"):
-        load_rows(_gsm8k(source, mix="50:50"), 0, 10)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.errors import UserError
 from harness.core.nouns import Workload
-from workloads.datasets import load_rows
+from workloads.datasets import Row, load_rows
 
 
 def source(folder: Path, steps: list[int]) -> str:
@@ -34,6 +34,38 @@ def test_rows_at_the_median_are_easy(tmp_path: Path) -> None:
     assert drawn(tmp_path, [1, 2, 2, 2, 3], "80:20", 5) == [1, 2, 2, 2, 3]
 
 
+def test_parts_are_rounded_to_the_nearest(tmp_path: Path) -> None:
+    """80:20 of two rows is 1.6 easy ones."""
+    assert drawn(tmp_path, [1, 1, 2, 2], "80:20", 2) == [1, 1]
+
+
 def test_rows_at_the_median_are_not_hard(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="2 distinct rows asked for, but only 1"):
         drawn(tmp_path, [1, 2, 2, 2, 3], "0:100", 2)
+
+
+def mixed(path: str, mix: str, count: int, rows: int | None = None) -> list[Row]:
+    return load_rows(Workload("gsm8k", path, rows, {"mix": mix}), 0, count)
+
+
+@pytest.mark.parametrize(("mix", "easy"), [("80:20", 32), ("50:50", 20), ("20:80", 8), ("4:1", 32)])
+def test_mix_has_its_ratio_and_is_shuffled(tmp_path: Path, mix: str, easy: int) -> None:
+    rows = mixed(source(tmp_path, [1 + n % 4 for n in range(100)]), mix, 40)
+    is_easy = [row.difficulty <= 2 for row in rows]
+    assert sum(is_easy) == easy
+    assert is_easy != sorted(is_easy)
+    assert is_easy != sorted(is_easy, reverse=True)
+
+
+def test_mix_keeps_its_ratio_when_one_side_runs_short(tmp_path: Path) -> None:
+    path = source(tmp_path, [1 + n % 2 for n in range(20)])
+    rows = mixed(path, "80:20", 96)
+    assert len({row.id for row in rows}) == 13
+    assert sum(row.difficulty <= 1 for row in rows) == pytest.approx(96 * 10 / 13, abs=1)
+    with pytest.raises(UserError, match="96 distinct rows asked for, but only 13"):
+        mixed(path, "80:20", 96, rows=96)
+
+
+def test_mix_without_any_spread_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no row is harder than the median, 1"):
+        mixed(source(tmp_path, [1] * 20), "50:50", 10)

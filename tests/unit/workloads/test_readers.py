@@ -28,6 +28,10 @@ def _json_array(path: Path) -> None:
     path.write_text(json.dumps(RECORDS, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
+def _marked_array(path: Path) -> None:
+    path.write_text(json.dumps(RECORDS), encoding="utf-8-sig")
+
+
 def _csv_file(path: Path) -> None:
     import csv
 
@@ -54,6 +58,7 @@ def _gzipped(write: Callable[[Path], None]) -> Callable[[Path], None]:
 GOOD = {
     "a.jsonl": _json_lines,
     "a.json": _json_array,
+    "marked.json": _marked_array,
     "lines.json": _json_lines,
     "a.csv": _csv_file,
     "a.parquet": _parquet_file,
@@ -188,6 +193,17 @@ def test_folder_as_the_hub_lays_it_out(tmp_path: Path) -> None:
         tmp_path, "data/val-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"
     )
     assert [p.name for p in data_files(folder, "validation")] == ["val-00000-of-00001.parquet"]
+
+
+@pytest.mark.parametrize("name", ["dev.jsonl", "gsm8k-valid.csv", "Validation.json", "VAL_1.json"])
+def test_a_split_has_several_names(tmp_path: Path, name: str) -> None:
+    folder = _folder(tmp_path, name, "test.jsonl")
+    assert [p.name for p in data_files(folder, "validation")] == [name]
+
+
+def test_subfolders_count_where_the_folder_itself_has_no_data(tmp_path: Path) -> None:
+    folder = _folder(tmp_path, "test.jsonl", "old/test.jsonl")
+    assert data_files(folder, "test") == [folder / "test.jsonl"]
 
 
 def test_folder_without_data_is_one_line(tmp_path: Path) -> None:

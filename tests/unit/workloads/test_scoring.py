@@ -33,6 +33,7 @@ NUMBERS = {
     "#### 42\n\nAnother one:\n#### 10": "42",
     "The answer is 42.": "42",
     "The answer is: $42": "42",
+    "The answer is 3, I thought.\nNo, the answer is 42, not 5": "42",
     "The final answer is 40 + 2 = 42 apples in 3 days.": "42",
     "So the answer is\n\n42": "42",
     r"Thus \boxed{42}, from 3 boxes.": "42",

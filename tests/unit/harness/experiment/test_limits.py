@@ -98,11 +98,22 @@ def test_what_is_read_of_data_files_is_bounded_all_together(tmp_path: Path) -> N
     one.write_bytes(gzip.compress(b"".join(rows[:5])))
     two.write_bytes(gzip.compress(b"".join(rows[5:])))
     both = [{"name": "gsm8k", "source": str(path)} for path in (one, two)]
-    assert wiring.resolve(parse(workloads=both, limits={"data_mib": 3, "data_rows": 10}))
+    limits = {"data_mib": 3, "data_rows": 10, "bundled_rows": 1}
+    assert wiring.resolve(parse(workloads=both, limits=limits)), "none of these rows is made"
     line = refusal(workloads=both, limits={"data_mib": 2})
     assert "two.jsonl.gz, line 3: more bytes (unpacked) than are read; 'limits: {data_mib" in line
     line = refusal(workloads=both, limits={"data_rows": 9})
     assert "two.jsonl.gz, line 5: more rows than are read; 'limits: {data_rows: N}'" in line
+
+
+def test_times_of_a_trace_are_rows_that_are_read(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0\n1\n2\n3\n4\n")
+    load = [{"kind": "trace", "trace": str(trace)}]
+    assert wiring.resolve(parse(load=load, limits={"data_rows": 8}))
+    assert "trace.txt, line 4: more rows than are read" in refusal(
+        load=load, limits={"data_rows": 3}
+    )
 
 
 def test_a_child_reads_what_the_limits_were_raised_for(tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_program_dies_with_us(tmp_path: Path) -> None:
     code = (
-        "from workloads.sandbox.runner import Program, run_program\n"
-        f"run_program(Program({DAEMON!r}, ''), timeout_s=120)"
+        "from workloads.sandbox.runner import UntrustedProgram, run_program\n"
+        f"run_program(UntrustedProgram({DAEMON!r}, ''), timeout_s=120)"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) as parent:
@@ -195,12 +195,12 @@ def test_holds_an_ordinary_user_too() -> None:
         pytest.skip("not root: the other tests already ran as an ordinary user")
     python = "/usr/bin/python3"
     code = (
-        "from workloads.sandbox.runner import Program, run_program\n"
+        "from workloads.sandbox.runner import UntrustedProgram, run_program\n"
         "from workloads.sandbox.probe import support\n"
         "assert support().problem is None, support()\n"
-        "assert run_program(Program('x = 1', 'assert x', ('x',))).passed\n"
+        "assert run_program(UntrustedProgram('x = 1', 'assert x', ('x',))).passed\n"
         f"for source in {list(REFUSED.values())!r}:\n"
-        "    assert not run_program(Program(source, '')).passed, source\n"
+        "    assert not run_program(UntrustedProgram(source, '')).passed, source\n"
     )
     probe = [python, "-B", "-c", "import sys, harness.core; assert sys.version_info >= (3, 11)"]
     drop = {"user": "nobody", "group": "nogroup", "extra_groups": [], "cwd": ROOT}
