@@ -1,8 +1,8 @@
 """AdaDecode (Wei et al., ICML 2025) on our own engine: early predictions at middle layers, deferred
 and verified, so that the text stays that of plain decoding.
 
-The authors published no code; the exact step is in `backends.engine.decoder`. By default the exit
-layers and the thresholds are chosen for this machine, from measured costs and a held-out trace.
+The authors published no code; the exact step is in `backends.engine.drafters.exits`. By default the
+exit layers and thresholds are chosen for this machine, from measured costs and a held-out trace.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class AdaDecode:
         """Load the model and its exit heads, and choose what is left to choose. Raises `UserError`
         for heads of another checkpoint, layers without a head and what the engine cannot take."""
         from backends.engine.decoder import Decoder
-        from backends.engine.streams import PredictionPolicy
+        from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 
         if model_dir is None:
             raise UserError(f"backend '{NAME}' needs a model")
@@ -93,16 +93,15 @@ class AdaDecode:
         plan = _Plan(loaded, folder, chosen)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
-        policy = PredictionPolicy(
-            gammas, chosen["max_drafts"], chosen["max_batch"], chosen["verify"]
-        )
+        policy = PredictionPolicy(gammas, chosen["max_drafts"], chosen["max_batch"])
         effective = {
             "exit_layers": list(layers),
             "gamma": list(gammas),
             "predicted_speedup": predicted,
             "costs": plan.costs(executor),
         }
-        decoder = Decoder(executor, policy)
+        drafter = ExitDrafter(executor, policy) if layers else None
+        decoder = Decoder(executor, drafter, verify=chosen["verify"])
         return loaded.backend(decoder, executor, effective, lossless=chosen["verify"])
 
 

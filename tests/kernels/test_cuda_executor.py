@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from backends.engine.decoder import Decoder
+from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 from backends.engine.executors.base import Executor, StepRows
 from backends.engine.executors.cuda import CudaExecutor
 from backends.engine.executors.torch import TorchExecutor
@@ -21,7 +22,7 @@ from backends.engine.model.forward import final_logits, hidden_states
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sampling import TokenSampling
-from backends.engine.streams import PredictionPolicy, Stream
+from backends.engine.streams import Stream
 from backends.kernels.exit_head import exit_head_reference
 from backends.kernels.rms_norm import rms_norm_reference
 from backends.kernels.triton_runtime import INTERPRETED
@@ -150,10 +151,10 @@ def test_rows_one_by_one_or_together_beside_others_or_alone() -> None:
 
 
 def generate(
-    executor: Executor, policy: PredictionPolicy, drafted: list[float]
+    executor: Executor, policy: PredictionPolicy | None, drafted: list[float]
 ) -> dict[str, list[int]]:
     """Two answers at once, one greedy and one sampled; the early predictions go to `drafted`."""
-    decoder = Decoder(executor, policy)
+    decoder = Decoder(executor, None if policy is None else ExitDrafter(executor, policy))
     texts: dict[str, list[int]] = {}
     for name, length, temperature in (("greedy", 3, 0.0), ("sampled", 2, 1.0)):
         texts[name] = []
@@ -175,7 +176,7 @@ def test_adadecode_is_lossless_on_these_kernels() -> None:
     executor.close()
     assert sum(drafted) > 3
     plain = CudaExecutor(weights, shape_of("llama"), slots=3, max_len=40, rows=4)
-    assert generate(plain, PredictionPolicy(), []) == early
+    assert generate(plain, None, []) == early
     assert sum(map(len, early.values())) > 8
 
 
