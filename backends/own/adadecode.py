@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -187,19 +187,11 @@ class _Plan:
         return ExitHead(layer, matrix[kept.to(matrix.device)].contiguous(), kept)
 
     def costs(self, executor: Any) -> dict[str, Any]:
-        """Microseconds of the executor's segments and heads, by the names of the telemetry."""
+        """What the executor's segments and heads take, and plain decoding."""
         from backends.engine.costs.timing import measure
 
-        found = asdict(measure(executor, self._chosen["max_drafts"]))
-        plain = self._plain
-        return {
-            "plain_us": plain.segments[0] + plain.final_head,
-            "segment_us": found["segments"],
-            "segment_us_full": found["segments_full"],
-            "exit_head_us": found["exit_heads"],
-            "final_head_us": found["final_head"],
-            "final_head_us_full": found["final_head_full"],
-        }
+        found = measure(executor, self._chosen["max_drafts"])
+        return replace(found, plain=self._plain.per_token()).to_json()
 
     def _layer_costs(self, candidates: tuple[int, ...]) -> Any:
         from backends.engine.costs.timing import layer_costs
