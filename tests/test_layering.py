@@ -25,6 +25,7 @@ RULES = {
     "backends/engine": {"backends.engine", "backends.kernels"},
     "backends/engine/costs": {"harness.core.pass_costs", "backends.engine"},
     "backends/kernels": {"backends.engine", "backends.kernels"},
+    "backends/kernels/cpu": {"harness.core.files", "backends.engine", "backends.kernels"},
     "results": {"harness.core", "results"},
     "reports": {"harness.core", "results", "reports"},
 }

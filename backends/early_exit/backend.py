@@ -201,7 +201,7 @@ class VllmEarlyExit(VllmBackend):
         for layer in plan.policy.boundaries(plan.depth):
             if layer not in available:
                 raise UserError(
-                    f"{PREFIX}: no exit behind layer {layer}; this engine was opened with "
+                    f"{PREFIX}: no exit after layer {layer}; this engine was opened with "
                     f"{', '.join(map(str, available)) or 'none'}"
                 )
         self.configured = plan.policy

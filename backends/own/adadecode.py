@@ -48,7 +48,7 @@ class AdaDecode:
             int, 4, "requests under way beyond which nothing is predicted early", minimum=1
         ),
         "exit_layers": Option(
-            list, AUTO, "layers behind which to predict; auto: chosen on the trace", words=(AUTO,)
+            list, AUTO, "layers after which to predict; auto: chosen on the trace", words=(AUTO,)
         ),
         "heads": Option(
             str, AUTO, "exit heads: auto (the demo model's), a bundled name, a folder, or original"
@@ -64,7 +64,7 @@ class AdaDecode:
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
         """What options name that decides a trial's numbers: the exit heads. Raises `UserError`."""
         where = exit_heads.find_folder(settings(options, cls.OPTIONS)["heads"], model_dir)
-        return [] if where is None else [where / "heads.safetensors"]
+        return [] if where is None else [where / exit_heads.TENSORS]
 
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
@@ -122,7 +122,7 @@ def _checked_layers(where: Path, model_dir: Path, stamps: tuple[int, ...]) -> tu
 
 
 def _available(shape: Architecture, trained: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The layers behind which there can be an exit."""
+    """The layers after which there can be an exit."""
     return tuple(range(1, shape.layers)) if trained is None else trained
 
 
@@ -160,7 +160,7 @@ class _Plan:
         gamma, folder = self._chosen["gamma"], self._folder
         if folder is None:
             depth = self._loaded.architecture.layers
-            layers = self._asked or tuple(sorted({depth * q // 4 for q in (1, 2, 3)} - {0}))
+            layers = self._asked or exit_heads.quarters(depth)
             return layers, (PAPER_GAMMA if gamma == AUTO else gamma,) * len(layers), None
         from backends.engine.costs.exit_choice import GAMMAS, choose, tune
 
@@ -174,7 +174,7 @@ class _Plan:
         return found.layers, found.gammas, found.speedup
 
     def head(self, layer: int) -> Any:
-        """The exit head behind `layer`."""
+        """The exit head after `layer`."""
         from backends.engine.model.heads import ExitHead
 
         final = self._loaded.weights.head
@@ -205,7 +205,7 @@ class _Plan:
         return self._measured(())
 
     def _measured(self, layers: tuple[int, ...]) -> Any:
-        """The costs of an executor with exits behind these layers."""
+        """The costs of an executor with exits after these layers."""
         from backends.engine.costs.timing import measure
 
         executor = self._loaded.executor([self.head(layer) for layer in layers], slots=1)
