@@ -1,6 +1,6 @@
 """Early exit inside vLLM against vLLM itself, in one run.
 
-    python benchmarks/early_exit.py [--parts never static checks techniques layers bounds prompts]
+    python benchmarks/early_exit.py [--parts never static checks techniques bounds prompts]
                                     [--modes eager norm compiled] [--repeats 7] [--requests 24]
                                     [--model demo | random | FOLDER]
 
@@ -10,8 +10,6 @@ static      always leaving at half the depth against the ideal: a vLLM of half t
 checks      what checking costs that never passes, by measure and number of layers
 techniques  static, softmax, classifier and state with their calibrated thresholds on the bundled
             workloads: throughput over vLLM, ROUGE-L to full, exits, and what the batch costs them
-layers      behind which layers a check pays by the counts and costs of a run that checks them all,
-            and throughput with these against all and against those that were calibrated
 bounds      what decoding a batch in two groups by depth could gain at best, and a free probe before
             the softmax
 prompts     prompts apart from decodes against steps that mix them, under requests that keep coming
@@ -34,7 +32,7 @@ from typing import Any
 from backends.checkpoints import models
 from benchmarks.support.early_exit_bounds import bounds
 from benchmarks.support.early_exit_steps import checks, never, static
-from benchmarks.support.early_exit_text import layers, prompts, techniques
+from benchmarks.support.early_exit_text import prompts, techniques
 from benchmarks.support.turns import MODES
 from harness.core.nouns import Model
 
@@ -56,7 +54,6 @@ def main() -> None:
         "static": static,
         "checks": checks,
         "techniques": techniques,
-        "layers": layers,
         "bounds": bounds,
         "prompts": prompts,
     }

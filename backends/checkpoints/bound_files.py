@@ -1,16 +1,22 @@
-"""JSON files that belong to one checkpoint, by its checksum: what was trained on its states."""
+"""JSON files that belong to one checkpoint, by its checksum: what was trained on its states.
+
+Written by training, read by the backends that use it; both names of the binding stand here alone.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
 from harness.core.errors import UserError
-from harness.core.files import MIB, read_text
+from harness.core.files import MIB, read_text, write_atomic
 
 MOST_BYTES = 64 * MIB
+LINES_DOWN_TO = 5
+"""Depth of nesting at which a JSON object stays on its line: a layer's figures in a report."""
 
 
 def read_bound(where: Path, model_dir: Path, form: int, *keys: str) -> dict[str, Any]:
@@ -33,3 +39,27 @@ def read_bound(where: Path, model_dir: Path, form: int, *keys: str) -> dict[str,
             f"{model_dir} ({models.checksum(model_dir)[:12]})"
         )
     return about
+
+
+def write_bound(
+    where: Path, checkpoint: str, form: int, content: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write `content` as the file that `read_bound` takes for format `form` of the checkpoint with
+    this checksum, and return the whole of it. Raises `OSError`."""
+    whole = {"format": form, "checkpoint": checkpoint, **content}
+    write_json(where, whole)
+    return whole
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON, whole or not at all. Raises `OSError`."""
+    write_atomic(path, (_laid_out(content, 0) + "\n").encode())
+
+
+def _laid_out(value: Any, depth: int) -> str:
+    """JSON with the outer objects on lines of their own and one layer's figures on one."""
+    if not isinstance(value, dict) or not value or depth == LINES_DOWN_TO:
+        return json.dumps(value, allow_nan=False)
+    inner = [f"{json.dumps(key)}: {_laid_out(own, depth + 1)}" for key, own in value.items()]
+    margin = "\n" + " " * depth
+    return "{" + ",".join(f"{margin} {line}" for line in inner) + margin + "}"

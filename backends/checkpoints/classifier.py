@@ -1,7 +1,7 @@
 """The trained exit classifier: which folder a name means, and what it holds.
 
 "Confident Adaptive Language Modeling" (CALM), section 3.5: one linear layer d -> 2, shared by all
-layers, reads the hidden state behind a layer and says whether its top token is the last layer's.
+layers, reads the hidden state after a layer and says whether its top token is the last layer's.
 
 A folder has ``classifier.json`` (what it was trained on and how well it does) and
 ``classifier.safetensors``. It belongs to one checkpoint, by checksum; the wrong pair is refused.
@@ -9,20 +9,22 @@ A folder has ``classifier.json`` (what it was trained on and how well it does) a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import read_bound
+from backends.checkpoints.bound_files import read_bound, write_bound
 from backends.checkpoints.exit_heads import check_layers
 from harness.core.errors import UserError, nearest
-from harness.core.files import check_plain, user_path
+from harness.core.files import check_plain, replacing, user_path
 
 BUNDLED = models.DEMO / "early_exit" / "classifier"
 FORMAT = 1
 AUTO = "auto"
 ABOUT, TENSORS = "classifier.json", "classifier.safetensors"
+_WEIGHT, _BIAS = "weight", "bias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Classifier:
     bias: Any
     """float32 (2,)."""
     layers: tuple[int, ...]
-    """Behind which layers it was trained: all but the last."""
+    """After which layers it was trained: all but the last."""
     report: dict[str, Any]
     """What was measured on rows that its training did not see."""
 
@@ -83,11 +85,27 @@ def open_classifier(path: Path, model_dir: Path) -> Classifier:
     try:
         check_plain(path / TENSORS)
         tensors = load_file(path / TENSORS)
-        weight, bias = tensors["weight"], tensors["bias"]
-        _check_tensors({"weight": (weight, [2, width]), "bias": (bias, [2])})
+        weight, bias = tensors[_WEIGHT], tensors[_BIAS]
+        _check_tensors({_WEIGHT: (weight, [2, width]), _BIAS: (bias, [2])})
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise UserError(f"{path / TENSORS}: not readable: {models.one_line(error)}") from None
     return Classifier(path, weight, bias, layers, report)
+
+
+def write_classifier(found: Classifier, checkpoint: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the folder `found.path` so that `open_classifier` takes it for the model with this
+    checksum, the report last: it makes the folder valid.
+
+    Returns:
+        The content of `classifier.json`, with what else is `told`. Raises `OSError`.
+    """
+    from safetensors.torch import save_file
+
+    with replacing(found.path / TENSORS) as temporary:
+        save_file({_WEIGHT: found.weight, _BIAS: found.bias}, temporary)
+    about = {"layers": list(found.layers), "width": found.weight.shape[1]}
+    content = {**about, **told, "report": found.report}
+    return write_bound(found.path / ABOUT, checkpoint, FORMAT, content)
 
 
 def _check_tensors(expected: dict[str, tuple[Any, list[int]]]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from backends.checkpoints import weight_files
 from harness.core.errors import UserError, nearest
-from harness.core.files import MIB, read_text, user_path
+from harness.core.files import MIB, read_text, user_path, write_atomic
 from harness.core.nouns import Model
 
 DEMO = Path(__file__).parents[1] / "demo"
@@ -165,9 +165,7 @@ class _DigestCache:
             return
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft = self._path.with_suffix(f".{os.getpid()}")
-            draft.write_text(json.dumps(self._known))
-            draft.replace(self._path)
+            write_atomic(self._path, json.dumps(self._known).encode())
 
 
 def _digest(path: Path) -> str:

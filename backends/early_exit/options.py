@@ -215,7 +215,7 @@ class Plan:
             return find_classifier(chosen["classifier"], self.model_dir) / TENSORS
         if chosen["measure"] == "softmax" and chosen["heads"] != ORIGINAL:
             folder = exit_heads.find_folder(chosen["heads"], self.model_dir)
-            return None if folder is None else folder / "heads.safetensors"
+            return None if folder is None else folder / exit_heads.TENSORS
         return None
 
 

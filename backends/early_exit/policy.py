@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from backends.checkpoints.exit_heads import quarters
 from harness.core.errors import UserError
 
 CONFIDENT = ("softmax", "state", "classifier")
@@ -138,7 +139,7 @@ def _checked_layers(layers: Sequence[Any], measure: str, highest: int) -> tuple[
         if not isinstance(layer, int) or isinstance(layer, bool):
             raise UserError(f"{where}: {expected}, got {layer!r}")
         if not 1 <= layer <= highest:
-            raise UserError(f"{where}: no exit behind layer {layer!r}; {expected}")
+            raise UserError(f"{where}: no exit after layer {layer!r}; {expected}")
     if measure == "static" and len(layers) != 1:
         raise UserError(f"{where}: {list(layers)}; 'measure: static' leaves at one layer")
     if measure != "schedule" and len(set(layers)) != len(layers):
@@ -148,7 +149,4 @@ def _checked_layers(layers: Sequence[Any], measure: str, highest: int) -> tuple[
 
 def default_layers(measure: str, depth: int) -> tuple[int, ...]:
     """Half the depth for `static` (the paper's static-half), else the quarters of the depth."""
-    half = max(1, depth // 2)
-    if measure == "static":
-        return (half,)
-    return tuple(sorted({depth * q // 4 for q in (1, 2, 3)} - {0})) or (half,)
+    return (max(1, depth // 2),) if measure == "static" else quarters(depth)

@@ -1,25 +1,10 @@
-"""What goes into the decoder and comes out: requests on their way, and when to predict early."""
+"""What goes into the decoder and comes out: requests on their way, and their verified tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from backends.engine.sampling import GREEDY, TokenSampling
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionPolicy:
-    """When to predict early. Without exits it says nothing."""
-
-    gammas: tuple[float, ...] = ()
-    """A prediction counts when its probability is above that of its exit."""
-    max_drafts: int = 5
-    """Most early predictions of a sequence that wait for verification."""
-    max_batch: int | None = None
-    """Nothing is predicted early while more streams are under way: in a batch the deepest one of
-    each step decides, and what the others drafted costs rows. None: no such limit."""
-    verify: bool = True
-    """False: early predictions stand as they are. Lossy; the paper's ablation."""
 
 
 @dataclass(slots=True)
@@ -36,14 +21,23 @@ class Stream:
     """Prompt, verified tokens and drafts."""
     done: list[int] = field(default_factory=list)
     """Positions that each segment has processed."""
-    exits: list[int] = field(default_factory=list)
-    """The exit that each draft came from, by number."""
-    checks: list[int] = field(default_factory=list)
-    """Since the last output: the exits whose heads were asked."""
     layers_run: int = 0
     """Since the last output."""
     slot: int = -1
+    finished: str | None = None
+    """None, "stop" or "length"."""
     margins: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def drafts(self) -> int:
+        """How many drafts wait for verification."""
+        return len(self.tokens) - 1 - self.done[-1]
+
+    def room(self, max_drafts: int) -> int:
+        """How many more drafts there is room for among `max_drafts`, and in the answer beside the
+        token that their verification brings; none where it is not positive."""
+        answered = len(self.tokens) - len(self.prompt)
+        return min(max_drafts - self.drafts, self.max_new_tokens - 1 - answered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 One pass streams the matrix [V', d] once for all rows. Each program turns `VOCABULARY_BLOCK` of its
 rows into logits and keeps their maximum, the lowest place where it stands and the sum of
 exponentials below it; a second kernel combines the blocks. A shortlist is a matrix with fewer rows
-and the token id of each. The matrix may be an fp8 (e4m3) copy with a scale per row: what it costs
-in accuracy is paid by verification, which reads the exact final head.
+and the token id of each.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ VOCABULARY_BLOCK = 64
 WIDTH_BYTES = 256
 """Of a row of the hidden states, per step of the product."""
 MAX_ROWS = 64
-E4M3_MAX = 448.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +42,11 @@ class HeadScratch:
         return cls(maxima, torch.empty(shape, dtype=torch.int32, device=device), sums)
 
 
-def quantise_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """(e4m3 copy, float32 scales [V']) with matrix ~ copy * scales[:, None]; a row of zeros has
-    scale 1."""
-    largest = matrix.float().abs().amax(dim=1)
-    scales = torch.where(largest > 0, largest / E4M3_MAX, 1.0)
-    return (matrix.float() / scales[:, None]).to(torch.float8_e4m3fn), scales
-
-
 def exit_head_reference(
-    hidden: Tensor, matrix: Tensor, scales: Tensor | None = None, token_ids: Tensor | None = None
+    hidden: Tensor, matrix: Tensor, token_ids: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Arguments as for `exit_head`; (tokens [rows] int32, confidence [rows] float32)."""
     logits = hidden.float() @ matrix.float().T
-    if scales is not None:
-        logits = logits * scales
     top = logits.amax(-1, keepdim=True)
     ids = torch.arange(len(matrix), device=hidden.device)
     place = torch.where(logits == top, ids, len(matrix)).amin(-1)
@@ -70,7 +58,6 @@ def exit_head_reference(
 def logits_tile(
     hidden: tl.tensor,
     matrix: tl.tensor,
-    scales: tl.tensor,
     rows: tl.tensor,
     size: tl.tensor,
     width: tl.tensor,
@@ -93,8 +80,6 @@ def logits_tile(
         if widen:
             h = h.to(tl.float32)
         logits = tl.dot(weights.to(h.dtype), h, logits, input_precision="ieee")
-    if scales is not None:
-        logits *= tl.load(scales + place, mask=place < size, other=0.0)[:, None]
     return logits
 
 
@@ -102,7 +87,6 @@ def logits_tile(
 def exit_head_kernel(
     hidden: tl.tensor,
     matrix: tl.tensor,
-    scales: tl.tensor,
     maxima: tl.tensor,
     places: tl.tensor,
     sums: tl.tensor,
@@ -119,7 +103,6 @@ def exit_head_kernel(
     logits = logits_tile(
         hidden,
         matrix,
-        scales,
         rows,
         size,
         width,
@@ -192,14 +175,13 @@ def exit_head(
     tokens: Tensor,
     confidence: Tensor | None,
     *,
-    scales: Tensor | None = None,
     token_ids: Tensor | None = None,
 ) -> None:
     """tokens[r] = token_ids[argmax(l)] and confidence[r] = max(softmax(l)), where
-    l = (matrix hidden[r]) * scales; the lowest place in the matrix wins a tie.
+    l = matrix hidden[r]; the lowest place in the matrix wins a tie.
 
     hidden [rows, d] with 1 to 64 rows, already normed; matrix [V', d] of the same dtype (bf16,
-    fp16, fp32) or float8_e4m3fn; scales [V'] float32; token_ids [V'] int32 or int64, None: the
+    fp16, fp32); token_ids [V'] int32 or int64, None: the
     place itself; tokens [rows] int32, -1 where no logit is a number; confidence [rows] float32,
     None: not wanted; scratch for exactly V'. Raises EngineError for what does not fit.
     """
@@ -215,7 +197,6 @@ def exit_head(
     }
     for name, tensor, length in (
         ("confidence", confidence, rows),
-        ("scales", scales, size),
         ("token_ids", token_ids, size),
     ):
         if tensor is not None:
@@ -225,7 +206,7 @@ def exit_head(
     launch(
         exit_head_kernel,
         (blocks,),
-        *(hidden, matrix, scales, scratch.maxima, scratch.places, sums, rows, size, width, blocks),
+        *(hidden, matrix, scratch.maxima, scratch.places, sums, rows, size, width, blocks),
         **head_blocks(hidden),
     )
     launch(

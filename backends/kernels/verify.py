@@ -54,7 +54,6 @@ def logits_kernel(
     logits = logits_tile(
         hidden,
         matrix,
-        None,
         rows,
         size,
         width,

@@ -1,15 +1,15 @@
 """AdaDecode (Wei et al., ICML 2025) on our own engine: early predictions at middle layers, deferred
 and verified, so that the text stays that of plain decoding.
 
-The authors published no code; the exact step is in `backends.engine.decoder`. By default the exit
-layers and the thresholds are chosen for this machine, from measured costs and a held-out trace.
+The authors published no code; the exact step is in `backends.engine.drafters.exits`. By default the
+exit layers and thresholds are chosen for this machine, from measured costs and a held-out trace.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -63,7 +63,7 @@ class AdaDecode(EngineBackend):
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
         """What options name that decides a trial's numbers: the exit heads. Raises `UserError`."""
         where = exit_heads.find_folder(options["heads"], model_dir)
-        return [] if where is None else [where / "heads.safetensors"]
+        return [] if where is None else [where / exit_heads.TENSORS]
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
@@ -79,7 +79,7 @@ class AdaDecode(EngineBackend):
         """Load the model and its exit heads, and choose what is left to choose. Raises `UserError`
         for heads of another checkpoint, layers without a head and what the engine cannot take."""
         from backends.engine.decoder import Decoder
-        from backends.engine.streams import PredictionPolicy
+        from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 
         assert model_dir is not None
         folder = _open_heads(options, model_dir)
@@ -87,17 +87,17 @@ class AdaDecode(EngineBackend):
         plan = _Plan(loaded, folder, options)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
-        policy = PredictionPolicy(
-            gammas, options["max_drafts"], options["max_batch"], options["verify"]
-        )
+        policy = PredictionPolicy(gammas, options["max_drafts"], options["max_batch"])
         effective = {
             "exit_layers": list(layers),
             "gamma": list(gammas),
             "predicted_speedup": predicted,
             "costs": plan.costs(executor),
         }
+        drafter = ExitDrafter(executor, policy) if layers else None
+        decoder = Decoder(executor, drafter, verify=options["verify"])
         info = loaded.info(executor, effective, lossless=options["verify"])
-        return cls(Decoder(executor, policy), executor, info, loaded.stop_ids)
+        return cls(decoder, executor, info, loaded.stop_ids)
 
 
 def _open_heads(chosen: Mapping[str, Any], model_dir: Path) -> HeadFolder | None:
@@ -117,7 +117,7 @@ def _checked_layers(where: Path, model_dir: Path, stamps: tuple[int, ...]) -> tu
 
 
 def _available(shape: Architecture, trained: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The layers behind which there can be an exit."""
+    """The layers after which there can be an exit."""
     return tuple(range(1, shape.layers)) if trained is None else trained
 
 
@@ -155,7 +155,7 @@ class _Plan:
         gamma, folder = self._chosen["gamma"], self._folder
         if folder is None:
             depth = self._loaded.architecture.layers
-            layers = self._asked or tuple(sorted({depth * q // 4 for q in (1, 2, 3)} - {0}))
+            layers = self._asked or exit_heads.quarters(depth)
             return layers, (PAPER_GAMMA if gamma == AUTO else gamma,) * len(layers), None
         from backends.engine.costs.exit_choice import GAMMAS, choose, tune
 
@@ -169,7 +169,7 @@ class _Plan:
         return found.layers, found.gammas, found.speedup
 
     def head(self, layer: int) -> Any:
-        """The exit head behind `layer`."""
+        """The exit head after `layer`."""
         from backends.engine.model.heads import ExitHead
 
         final = self._loaded.weights.head
@@ -182,19 +182,11 @@ class _Plan:
         return ExitHead(layer, matrix[kept.to(matrix.device)].contiguous(), kept)
 
     def costs(self, executor: Any) -> dict[str, Any]:
-        """Microseconds of the executor's segments and heads, by the names of the telemetry."""
+        """What the executor's segments and heads take, and plain decoding."""
         from backends.engine.costs.timing import measure
 
-        found = asdict(measure(executor, self._chosen["max_drafts"]))
-        plain = self._plain
-        return {
-            "plain_us": plain.segments[0] + plain.final_head,
-            "segment_us": found["segments"],
-            "segment_us_full": found["segments_full"],
-            "exit_head_us": found["exit_heads"],
-            "final_head_us": found["final_head"],
-            "final_head_us_full": found["final_head_full"],
-        }
+        found = measure(executor, self._chosen["max_drafts"])
+        return replace(found, plain=self._plain.per_token()).to_json()
 
     def _layer_costs(self, candidates: tuple[int, ...]) -> Any:
         from backends.engine.costs.timing import layer_costs
@@ -208,7 +200,7 @@ class _Plan:
         return self._measured(())
 
     def _measured(self, layers: tuple[int, ...]) -> Any:
-        """The costs of an executor with exits behind these layers."""
+        """The costs of an executor with exits after these layers."""
         from backends.engine.costs.timing import measure
 
         executor = self._loaded.executor([self.head(layer) for layer in layers], slots=1)

@@ -172,12 +172,12 @@ def engine() -> dict[str, Any]:
         floor = (read + cached) / fastest
         result["share_of_floor"][str(context)] = round(floor / per_token, 3)
     plain.close()
-    for kind in ("bf16", "fp8", "shortlist"):
+    for kind in ("bf16", "shortlist"):
         size = shape.vocabulary // (4 if kind == "shortlist" else 1)
         ids = torch.arange(size, device=DEVICE) if kind == "shortlist" else None
         matrix = weights.head[:size].contiguous()
         exits = [ExitHead(layer, matrix, ids) for layer in EXITS]
-        executor = CudaExecutor(weights, shape, exits, **sizes, fp8_heads=kind == "fp8")
+        executor = CudaExecutor(weights, shape, exits, **sizes)
         result[f"costs_{kind}"] = costs(executor)
         executor.close()
     return result

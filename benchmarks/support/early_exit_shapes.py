@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from backends.checkpoints.exit_heads import quarters
 from benchmarks.support.early_exit_jobs import SAME_RUNNER, Jobs, engine_options
 
 COMMON = {
@@ -47,7 +48,7 @@ class MeasuredShape:
     @property
     def exits(self) -> list[int]:
         """Quarters of the depth."""
-        return [self.layers * q // 4 for q in (1, 2, 3)]
+        return list(quarters(self.layers))
 
     def folder(self, parent: Path, layers: int, seed: int | None) -> Path:
         """A checkpoint's folder: its shape alone, or with weights drawn with `seed`."""

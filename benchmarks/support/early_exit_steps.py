@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
+from backends.checkpoints.exit_heads import quarters
 from benchmarks.support.early_exit_job import random_requests
 from benchmarks.support.turns import (
     BATCHES,
@@ -34,8 +35,8 @@ def never(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     plain: Wanted = ("vllm", chosen.folder, {})
     early: Wanted = ("vllm-early-exit", chosen.folder, {"measure": "never"})
-    quarters = {"measure": "schedule", "layers": [depth // 4, depth // 2, depth * 3 // 4]}
-    cut: Wanted = ("vllm-early-exit", chosen.folder, quarters)
+    schedule = {"measure": "schedule", "layers": list(quarters(depth))}
+    cut: Wanted = ("vllm-early-exit", chosen.folder, schedule)
     with engines(chosen, mode, vllm=plain, never=early, cut=cut, again=plain) as systems:
         systems["cut"].configure({"measure": "never"})
         for batch in BATCHES:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from backends.checkpoints import models
-from backends.early_exit.layer_choice import Choice, Costs, choose_layers
 from benchmarks.support.turns import (
     BATCHES,
     Wanted,
@@ -65,53 +64,6 @@ def techniques(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
                 for name in options
             }
     return found
-
-
-def layers(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
-    """Throughput of softmax at its calibrated threshold with checks behind other layers."""
-    depth = models.read_config(chosen.folder)["num_hidden_layers"]
-    tokenizer = models.load_tokenizer(chosen.folder)
-    requests = bundled_requests(chosen, tokenizer)
-    every: dict[str, Any] = {"measure": "schedule", "layers": list(range(1, depth))}
-    found: dict[str, Any] = {}
-    with engines(chosen, mode, early=("vllm-early-exit", chosen.folder, every)) as systems:
-        early = systems["early"]
-        early.configure({"measure": "softmax", "layers": "auto"})
-        settings = early.configured
-        for batch in BATCHES:
-
-            def run(checked: Sequence[int], batch: int = batch) -> list[Generation]:
-                given = {"measure": "softmax", "threshold": settings.thresholds[0]}
-                early.configure({**given, "layers": list(checked)})
-                return answers(early, requests, batch)
-
-            best = chosen_layers(run(every["layers"]), depth)
-            sets = {"all": every["layers"], "calibrated": settings.layers, "chosen": best.layers}
-            calls = {n: (lambda s=s: tokens_per_second(run(s))) for n, s in sets.items() if s}
-            times = in_turns(calls, chosen.repeats)
-            found[f"batch {batch}"] = {
-                "layers": list(best.layers),
-                "predicted speed-up of the layers' part": round(best.speedup, 3),
-                **{f"over {n}": spread(times["chosen"], times[n]) for n in times if n != "chosen"},
-            }
-    return found
-
-
-def chosen_layers(done: Sequence[Generation], depth: int) -> Choice:
-    """The best layers by the counts of a run that checked them all, each token a sequence alone."""
-    sums = counted(done)
-    checks = sum(sums.get(f"checks_layer_{layer}", 0) for layer in range(1, depth))
-    own = [int(sums.get(f"own_exits_layer_{layer}", 0)) for layer in range(1, depth)]
-    tokens = int(sums["steps"] - sums.get("mixed_steps", 0))
-    rest = sums["forward_us"] - sums["check_us"] - sums["fill_us"]
-    rows = sums["batch_rows"] / sums["steps"]
-    fills = sum(sums.get(f"exits_layer_{layer}", 0) for layer in range(1, depth))
-    costs = Costs(
-        rest / sums["layers_run"] * rows,
-        sums["check_us"] / max(checks, 1) * rows,
-        sums["fill_us"] / max(fills, 1) * rows,
-    )
-    return choose_layers(own, tokens, costs, round(rows))
 
 
 def counted(done: Sequence[Generation]) -> dict[str, float]:

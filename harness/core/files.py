@@ -10,10 +10,13 @@ process id, so that what a killed writer left can be told from what a living one
 
 from __future__ import annotations
 
+import glob
 import itertools
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
@@ -75,34 +78,49 @@ def size(count: int) -> str:
     return f"{count / MIB:,.4g} MiB" if count >= MIB // 2 else f"{count:,} bytes"
 
 
-def write_temporary(target: Path, data: bytes) -> Path:
-    """Write `data` beside `target`, flushed to the disk, and return the temporary path.
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A temporary path beside `target`, for what is written piece by piece. On leaving, the file is
+    flushed to the disk and replaces `target` in one step. What killed writers left goes first.
 
-    Raises `OSError` (a full disk, say) after removing what was written.
+    A writer that removes the temporary file gives up: `target` stays as it was, as it does when
+    anything is raised. Raises `OSError`.
     """
-    path = target.with_name(f".{target.name}.{os.getpid()}-{next(_serial)}.tmp")
+    remove_stale(target.parent, target.name)
+    path = _temporary(target)
     try:
-        with path.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield path
+        if path.exists():
+            _flush(path)
+            path.replace(target)
+            sync_folder(target.parent)
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        # a full disk does not say which file it would not take
+        if isinstance(error, OSError) and error.filename in (None, str(path)):
+            error.filename = str(target)
+        raise
+
+
+def write_atomic(target: Path, data: bytes) -> None:
+    """Replace `target` by `data` in one step. Raises `OSError` and leaves `target` as it was."""
+    with replacing(target) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_temporary(target: Path, data: bytes) -> Path:
+    """Write `data` beside `target`, flushed to the disk, and return the temporary path: for a
+    caller that renames it later. Raises `OSError` after removing what was written."""
+    path = _temporary(target)
+    try:
+        path.write_bytes(data)
+        _flush(path)
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):  # a full disk does not say which file it would not take
             error.filename = str(target)
         raise
     return path
-
-
-def write_atomic(target: Path, data: bytes) -> None:
-    """Replace `target` by `data` in one step. Raises `OSError` and leaves `target` as it was."""
-    temporary = write_temporary(target, data)
-    try:
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(target.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -114,9 +132,10 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def remove_stale(folder: Path) -> None:
-    """Remove temporary files whose writer is gone, or which are older than an hour."""
-    for path in folder.glob(".*.tmp"):
+def remove_stale(folder: Path, name: str | None = None) -> None:
+    """Remove temporary files, of the target `name` or of all, whose writer is gone, or which are
+    older than an hour."""
+    for path in folder.glob(f".{'*' if name is None else glob.escape(name)}.*.tmp"):
         owner = path.name.removesuffix(".tmp").rpartition(".")[2].partition("-")[0]
         try:
             old = time.time() - path.stat().st_mtime > _STALE_AFTER_S
@@ -124,6 +143,15 @@ def remove_stale(folder: Path) -> None:
                 path.unlink()
         except FileNotFoundError:
             continue
+
+
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}-{next(_serial)}.tmp")
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _is_alive(process_id: int) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from backends.engine.decoder import Decoder
+from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 from backends.engine.executors.base import Executor, StepRows
 from backends.engine.executors.cuda import CudaExecutor
 from backends.engine.executors.torch import TorchExecutor
@@ -21,7 +22,7 @@ from backends.engine.model.forward import final_logits, hidden_states
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sampling import TokenSampling
-from backends.engine.streams import PredictionPolicy, Stream
+from backends.engine.streams import Stream
 from backends.kernels.exit_head import exit_head_reference
 from backends.kernels.rms_norm import rms_norm_reference
 from backends.kernels.triton_runtime import INTERPRETED
@@ -64,7 +65,7 @@ def random_weights(shape: Architecture, dtype: torch.dtype) -> Weights:
 
 
 def make(
-    kind: str = "llama", dtype: torch.dtype = torch.float32, rows: int = 4, fp8: bool = False
+    kind: str = "llama", dtype: torch.dtype = torch.float32, rows: int = 4
 ) -> tuple[CudaExecutor, Weights, list[ExitHead]]:
     shape = shape_of(kind)
     weights = random_weights(shape, dtype)
@@ -74,7 +75,7 @@ def make(
         ExitHead(2, weights.head[ids].contiguous(), ids),
     ]
     options = {"slots": 3, "max_len": 40, "rows": rows}
-    return CudaExecutor(weights, shape, heads, **options, fp8_heads=fp8), weights, heads
+    return CudaExecutor(weights, shape, heads, **options), weights, heads
 
 
 def rows_at(slot: int, positions: range, ids: Sequence[int] = IDS) -> StepRows:
@@ -118,7 +119,7 @@ def test_frontiers_give_the_logits_of_a_whole_pass(kind: str, dtype: torch.dtype
         found, confidence = executor.exit_head(index, everything)
         state = states[head.layer][4:].to(dtype)
         normed = rms_norm_reference(state, weights.norm, weights.epsilon)[1]
-        best, probability = exit_head_reference(normed, head.matrix, None, head.token_ids)
+        best, probability = exit_head_reference(normed, head.matrix, head.token_ids)
         assert confidence == pytest.approx(probability.tolist(), abs=48 * ROUNDING[dtype])
         sure = (probability > 0.4).tolist()
         pairs = zip(found, best.tolist(), sure, strict=True)
@@ -150,10 +151,10 @@ def test_rows_one_by_one_or_together_beside_others_or_alone() -> None:
 
 
 def generate(
-    executor: Executor, policy: PredictionPolicy, drafted: list[float]
+    executor: Executor, policy: PredictionPolicy | None, drafted: list[float]
 ) -> dict[str, list[int]]:
     """Two answers at once, one greedy and one sampled; the early predictions go to `drafted`."""
-    decoder = Decoder(executor, policy)
+    decoder = Decoder(executor, None if policy is None else ExitDrafter(executor, policy))
     texts: dict[str, list[int]] = {}
     for name, length, temperature in (("greedy", 3, 0.0), ("sampled", 2, 1.0)):
         texts[name] = []
@@ -175,7 +176,7 @@ def test_adadecode_is_lossless_on_these_kernels() -> None:
     executor.close()
     assert sum(drafted) > 3
     plain = CudaExecutor(weights, shape_of("llama"), slots=3, max_len=40, rows=4)
-    assert generate(plain, PredictionPolicy(), []) == early
+    assert generate(plain, None, []) == early
     assert sum(map(len, early.values())) > 8
 
 
@@ -185,18 +186,6 @@ def test_the_same_texts_as_the_torch_executor() -> None:
     reference = TorchExecutor(weights, shape_of("llama"), heads, slots=3, max_len=40)
     policy = PredictionPolicy((0.3, 0.3), 2)
     assert generate(executor, policy, []) == generate(reference, policy, [])
-
-
-def test_fp8_heads_are_near() -> None:
-    exact, _, _ = make(dtype=torch.bfloat16)
-    coarse, _, _ = make(dtype=torch.bfloat16, fp8=True)
-    confidences = []
-    for executor in (exact, coarse):
-        executor.prefill(0, IDS[:4])
-        executor.segment(0, rows_at(0, range(4, 7)))
-        confidences.append(executor.exit_head(0, rows_at(0, range(4, 7)))[1])
-    assert confidences[0] != confidences[1]
-    assert confidences[0] == pytest.approx(confidences[1], abs=0.1)
 
 
 def test_what_does_not_fit_is_one_line() -> None:

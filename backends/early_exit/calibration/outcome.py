@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from backends.early_exit.calibration.files import Calibration, Point
 from backends.early_exit.calibration.learn_then_test import samples_needed
 from backends.early_exit.calibration.settings import Settings
 from harness.core.errors import UserError
+from harness.core.files import write_atomic
 
 QUALITIES = {
     "rouge_l": "the mean ROUGE-L to the full model's answers",
@@ -72,15 +72,11 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
 
 
 def write_calibration(out: Path, found: Calibration) -> None:
-    """Write the file under a temporary name and rename it."""
-    draft = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    """Write the file, whole or not at all. Raises `UserError` where it cannot be written."""
     try:
-        draft.write_text(found.to_json(), encoding="utf-8")
-        draft.replace(out)
+        write_atomic(out, found.to_json().encode())
     except OSError as error:
         raise UserError(f"--out: {out}: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _percent(settings: Settings) -> str:

@@ -173,14 +173,14 @@ def training_report(settings: Settings, folder: Path | None) -> Path | None:
     """The file in a trained folder that says on which rows."""
     if folder is None:
         return None
-    return folder / (ABOUT if settings.measure == "classifier" else "heads.json")
+    return folder / (ABOUT if settings.measure == "classifier" else exit_heads.ABOUT)
 
 
 def parameters(folder: Path | None, measure: str) -> str | None:
     """sha256 of the trained tensors in `folder` that `measure` uses (`Calibration.parameters`)."""
     if folder is None:
         return None
-    path = folder / (TENSORS if measure == "classifier" else "heads.safetensors")
+    path = folder / (TENSORS if measure == "classifier" else exit_heads.TENSORS)
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.engine.costs.cost_model import StepCosts, Trace, replay
+from backends.engine.costs.cost_model import Trace, replay
+from harness.core.pass_costs import StepCosts
 
 GAMMAS = (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 """The thresholds tried unless others are given."""

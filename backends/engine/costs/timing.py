@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from backends.engine.costs.cost_model import StepCosts
 from backends.engine.costs.exit_choice import LayerCosts
 from backends.engine.executors.base import Executor, StepRows
+from harness.core.pass_costs import StepCosts
 
 POSITIONS = 256
 """Length of the text whose next tokens are timed."""
@@ -19,7 +19,7 @@ RUNS = 25
 
 def measure(executor: Executor, max_drafts: int) -> StepCosts:
     """Microseconds of each segment and head for one sequence, at one row and at `max_drafts` + 1
-    (where a slot is shorter: at the most rows that it holds behind a prompt of one token).
+    (where a slot is shorter: at the most rows that it holds after a prompt of one token).
 
     Lower quartiles of `RUNS` calls, which other work on the machine disturbs least; host time
     included. Slot 0 of the executor is overwritten.

@@ -27,7 +27,7 @@ from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, prefill
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import Weights
-from backends.kernels.exit_head import MAX_ROWS, HeadScratch, exit_head, quantise_rows
+from backends.kernels.exit_head import MAX_ROWS, HeadScratch, exit_head
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.triton_runtime import INTERPRETED, require
 from backends.kernels.verify import final_logits, greedy
@@ -35,8 +35,6 @@ from backends.kernels.verify import final_logits, greedy
 _NO_ROWS = np.empty(0, np.int32)
 _SLOT, _POSITION, _TOKEN, _PLACE, _WANTED = range(5)
 """Lines of the table that a call copies to the device."""
-_FP8 = (8, 9)
-"""The first compute capability that has e4m3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,6 @@ class _Head:
     """A matrix that turns a boundary's rows into tokens, and where it leaves what it finds."""
 
     matrix: Tensor
-    scales: Tensor | None
     token_ids: Tensor | None
     scratch: HeadScratch
     found: Tensor
@@ -61,7 +58,6 @@ class CudaExecutor:
         slots: sequences that the cache holds.
         max_len: positions per sequence.
         rows: of every call, 1 to 64; more rows are run one part after another.
-        fp8_heads: keep the exit heads' matrices as e4m3 with a scale per row.
 
     Raises:
         EngineError: for what the kernels cannot run on, and when one of them does not build.
@@ -76,7 +72,6 @@ class CudaExecutor:
         slots: int,
         max_len: int,
         rows: int = 8,
-        fp8_heads: bool = False,
     ) -> None:
         place = weights.embedding.device
         require("cuda executor", place)
@@ -85,7 +80,7 @@ class CudaExecutor:
                 f"cuda executor: slots {slots}, max_len {max_len}, rows {rows}: expected positive "
                 f"numbers, rows to {MAX_ROWS}"
             )
-        _refuse_misfits(architecture, heads, place, fp8_heads)
+        _refuse_misfits(architecture, heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
         self.exits = tuple(head.layer for head in heads)
         self.device = str(place)
@@ -99,8 +94,8 @@ class CudaExecutor:
         self._spans = list(pairwise(bounds))
         ring = (slots + 1) * RING, architecture.width
         self._boundaries = [like.new_zeros(ring) for _ in self._spans]
-        self._heads = [self._head(head, fp8_heads) for head in heads]
-        self._heads.append(self._head(ExitHead(architecture.layers, weights.head), False))
+        self._heads = [self._head(head) for head in heads]
+        self._heads.append(self._head(ExitHead(architecture.layers, weights.head)))
         self._logits = torch.empty(rows, len(weights.head), dtype=torch.float32, device=place)
         self._empty = np.zeros((5, rows), np.int32)
         self._empty[_SLOT], self._empty[_PLACE:] = slots, slots * RING
@@ -201,15 +196,13 @@ class CudaExecutor:
         self._table.copy_(torch.from_numpy(table), non_blocking=True)
         return count
 
-    def _head(self, head: ExitHead, fp8: bool) -> _Head:
+    def _head(self, head: ExitHead) -> _Head:
         like = self._weights.embedding
-        matrix, scales = head.matrix.detach().to(like.device, like.dtype).contiguous(), None
-        if fp8:
-            matrix, scales = quantise_rows(matrix)
+        matrix = head.matrix.detach().to(like.device, like.dtype).contiguous()
         ids = None if head.token_ids is None else head.token_ids.to(like.device).contiguous()
         found = torch.zeros(2, self._rows, dtype=torch.int32, device=like.device)
         scratch = HeadScratch.allocate(self._rows, len(matrix), like.device)
-        return _Head(matrix, scales, ids, scratch, found)
+        return _Head(matrix, ids, scratch, found)
 
     def _run_segment(self, index: int) -> None:
         places, tokens = self._lines[_PLACE], self._lines[_TOKEN]
@@ -243,7 +236,6 @@ class CudaExecutor:
             return
         exit_head(
             *(hidden, head.matrix, head.scratch, tokens, confidence),
-            scales=head.scales,
             token_ids=head.token_ids,
         )
 
@@ -251,9 +243,7 @@ class CudaExecutor:
         final_logits(self._norm_for_head(len(self.exits)), self._weights.head, self._logits)
 
 
-def _refuse_misfits(
-    shape: Architecture, heads: Sequence[ExitHead], place: torch.device, fp8: bool
-) -> None:
+def _refuse_misfits(shape: Architecture, heads: Sequence[ExitHead]) -> None:
     layers = [head.layer for head in heads]
     if any(first >= second for first, second in pairwise((0, *layers, shape.layers))):
         raise EngineError(
@@ -266,6 +256,3 @@ def _refuse_misfits(
                 f"exit head of layer {head.layer}: shape {list(head.matrix.shape)}, expected "
                 f"{[size, shape.width]}"
             )
-    if fp8 and not INTERPRETED and torch.cuda.get_device_capability(place) < _FP8:
-        name = torch.cuda.get_device_name(place)
-        raise EngineError(f"cuda executor: fp8 exit heads: {name} has no e4m3 (Ada or newer)")

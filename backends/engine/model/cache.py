@@ -37,8 +37,3 @@ class KVCache:
         )
         keys, values = (torch.empty(shape, dtype=dtype, device=device) for _ in range(2))
         return cls(keys, values)
-
-    @property
-    def bytes_per_slot(self) -> int:
-        """Bytes of keys and values that one sequence takes in all layers."""
-        return 2 * self.keys.nbytes // self.keys.shape[1]

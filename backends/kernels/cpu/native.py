@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from harness.core.files import replacing
+
 SOURCES = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-std=gnu++17", "-fopenmp", "-fPIC", "-shared")
 COMPILERS = ("g++", "c++")
@@ -131,12 +133,8 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _build(compiler: list[str], target: Path) -> None:
-    draft = Path(tempfile.mkdtemp(dir=target.parent))
-    try:
-        _run([*compiler, *FLAGS, str(SOURCES / "library.cpp"), "-o", str(draft / target.name)])
-        (draft / target.name).replace(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with replacing(target) as temporary:
+        _run([*compiler, *FLAGS, str(SOURCES / "library.cpp"), "-o", str(temporary)])
 
 
 def _run(command: list[str]) -> str:

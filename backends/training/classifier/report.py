@@ -10,7 +10,6 @@ from torch import Tensor
 
 from backends.training.classifier.labels import Labels
 from backends.training.exits.cache import Cache
-from backends.training.heads.probe import auc
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
 ROWS = 4096
@@ -66,6 +65,21 @@ def held_out_report(
         for name, where in groups.items()
     }
     return {"layers": by_layer, "exits": exits}
+
+
+def auc(scores: Tensor, labels: Tensor) -> float | None:
+    """Area under the ROC curve: the chance that a true one scores above a false one, ties half.
+
+    None when the labels are all the same.
+    """
+    positive, negative = int(labels.sum()), int((~labels).sum())
+    if not positive or not negative:
+        return None
+    _, inverse, count = torch.unique(scores, return_inverse=True, return_counts=True)
+    last = count.cumsum(0).double()
+    rank = last - (count - 1) / 2
+    total = float(rank[inverse][labels].sum())
+    return (total - positive * (positive + 1) / 2) / (positive * negative)
 
 
 def _layer(agrees: Tensor, confidence: Tensor, margin: Tensor) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints.classifier import ABOUT, FORMAT, TENSORS
+from backends.checkpoints.classifier import Classifier, write_classifier
 from backends.training.classifier.fit import Scale, classifier_problem, scale_of
 from backends.training.classifier.labels import Labels, label
 from backends.training.classifier.report import confidences, held_out_report
 from backends.training.exits.fit import SAVE_EVERY_S, Fit, fit
-from backends.training.exits.recipe import STATE, ExitRecipe, finished_run, write_json
+from backends.training.exits.recipe import STATE, ExitRecipe, finished_run
 from backends.training.exits.run import ExitTraining, Material, StageProgress, bind
 from harness.core.errors import UserError
 
@@ -100,33 +100,22 @@ def _write(
     labels: tuple[Labels, Labels],
     scale: Scale,
 ) -> dict[str, Any]:
-    """Measure the best epoch's layer and write both files, the report last: it makes the folder
-    valid."""
-    from safetensors.torch import save
-
+    """Measure the best epoch's layer and write both files."""
     weight, bias = (part.cpu() for part in scale.folded(done.best[0].to(scale.mean.device)))
     confidence = confidences(found.held_out, weight, bias)
-    draft = out / f"{TENSORS}.tmp"
-    draft.write_bytes(save({"weight": weight, "bias": bias}))
-    draft.replace(out / TENSORS)
     held_out = found.held_out
     report = {
         "training": _training_report(done, recipe, found, labels[0]),
         "held_out": {"answers": len(held_out.workloads), "positions": held_out.positions},
         **held_out_report(held_out, recipe.layers, labels[1], confidence),
     }
-    content = {
-        "format": FORMAT,
-        "checkpoint": recipe.checkpoint,
-        "layers": list(recipe.layers),
-        "width": weight.shape[1],
+    told = {
         "workloads": list(recipe.workloads),
         "finished": done.stopped(recipe) is not None,
         "recipe": recipe.to_dict(),
-        "report": report,
     }
-    write_json(out / ABOUT, content)
-    return content
+    made = Classifier(out, weight, bias, recipe.layers, report)
+    return write_classifier(made, recipe.checkpoint, told)
 
 
 def _training_report(

@@ -16,6 +16,7 @@ from backends.training.exits.backbone import Backbone
 from backends.training.exits.data import TrainPrompt
 from backends.training.exits.recipe import STATE
 from harness.core.errors import UserError
+from harness.core.files import replacing
 
 TOKENS = {"cpu": 4096, "cuda": 32768}
 """Positions, padding included, that go through the model at once."""
@@ -115,13 +116,14 @@ def build_cache(
     for _, answer in used:
         starts.append(starts[-1] + len(answer) - 1)
     path, dtype = out / STATE / f"{name}.states", backbone.head.dtype
-    draft = path.with_suffix(".tmp")
     shape = (len(taps), starts[-1], backbone.head.shape[1])
     finished = path.is_file() and path.stat().st_size == _size(shape, dtype)
     if not finished:
-        if not _fill(_map(draft, shape, dtype), starts, backbone, taps, used, going_on):
-            return None
-        draft.replace(path)
+        with replacing(path) as temporary:
+            states = _map(temporary, shape, dtype)
+            if not _fill(states, starts, backbone, taps, used, going_on):
+                temporary.unlink()
+                return None
     states = _map(path, shape, dtype)
     return Cache(states, starts, [prompt.workload for prompt, _ in used])
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from backends.training.exits.recipe import STATE, ExitRecipe
 from harness.core.errors import UserError
-from harness.core.files import user_path
+from harness.core.files import user_path, write_atomic
 from harness.core.nouns import Workload
 from workloads import workload_info
 from workloads.datasets import Row, load_rows
@@ -152,7 +152,7 @@ def _read_answers(path: Path) -> dict[int, list[int]]:
     if not path.is_file():
         return {}
     whole = [line for line in path.read_text(encoding="utf-8").splitlines(True) if line[-1] == "\n"]
-    path.write_text("".join(whole), encoding="utf-8")
+    write_atomic(path, "".join(whole).encode())
     return {int(number): ids for line in whole for number, ids in json.loads(line)}
 
 

@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from backends.checkpoints import classifier, exit_heads
+from backends.checkpoints.bound_files import write_json
 from harness.core.errors import UserError, nearest
 from workloads import WORKLOADS
 
 STATE = "state"
 """Subfolder of a run under way: its recipe, answers, hidden states and optimizer."""
-REPORTS = ("heads.json", "classifier.json")
-"""What makes a folder a finished one, or one whose training was stopped behind some epoch."""
-LINES_DOWN_TO = 5
-"""Depth of nesting at which a JSON object stays on its line: a layer's figures in the report."""
+REPORTS = (exit_heads.ABOUT, classifier.ABOUT)
+"""What makes a folder a finished one, or one whose training was stopped after some epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class ExitRecipe:
     layers: tuple[int, ...]
     workloads: tuple[str, ...]
     kind: str = "lightweight"
-    """One of `heads_recipe.KINDS`, or "classifier"."""
+    """One of `exit_heads.KINDS`, or "classifier"."""
     source: str = "bundled"
     rows: int | None = None
-    """Rows of each workload; None takes `exit_data.ROWS`, or all where there are fewer."""
+    """Rows of each workload; None takes `exits.data.ROWS`, or all where there are fewer."""
     epochs: int = 100
     rate: float = 5e-3
     batch: int = 128
@@ -94,22 +94,6 @@ def claim_folder(out: Path, recipe: ExitRecipe) -> None:
     """Make `out` this recipe's folder."""
     (out / STATE).mkdir(parents=True, exist_ok=True)
     write_json(out / STATE / "recipe.json", {"recipe": recipe.to_dict()})
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON under a temporary name and rename it."""
-    draft = path.with_suffix(".tmp")
-    draft.write_text(_laid_out(content, 0) + "\n", encoding="utf-8")
-    draft.replace(path)
-
-
-def _laid_out(value: Any, depth: int) -> str:
-    """JSON with the outer objects on lines of their own and one layer's figures on one."""
-    if not isinstance(value, dict) or not value or depth == LINES_DOWN_TO:
-        return json.dumps(value, allow_nan=False)
-    inner = [f"{json.dumps(key)}: {_laid_out(own, depth + 1)}" for key, own in value.items()]
-    margin = "\n" + " " * depth
-    return "{" + ",".join(f"{margin} {line}" for line in inner) + margin + "}"
 
 
 def _read(path: Path) -> dict[str, Any]:

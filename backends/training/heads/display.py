@@ -16,17 +16,15 @@ def report_lines(content: dict[str, Any]) -> list[str]:
         f"answers ({training['positions']:,} positions); ended: {training['ended']}",
         f"{held_out['answers']:,} held-out answers ({held_out['positions']:,} positions); "
         "the original head in brackets:",
-        "layer  KL (nats)        agreement        over 0.75        right there      probe AUC",
+        "layer  KL (nats)        agreement        over 0.75        right there",
     ]
     for layer, by_workload in found["layers"].items():
         own, other = by_workload["all"]["trained"], by_workload["all"]["original"]
-        area = found["probes"][layer]["auc"]
         cells = [
             _pair(own["kl"], other["kl"]),
             _pair(own["agreement"], other["agreement"]),
             _pair(own["over"]["0.75"]["share"], other["over"]["0.75"]["share"]),
             _pair(own["over"]["0.75"]["agreement"], other["over"]["0.75"]["agreement"]),
-            "-" if area is None else f"{area:.3f}",
         ]
         lines.append(f"{layer:>5}  " + "  ".join(cells))
     if not content["finished"]:

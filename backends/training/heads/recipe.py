@@ -1,11 +1,10 @@
-"""What is particular to trained exit heads: their kinds, layers and the report's thresholds."""
+"""What is particular to trained exit heads: their kind, layers and the report's thresholds."""
 
 from __future__ import annotations
 
+from backends.checkpoints.exit_heads import KINDS, quarters
 from harness.core.errors import UserError, nearest
 
-KINDS = ("lightweight", "full")
-"""lightweight: T [d, d] before the frozen final head E*; full: a head [V, d] of its own."""
 GAMMAS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95)
 """Thresholds that the report counts tokens over."""
 
@@ -19,8 +18,7 @@ def check_kind(kind: str) -> None:
 def parse_layers(text: str | None, layers: int) -> tuple[int, ...]:
     """The exit layers that `--layers` names, of a model with `layers` layers.
 
-    None means the quarters of the depth, as in the paper's figure 3 (8, 16, 24 of 32); "all" means
-    every layer but the last.
+    None means the quarters of the depth, "all" every layer but the last.
 
     Raises:
         UserError: for what is no number, no layer or a layer named twice, or without a layer to
@@ -29,7 +27,7 @@ def parse_layers(text: str | None, layers: int) -> tuple[int, ...]:
     if layers < 2:
         raise UserError(f"--layers: a model of {layers} layer has none to exit at")
     if text is None:
-        return tuple(sorted({max(1, layers * quarter // 4) for quarter in (1, 2, 3)}))
+        return quarters(layers)
     if text.strip() == "all":
         return tuple(range(1, layers))
     found: list[int] = []

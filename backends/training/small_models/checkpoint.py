@@ -1,7 +1,6 @@
 """Checkpoints of small Llamas: Hugging Face's files for use, and the state of a training run."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from backends.training.rows.tokenizer import BEGIN, END, MAX_LENGTH, PAD
 from backends.training.small_models.llama import Llama, LlamaShape
+from harness.core.files import replacing, write_atomic
 
 
 def hugging_face_config(shape: LlamaShape) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def shape_of(config: dict[str, Any]) -> LlamaShape:
 def export(model: Llama, tokenizer_folder: Path, out: Path) -> None:
     """Write the model in bfloat16 with its tokenizer as a Hugging Face checkpoint folder.
 
-    Each file is written under a temporary name and renamed, the weights last.
+    Each file is written whole or not at all, the weights last.
     """
     out.mkdir(parents=True, exist_ok=True)
     if tokenizer_folder != out:
@@ -75,9 +75,8 @@ def export(model: Llama, tokenizer_folder: Path, out: Path) -> None:
     _write_json(out / "config.json", hugging_face_config(model.shape))
     _write_json(out / "generation_config.json", generation)
     weights = {name: p.detach().cpu().to(torch.bfloat16) for name, p in model.named_parameters()}
-    draft = out / "model.safetensors.tmp"
-    save_file(weights, draft, metadata={"format": "pt"})
-    draft.replace(out / "model.safetensors")
+    with replacing(out / "model.safetensors") as temporary:
+        save_file(weights, temporary, metadata={"format": "pt"})
 
 
 def load(folder: Path) -> Llama:
@@ -93,13 +92,9 @@ def load(folder: Path) -> Llama:
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write a training state whole or not at all: temporary name, flush to disk, rename."""
-    draft = path.with_suffix(".tmp")
-    with draft.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    """Write a training state whole or not at all."""
+    with replacing(path) as temporary:
+        torch.save(state, temporary)
 
 
 def load_state(path: Path) -> dict[str, Any] | None:
@@ -111,6 +106,4 @@ def load_state(path: Path) -> dict[str, Any] | None:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    draft = path.with_suffix(".json.tmp")
-    draft.write_text(json.dumps(content, indent=2) + "\n")
-    draft.replace(path)
+    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())

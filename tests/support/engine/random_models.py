@@ -1,4 +1,4 @@
-"""Models of random weights that an executor can run, made in memory."""
+"""Models of random weights, made in memory, and executors that run them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from backends.engine.executors.base import Executor
+from backends.engine.executors.native import NativeExecutor
+from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import LayerWeights, Weights
+from backends.kernels.cpu import native
 
 BASE = Architecture(
     family="llama",
@@ -85,3 +89,14 @@ def random_model(
     head = embedding if shape.tied else normal(shape.vocabulary, shape.width, scale=0.5)
     weights = Weights(embedding, tuple(layers), gain(shape.width), head, shape.epsilon)
     return RandomModel(shape, weights)
+
+
+def open_executor(model: RandomModel, exits: tuple[int, ...], slots: int = 4) -> Executor:
+    """The C++ kernels where a compiler is found, else torch; the model's own head at the exits."""
+    room = {"slots": slots, "max_len": 128}
+    try:
+        native.library()
+    except native.NativeUnavailableError:
+        return TorchExecutor(model.weights, model.architecture, model.heads(exits), **room)
+    heads = model.heads(exits)
+    return NativeExecutor(model.weights, model.architecture, heads, threads=1, **room)

@@ -109,7 +109,7 @@ BROKEN: list[tuple[dict[str, Any], dict[str, Tensor], str]] = [
     (
         {"layers": [1, 8]},
         {},
-        "layers: no exit behind layer 8; expected some of 1, 2, 3, 4, 5",
+        "layers: no exit after layer 8; expected some of 1, 2, 3, 4, 5",
     ),
     ({"layers": []}, {}, "layers: an empty list"),
     ({"layers": 7}, {}, "expected a list of layers and a report"),

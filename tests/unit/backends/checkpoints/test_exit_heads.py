@@ -19,8 +19,6 @@ def folder() -> HeadFolder:
         "layer.4.head": torch.full((3, 2), 5.0),
         "trace.confidence": torch.tensor([[0.25, 0.5], [0.75, 1.0]], dtype=torch.float16),
         "trace.agrees": torch.tensor([[0, 1], [1, 1]], dtype=torch.uint8),
-        "trace.confidence_original": torch.tensor([[0.0, 0.125], [0.5, 0.5]]),
-        "trace.agrees_original": torch.tensor([[0, 0], [1, 0]], dtype=torch.uint8),
         "trace.start": torch.tensor([0, 2]),
     }
     return HeadFolder(Path("heads"), (2, 4), tensors)
@@ -31,12 +29,10 @@ def test_a_shortlist_is_the_most_frequent_tokens_by_id() -> None:
     assert folder().shortlist(10).tolist() == list(range(10))
 
 
-def test_the_trace_is_the_trained_heads_unless_the_original_one_is_asked_for() -> None:
-    trained, original = folder().trace(), folder().trace(original=True)
+def test_the_trace_is_what_the_heads_say() -> None:
+    trained = folder().trace()
     assert trained.confidence.tolist() == [[0.25, 0.5], [0.75, 1.0]]
     assert trained.agrees.tolist() == [[0, 1], [1, 1]]
-    assert original.confidence.tolist() == [[0.0, 0.125], [0.5, 0.5]]
-    assert original.agrees.tolist() == [[0, 0], [1, 0]]
     assert (trained.layers, trained.starts.tolist()) == ((2, 4), [0, 2])
 
 
@@ -51,8 +47,8 @@ def test_layers_are_brought_into_order_and_checked() -> None:
     assert check_layers([4, 2], (2, 4, 6), "here") == (2, 4)
     for layers, words in (
         ([], "here: an empty list; expected some of 2, 4, 6"),
-        ([3], "here: no exit behind layer 3; expected some of 2, 4, 6"),
-        ([True], "no exit behind layer True"),
+        ([3], "here: no exit after layer 3; expected some of 2, 4, 6"),
+        ([True], "no exit after layer True"),
         ([2, 2], "names a layer twice"),
     ):
         with pytest.raises(UserError, match=words):

@@ -42,7 +42,7 @@ def told(**options: Any) -> list[str]:
         ("cannot end early; expected PIECEWISE or NONE",
          {"engine": {"compilation_config": {"cudagraph_mode": "FULL"}}}),
         ("no folder 'mixde'; did you mean 'mixed'", {"heads": "mixde"}),
-        ("no exit behind layer 6; expected some of 1, 2, 3, 4",
+        ("no exit after layer 6; expected some of 1, 2, 3, 4",
          {"heads": "xsum", "layers": [6]}),
         ("no folder", {"measure": "classifier", "classifier": "nowhere"}),
         ("no file 'nowhere'", {"calibration": "nowhere"}),

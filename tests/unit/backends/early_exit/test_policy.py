@@ -31,11 +31,11 @@ def test_layers_are_sorted_together_with_their_thresholds() -> None:
 @pytest.mark.parametrize(
     ("words", "given"),
     [
-        ("no exit behind layer 8; expected numbers from 1 to 7", {"layers": [8]}),
-        ("no exit behind layer 0", {"layers": [0]}),
+        ("no exit after layer 8; expected numbers from 1 to 7", {"layers": [8]}),
+        ("no exit after layer 0", {"layers": [0]}),
         ("expected numbers from 1 to 7, got True", {"layers": [True]}),
         ("expected numbers from 1 to 7, got '2'", {"layers": ["2"]}),
-        ("no exit behind layer 9; expected numbers from 1 to 8",
+        ("no exit after layer 9; expected numbers from 1 to 8",
          {"measure": "schedule", "layers": [9]}),
         ("an empty list", {"layers": []}),
         ("names a layer twice", {"layers": [3, 3]}),

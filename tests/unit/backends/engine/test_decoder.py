@@ -12,30 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.engine.decoder import Decoder
-from backends.engine.executors.base import Executor
-from backends.engine.executors.native import NativeExecutor
-from backends.engine.executors.torch import TorchExecutor
+from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 from backends.engine.sampling import TokenSampling, select
-from backends.engine.streams import Output, PredictionPolicy, Stream
-from backends.kernels.cpu import native
-from tests.support.engine.random_models import SHAPES, RandomModel, random_model
+from backends.engine.streams import Output, Stream
+from tests.support.engine.random_models import SHAPES, RandomModel, open_executor, random_model
 
-try:
-    native.library()
-    NATIVE = True
-except native.NativeUnavailableError:
-    NATIVE = False
 GREEDY = TokenSampling()
 Texts = dict[str, tuple[list[int], str | None]]
 """Tokens and the reason for their end, by request."""
-
-
-def open_executor(model: RandomModel, exits: tuple[int, ...], slots: int = 4) -> Executor:
-    room = {"slots": slots, "max_len": 128}
-    heads = model.heads(exits)
-    if NATIVE:
-        return NativeExecutor(model.weights, model.architecture, heads, threads=1, **room)
-    return TorchExecutor(model.weights, model.architecture, heads, **room)
 
 
 def streams(model: RandomModel, count: int, sampling: TokenSampling = GREEDY) -> list[Stream]:
@@ -59,6 +43,13 @@ def run(decoder: Decoder, requests: Iterable[Stream]) -> dict[str, list[Output]]
         for output in outputs:
             found.setdefault(output.id, []).append(output)
     return found
+
+
+def early_decoder(
+    model: RandomModel, exits: tuple[int, ...], policy: PredictionPolicy, slots: int = 4
+) -> Decoder:
+    executor = open_executor(model, exits, slots)
+    return Decoder(executor, ExitDrafter(executor, policy))
 
 
 def texts(found: dict[str, list[Output]]) -> Texts:
@@ -91,7 +82,7 @@ def test_every_threshold_and_number_of_drafts_gives_the_same_text(
         ):
             exits = ((1,), (1, depth - 1), tuple(range(1, depth)))[number % 3]
             policy = PredictionPolicy((gamma,) * len(exits), drafts)
-            decoder = Decoder(open_executor(model, exits), policy)
+            decoder = early_decoder(model, exits, policy)
             found = run(decoder, streams(model, 8, sampling))
             assert texts(found) == expected
             for output in itertools.chain.from_iterable(found.values()):
@@ -108,7 +99,7 @@ def test_any_policy_is_lossless(data: st.DataObject) -> None:
     policy = PredictionPolicy(gammas, data.draw(st.integers(0, 8)))
     temperature = data.draw(st.sampled_from((0.0, 0.5, 1.5)))
     sampling = TokenSampling(temperature, seed=data.draw(st.integers(0, 3)))
-    decoder = Decoder(open_executor(model, exits, data.draw(st.integers(1, 4))), policy)
+    decoder = early_decoder(model, exits, policy, data.draw(st.integers(1, 4)))
     baseline = Decoder(open_executor(model, ()))
     expected = texts(run(baseline, streams(model, 6, sampling)))
     assert texts(run(decoder, streams(model, 6, sampling))) == expected
@@ -116,7 +107,7 @@ def test_any_policy_is_lossless(data: st.DataObject) -> None:
 
 def test_counts_add_up() -> None:
     model = random_model("llama")
-    decoder = Decoder(open_executor(model, (2, 4)), PredictionPolicy((0.2, 0.4), 3))
+    decoder = early_decoder(model, (2, 4), PredictionPolicy((0.2, 0.4), 3))
     for name, outputs in run(decoder, streams(model, 8)).items():
         total: Counter[str] = Counter()
         for output in outputs:
@@ -140,7 +131,7 @@ def test_in_a_larger_batch_nothing_is_predicted_early() -> None:
     model = random_model("llama")
     drafted = {}
     for most in (None, 2, 1):
-        decoder = Decoder(open_executor(model, (2,)), PredictionPolicy((0.0,), 3, max_batch=most))
+        decoder = early_decoder(model, (2,), PredictionPolicy((0.0,), 3, max_batch=most))
         requests = [Stream(name, (5, index), 20) for index, name in enumerate("abc")]
         found = run(decoder, requests)
         total: Counter[str] = Counter()
@@ -158,7 +149,7 @@ def test_in_a_larger_batch_nothing_is_predicted_early() -> None:
 
 def test_a_threshold_of_one_never_exits_and_saves_the_check_at_the_last_token() -> None:
     model = random_model("llama")
-    decoder = Decoder(open_executor(model, (3,)), PredictionPolicy((1.0,)))
+    decoder = early_decoder(model, (3,), PredictionPolicy((1.0,)))
     (outputs,) = run(decoder, [Stream("a", (1, 2, 3), 10)]).values()
     total: Counter[str] = Counter()
     for output in outputs:
@@ -169,7 +160,9 @@ def test_a_threshold_of_one_never_exits_and_saves_the_check_at_the_last_token() 
 def test_without_verification_the_drafts_stand() -> None:
     model = random_model("llama", agreement=1.0)
     requests = [Stream("a", (5, 6), 40), Stream("b", (7,), 40)]
-    lossy = Decoder(open_executor(model, (1,)), PredictionPolicy((0.0,), 4, verify=False))
+    executor = open_executor(model, (1,))
+    drafter = ExitDrafter(executor, PredictionPolicy((0.0,), 4))
+    lossy = Decoder(executor, drafter, verify=False)
     found = run(lossy, requests)
     total: Counter[str] = Counter()
     for output in itertools.chain.from_iterable(found.values()):
@@ -192,7 +185,7 @@ def test_margins_are_the_distance_of_the_two_best_logits() -> None:
 
 def test_more_requests_than_slots_queue_and_reset_forgets_them() -> None:
     model = random_model("llama")
-    decoder = Decoder(open_executor(model, (2,), slots=2), PredictionPolicy((0.3,)))
+    decoder = early_decoder(model, (2,), PredictionPolicy((0.3,)), slots=2)
     for stream in streams(model, 8):
         decoder.add(stream)
     for _ in range(3):
@@ -206,8 +199,7 @@ def test_a_sampled_draft_is_compared_with_what_plain_decoding_draws() -> None:
     """The paper's acceptance rule is not exact at a temperature above 0; comparing is."""
     model = random_model("llama", agreement=0.1)
     sampling = TokenSampling(1.0, seed=2)
-    executor = open_executor(model, (3,))
-    decoder = Decoder(executor, PredictionPolicy((0.0,), 5))
+    decoder = early_decoder(model, (3,), PredictionPolicy((0.0,), 5))
     (outputs,) = run(decoder, [Stream("a", (9, 8), 30, frozenset(), sampling)]).values()
     ids = [t for output in outputs for t in output.tokens]
     from backends.engine.model.forward import final_logits, hidden_states
@@ -226,6 +218,11 @@ def test_a_sampled_draft_is_compared_with_what_plain_decoding_draws() -> None:
     ],
 )
 def test_a_policy_that_does_not_fit_is_refused(policy: PredictionPolicy, message: str) -> None:
-    executor = open_executor(random_model("llama"), (2, 4))
     with pytest.raises(ValueError, match=message):
-        Decoder(executor, policy)
+        early_decoder(random_model("llama"), (2, 4), policy)
+
+
+def test_an_executor_with_exits_is_refused_without_a_drafter_at_them() -> None:
+    executor = open_executor(random_model("llama"), (2, 4))
+    with pytest.raises(ValueError, match=r"exits \(\) for an executor with \(2, 4\)"):
+        Decoder(executor)

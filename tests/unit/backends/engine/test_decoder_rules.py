@@ -8,11 +8,12 @@ from collections import Counter
 import pytest
 
 from backends.engine.decoder import Decoder
-from backends.engine.streams import Output, PredictionPolicy, Stream
+from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
+from backends.engine.streams import Output, Stream
 from tests.support.engine.told_executor import ToldExecutor
 
 FINAL = list(range(20, 52))
-"""The token behind each position: 20 behind the first."""
+"""The token after each position: 20 after the first."""
 GAMMA = 0.5
 
 
@@ -22,7 +23,7 @@ def decode(
     limit: int = 6,
     stops: frozenset[int] = frozenset(),
 ) -> tuple[list[int], Counter[str], list[Output]]:
-    decoder = Decoder(executor, policy)  # type: ignore[arg-type]
+    decoder = Decoder(executor, ExitDrafter(executor, policy))  # type: ignore[arg-type]
     decoder.add(Stream("a", (1, 2), limit, stops))
     outputs: list[Output] = []
     while found := decoder.step():
@@ -96,7 +97,9 @@ def test_a_stop_token_that_a_draft_is_refused_for_ends_the_answer() -> None:
 @pytest.mark.parametrize(("most", "drafts"), [(2, True), (1, False)])
 def test_a_batch_as_large_as_allowed_still_predicts_early(most: int, drafts: bool) -> None:
     guesses = {p: (FINAL[p], 1.0) for p in range(len(FINAL))}
-    decoder = Decoder(ToldExecutor(FINAL, [guesses]), PredictionPolicy((GAMMA,), 3, most))  # type: ignore[arg-type]
+    executor = ToldExecutor(FINAL, [guesses])
+    policy = PredictionPolicy((GAMMA,), 3, most)
+    decoder = Decoder(executor, ExitDrafter(executor, policy))  # type: ignore[arg-type]
     for name in "ab":
         decoder.add(Stream(name, (1, 2), 10))
     assert [len(output.tokens) for output in decoder.step()] == [1, 1], "the prompts"
@@ -109,7 +112,8 @@ def test_prompts_are_read_up_to_a_number_of_tokens_then_others_go_on(
     monkeypatch.setattr("backends.engine.decoder.PREFILL_TOKENS", 4)
     executor = ToldExecutor(FINAL, [{}])
     executor.slots = 4
-    decoder = Decoder(executor, PredictionPolicy((GAMMA,)))  # type: ignore[arg-type]
+    drafter = ExitDrafter(executor, PredictionPolicy((GAMMA,)))  # type: ignore[arg-type]
+    decoder = Decoder(executor, drafter)  # type: ignore[arg-type]
     for name, length in (("a", 2), ("b", 2), ("c", 9), ("d", 1)):
         decoder.add(Stream(name, (1,) * length, 3))
     read = [[output.id for output in decoder.step()] for _ in range(3)]

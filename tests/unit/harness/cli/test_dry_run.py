@@ -59,11 +59,11 @@ def test_good_input_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         (
             {"name": "adadecode", "exit_layers": [99]},
-            "option 'exit_layers': no exit behind layer 99; expected some of 1, 2, 3, 4, 5, 6, 7",
+            "option 'exit_layers': no exit after layer 99; expected some of 1, 2, 3, 4, 5, 6, 7",
         ),
         (
             {"name": "adadecode", "heads": "original", "exit_layers": [8]},
-            "option 'exit_layers': no exit behind layer 8; expected some of 1, 2",
+            "option 'exit_layers': no exit after layer 8; expected some of 1, 2",
         ),
         (
             {"name": "adadecode", "heads": "original", "shortlist": 5},

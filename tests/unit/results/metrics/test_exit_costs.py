@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from backends.engine.costs import cost_model
 from harness.core.nouns import Generation
+from harness.core.pass_costs import StepCosts
 from results.metrics import exit_costs
 from results.metrics.arrays import from_record
 from results.rows import cells, summaries
@@ -115,38 +116,21 @@ def test_no_counts_predict_nothing() -> None:
     assert set(exit_costs.predictions(None, OPTIONS).values()) == {None}
 
 
-def test_it_agrees_with_the_cost_model_where_exits_are_independent() -> None:
-    """Counts drawn as the cost model supposes them come to what its closed form says."""
-    draw, rates, acceptance, drafts = random.Random(3), (0.4, 0.5), 0.9, 5
-    counts = dict.fromkeys(COUNTS, 0.0)
-    for _ in range(40_000):
-        pending, kept = 0, True
-        while True:
-            exits = [draw.random() < rate for rate in rates]
-            layer = 2 * (1 + exits.index(True)) if any(exits) else None
-            if pending < drafts:
-                counts["checks_layer_2"] += 1
-                counts["checks_layer_4"] += layer != 2
-            if layer is None or pending == drafts:
-                break
-            pending += 1
-            kept = kept and draw.random() < acceptance
-            counts["early_predictions"] += 1
-            counts[f"exits_layer_{layer}"] += 1
-            counts["step_tokens"] += kept
-        counts["steps"] += 1
-        counts["step_tokens"] += 1
-    found = predicted(decoded(telemetry=counts))["predicted_speedup"]
-    expected = cost_model.predict(
-        COSTS["segment_us"],  # type: ignore[arg-type]
-        COSTS["exit_head_us"],  # type: ignore[arg-type]
-        5.0,
-        rates,
-        acceptance,
-        drafts,
-        segment_costs_full=COSTS["segment_us_full"],  # type: ignore[arg-type]
-    )
-    assert found == pytest.approx(expected.speedup, rel=0.01)
+def test_it_is_what_the_backend_foresaw_where_the_text_is_the_one_replayed() -> None:
+    """Chosen by a replay of the trace and then decoded just so: the same speed-up from the counts
+    and the costs as they are told."""
+    draw = np.random.default_rng(3)
+    costs = StepCosts((10.0, 20.0, 30.0), (2.0, 3.0), 5.0, (10.0, 25.0, 40.0), 9.0, 66.0)
+    confidence, agrees = draw.random((500, 2)), draw.random((500, 2)) < 0.9
+    trace = cost_model.Trace((2, 4), confidence, agrees, np.array([0, 200, 500]))
+    foreseen = cost_model.replay(trace, (2, 4), (0.6, 0.5), costs, 5)
+    counts = {"steps": float(foreseen.cycles), "step_tokens": float(foreseen.tokens)}
+    for name in ("checks", "exits"):
+        for layer, count in zip((2, 4), getattr(foreseen, name), strict=True):
+            counts[f"{name}_layer_{layer}"] = float(count)
+    found = predicted(decoded(telemetry=counts), costs=costs.to_json())
+    assert found["predicted_speedup"] == pytest.approx(foreseen.speedup, rel=1e-12)
+    assert min(foreseen.exits) > 50
 
 
 def test_the_rows_of_a_run_have_exits_and_predictions(tmp_path: Path) -> None:

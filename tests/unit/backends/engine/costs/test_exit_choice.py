@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from backends.engine.costs.cost_model import Trace, predict, replay
+from backends.engine.costs.cost_model import Trace, replay
 from backends.engine.costs.exit_choice import ExitChoice, LayerCosts, _tuned, choose, tune
 
 COSTS = LayerCosts([10.0] * 8, exit_head=5.0, final_head=5.0, layers_full=[11.0] * 8)
@@ -115,8 +115,6 @@ def test_segments_of_the_cut() -> None:
     assert costs.segments_full == pytest.approx((2.1, 7.1, 5.1))
     assert costs.exit_heads == (0.5, 0.5)
     assert costs.per_token() == pytest.approx(10.8)
-    plain = predict(costs.segments, costs.exit_heads, costs.final_head, (0, 0), 1, 5)
-    assert plain.speedup == pytest.approx(11.0 / 12.0)
 
 
 def test_bad_candidates_are_refused() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from backends.engine.costs import timing as calibration
-from backends.engine.costs.cost_model import StepCosts
 from backends.engine.costs.timing import RUNS, layer_costs, measure
 from backends.engine.executors.base import Int32, StepRows
+from harness.core.pass_costs import StepCosts
 from tests.support.engine.told_executor import ToldExecutor
 
 

@@ -1,4 +1,4 @@
-"""Exit heads piece by piece: gradients, schedule, states, answers, figures, probe, prompts."""
+"""Exit heads piece by piece: gradients, schedule, states, answers, figures, prompts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import torch
 from torch import Tensor
 
 from backends.checkpoints import models
+from backends.checkpoints.bound_files import write_json
 from backends.engine.model.forward import final_logits, hidden_states
 from backends.engine.model.heads import folded
+from backends.training.classifier.report import auc
 from backends.training.exits import cache as exit_cache
 from backends.training.exits import data as exit_data
 from backends.training.exits import fit as exit_fit
 from backends.training.exits.backbone import Backbone, architecture_of, read_backbone
 from backends.training.exits.cache import Cache, build_cache
 from backends.training.exits.data import TrainPrompt, humaneval_row
-from backends.training.exits.recipe import STATE, ExitRecipe, write_json
+from backends.training.exits.recipe import STATE, ExitRecipe
 from backends.training.heads import fit as heads_fit
-from backends.training.heads import probe as heads_probe
 from backends.training.heads.report import Outputs, summarise
 from harness.core.errors import UserError
 from tests.support.tiny_llama import write_tiny_llama
@@ -217,31 +218,8 @@ def test_the_area_under_the_curve_counts_pairs() -> None:
         for good in scores[labels].tolist()
         for bad in scores[~labels].tolist()
     ]
-    assert heads_probe.auc(scores, labels) == pytest.approx(sum(pairs) / len(pairs))
-    assert heads_probe.auc(scores, torch.ones(60, dtype=torch.bool)) is None
-
-
-def probe_data(seed: int, count: int, rule: Tensor | None) -> tuple[Cache, Outputs]:
-    """States of uneven scale, and a head that is worth it where `rule` says, or nowhere."""
-    generator = torch.Generator().manual_seed(seed)
-    states = torch.randn(2, count, 6, generator=generator) * torch.tensor([9, 1, 1, 0.1, 1, 1.0])
-    good = states[0] @ rule > 0.5 if rule is not None else torch.zeros(count, dtype=torch.bool)
-    confidence = torch.where(good, 0.9, 0.6)[:, None]
-    cache = Cache(states, [0, count], ["gsm8k"])
-    return cache, Outputs(confidence, torch.ones(count, 1, dtype=torch.bool), confidence)
-
-
-def test_a_probe_finds_a_linear_rule_and_a_constant_where_there_is_none() -> None:
-    rule = torch.tensor([0.1, 1, -1, 5, 0, 0])
-    probe = heads_probe.fit_probe(*probe_data(0, 3000, rule), *probe_data(1, 500, rule), 0)
-    assert probe.report["auc"] > 0.99
-    held_out, out = probe_data(2, 500, rule)
-    guess = held_out.states[0] @ probe.weights[:-1] + probe.weights[-1] > 0
-    assert (guess == heads_probe.worth(out, 0)).float().mean() > 0.95
-    never = heads_probe.fit_probe(*probe_data(0, 300, None), *probe_data(1, 50, None), 0)
-    assert never.report == {"gamma": 0.75, "positives": 0.0, "auc": None}
-    assert never.weights[:-1].abs().max() == 0
-    assert never.weights[-1] < -5
+    assert auc(scores, labels) == pytest.approx(sum(pairs) / len(pairs))
+    assert auc(scores, torch.ones(60, dtype=torch.bool)) is None
 
 
 def test_an_mbpp_row_becomes_a_function_to_complete() -> None:

@@ -1,0 +1,52 @@
+"""Passes of streams through the executor's segments, booked: nothing is run twice or left out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from backends.engine.executors.base import Executor, Int32, StepRows
+from backends.engine.streams import Stream
+
+Span = tuple[Stream, int, int]
+"""Positions of a stream, from a first one up to, not including, a second."""
+
+
+def depths(executor: Executor) -> list[int]:
+    """The number of layers of each segment."""
+    bounds = (0, *executor.exits, executor.architecture.layers)
+    return [end - start for start, end in itertools.pairwise(bounds)]
+
+
+def enter(streams: Iterable[Stream], index: int, layers: int) -> list[Span]:
+    """What segment `index`, of so many layers, has not processed of the streams, now booked as
+    processed."""
+    spans = []
+    for stream in streams:
+        start, end = stream.done[index], len(stream.tokens)
+        spans.append((stream, start, end))
+        stream.done[index] = end
+        stream.layers_run += layers
+    return spans
+
+
+def rows_of(spans: Sequence[Span]) -> StepRows:
+    """The positions of the spans, one row each."""
+    if len(spans) == 1:
+        stream, start, end = spans[0]
+        return StepRows([stream.slot] * (end - start), range(start, end), stream.tokens[start:end])
+    slots: list[int] = []
+    positions: list[int] = []
+    tokens: list[int] = []
+    for stream, start, end in spans:
+        slots += [stream.slot] * (end - start)
+        positions += range(start, end)
+        tokens += stream.tokens[start:end]
+    return StepRows(slots, positions, tokens)
+
+
+def numbers(rows: Sequence[int]) -> Int32:
+    """Row numbers as an executor takes them."""
+    return np.array(rows, np.int32)
