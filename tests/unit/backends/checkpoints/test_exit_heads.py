@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from backends.checkpoints import models
-from backends.checkpoints.exit_heads import BUNDLED, HeadFolder, check_layers, open_folder
+from backends.checkpoints import exit_heads, models
+from backends.checkpoints.exit_heads import (
+    BUNDLED,
+    HeadFolder,
+    check_layers,
+    open_folder,
+    quarters,
+    write_folder,
+)
+from backends.engine.costs.cost_model import Trace
 from harness.core.errors import UserError
+
+ROOT = Path(__file__).parents[4]
 
 
 def folder() -> HeadFolder:
@@ -60,3 +72,47 @@ def test_the_bundled_order_begins_with_what_answers_are_made_of() -> None:
     heads = open_folder(BUNDLED / "mixed", models.BUNDLED["demo"])
     stops = set(models.stop_ids(models.BUNDLED["demo"]))
     assert stops <= set(heads.shortlist(64).tolist())
+
+
+@pytest.mark.parametrize("kind", exit_heads.KINDS)
+def test_what_is_written_is_read_back(tmp_path: Path, kind: str) -> None:
+    demo = models.BUNDLED["demo"]
+    size = {"lightweight": (4, 4), "full": (6, 4)}[kind]
+    weights = {layer: torch.full(size, float(layer)) for layer in (1, 3)}
+    order = torch.tensor([5, 0, 1, 4, 3, 2])
+    trace = Trace((1, 3), np.array([[0.25, 0.5]]), np.array([[False, True]]), np.array([0, 1]))
+    told = {"workloads": ["gsm8k"]}
+    about = write_folder(tmp_path, models.checksum(demo), kind, weights, order, trace, told)
+    assert list(about) == [
+        *("format", "checkpoint", "layers", "kind", "width", "vocabulary", "workloads")
+    ]
+    assert (about["layers"], about["width"], about["vocabulary"]) == ([1, 3], 4, 6)
+    found = open_folder(tmp_path, demo)
+    assert (found.layers, found.shortlist(2).tolist()) == ((1, 3), [0, 5])
+    final = torch.eye(6, 4)
+    expected = weights[3] if kind == "full" else final @ weights[3]
+    assert torch.equal(found.matrix(3, final), expected)
+    assert found.trace().confidence.tolist() == [[0.25, 0.5]]
+    assert found.trace().agrees.tolist() == [[0, 1]]
+    assert found.trace().starts.tolist() == [0, 1]
+
+
+def test_the_formats_names_stand_in_one_place() -> None:
+    """Who writes and who reads a file cannot come to differ."""
+    names = {"heads.json", "heads.safetensors", "token_order", "trace.confidence"}
+    names |= {"classifier.json", "classifier.safetensors"}
+    found: dict[str, set[str]] = {}
+    for folder in ("harness", "backends", "workloads", "results", "reports"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and node.value in names:
+                    found.setdefault(node.value, set()).add(path.name)
+    assert found == {
+        name: {"classifier.py" if "classifier" in name else "exit_heads.py"} for name in names
+    }
+
+
+def test_default_exits_are_the_quarters_of_the_depth() -> None:
+    assert [quarters(depth) for depth in (32, 8, 4, 3, 2, 1)] == [
+        *((8, 16, 24), (2, 4, 6), (1, 2, 3), (1, 2), (1,), ())
+    ]
