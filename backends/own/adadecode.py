@@ -63,7 +63,7 @@ class AdaDecode(EngineBackend):
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
         """What options name that decides a trial's numbers: the exit heads. Raises `UserError`."""
         where = exit_heads.find_folder(options["heads"], model_dir)
-        return [] if where is None else [where / exit_heads.TENSORS]
+        return [] if where is None else [where / exit_heads.ABOUT, where / exit_heads.TENSORS]
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
