@@ -28,7 +28,7 @@ LAYERS, WIDTH = 16, 1024
 
 def midsize(jobs: Jobs) -> dict[str, Any]:
     """Train, then answer the same requests with plain vLLM and with each measure. In small the
-    demo model answers: one that was hardly trained says the same behind every layer."""
+    demo model answers: one that was hardly trained says the same after every layer."""
     folder = jobs.out / "midsize"
     command = f"{shlex.quote(sys.executable)} -m benchmarks.early_exit_midsize {folder.resolve()}"
     command += f" --minutes {jobs.minutes}{' --tiny' if jobs.tiny else ''}"

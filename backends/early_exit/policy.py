@@ -1,4 +1,4 @@
-"""When an iteration ends early: which measure, behind which layers, above which thresholds."""
+"""When an iteration ends early: which measure, after which layers, above which thresholds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ExitPolicy:
 
     measure: str
     layers: tuple[int, ...] = ()
-    """The layers behind which confidence is asked, ascending; the one layer of `static`; those of
+    """The layers after which confidence is asked, ascending; the one layer of `static`; those of
     `schedule` in turn, one per step, the model's depth for a step that does not exit."""
     thresholds: tuple[float, ...] = ()
     """One for each layer of a confident measure; a confidence must be greater."""

@@ -41,7 +41,7 @@ class EventReader:
         self._held = 0
         """Bytes in `_data`, line ends included."""
         self.has_more = False
-        """Whether anything came behind the last whole event, a comment too."""
+        """Whether anything came after the last whole event, a comment too."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of every event that `chunk` completes. Comments and other fields are dropped."""
@@ -99,7 +99,7 @@ class StreamedAnswer:
         text = chunk_text(choice)
         tokens = self._tokens(choice, text)
         if tokens and self.finished is not None:
-            raise StreamError("tokens behind the finish_reason")
+            raise StreamError("tokens after the finish_reason")
         self.texts.append(text)
         self.tokens += len(tokens)
         if self.tokens > self.max_new_tokens:

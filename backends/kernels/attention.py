@@ -176,7 +176,7 @@ def attention(
     s = slots[r] and p = positions[r]; query head h reads KV head h // (H / Hkv).
 
     query and out [rows, H, hd], keys and values [slots, Hkv, max_len, hd]: of one dtype (bf16,
-    fp16, fp32); slots and positions [rows] int32; head sizes to 256. Cache rows behind p are never
+    fp16, fp32); slots and positions [rows] int32; head sizes to 256. Cache rows after p are never
     read. Raises EngineError for what does not fit.
     """
     _check(query, keys, values, slots, positions, scratch, out)

@@ -1,4 +1,4 @@
-"""Filling the KV cache behind an early exit: from one matrix product over all remaining layers,
+"""Filling the KV cache after an early exit: from one matrix product over all remaining layers,
 RoPE on the keys and the scatter of keys and values into every layer's paged cache, in one launch
 (the "KV recomputation" of 'An Efficient Inference Framework for Early-exit Large Language Models',
 with the projections of the layers stacked).

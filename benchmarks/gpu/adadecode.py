@@ -208,7 +208,7 @@ def random_weights(shape: Any) -> Any:
 
 
 def decode(executor: Any, context: int) -> float:
-    """Seconds per token of one greedy sequence behind a prompt of `context` tokens."""
+    """Seconds per token of one greedy sequence after a prompt of `context` tokens."""
     import numpy as np
 
     from backends.engine.executors.base import StepRows

@@ -93,7 +93,7 @@ def quality(model: Path) -> dict[str, float]:
 
 
 def train_heads(chosen: argparse.Namespace, model: Path, out: Path) -> dict[str, Any]:
-    """Exit heads behind every second layer; their agreement with the last layer."""
+    """Exit heads after every second layer; their agreement with the last layer."""
     from backends.training.heads import train as heads
 
     layers = ",".join(str(layer) for layer in range(2, chosen.layers, 2)) or "1"

@@ -59,7 +59,7 @@ def bounds(chosen: argparse.Namespace, mode: str) -> dict[str, Any]:
 
 
 def step_costs(early: Any, depth: int, repeats: int) -> dict[int, tuple[float, float]]:
-    """By batch: milliseconds of a step that leaves behind layer 1, and of each further layer."""
+    """By batch: milliseconds of a step that leaves after layer 1, and of each further layer."""
 
     def leave(size: int, layer: int) -> float:
         early.configure({"measure": "static", "layers": [layer]})

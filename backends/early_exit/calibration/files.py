@@ -35,7 +35,7 @@ class Point:
     """Its lower bound at the file's confidence, for this threshold alone."""
     p_value: float
     tested: bool
-    """False behind the first threshold that was not accepted: measured for the curve only."""
+    """False after the first threshold that was not accepted: measured for the curve only."""
     early_exit_rate: float
     """Share of the decode steps' layer passes that were skipped."""
     mean_exit_layer: float

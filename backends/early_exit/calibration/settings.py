@@ -61,7 +61,7 @@ class Settings:
     grid: tuple[float, ...] | None = None
     dtype: str = "float32"
     whole_curve: bool = False
-    """Measure the thresholds behind the last that was tested, too."""
+    """Measure the thresholds after the last that was tested, too."""
 
     @property
     def thresholds(self) -> tuple[float, ...]:

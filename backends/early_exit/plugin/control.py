@@ -62,7 +62,7 @@ class Control:
         prompts = batch.num_prompt_tokens[:count]
         brings_token = ~runner.discard_request_mask.np[:count]
         # One new token alone does not tell: a prompt's last chunk may be of one token. Nor does a
-        # position behind the prompt: a request that gave way computes its answer once more.
+        # position after the prompt: a request that gave way computes its answer once more.
         decoding = brings_token & (batch.num_computed_tokens_cpu[:count] >= prompts)
         if decoding.all() and runner.query_start_loc.np[count] == count:
             names, mixed = list(batch.req_ids[:count]), False
@@ -81,7 +81,7 @@ class Control:
         return self._policy.forced_layer(step, self.depth)
 
     def latch(self, layer: int, confidence: Tensor, step: DecodedStep) -> bool:
-        """Note who passes behind this layer with these (rows,) confidences, padded rows apart;
+        """Note who passes after this layer with these (rows,) confidences, padded rows apart;
         whether all have passed by now."""
         step.checked = (*step.checked, layer)
         bound = self.bounds[layer]

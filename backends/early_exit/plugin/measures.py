@@ -1,4 +1,4 @@
-"""How sure each sequence is behind a layer: the three confidence measures of the paper.
+"""How sure each sequence is after a layer: the three confidence measures of the paper.
 
 "An Efficient Inference Framework for Early-exit Large Language Models", section 4.2, after
 "Confident Adaptive Language Modeling" (Schuster et al., 2022, section 3.5). All are computed in
@@ -37,7 +37,7 @@ class Measure(Protocol):
         """A step begins with these (rows, width) inputs of the first layer."""
 
     def __call__(self, layer: int, stream: Tensor) -> Confidence:
-        """The confidence of each row from its (rows, width) residual stream behind `layer`."""
+        """The confidence of each row from its (rows, width) residual stream after `layer`."""
 
 
 class Softmax:

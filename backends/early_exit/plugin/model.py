@@ -137,7 +137,7 @@ class EarlyExitLlamaForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
 
     @property
     def exits(self) -> tuple[int, ...]:
-        """The layers behind which a step can leave."""
+        """The layers after which a step can leave."""
         return self.model.exits if self.leaves else ()
 
     def forward(

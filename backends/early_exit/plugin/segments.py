@@ -18,7 +18,7 @@ from vllm.compilation.decorators import support_torch_compile
 
 
 def build_segments(model: Any, cuts: Sequence[int], vllm_config: Any, prefix: str) -> nn.ModuleList:
-    """Segments of a `LlamaModel` (its modules shared, not copied), cut behind the layers `cuts`.
+    """Segments of a `LlamaModel` (its modules shared, not copied), cut after the layers `cuts`.
 
     `cuts` ascend. The first segment is called with (positions, input_ids), the others with
     (positions, hidden, residual); each returns (hidden, residual), whose sum is the residual

@@ -217,7 +217,7 @@ class CudaExecutor:
         )
 
     def _norm_for_head(self, index: int) -> Tensor:
-        """The rows that asked for boundary `index` + 1's head, behind the final norm."""
+        """The rows that asked for boundary `index` + 1's head, after the final norm."""
         rms_norm(
             self._boundaries[index],
             rows=self._rows,

@@ -124,7 +124,7 @@ class TorchExecutor:
 
     @torch.no_grad()
     def _logits(self, index: int, rows: StepRows) -> Tensor:
-        """float32 (n, V') behind segment `index`, of its own head."""
+        """float32 (n, V') after segment `index`, of its own head."""
         head = self._heads[index]
         found = [torch.empty(0, len(head), device=self._place)]
         for part in self._parts(rows):

@@ -14,7 +14,7 @@ from backends.engine.model.architecture import Architecture
 class KVCache:
     """Keys (rotated) and values, each (layers, slots + 1, kv_heads, max_len, head_dim).
 
-    The slot behind the last one is scratch: padded rows may write there. What was not written is
+    The slot after the last one is scratch: padded rows may write there. What was not written is
     uninitialised memory, NaN included; forgetting positions is a matter of not reading them.
     """
 

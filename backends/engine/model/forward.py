@@ -79,7 +79,7 @@ def prefill(
         values_out: the same.
 
     Returns:
-        float32 (width,): the last position's hidden state behind the last layer, before the norm.
+        float32 (width,): the last position's hidden state after the last layer, before the norm.
     """
     count = len(token_ids)
     narrow = weights.embedding.dtype == torch.bfloat16 and not weights.embedding.is_cuda
@@ -101,14 +101,14 @@ def prefill(
 def hidden_states(
     weights: Weights, architecture: Architecture, ids: Tensor, taps: Collection[int]
 ) -> dict[int, Tensor]:
-    """Run whole sequences, of equal length, and keep the hidden states behind some layers.
+    """Run whole sequences, of equal length, and keep the hidden states after some layers.
 
     Args:
         weights: the model.
         architecture: its shape.
-        ids: int64 (batch, time); shorter sequences are padded behind their end.
+        ids: int64 (batch, time); shorter sequences are padded after their end.
         taps: numbers of layers: 0 is the embedding, `architecture.layers` what goes into the final
-            norm. No layer behind the last tap is run.
+            norm. No layer after the last tap is run.
 
     Returns:
         tap -> (batch, time, width), in the model's dtype.
@@ -138,7 +138,7 @@ def final_logits(weights: Weights, hidden: Tensor) -> Tensor:
 
     Args:
         weights: the model.
-        hidden: (..., width) behind the last layer, of any float dtype.
+        hidden: (..., width) after the last layer, of any float dtype.
 
     Returns:
         float32 (..., vocabulary).

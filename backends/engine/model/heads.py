@@ -16,7 +16,7 @@ class ExitHead:
     """One exit. Its logits are ``matrix @ (rms_norm(h) * gain)`` with the model's final norm."""
 
     layer: int
-    """Behind this many layers."""
+    """After this many layers."""
     matrix: Tensor
     """(V', width): the final head times the trained transform, or a head of its own."""
     token_ids: Tensor | None = None

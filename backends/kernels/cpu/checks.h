@@ -1,4 +1,4 @@
-// How sure a sequence is behind a layer, row by row in single precision: the confidence measures of
+// How sure a sequence is after a layer, row by row in single precision: the confidence measures of
 // early exit. One thread: the rows of a decode step are few.
 
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace decodebench {
 
-// Calls act(lanes) for each 16 numbers of a row, with `fill` behind the last.
+// Calls act(lanes) for each 16 numbers of a row, with `fill` after the last.
 template <class T, class Do> inline void over(const T* row, int64_t size, float fill, Do act) {
     int64_t whole = size / LANES * LANES;
     for (int64_t i = 0; i < whole; i += LANES) act(load(row + i));

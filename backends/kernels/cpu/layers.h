@@ -1,5 +1,5 @@
 // A segment of layers, inside a parallel region: five products and an attention a layer, a barrier
-// behind each. What every thread needs whole and is cheap (norms) every thread computes for itself.
+// after each. What every thread needs whole and is cheap (norms) every thread computes for itself.
 
 #pragma once
 

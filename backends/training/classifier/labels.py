@@ -45,7 +45,7 @@ def label(
     Args:
         path: file that keeps the labels; what an earlier run finished is used again.
         backbone: the frozen model.
-        cache: states of the residual stream behind the exit layers and the last.
+        cache: states of the residual stream after the exit layers and the last.
         going_on: called with the number of positions done so far; False stops early.
 
     Returns:

@@ -17,7 +17,7 @@ ROWS = 4096
 
 @torch.no_grad()
 def confidences(cache: Cache, weight: Tensor, bias: Tensor) -> Tensor:
-    """The classifier's confidence behind every exit layer at every position of a cache.
+    """The classifier's confidence after every exit layer at every position of a cache.
 
     Args:
         cache: states of the residual stream, widened to float32 here as a decoder does.
@@ -103,7 +103,7 @@ def _layer(agrees: Tensor, confidence: Tensor, margin: Tensor) -> dict[str, Any]
 
 
 def _exits(agrees: Tensor, passed: Tensor, layers: Sequence[int]) -> dict[str, float | None]:
-    """Of agrees and passed, bool [layers, positions]; the last layer is behind `layers`."""
+    """Of agrees and passed, bool [layers, positions]; the last layer comes after `layers`."""
     depth = layers[-1] + 1
     taken = torch.cat([passed, torch.ones_like(passed[:1])]).int().argmax(dim=0)
     right = torch.cat([agrees, torch.ones_like(agrees[:1])]).gather(0, taken[None])[0]

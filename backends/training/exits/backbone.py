@@ -40,7 +40,7 @@ class Backbone:
         The norm is the model's own, so that T = I is the model's head on a middle layer.
 
         Args:
-            ids: int64 [B, T], shorter texts padded behind their end.
+            ids: int64 [B, T], shorter texts padded after their end.
             layers: 1 to the number of layers.
         """
         found = hidden_states(self.weights, self.architecture, ids.to(self.head.device), layers)

@@ -13,7 +13,7 @@ Guess = tuple[int, float]
 
 
 class ToldExecutor:
-    """Behind position p the last layer says `final[p]`, and exit e says `guesses[e][p]`."""
+    """After position p the last layer says `final[p]`, and exit e says `guesses[e][p]`."""
 
     device, kernels = "cpu", "told"
 

@@ -212,7 +212,7 @@ class ExitReference:
         return rule.layers[step % len(rule.layers)] if unasked else 0
 
     def _confidence(self, layer: int, hidden: Tensor, before: Tensor) -> Tensor:
-        """(rows,) confidences behind `layer`; `before` is the hidden state of the last exit."""
+        """(rows,) confidences after `layer`; `before` is the hidden state of the last exit."""
         if self.rule.measure == "softmax":
             best = self._logits(hidden, layer).softmax(-1).topk(2).values
             return best[:, 0] - best[:, 1]
@@ -225,7 +225,7 @@ class ExitReference:
         return scores.softmax(-1)[:, 1]
 
     def _logits(self, hidden: Tensor, layer: int = 0) -> Tensor:
-        """(rows, vocabulary) of the exit behind `layer`; 0 and the depth: of the model."""
+        """(rows, vocabulary) of the exit after `layer`; 0 and the depth: of the model."""
         normed = self._norm(self.model.model.norm, hidden)
         if self.heads and 0 < layer < self.depth:
             whole = self.heads.get(f"layer.{layer}.head")

@@ -85,7 +85,7 @@ def test_what_follows_a_wrong_draft_is_thrown_away_and_counted() -> None:
 
 
 def test_a_stop_token_that_a_draft_is_refused_for_ends_the_answer() -> None:
-    """The draft behind position 2 is wrong: the last layer says stop there."""
+    """The draft after position 2 is wrong: the last layer says stop there."""
     guesses = {2: (99, 1.0), 3: (98, 1.0)}
     tokens, _, outputs = decode(
         ToldExecutor(FINAL, [guesses]), PredictionPolicy((GAMMA,), 3), 8, frozenset({FINAL[2]})

@@ -259,7 +259,8 @@ def test_the_digest_of_files_follows_the_heads(tmp_path: Path) -> None:
     assert pins.files("autoregressive", model, {}) == {}
     same = damaged_heads(tmp_path / "same", {}, nothing)
     other = damaged_heads(tmp_path / "other", {}, lambda found: found["layer.1.probe"].add_(1))
-    shutil.copy(exit_heads.BUNDLED / "mixed" / "heads.safetensors", same)
+    for name in (exit_heads.ABOUT, exit_heads.TENSORS):
+        shutil.copy(exit_heads.BUNDLED / "mixed" / name, same)
     again = pins.files("adadecode", model, {"heads": same})
     assert [*again.values()] == [*mixed.values()]
     assert [*pins.files("adadecode", model, {"heads": other}).values()] != [*mixed.values()]

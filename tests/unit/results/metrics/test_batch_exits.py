@@ -24,7 +24,7 @@ DEPTH = 8
 
 
 def rising(first: float, step: float) -> Profile:
-    """A sequence that is confident behind layer l with a chance that rises evenly with l."""
+    """A sequence that is confident after layer l with a chance that rises evenly with l."""
     staying, cumulative = 1.0, [0.0]
     for layer in range(1, DEPTH):
         staying *= 1 - (first + step * (layer - 1))

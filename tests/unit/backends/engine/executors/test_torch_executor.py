@@ -38,7 +38,7 @@ def make_executor(
 
 
 def exit_heads(weights: Weights, architecture: Architecture) -> list[ExitHead]:
-    """The original head behind every layer but the last; a shortlist behind the second."""
+    """The original head after every layer but the last; a shortlist behind the second."""
     shortlist = torch.arange(architecture.vocabulary - 1, 0, -3)
     heads = []
     for layer in range(1, architecture.layers):
