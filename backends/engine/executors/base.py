@@ -1,9 +1,9 @@
 """What the decoder asks of the code that runs the layers, on whatever device.
 
-An executor holds the weights, the KV cache and one boundary buffer before each segment and behind
+An executor holds the weights, the KV cache and one boundary buffer before each segment and after
 the last. The exits cut the layers into segments: exits (2, 4) of 8 layers give [0, 2), [2, 4) and
 [4, 8). A boundary buffer keeps the hidden states of the last `RING` positions of each cache slot,
-position p in row ``p % RING``, so that work left undone behind an exit waits there.
+position p in row ``p % RING``, so that work left undone after an exit waits there.
 
 A row's numbers never depend on the other rows of a call, on their number, or on its place among
 them: losslessness rests on that.
@@ -73,7 +73,7 @@ class Executor(Protocol):
 
     architecture: Architecture
     exits: tuple[int, ...]
-    """Layers behind which there is an exit head, ascending."""
+    """Layers after which there is an exit head, ascending."""
     slots: int
     max_len: int
     """Positions per slot."""
@@ -91,14 +91,14 @@ class Executor(Protocol):
         to all positions of its slot up to its own."""
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
-        """The most probable next token behind segment `index` and its probability, per row."""
+        """The most probable next token after segment `index` and its probability, per row."""
 
     def greedy(self, rows: StepRows) -> list[int]:
-        """The most probable next token behind the last layer, per row; the lowest id wins a tie."""
+        """The most probable next token after the last layer, per row; the lowest id wins a tie."""
 
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """`segment`, then its head on the rows whose numbers are `wanted` (ascending, may be
-        empty): the exit head's tokens and probabilities, behind the last segment the final head's.
+        empty): the exit head's tokens and probabilities, after the last segment the final head's.
         One call, since a call costs as much as a layer of a small model."""
 
     def logits(self, rows: StepRows) -> Tensor:
