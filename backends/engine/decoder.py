@@ -118,7 +118,8 @@ class Decoder:
             sampled: list[list[int]] = []
         else:
             sampled = self._choose([span for span in spans if not self._is_greedy(span[0])])
-        verdicts, at = [], 0
+        verdicts: list[Verdict] = []
+        at = 0
         for stream, start, end in spans:
             if self._is_greedy(stream):
                 chosen, at = found[at : at + end - start], at + end - start
