@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from backends.engine.drafters.base import Drafter
 from backends.engine.executors.base import RING, Executor
@@ -21,12 +20,8 @@ PREFILL_TOKENS = 2048
 """Prompt tokens read before sequences under way go on; one prompt may be longer."""
 
 
-class Verdict(NamedTuple):
-    """What the model selects after each position of a span, from position `start` on."""
-
-    stream: Stream
-    start: int
-    chosen: Sequence[int]
+Verdict = tuple[Stream, int, Sequence[int]]
+"""A stream, a first position, and what the model selects after each position from there on."""
 
 
 class Decoder:
@@ -123,13 +118,14 @@ class Decoder:
             sampled: list[list[int]] = []
         else:
             sampled = self._choose([span for span in spans if not self._is_greedy(span[0])])
-        verdicts, at = [], 0
+        verdicts: list[Verdict] = []
+        at = 0
         for stream, start, end in spans:
             if self._is_greedy(stream):
                 chosen, at = found[at : at + end - start], at + end - start
             else:
                 chosen = sampled.pop(0)
-            verdicts.append(Verdict(stream, start, chosen))
+            verdicts.append((stream, start, chosen))
         return verdicts
 
     def _commit(self, verdict: Verdict) -> Output:
@@ -153,12 +149,10 @@ class Decoder:
             "layers_total": len(emitted) * self._executor.architecture.layers,
         }
         stream.layers_run = 0
-        if self._drafter is None:
-            return self._emit(stream, start, emitted, counts)
-        output = self._emit(
-            stream, start, emitted, counts | {"drafted": len(drafts), "accepted": accepted}
-        )
-        output.counts.update(self._drafter.verified(stream, accepted))
+        output = self._emit(stream, start, emitted, counts)
+        if self._drafter is not None:
+            counts["drafted"], counts["accepted"] = len(drafts), accepted
+            counts.update(self._drafter.verified(stream, accepted))
         return output
 
     def _emit(

@@ -36,8 +36,9 @@ class Stream:
     def room(self, max_drafts: int) -> int:
         """How many more drafts there is room for among `max_drafts`, and in the answer beside the
         token that their verification brings; none where it is not positive."""
-        answered = len(self.tokens) - len(self.prompt)
-        return min(max_drafts - self.drafts, self.max_new_tokens - 1 - answered)
+        here = max_drafts - self.drafts
+        left = self.max_new_tokens - 1 - (len(self.tokens) - len(self.prompt))
+        return here if here < left else left
 
 
 @dataclass(frozen=True, slots=True)
