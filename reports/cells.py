@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.core.nouns import SAMPLES_NEEDED, Slo, TrialRecord, Workload, canonical_json, to_json
+from harness.core.nouns import (
+    SAMPLES_NEEDED,
+    Measured,
+    Slo,
+    TrialRecord,
+    Workload,
+    canonical_json,
+    to_json,
+)
 from reports.text import clipped, visible
 from reports.variants import NamedOptions, Variant, variants
 from results import rows as metrics
@@ -39,6 +47,7 @@ class Cell:
     """Trials of which only what compares them is void."""
     effective: Mapping[str, Any] = field(default_factory=dict)
     """The backend's options as they took effect; empty where it never came up."""
+    measured: Measured = field(default_factory=Measured)
     reasons: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Slug of a reason -> trials that have it, and its text in the first of them."""
 
@@ -191,6 +200,7 @@ def _cell(
             not row["valid"] and "output_tok_per_s" not in row["void_metrics"] for row in rows
         ),
         effective=next((dict(r.backend.options) for r in records if r.backend), {}),
+        measured=next((r.backend.measured for r in records if r.backend), Measured()),
         reasons=reasons,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -33,7 +34,7 @@ from backends.vllm.arguments import (
 from backends.vllm.backend import NOTHING, VllmBackend
 from harness.core.backend import Option
 from harness.core.errors import UserError
-from harness.core.nouns import Model, Provenance
+from harness.core.nouns import Measured, Model, Provenance
 
 ONE_DEVICE = "early exit runs on one device, without it"
 NO_DRAFTS = "early exit and speculative decoding do not go together"
@@ -110,7 +111,9 @@ class VllmEarlyExit(VllmBackend):
     families = frozenset(FAMILIES)
     PROVENANCE: ClassVar[Provenance] = "re-implementation"
 
-    def __init__(self, engine: Any, plan: Plan, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, engine: Any, plan: Plan, options: Mapping[str, Any], measured: Measured
+    ) -> None:
         self._plan = plan
         self._causal: Any = None
         self._control: Any = None
@@ -121,6 +124,7 @@ class VllmEarlyExit(VllmBackend):
 
         paths = {"checks": exit_confidence.kernels(), "fill": fill}
         super().__init__(engine, {**options, **paths}, models.stop_ids(plan.model_dir))
+        self.info = replace(self.info, measured=measured)
         self.configure({})
 
     @classmethod
@@ -182,7 +186,9 @@ class VllmEarlyExit(VllmBackend):
         register()
         arguments = engine_arguments(options, model_dir, model.dtype)
         engine = load_engine(cls.NAME, arguments | plan.engine_arguments(arguments))
-        return cls(engine, plan, effective(options, engine) | plan.effective(model.dtype))
+        return cls(
+            engine, plan, effective(options, engine) | plan.effective(), plan.measured(model.dtype)
+        )
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """From the next step on leave as the options of `open` say, but for those given here:

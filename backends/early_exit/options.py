@@ -32,6 +32,7 @@ from backends.early_exit.policy import (
 from backends.engine.model.architecture import EngineError, check_layers
 from harness.core.errors import UserError
 from harness.core.files import open_plain
+from harness.core.nouns import Measured
 
 MIXED, SEPARATE = "mixed", "separate"
 
@@ -113,19 +114,23 @@ class Plan:
             found["scheduler_cls"] = SeparateScheduler if waits else AsyncSeparateScheduler
         return found
 
-    def effective(self, dtype: str) -> dict[str, Any]:
-        """The options as they took effect. A calibration's statement holds for its dtype only."""
-        policy, calibration = self.policy, self._calibration
+    def effective(self) -> dict[str, Any]:
+        """The options as they took effect."""
+        policy = self.policy
         same = len(set(policy.thresholds)) == 1
-        stated = calibration is not None and calibration[1].dtype == dtype
         return {
             "layers": list(policy.layers),
             "threshold": policy.thresholds[0] if same else None,
             "thresholds": list(policy.thresholds),
-            "calibrated": calibration[1].statement if calibration and stated else None,
-            "calibrated_batch": calibration[1].batch if calibration and stated else None,
             "model_runner": "V1",
         }
+
+    def measured(self, dtype: str) -> Measured:
+        """The calibration's statement, which holds for its dtype only."""
+        calibration = None if self._calibration is None else self._calibration[1]
+        if calibration is None or calibration.dtype != dtype:
+            return Measured()
+        return Measured(calibration=calibration.statement, calibration_batch=calibration.batch)
 
     def measure(self, causal: Any) -> Any:
         """The confidence measure on the loaded model, an `EarlyExitLlamaForCausalLM`; None where

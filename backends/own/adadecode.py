@@ -19,7 +19,7 @@ from backends.engine.model.architecture import Architecture
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
 from harness.core.backend import Option
 from harness.core.errors import UserError
-from harness.core.nouns import Model
+from harness.core.nouns import Measured, Model
 
 NAME = "adadecode"
 MOST_DRAFTS = 15
@@ -91,12 +91,11 @@ class AdaDecode(EngineBackend):
         effective = {
             "exit_layers": list(layers),
             "gamma": list(gammas),
-            "predicted_speedup": predicted,
-            "costs": plan.costs(executor),
         }
+        measured = Measured(costs=plan.costs(executor), predicted_speedup=predicted)
         drafter = ExitDrafter(executor, policy) if layers else None
         decoder = Decoder(executor, drafter, verify=options["verify"])
-        info = loaded.info(executor, effective, lossless=options["verify"])
+        info = loaded.info(executor, effective, measured, lossless=options["verify"])
         return cls(decoder, executor, info, loaded.stop_ids)
 
 

@@ -16,7 +16,7 @@ from backends.engine.model.architecture import (
 )
 from harness.core.backend import Backend, Option, misfit
 from harness.core.errors import UserError
-from harness.core.nouns import BackendInfo, Commit, Model, Request
+from harness.core.nouns import BackendInfo, Commit, Measured, Model, Request
 
 LONGEST = 4096
 """Default of `max_model_len` for models that are meant for longer sequences: a slot is reserved."""
@@ -138,7 +138,12 @@ class Loaded:
             raise UserError(f"backend '{self._name}': {error}") from None
 
     def info(
-        self, executor: Any, options: Mapping[str, Any], *, lossless: bool = True
+        self,
+        executor: Any,
+        options: Mapping[str, Any],
+        measured: Measured = Measured(),  # noqa: B008
+        *,
+        lossless: bool = True,
     ) -> BackendInfo:
         """The backend, described with the options that took effect."""
         return BackendInfo(
@@ -152,6 +157,7 @@ class Loaded:
                 **options,
             },
             lossless=lossless,
+            measured=measured,
         )
 
     def _kernels(self, asked: str) -> str:

@@ -85,6 +85,21 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What a backend found out before it served, or was told by who calibrated it. It explains the
+    numbers and enters no latency."""
+
+    costs: Mapping[str, Any] | None = None
+    """Microseconds of the parts of a step, as `harness.core.pass_costs` writes them."""
+    predicted_speedup: float | None = None
+    """Over plain decoding, at these costs, on a held-out text."""
+    calibration: str | None = None
+    """The statement of quality under which thresholds were chosen."""
+    calibration_batch: int | None = None
+    """So many requests were decoded together for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class BackendInfo:
     """What a backend says of itself; shown wherever its numbers are shown."""
 
@@ -95,6 +110,7 @@ class BackendInfo:
     lossless: bool
     """Whether its greedy text is promised to equal plain decoding's."""
     capabilities: frozenset[str] = frozenset()
+    measured: Measured = Measured()
 
 
 @dataclass(slots=True)

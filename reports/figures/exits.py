@@ -170,7 +170,7 @@ def predicted_and_measured(axes: Axes, cells: Sequence[Cell]) -> None:
 
 def promise(cell: Cell) -> float | None:
     """What the backend predicted of itself on its calibration text, before anything ran."""
-    value = cell.effective.get("predicted_speedup")
+    value = cell.measured.predicted_speedup
     return float(value) if isinstance(value, int | float) else None
 
 

@@ -70,7 +70,7 @@ def statements(cells: Sequence[Cell]) -> list[str]:
     found = {
         f"{technique(cell).capitalize()}, calibrated: {visible(clipped(str(said), 400))}"
         for cell in cells
-        if (said := cell.effective.get("calibrated"))
+        if (said := cell.measured.calibration)
     }
     return sorted(found)
 
@@ -132,9 +132,9 @@ def why_no_threshold(cell: Cell) -> str:
 
 def calibrated(cell: Cell) -> str:
     """Whether thresholds were calibrated, and for which batch where the load is not of that."""
-    if technique(cell) in FORCED or not cell.effective.get("calibrated"):
+    if technique(cell) in FORCED or not cell.measured.calibration:
         return ""
-    batch = cell.effective.get("calibrated_batch", 1)
+    batch = cell.measured.calibration_batch or 1
     if (cell.load_kind, cell.load_value) == ("closed", batch):
         return "calibrated"
     return "calibrated one at a time" if batch == 1 else f"calibrated {batch} at a time"

@@ -1,20 +1,20 @@
 """What early predictions should have gained: counted passes at the costs that the backend measured.
 
-A backend with exits stores, under `backend.options`, `exit_layers`, `max_drafts` and `costs`: what
-its passes took before the first trial, as `harness.core.pass_costs` writes them down. With the
-counts of `results.metrics.work` they give the time that a request's passes take, and what plain
-decoding of the same tokens takes. The quotient is the speed-up that the algorithm alone explains:
-for one request at a time, without anything that the process does between passes.
+A backend with exits stores what its passes took before the first trial (`BackendInfo.measured`),
+and `exit_layers` and `max_drafts` among its options. With the counts of `results.metrics.work` they
+give the time that a request's passes take, and what plain decoding of the same tokens takes. The
+quotient is the speed-up that the algorithm alone explains: for one request at a time, without
+anything that the process does between passes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from harness.core.nouns import BackendInfo
 from harness.core.pass_costs import StepCosts, costs_from_json
 from results.metrics.arrays import Floats, RequestArrays
 from results.metrics.latency import later_tokens, tpot_s
@@ -23,7 +23,7 @@ NAMES = ("predicted_speedup", "predicted_speedup_one_row", "pass_time_share")
 
 
 def predictions(
-    requests: RequestArrays | None, options: Mapping[str, Any]
+    requests: RequestArrays | None, backend: BackendInfo | None
 ) -> dict[str, float | None]:
     """The metrics of `NAMES` for one trial, geometric means over its requests; None where the
     backend has no exits or no costs.
@@ -32,7 +32,7 @@ def predictions(
     `predicted_speedup_one_row`: the same if rows beyond a pass's first cost nothing.
     `pass_time_share`: the cost of the passes / the measured decode time.
     """
-    told = _told(options)
+    told = None if backend is None else _told(backend)
     if requests is None or told is None or "steps" not in requests.counts:
         return dict.fromkeys(NAMES)
     costs, layers, max_drafts = told
@@ -53,14 +53,13 @@ def predictions(
     return dict(zip(NAMES, values, strict=True))
 
 
-def _told(options: Mapping[str, Any]) -> tuple[StepCosts, list[int], int] | None:
-    """Costs, exit layers and max_drafts among the options that took effect; None where they are
-    absent or do not fit."""
-    told, layers = options.get("costs"), options.get("exit_layers")
+def _told(backend: BackendInfo) -> tuple[StepCosts, list[int], int] | None:
+    """Costs, exit layers and max_drafts; None where they are absent or do not fit."""
+    told, layers = backend.measured.costs, backend.options.get("exit_layers")
     if not isinstance(told, Mapping) or not isinstance(layers, Sequence):
         return None
     try:
-        costs, max_drafts = costs_from_json(told), int(options["max_drafts"])
+        costs, max_drafts = costs_from_json(told), int(backend.options["max_drafts"])
         exits = [int(layer) for layer in layers]
     except (KeyError, TypeError, ValueError):
         return None

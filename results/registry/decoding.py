@@ -18,7 +18,7 @@ def _rates(t: TrialInputs) -> dict[str, float | None]:
 
 def _predictions(t: TrialInputs) -> dict[str, float | None]:
     backend = t.record.backend
-    return exit_costs.predictions(t.requests, backend.options if backend else {})
+    return exit_costs.predictions(t.requests, backend)
 
 
 def _rate(

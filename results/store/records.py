@@ -13,6 +13,7 @@ from harness.core.errors import UserError
 from harness.core.nouns import (
     SCHEMA_VERSION,
     BackendInfo,
+    Measured,
     TrialRecord,
     Validity,
     to_json,
@@ -93,12 +94,24 @@ def from_text(path: Path, text: bytes) -> StoredTrial:
     return StoredTrial(record, payload, digest(text))
 
 
+def _measured_among(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes out of the options what records before `BackendInfo.measured` kept among them."""
+    names = {
+        "costs": "costs",
+        "predicted_speedup": "predicted_speedup",
+        "calibrated": "calibration",
+        "calibrated_batch": "calibration_batch",
+    }
+    return {new: options.pop(old) for old, new in names.items() if old in options}
+
+
 def _parse(data: dict[str, Any]) -> tuple[TrialRecord, Payload]:
     payload = Payload(**data.pop("parquet"))
     backend = data.pop("backend")
     if backend is not None:
         capabilities = frozenset(backend.pop("capabilities"))
-        backend = BackendInfo(**backend, capabilities=capabilities)
+        measured = backend.pop("measured", None) or _measured_among(backend["options"])
+        backend = BackendInfo(**backend, capabilities=capabilities, measured=Measured(**measured))
     validity = data.pop("validity")
     record = TrialRecord(
         trial=trial_from_json(data.pop("trial")),

@@ -34,7 +34,7 @@ class BatchSteps:
             "measure": self.measure,
             "layers": list(self.layers),
             "thresholds": list(self.thresholds),
-            "calibrated": STATEMENT if self.calibrated else None,
+            "calibration_statement": STATEMENT if self.calibrated else None,
         }
 
     def own_exit(self, draw: random.Random) -> int:

@@ -13,6 +13,7 @@ from harness.core.nouns import (
     FinishReason,
     Generation,
     Load,
+    Measured,
     Model,
     Slo,
     Status,
@@ -52,6 +53,17 @@ def generation(
         error="connection dropped" if finished == "error" else None,
         telemetry=dict(telemetry or {}),
     )
+
+
+def told(name: str, options: Mapping[str, Any], *, lossless: bool = True) -> BackendInfo:
+    """A backend that tells these options, and what it measured by the names below."""
+    rest = dict(options)
+    measured = Measured(
+        costs=rest.pop("costs", None),
+        predicted_speedup=rest.pop("predicted_speedup", None),
+        calibration=rest.pop("calibration_statement", None),
+    )
+    return BackendInfo(name, "1", "re-implementation", rest, lossless, measured=measured)
 
 
 def decoded(steps: Iterable[DecodedStep]) -> list[Generation]:

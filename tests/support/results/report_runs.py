@@ -11,7 +11,6 @@ from typing import Any
 import yaml
 
 from harness.core.nouns import (
-    BackendInfo,
     Generation,
     Load,
     Model,
@@ -26,6 +25,7 @@ from harness.core.nouns import (
 from results.store.folder import Store
 from tests.support.batch_steps import BatchSteps, decode_batches
 from tests.support.exits.early_exits import Exits, decode_early
+from tests.support.results.make_trials import told
 
 _TEXT = """
 the council of Harrow voted on Tuesday to repair the old bridge after engineers found cracks in two
@@ -167,8 +167,10 @@ def _record(
         trial=trial,
         environment=ENVIRONMENT,
         status="ok",
-        backend=BackendInfo(
-            engine.name, "0.32.0", engine.provenance, engine.effective, lossless=engine.lossless
+        backend=replace(
+            told(engine.name, engine.effective, lossless=engine.lossless),
+            version="0.32.0",
+            provenance=engine.provenance,
         ),
         validity=Validity(not engine.reasons, engine.reasons),
         setup_s=2.5,

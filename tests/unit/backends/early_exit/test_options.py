@@ -16,7 +16,7 @@ from backends.early_exit import options as plans
 from backends.early_exit import register
 from backends.early_exit.backend import VllmEarlyExit
 from harness.core.errors import UserError
-from harness.core.nouns import Model
+from harness.core.nouns import Measured, Model
 
 NAME = "vllm-early-exit"
 DEMO = Model("demo")
@@ -113,13 +113,12 @@ def test_a_changed_threshold_takes_the_place_of_those_before() -> None:
 
 def test_a_statement_holds_for_the_dtype_that_it_was_made_in() -> None:
     plan = plan_of(measure="state")
-    stated = plan.effective("bfloat16")
-    assert "95% confidence" in stated["calibrated"]
-    assert stated["calibrated_batch"] == 1
-    other = plan.effective("float32")
-    assert (other["calibrated"], other["calibrated_batch"]) == (None, None)
-    assert other["thresholds"] == stated["thresholds"] == [0.1] * 4
-    assert plan_of(measure="state", threshold=0.1).effective("bfloat16")["calibrated"] is None
+    stated = plan.measured("bfloat16")
+    assert "95% confidence" in str(stated.calibration)
+    assert stated.calibration_batch == 1
+    assert plan.measured("float32") == Measured()
+    assert plan.effective()["thresholds"] == [0.1] * 4
+    assert plan_of(measure="state", threshold=0.1).measured("bfloat16") == Measured()
 
 
 def test_a_calibration_of_another_measure_is_refused() -> None:

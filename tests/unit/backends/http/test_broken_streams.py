@@ -75,7 +75,7 @@ BROKEN = [
     (ends_early, "without a finish_reason"),
     (done_early, "without a finish_reason"),
     (reports_error, "the server reports: engine died"),
-    (goes_on, "tokens behind the finish_reason"),
+    (goes_on, "tokens after the finish_reason"),
     (talks_too_much, "9 tokens, 3 asked for"),
     (cut_short, "limit came before 3 tokens"),
     (filtered, "finish_reason content_filter"),

@@ -95,9 +95,11 @@ def test_info_tells_what_took_effect() -> None:
     backend.close()
     assert (info.name, info.provenance, info.lossless) == ("adadecode", "re-implementation", True)
     assert (info.options["exit_layers"], info.options["gamma"]) == ([2, 3], [0.8, 0.8])
-    costs = info.options["costs"]
+    costs = info.measured.costs
+    assert costs is not None
     assert (len(costs["segment_us"]), len(costs["exit_head_us"])) == (3, 2)
-    assert info.options["predicted_speedup"] > 0
+    assert info.measured.predicted_speedup is not None
+    assert info.measured.predicted_speedup > 0
     json.dumps(dict(info.options), allow_nan=False)
     lossy = opened("adadecode", exit_layers=[2], verify=False)
     assert lossy.info.lossless is False

@@ -14,7 +14,7 @@ from harness.core.pass_costs import StepCosts
 from results.metrics import exit_costs
 from results.metrics.arrays import from_record
 from results.rows import cells, summaries
-from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.make_trials import generation, record, told, trial
 from tests.support.results.stored_runs import of, run_of
 
 COSTS = {
@@ -48,7 +48,7 @@ def decoded(seconds: float = 0.002, telemetry: dict[str, float] | None = None) -
 
 def predicted(*generations: Generation, **changes: Any) -> dict[str, float | None]:
     requests = from_record(record(trial(), generations))
-    return exit_costs.predictions(requests, {**OPTIONS, **changes})
+    return exit_costs.predictions(requests, told("adadecode", {**OPTIONS, **changes}))
 
 
 def test_counted_passes_are_charged_what_they_cost() -> None:
@@ -113,7 +113,7 @@ def test_costs_that_do_not_fit_predict_nothing(changes: dict[str, Any]) -> None:
 
 def test_no_counts_predict_nothing() -> None:
     assert set(predicted(decoded(telemetry={})).values()) == {None}
-    assert set(exit_costs.predictions(None, OPTIONS).values()) == {None}
+    assert set(exit_costs.predictions(None, told("adadecode", OPTIONS)).values()) == {None}
 
 
 def test_it_is_what_the_backend_foresaw_where_the_text_is_the_one_replayed() -> None:
@@ -138,9 +138,8 @@ def test_the_rows_of_a_run_have_exits_and_predictions(tmp_path: Path) -> None:
     records = []
     for repeat in (0, 1):
         ran = record(dataclasses.replace(exits, repeat=repeat), [decoded()])
-        assert ran.backend is not None
-        told = dataclasses.replace(ran.backend, options={"gamma": [0.75, 0.75], **OPTIONS})
-        records.append(dataclasses.replace(ran, backend=told))
+        backend = told("exits", {"gamma": [0.75, 0.75], **OPTIONS})
+        records.append(dataclasses.replace(ran, backend=backend))
         native = dataclasses.replace(trial("autoregressive"), repeat=repeat)
         records.append(record(native, [decoded(seconds=0.004, telemetry={"steps": 16.0})]))
     run = run_of(tmp_path, *records)

@@ -6,8 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from harness.core.nouns import BackendInfo
-from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.make_trials import generation, record, told, trial
 from tests.support.results.stored_runs import of, run_of
 
 COSTS = {
@@ -29,7 +28,7 @@ BY_THE_STAMPS = (
 def row(folder: Path, telemetry: dict[str, float], costs: dict[str, Any]) -> dict[str, Any]:
     plain = [generation(f"r{i}", [10, 20, 30, 40]) for i in range(2)]
     fast = [generation(f"r{i}", [10, 15, 20, 25], telemetry=telemetry) for i in range(2)]
-    info = BackendInfo("fast", "1", "re-implementation", costs, lossless=True)
+    info = told("fast", costs)
     mine = dataclasses.replace(record(trial("fast"), fast), backend=info)
     run = run_of(folder, record(trial(options={"block": 32}), plain), mine)
     return of(run.evaluated["trials"], "fast")

@@ -83,7 +83,7 @@ def test_the_table_has_the_paper_s_columns(seen: Overview, text: str) -> None:
     assert ">layer 4</td>" in found[1]
     assert re.search(r'>0\.91 0\.84 0\.7 <span class="interval">calibrated</span>', found[2])
     for cell, row in zip(seen.cells, found, strict=True):
-        if cell.effective.get("calibrated"):
+        if cell.measured.calibration:
             alone = (cell.load_kind, cell.load_value) == ("closed", 1)
             assert (">calibrated one at a time<" in row) != alone
             assert (">calibrated<" in row) == alone
@@ -234,7 +234,7 @@ def test_what_a_backend_says_is_escaped(tmp_path: Path) -> None:
 class _Evil(BatchSteps):
     def options(self, asked: Any) -> dict[str, Any]:
         bad = "<img src=x>\u202e"
-        return {**super().options(asked), "thresholds": [bad, None], "calibrated": bad}
+        return {**super().options(asked), "thresholds": [bad, None], "calibration_statement": bad}
 
 
 def test_the_flexible_score_stands_beside_the_official_one(seen: Overview) -> None:
