@@ -52,7 +52,6 @@ def calibrate(
     from backends.early_exit.calibration import calibrate as driver
     from backends.early_exit.calibration import settings as defaults
     from backends.early_exit.policy import TAU
-    from harness.core.rouge import rouge_l
 
     settings = defaults.Settings(
         model=model,
@@ -75,7 +74,7 @@ def calibrate(
         whole_curve=whole_curve,
     )
     warnings.simplefilter("ignore", FutureWarning)  # vLLM's own, of torch
-    found = driver.calibrate(settings, out, rouge=rouge_l, progress=_printer(), warn=_warn)
+    found = driver.calibrate(settings, out, progress=_printer(), warn=_warn)
     print("\n".join(_conclusion(found, out)))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.cli import display, wiring
 from harness.cli.pins import OlderTrials, Pins, whole_records
+from harness.cli.progress import SweepDisplay
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import Trial
@@ -67,7 +68,7 @@ def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepR
     older = OlderTrials(store, machine, {trial.backend for trial in trials}, pins)
     older.drop_replaced()
     _write_code(store, {pins.of(trial): pins.parts(trial) for trial in trials})
-    with display.SweepDisplay() as progress:
+    with SweepDisplay() as progress:
 
         def told(event: SweepEvent) -> None:
             progress.show(event)

@@ -38,13 +38,11 @@ from backends.pins import code_digest
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Model
+from harness.core.rouge import rouge_l
 
 NAME = "vllm-early-exit"
 DECODING = "backends.early_exit.calibration.prompts"
 """The module that asks the backend, which is part of what the answers depend on."""
-
-Rouge = Callable[[str, str], float]
-"""ROUGE-L of (reference, text), between 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,6 @@ def calibrate(
     settings: Settings,
     out: Path,
     *,
-    rouge: Rouge,
     progress: Callable[[CalibrationProgress], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Calibration:
@@ -78,7 +75,6 @@ def calibrate(
     Args:
         settings: what to calibrate, and for what.
         out: the calibration file to write.
-        rouge: ROUGE-L of two texts.
         progress: called as groups are answered, and when a threshold is over.
         warn: called with each line of what the user probably did not mean.
 
@@ -96,7 +92,7 @@ def calibrate(
         if warn is not None:
             warn(line)
     with ExitStack() as stack:
-        run = _Run(settings, directory, trained, rouge, progress, stack)
+        run = _Run(settings, directory, trained, progress, stack)
         found = run.choose(out.with_name(out.name + SUFFIX))
     write_calibration(out, found)
     return found
@@ -110,12 +106,11 @@ class _Run:
         settings: Settings,
         directory: Path,
         trained: Path | None,
-        rouge: Rouge,
         progress: Callable[[CalibrationProgress], None] | None,
         stack: ExitStack,
     ) -> None:
         self.settings, self.directory, self.trained = settings, directory, trained
-        self.rouge, self.progress, self.stack = rouge, progress, stack
+        self.progress, self.stack = progress, stack
         self.checkpoint = models.checksum(directory)
         self.parameters = parameters(trained, settings.measure)
         self.tokenizer = models.load_tokenizer(directory)
@@ -230,13 +225,11 @@ class _Run:
                 CalibrationProgress(threshold, done, len(self.groups), seconds, found, point)
             )
 
-    def _losses(
-        self, full: Sequence[AnsweredGroup], groups: Sequence[AnsweredGroup]
-    ) -> list[float]:
+    def _losses(self, full: Sequence[AnsweredGroup], own: Sequence[AnsweredGroup]) -> list[float]:
         """The mean loss of each group."""
         return [
-            fmean(self._loss(*pair) for pair in zip(expected.answers, own.answers, strict=True))
-            for expected, own in zip(full, groups, strict=True)
+            fmean(self._loss(*pair) for pair in zip(whole.answers, group.answers, strict=True))
+            for whole, group in zip(full, own, strict=True)
         ]
 
     def _loss(self, expected: tuple[int, ...], own: tuple[int, ...]) -> float:
@@ -244,7 +237,7 @@ class _Run:
             return 0.0
         if self.settings.metric == "consistency":
             return 1.0
-        return 1.0 - self.rouge(self._text(expected), self._text(own))
+        return 1.0 - rouge_l(self._text(expected), self._text(own))
 
     def _text(self, ids: tuple[int, ...]) -> str:
         if ids not in self.texts:

@@ -9,7 +9,6 @@ from backends.checkpoints import models
 from backends.early_exit.calibration.calibrate import calibrate
 from backends.early_exit.calibration.prompts import read_groups
 from backends.early_exit.calibration.settings import Settings
-from harness.core.rouge import rouge_l
 from tests.support.exits.fake_exits import hardness
 
 DEMO = models.BUNDLED["demo"]
@@ -35,4 +34,4 @@ def wrong(threshold: float, settings: Settings = SETTINGS) -> list[float]:
 
 
 def run(out: Path, settings: Settings = SETTINGS, **more: Any) -> Any:
-    return calibrate(settings, out, rouge=rouge_l, **more)
+    return calibrate(settings, out, **more)

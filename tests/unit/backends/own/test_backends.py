@@ -254,7 +254,7 @@ def test_exit_layers_are_whole_numbers_and_at_least_one(layers: list[Any]) -> No
 def test_the_digest_of_files_follows_the_heads(tmp_path: Path) -> None:
     model = Model("demo")
     mixed = pins.files("adadecode", model, {})
-    assert [*mixed] == ["mixed/heads.safetensors"]
+    assert [*mixed] == ["mixed/heads.json", "mixed/heads.safetensors"]
     assert mixed == pins.files("adadecode", model, {"heads": "mixed"})
     assert pins.files("adadecode", model, {"heads": "original"}) == {}
     assert pins.files("adadecode", model, {"heads": str(tmp_path / "none")}) == {}
