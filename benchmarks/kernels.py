@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from backends.kernels import attention, exit_head, rms_norm, rope_cache, silu_mul, verify
-from benchmarks.kernels_early_exit import early_exit_cases
 from benchmarks.support.device_timing import ceilings, describe, microseconds
 from benchmarks.support.kernel_case import (
     BF16,
@@ -35,6 +34,7 @@ from benchmarks.support.kernel_case import (
     error,
     normal,
 )
+from benchmarks.support.kernels_early_exit import early_exit_cases
 
 SPREAD_BYTES = 256 << 20
 """Inputs of one graph, several times the L2."""

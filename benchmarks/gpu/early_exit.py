@@ -28,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import early_exit_midsize
+from benchmarks.gpu import early_exit_midsize
 from benchmarks.support import early_exit_equal, early_exit_shapes
 from benchmarks.support.early_exit_jobs import Jobs
 

@@ -30,7 +30,9 @@ def midsize(jobs: Jobs) -> dict[str, Any]:
     """Train, then answer the same requests with plain vLLM and with each measure. In small the
     demo model answers: one that was hardly trained says the same after every layer."""
     folder = jobs.out / "midsize"
-    command = f"{shlex.quote(sys.executable)} -m benchmarks.early_exit_midsize {folder.resolve()}"
+    command = (
+        f"{shlex.quote(sys.executable)} -m benchmarks.gpu.early_exit_midsize {folder.resolve()}"
+    )
     command += f" --minutes {jobs.minutes}{' --tiny' if jobs.tiny else ''}"
     trained = jobs.shell("midsize-train", command, int(jobs.minutes * 60) + 240)
     if trained is None:
