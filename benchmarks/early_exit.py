@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from benchmarks.support.early_exit_bounds import bounds
-from benchmarks.support.early_exit_steps import checks, never, static
-from benchmarks.support.early_exit_text import prompts, techniques
+from benchmarks.support.early_exit.bounds import bounds
+from benchmarks.support.early_exit.steps import checks, never, static
+from benchmarks.support.early_exit.text import prompts, techniques
 from benchmarks.support.turns import MODES
 from harness.core.nouns import Model
 

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("harness", "backends", "workloads", "results", "reports")
 HEAVY = {"torch", "vllm", "transformers", "ray", "matplotlib", "pandas", "datasets", "pyarrow"}
-MOST_FILES = 12
+MOST_FILES, MOST_LINES = 12, 300
 
 RULES = {
     "harness/core": {"harness.core"},
@@ -73,9 +73,28 @@ def test_core_needs_the_standard_library_only(path: Path) -> None:
     assert foreign <= sys.stdlib_module_names | stemmer
 
 
+def all_files() -> list[Path]:
+    return modules() + [p for name in ("tests", "benchmarks") for p in (ROOT / name).rglob("*.py")]
+
+
 def test_no_folder_has_grown_flat() -> None:
-    counts = {folder: len(list(folder.glob("*.py"))) for folder in {p.parent for p in modules()}}
+    files = all_files()
+    counts = {folder: len(list(folder.glob("*.py"))) for folder in {p.parent for p in files}}
     assert {str(f.relative_to(ROOT)): n for f, n in counts.items() if n > MOST_FILES} == {}
+
+
+def test_no_file_has_grown_long() -> None:
+    lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in all_files()}
+    assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}
+
+
+def test_one_name_means_one_class() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in all_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import early_exit_midsize
-from benchmarks.support import early_exit_equal, early_exit_shapes
-from benchmarks.support.early_exit_jobs import Jobs
+from benchmarks.support.early_exit import equal as early_exit_equal
+from benchmarks.support.early_exit import shapes as early_exit_shapes
+from benchmarks.support.early_exit.jobs import Jobs
 
 STAGES: dict[str, Callable[[Jobs], dict[str, Any]]] = {
     "tests": early_exit_equal.tests,

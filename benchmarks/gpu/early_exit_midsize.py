@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from benchmarks.support.early_exit_jobs import SAME_RUNNER, Jobs, engine_options
+from benchmarks.support.early_exit.jobs import SAME_RUNNER, Jobs, engine_options
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 

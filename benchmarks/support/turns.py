@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backends import open_backend
-from benchmarks.support.early_exit_job import random_requests, step_seconds
+from benchmarks.support.early_exit.job import random_requests, step_seconds
 from harness.core.nouns import Generation, Load, Model, Request
 from harness.measure.load_loop import run_load
 

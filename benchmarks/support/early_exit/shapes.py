@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints.exit_heads import quarters
-from benchmarks.support.early_exit_jobs import SAME_RUNNER, Jobs, engine_options
+from benchmarks.support.early_exit.jobs import SAME_RUNNER, Jobs, engine_options
 
 COMMON = {
     "architectures": ["LlamaForCausalLM"],

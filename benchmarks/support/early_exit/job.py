@@ -1,6 +1,6 @@
 """One engine in a process of its own, for `benchmarks/gpu/early_exit.py`.
 
-    python benchmarks/support/early_exit_job.py JOB.json
+    python benchmarks/support/early_exit/job.py JOB.json
 
 JOB names a backend, a model, options and runs; each run may `configure` the engine and then has a
 `kind`:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SAME_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 """Early exit needs it, so plain vLLM gets it too where like is compared with like."""
 
@@ -69,7 +69,7 @@ class Jobs:
         kept.unlink(missing_ok=True)
         path.write_text(text)
         command = (
-            f"{shlex.quote(sys.executable)} benchmarks/support/early_exit_job.py {path.resolve()}"
+            f"{shlex.quote(sys.executable)} benchmarks/support/early_exit/job.py {path.resolve()}"
         )
         output = self.shell(name, command, limit_s, environment)
         lines = (output or "").rstrip().splitlines()

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.support.early_exit_jobs import ROOT, SAME_RUNNER, Jobs, engine_options
+from benchmarks.support.early_exit.jobs import ROOT, SAME_RUNNER, Jobs, engine_options
 
 SCHEDULE = [2, 8, 5, 2]
 LIMITS = {"max_num_seqs": 6, "max_model_len": 256, "kv_cache_gib": 0.125}

@@ -13,7 +13,7 @@ from typing import Any
 
 from backends.checkpoints import models
 from backends.checkpoints.exit_heads import quarters
-from benchmarks.support.early_exit_job import random_requests
+from benchmarks.support.early_exit.job import random_requests
 from benchmarks.support.turns import (
     BATCHES,
     PROMPT,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from backends.checkpoints import models
-from benchmarks.support.early_exit_text import bundled_requests, counted
+from benchmarks.support.early_exit.text import bundled_requests, counted
 from benchmarks.support.turns import BATCHES, Wanted, answers, engines, in_turns, step_ms
 
 SIZES = (1, 2, 4, 8, 16)
