@@ -29,7 +29,7 @@ from backends.early_exit.policy import (
     default_layers,
     make_policy,
 )
-from backends.engine.model.architecture import EngineError, check_layers
+from backends.engine.model.architecture import EngineError, check_full_attention
 from harness.core.errors import UserError
 from harness.core.files import open_plain
 from harness.core.nouns import Measured
@@ -65,10 +65,10 @@ class Plan:
         return found if self._calibration is None else [*found, self._calibration[0]]
 
     def check(self) -> None:
-        """Raise `UserError` for layers that the plugin does not compute, and for heads or a
-        classifier that do not fit."""
+        """Raise `UserError` for quantised weights, for layers that do not see the whole text,
+        and for heads or a classifier that do not fit."""
         try:
-            check_layers(self.model_dir)
+            check_full_attention(self.model_dir)
         except EngineError as error:
             raise UserError(f"{PREFIX}: {error}") from None
         if self.policy.measure == "classifier":

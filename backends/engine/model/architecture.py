@@ -80,7 +80,9 @@ def read_architecture(directory: Path) -> Architecture:
             does not compute: another architecture or activation, sliding windows, quantised
             weights, biases outside Qwen2's, an unknown rotary scaling.
     """
-    config, family = _known(directory)
+    config = _Config(directory / "config.json")
+    family = _family(config)
+    _refuse_what_is_not_computed(config, family)
     width, heads = config.size("hidden_size"), config.size("num_attention_heads")
     kv_heads = config.size("num_key_value_heads", heads)
     # transformers gives Qwen3 heads of 128 unless its configuration says otherwise
@@ -110,17 +112,10 @@ def read_architecture(directory: Path) -> Architecture:
     )
 
 
-def check_layers(directory: Path) -> None:
-    """Raise `EngineError` for layers that are not Llama's as this project computes them: another
-    architecture or activation, sliding windows, quantised weights, biases outside Qwen2's."""
-    _known(directory)
-
-
-def _known(directory: Path) -> tuple[_Config, str]:
+def check_full_attention(directory: Path) -> None:
+    """Raise `EngineError` for quantised weights and for layers that do not see the whole text."""
     config = _Config(directory / "config.json")
-    family = _family(config)
-    _refuse_what_is_not_computed(config, family)
-    return config, family
+    _refuse_quantised_and_windows(config, _family(config))
 
 
 class _Config:
@@ -174,14 +169,18 @@ def _family(config: _Config) -> str:
 
 
 def _refuse_what_is_not_computed(config: _Config, family: str) -> None:
-    if config.get("quantization_config"):
-        raise EngineError(f"{config.path}: quantization_config: quantised weights are not read")
+    _refuse_quantised_and_windows(config, family)
     activation = config.get("hidden_act", "silu")
     if activation != "silu":
         raise config.error("hidden_act", activation, "silu")
     for key in ("mlp_bias",) if family == "qwen2" else ("attention_bias", "mlp_bias"):
         if config.get(key):
             raise config.error(key, config.get(key), "false")
+
+
+def _refuse_quantised_and_windows(config: _Config, family: str) -> None:
+    if config.get("quantization_config"):
+        raise EngineError(f"{config.path}: quantization_config: quantised weights are not read")
     window, positions = config.get("sliding_window"), config.get("max_position_embeddings")
     if config.get("architectures") == [MISTRAL] and "sliding_window" not in config.data:
         window = MISTRAL_WINDOW

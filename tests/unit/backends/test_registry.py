@@ -51,8 +51,6 @@ def test_the_contract_is_kept(name: str) -> None:
         ({"architectures": ["LlamaForCausalML"]}, "did you mean 'LlamaForCausalLM'?"),
         ({"architectures": []}, "architecture not named: "),
         ({"sliding_window": 64}, "sliding_window: is 64; expected full attention"),
-        ({"attention_bias": True}, "attention_bias: is True; expected false"),
-        ({"mlp_bias": True}, "mlp_bias: is True; expected false"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantised weights are not read"),
         (
             {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 8192},
@@ -66,6 +64,12 @@ def test_what_it_cannot_run_is_refused_before_it_is_loaded(
 ) -> None:
     """A Mistral whose configuration names no window has transformers' one."""
     assert told in refusal(name, tmp_path, **changes)
+
+
+@pytest.mark.parametrize("key", ["attention_bias", "mlp_bias"])
+def test_biases_are_vllm_s_to_compute(key: str, tmp_path: Path) -> None:
+    assert f"{key}: is True; expected false" in refusal("autoregressive", tmp_path, **{key: True})
+    check_options("vllm-early-exit", {}, folder(tmp_path, **{key: True}))
 
 
 @pytest.mark.parametrize("name", ["vllm", "http", "scripted"])
