@@ -134,7 +134,11 @@ def test_an_untested_vllm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_family_and_a_model_without_a_middle_are_refused(tmp_path: Path) -> None:
     for name, change, words in (
-        ("qwen", {"architectures": ["Qwen2ForCausalLM"]}, "architecture Qwen2ForCausalLM: did"),
+        (
+            "qwen",
+            {"architectures": ["Qwen2ForCausalLM"]},
+            "architecture Qwen2ForCausalLM is not one",
+        ),
         ("flat", {"num_hidden_layers": 1}, "no exit before its end"),
     ):
         folder = tmp_path / name
