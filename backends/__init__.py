@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,11 +23,28 @@ BACKENDS: dict[str, str] = {
 
 
 def load_class(name: str) -> type[Backend]:
-    """The class behind `name`, its module imported. Raises `UserError` for an unknown name."""
+    """The class behind `name`, its module imported. Raises `UserError` for an unknown name and for
+    a module that cannot be imported."""
     if name not in BACKENDS:
         raise UserError(f"unknown backend '{name}': {nearest(name, BACKENDS)}")
     module, _, attribute = BACKENDS[name].partition(":")
-    return cast(type[Backend], getattr(importlib.import_module(module), attribute))
+    try:
+        return cast(type[Backend], getattr(importlib.import_module(module), attribute))
+    except (ImportError, SyntaxError, AttributeError) as error:
+        told = f"{type(error).__name__}: {error}"
+        raise UserError(f"backend '{name}': {module} cannot be imported: {told}") from error
+
+
+@contextmanager
+def asking(name: str, what: str) -> Iterator[None]:
+    """While a class is asked for something: what it raises by mistake becomes a `UserError`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise UserError(f"backend '{name}': its '{what}' failed: {told}") from error
 
 
 def settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +65,8 @@ def check_options(name: str, options: Mapping[str, Any], model_dir: Path | None 
         cls.OPTIONS[key].check(f"backend '{name}': option '{key}'", value)
     if model_dir is not None and cls.families is not None:
         _check_family(name, model_dir, cls.families)
-    cls.check(model_dir, settings(name, options))
+    with asking(name, "check"):
+        cls.check(model_dir, settings(name, options))
 
 
 def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
@@ -58,7 +77,8 @@ def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     cls = load_class(name)
     directory = models.resolve(model, weights=cls.needs_model)
     check_options(name, options, directory)
-    return cls.warnings(directory, settings(name, options))
+    with asking(name, "warnings"):
+        return [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
 
 
 def open_backend(

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from backends import BACKENDS, load_class, settings
+from backends import BACKENDS, asking, load_class, settings
 from harness.core.closure import DIGITS, PACKAGES, Sources, digest
 from harness.core.errors import UserError
 from harness.core.files import open_plain
@@ -37,18 +37,26 @@ def code_digest(name: str, *more: str) -> str:
 
 def files(name: str, model: Model, options: Mapping[str, Any]) -> dict[str, str]:
     """The files that options of backend `name` name, by folder and name, with 16 hex digits of
-    their content each. Empty where there are none, or where they cannot be read, which opening
-    the backend will say."""
+    their content each, or "missing" where one cannot be read. Empty where there are none, or where
+    the backend refuses its options, which opening it will say."""
     from backends.checkpoints import models
 
-    named, found = load_class(name).files, dict[str, str]()
+    found: dict[str, str] = {}
     try:
-        for path in named(models.resolve(model, weights=False), settings(name, options)):
+        with asking(name, "files"):
+            directory = models.resolve(model, weights=False)
+            paths = [
+                Path(path) for path in load_class(name).files(directory, settings(name, options))
+            ]
+    except UserError:
+        return {}
+    for path in paths:
+        try:
             with open_plain(path) as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
-            found[_label(path, found)] = content
-    except (UserError, OSError):
-        return {}
+        except (UserError, OSError):
+            content = "missing"
+        found[_label(path, found)] = content
     return found
 
 

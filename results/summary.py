@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from results import registry
 from results.compare.pairing import ComparableTrials, Member
@@ -17,8 +20,15 @@ def metrics(trial: TrialInputs) -> dict[str, Any]:
     for metric in registry.METRICS:
         known = metric.formula is not None and trial.has(metric.needs)
         value = metric.formula(trial) if metric.formula and known else None
-        found |= describe(value, metric.name) if metric.each else {metric.name: value}
+        found |= describe(value, metric.name) if metric.each else {metric.name: _plain(value)}
     return found
+
+
+def _plain(value: Any) -> Any:
+    """As JSON holds it: no numpy scalar, and None for what is no number."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def identity(member: Member, group: ComparableTrials) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.core.errors import UserError, nearest
+from harness.core.nouns import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class WorkloadInfo:
     metric: str
     difficulty: str
     """The measure behind the option `mix`, in words."""
+    answer: Answer = "tokens"
+    """What a request asks for."""
 
 
 WORKLOADS: dict[str, WorkloadInfo] = {

@@ -11,9 +11,8 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from functools import cache
-from typing import Any
 
+from harness.core import rouge
 from harness.core.errors import UserError, nearest
 from workloads import WORKLOADS
 from workloads.completions import complete_program, stub
@@ -80,14 +79,7 @@ def score_all(
 
 def rouge_l(reference: str, text: str) -> float:
     """ROUGE-L F1 from 0 to 1 (Lin 2004); 0 when either side has no word."""
-    return float(_rouge_scorer().score(reference, text)["rougeL"].fmeasure)
-
-
-@cache
-def _rouge_scorer() -> Any:
-    from rouge_score.rouge_scorer import RougeScorer
-
-    return RougeScorer(["rougeL"], use_stemmer=True)
+    return rouge.rouge_l(reference, text) if rouge.words(reference) else 0.0
 
 
 def exact_match(reference: str, text: str) -> float:

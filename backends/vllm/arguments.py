@@ -141,7 +141,7 @@ def load_engine(backend: str, arguments: Mapping[str, Any]) -> Any:
         if given is not None and reason.startswith("No available memory for the cache blocks"):
             words = f"option 'kv_cache_gib': {given / 2**30:.3g} GiB hold no block of this model"
         else:
-            words = f"vLLM refused its options: {reason}"
+            words = f"vLLM refused the model or its options: {reason}"
         raise UserError(f"backend '{backend}': {words}") from error
 
 

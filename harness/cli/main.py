@@ -75,6 +75,8 @@ def show(directory: RunDir, as_json: AsJson = False) -> None:
 
         _print_json_lines(summaries(stored))
         return
+    if not stored.stored:
+        raise UserError(f"{directory}: no trials in it; 'run' goes on with one that was stopped")
     from harness.cli.display import print_cells
     from results.rows import cells
 

@@ -30,7 +30,7 @@ from results.store.folder import Store
 from results.store.records import BrokenRecordError, StoredTrial
 from workloads import WORKLOADS
 
-MEASURING = ("harness.measure.child", "harness.cli.session")
+MEASURING = ("harness.measure.engine_process", "harness.measure.child", "harness.cli.session")
 PINNED_OTHERWISE = ("workloads.datasets", "workloads.readers")
 """Rows and traces have a checksum in the trial, however they are read or made."""
 PROGRAMS = ("workloads.completions", "workloads.sandbox")
@@ -102,7 +102,7 @@ class OlderTrials:
                 self.drop(trial)
 
     def drop(self, trial: Trial) -> None:
-        """Today's record of a trial is stored now: remove the older ones of this machine."""
+        """Today's good record of a trial is stored now: remove the older ones of this machine."""
         for older in self._older(trial):
             if self._is_ours(older):
                 self._store.remove(older.record.key)

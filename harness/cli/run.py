@@ -72,7 +72,7 @@ def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepR
 
         def told(event: SweepEvent) -> None:
             progress.show(event)
-            if event.record is not None:
+            if event.record is not None and event.record.status == "ok":
                 older.drop(event.record.trial)
 
         return run_sweep(

@@ -14,7 +14,7 @@ from backends.checkpoints import models
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Generation, Request, Trial
-from workloads import arrivals, scoring
+from workloads import WORKLOADS, arrivals, scoring
 from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
 
 WARM_UP_TOKENS = 16
@@ -51,6 +51,7 @@ class EngineSession:
                 stop_ids=self.stop_ids,
                 ignore_eos=trial.ignore_eos,
                 arrival_s=arrival_s,
+                answer=WORKLOADS[trial.workload.name].answer,
             )
             for prompt, arrival_s in zip(found, times, strict=True)
         ]

@@ -25,17 +25,21 @@ from workloads.readers import Budget
 def known() -> Known:
     """What an experiment file may name, for `harness.experiment.config`."""
     return Known(
-        backends={
-            name: {
-                key: option.type is list
-                for key, option in backends.load_class(name).OPTIONS.items()
-            }
-            for name in backends.BACKENDS
-        },
+        backends={name: _lists(name) for name in backends.BACKENDS},
         workloads={name: spec.max_new_tokens for name, spec in workloads.WORKLOADS.items()},
         check_options=backends.check_options,
         check_workload=datasets.row_options,
     )
+
+
+def _lists(name: str) -> dict[str, bool] | None:
+    """By option whether its value is a list. None for a backend that cannot be imported, which
+    concerns the experiments that name it alone."""
+    try:
+        options = backends.load_class(name).OPTIONS
+    except UserError:
+        return None
+    return {key: option.type is list for key, option in options.items()}
 
 
 def resolve(experiment: Experiment) -> Experiment:
@@ -156,16 +160,29 @@ def prompt_rows(
 
 def backend_catalogue() -> list[dict[str, Any]]:
     """What ``decodebench list backends`` shows."""
-    return [
-        {
-            "name": name,
-            "options": {
-                key: {"type": option.type.__name__, "default": option.default, "help": option.help}
-                for key, option in backends.load_class(name).OPTIONS.items()
-            },
-        }
-        for name in sorted(backends.BACKENDS)
-    ]
+    return [_described(name) for name in sorted(backends.BACKENDS)]
+
+
+def _described(name: str) -> dict[str, Any]:
+    try:
+        options = backends.load_class(name).OPTIONS
+    except UserError as error:
+        return {"name": name, "options": {}, "error": str(error)}
+    return {
+        "name": name,
+        "options": {
+            key: {
+                "type": option.type.__name__,
+                "default": option.default,
+                "help": option.help,
+                "choices": list(option.choices),
+                "words": list(option.words),
+                "minimum": option.minimum,
+                "maximum": option.maximum,
+            }
+            for key, option in options.items()
+        },
+    }
 
 
 def workload_catalogue() -> list[dict[str, Any]]:

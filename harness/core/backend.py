@@ -32,6 +32,7 @@ class Option:
     default: Any
     help: str
     choices: tuple[Any, ...] = ()
+    """Values allowed; for a list, each in it."""
     minimum: float | None = None
     """Smallest number allowed; for a list it holds for each number in it."""
     maximum: float | None = None
@@ -47,10 +48,10 @@ class Option:
         if not _fits(self.type, value):
             expected = " or ".join([self.type.__name__, *self.words])
             raise UserError(f"{where}: expected {expected}, got {value!r}")
-        if self.choices and value not in self.choices:
-            raise UserError(f"{where}: {value!r}: {nearest(str(value), map(str, self.choices))}")
-        for number in value if isinstance(value, list) else [value]:
-            self._check_bounds(where, number)
+        for item in value if isinstance(value, list) else [value]:
+            if self.choices and item not in self.choices:
+                raise UserError(f"{where}: {item!r}: {nearest(str(item), map(str, self.choices))}")
+            self._check_bounds(where, item)
 
     def _check_bounds(self, where: str, number: Any) -> None:
         low, high = self.minimum, self.maximum
@@ -107,8 +108,8 @@ class Backend(abc.ABC):
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
-        """Load it, for options that passed `check`. `model_dir` is None only where `needs_model` is
-        False and no model was found. Raises `UserError` for what only loading can tell."""
+        """Load it, for options that passed `check`. `model_dir` is None outside a sweep only, and
+        where `needs_model` is False. Raises `UserError` for what only loading can tell."""
         raise NotImplementedError(f"{cls.__name__} cannot be opened")
 
     def prepare(self, requests: Sequence[Request], load: Load) -> None:  # noqa: B027

@@ -37,7 +37,7 @@ MAX_LIMIT_S = 1e9
 class Known:
     """What an experiment file may name."""
 
-    backends: Mapping[str, Mapping[str, bool]]
+    backends: Mapping[str, Mapping[str, bool] | None]
     """Backend name -> option name -> whether the option's own value is a list."""
     workloads: Mapping[str, int]
     """Workload name -> default max_new_tokens."""
@@ -150,7 +150,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
 
 def _elsewhere(known: Known) -> dict[str, str]:
     """Where keys belong that people write at the top of a file."""
-    options = [(key, name) for name, keys in known.backends.items() for key in keys]
+    options = [(key, name) for name, keys in known.backends.items() for key in keys or ()]
     return {
         **{key: f"it is an option of the backend '{name}'" for key, name in reversed(options)},
         **dict.fromkeys(WORKLOAD_KEYS, "it belongs to an entry of 'workloads'"),
@@ -210,13 +210,16 @@ def _backends(top: YamlSection, known: Known, limits: Limits) -> Iterator[Backen
         name = section.text("name")
         if name not in known.backends:
             raise section.error("name", f"unknown backend '{name}'", name, known.backends)
-        options = section.rest()
+        options, lists = section.rest(), known.backends[name]
+        if lists is None:
+            known.check_options(name, {})  # says why it cannot be used
+            lists = {}
         for key in options:
-            if key not in known.backends[name]:
-                raise section.error(key, f"unknown option of '{name}'", key, known.backends[name])
+            if key not in lists:
+                raise section.error(key, f"unknown option of '{name}'", key, lists)
         for key, value in options.items():
             section.plain(key, value)
-        for chosen in expand(options, known.backends[name], section, limits, "engines"):
+        for chosen in expand(options, lists, section, limits, "engines"):
             count += 1
             limits.refuse(section.label(), "engines", "backends x options", count)
             try:

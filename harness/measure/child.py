@@ -53,10 +53,11 @@ def serve(channel: Connection, meter: Meter) -> None:
     try:
         open_session, trial = channel.recv()
         session = open_session(trial)
+        ready = Ready(session.info, session.setup_s, meter.footprint())
     except Exception as error:
         channel.send(_problem(error))
         return
-    channel.send(Ready(session.info, session.setup_s, meter.footprint()))
+    channel.send(ready)
     try:
         while (job := channel.recv()) is not None:
             try:

@@ -16,16 +16,19 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import get_args
 
 from harness.core.backend import Backend
+from harness.core.errors import nearest
 from harness.core.names import SERVER
-from harness.core.nouns import Commit, Generation, Load, Request
+from harness.core.nouns import Commit, FinishReason, Generation, Load, Request
 from harness.measure.machine.scheduling import prompt_wakeups
 from harness.measure.protocol import TrialProtocolError, check_label, check_output
 
 QUIET_NS = 20_000_000
 """Longest sleep, whatever is in flight and however far the next arrival is away."""
 SUBMITTED_AT_ONCE = 32
+FINISHED = get_args(FinishReason)
 PROGRESS_NS = 200_000_000
 ALARM_GRACE_S = 1.0
 """A backend call still running this long past the time limit is interrupted by a signal."""
@@ -206,6 +209,11 @@ class _Loop:
             for name, count in commit.telemetry.items():
                 generation.telemetry[name] = generation.telemetry.get(name, 0) + count
             if commit.finished is not None:
+                if commit.finished not in FINISHED:
+                    raise TrialProtocolError(
+                        f"request '{commit.request_id}' ended with {commit.finished!r}; "
+                        + nearest(str(commit.finished), FINISHED)
+                    )
                 generation.finished = commit.finished
                 generation.error = commit.error
                 self.done[commit.request_id] = generation

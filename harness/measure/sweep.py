@@ -11,13 +11,21 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from harness.core.backend import Backend
 from harness.core.errors import UserError
-from harness.core.nouns import BackendInfo, Generation, Request, Status, Trial, TrialRecord
+from harness.core.nouns import (
+    BackendInfo,
+    Generation,
+    Request,
+    Status,
+    Trial,
+    TrialRecord,
+    Validity,
+)
 from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
 from harness.measure.load_loop import LoadProgress
 from harness.measure.messages import Phase, TrialJob
@@ -162,7 +170,7 @@ def run_sweep(
             teller = _Teller(events, index, len(todo), trial)
             teller.tell("started")
             record = fleet.run(job, list(todo.values())[index + 1 :], teller.message)
-            _write(store, record)
+            record = _write(store, record)
             result.statuses[record.status] += 1
             if fleet.refused:
                 result.refusals[by_backend(trial.backend, record.error)] += 1
@@ -191,9 +199,26 @@ class _Invocation:
         return {"invocation": self._id, "since_invocation_s": since_s}
 
 
-def _write(store: StoreProtocol, record: TrialRecord) -> None:
+def _write(store: StoreProtocol, record: TrialRecord) -> TrialRecord:
+    """Store the record; one that a backend filled with what cannot be stored has failed. Returns
+    what was stored."""
     try:
         store.write(record)
+        return record
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        told = f"what the backend handed out cannot be stored: {type(error).__name__}: {error}"
+        emptied = replace(
+            record,
+            status="failed",
+            error=" ".join(told.split())[:500],
+            backend=None,
+            generations=(),
+            texts={},
+            scores={},
+            validity=Validity(valid=False, reasons=("failures: nothing could be stored",)),
+        )
+        store.write(emptied)
+        return emptied
     except OSError as error:
         where = error.filename or getattr(store, "path", None) or "the results folder"
         raise UserError(

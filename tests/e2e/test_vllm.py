@@ -93,10 +93,10 @@ def test_refused_values_are_one_line(seen: dict[str, Any]) -> None:
     for message, expected in zip(
         seen["refused"],
         [
-            "vLLM refused its options: block_size: ",
-            "vLLM refused its options: User-specified max_model_len (5000)",
-            "vLLM refused its options: cache_dtype: ",
-            "vLLM refused its options: To serve at least one request",
+            "vLLM refused the model or its options: block_size: ",
+            "vLLM refused the model or its options: User-specified max_model_len (5000)",
+            "vLLM refused the model or its options: cache_dtype: ",
+            "vLLM refused the model or its options: To serve at least one request",
             "option 'kv_cache_gib': 1e-05 GiB hold no block of this model",
         ],
         strict=True,

@@ -96,7 +96,8 @@ def library() -> ctypes.CDLL:
         version = _run([*compiler, "--version"])
     except OSError as error:
         raise NativeUnavailableError(f"C++ compiler {shlex.join(compiler)}: {error}") from None
-    sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.iterdir())]
+    files = sorted(path for path in SOURCES.iterdir() if path.suffix in (".cpp", ".h"))
+    sources = [path.read_text(encoding="utf-8") for path in files]
     parts = (*sources, version, " ".join(FLAGS), _cpu())
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     name = f"decodebench-native-{digest}.so"

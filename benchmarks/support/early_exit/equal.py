@@ -29,7 +29,7 @@ def tests(jobs: Jobs) -> dict[str, Any]:
     kernels, environment = "tests/kernels", {}
     if not torch.cuda.is_available():
         names = ("fill_cache", "exit_confidence")
-        kernels = " ".join(f"tests/kernels/test_op_{name}.py" for name in names)
+        kernels = " ".join(f"tests/kernels/ops/test_{name}.py" for name in names)
         environment = {"TRITON_INTERPRET": "1"}
     # most of the time goes into compiling, on the host
     side_by_side = " -n 8" if find_spec("xdist") and not jobs.tiny else ""

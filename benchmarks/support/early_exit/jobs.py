@@ -56,7 +56,7 @@ class Jobs:
         environment: Mapping[str, str] | None = None,
         limit_s: int = 300,
     ) -> dict[str, Any] | None:
-        """The result of a job of `early_exit_job.py`; None where it failed."""
+        """The result of a job of `job.py`; None where it failed."""
         job: dict[str, Any] = {"backend": backend, "model": str(model.resolve()), "dtype": dtype}
         job |= {"options": dict(options), "runs": list(runs)}
         path = self.out / f"{name}.job.json"

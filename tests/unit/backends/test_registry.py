@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends import BACKENDS, check_options, load_class, settings
-from harness.core.backend import Backend
+from backends import BACKENDS, check_options, load_class, pins, settings
+from backends.scripted import ScriptedBackend
+from harness.cli import wiring
+from harness.core.backend import Backend, Option
 from harness.core.errors import UserError
+from harness.core.nouns import Model
+from harness.experiment.config import parse_experiment
 from tests.support.tiny_llama import CONFIG
 
 OURS = ("autoregressive", "adadecode", "vllm-early-exit")
@@ -94,3 +99,52 @@ def test_others_take_what_their_engine_takes(name: str, tmp_path: Path) -> None:
 )
 def test_relatives_of_llama_with_full_attention(changes: dict[str, Any], tmp_path: Path) -> None:
     check_options("autoregressive", {}, folder(tmp_path, **changes))
+
+
+class Slipping(ScriptedBackend):
+    """Raises what is no `UserError`."""
+
+    @classmethod
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
+        raise KeyError("boo")
+
+    @classmethod
+    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
+        return [model_dir / "config.json", model_dir / "none", model_dir]
+
+
+def test_a_slip_of_a_class_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.load_class", lambda name: Slipping)
+    with pytest.raises(
+        UserError, match=r"^backend 'scripted': its 'check' failed: KeyError: 'boo'$"
+    ):
+        check_options("scripted", {})
+
+
+def test_each_file_is_pinned_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be read must not unpin the others."""
+    monkeypatch.setattr("backends.pins.load_class", lambda name: Slipping)
+    found = list(pins.files("scripted", Model("demo"), {}).values())
+    assert found[1:] == ["missing", "missing"]
+    assert len(found[0]) == 16
+
+
+def test_a_backend_that_cannot_be_imported_concerns_its_own_experiments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(BACKENDS, "broken", "backends.none_such:Broken")
+    told = "backend 'broken': backends.none_such cannot be imported: ModuleNotFoundError"
+    assert wiring.known().backends["broken"] is None
+    (listed,) = [entry for entry in wiring.backend_catalogue() if entry["name"] == "broken"]
+    assert listed["error"].startswith(told)
+    rest = {"model": "demo", "workloads": ["gsm8k"], "load": [{"kind": "closed", "concurrency": 1}]}
+    parse_experiment({"name": "a", "backends": ["scripted"], **rest}, "a.yaml", wiring.known())
+    with pytest.raises(UserError, match=told):
+        parse_experiment({"name": "a", "backends": ["broken"], **rest}, "a.yaml", wiring.known())
+
+
+def test_choices_are_of_each_item_of_a_list() -> None:
+    option = Option(list, [], "", choices=("a", "b"))
+    option.check("here", ["a", "b"])
+    with pytest.raises(UserError, match=r"^here: 'c': expected one of: a, b$"):
+        option.check("here", ["a", "c"])

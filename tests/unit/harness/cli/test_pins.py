@@ -118,7 +118,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
         ("workloads/bundled/news.py", set()),
         ("workloads/sandbox/child.py", set()),
         ("harness/measure/sweep.py", set()),
-        ("harness/measure/engine_process.py", set()),
+        ("harness/measure/engine_process.py", ALL),
         ("harness/cli/display.py", set()),
         ("harness/cli/wiring.py", set()),
         ("harness/cli/doctor.py", set()),

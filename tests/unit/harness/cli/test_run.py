@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from backends import pins as backend_pins
 from harness.cli import main as cli
 from harness.cli import run as running
 from harness.cli.pins import whole_records
+from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
 from harness.core.nouns import Trial, TrialRecord
 from harness.measure.machine.environment import environment, fingerprint
@@ -201,3 +205,17 @@ def test_other_exit_heads_run_the_trial_again_and_take_its_place(
         found, kept = sweep(tmp_path, "code", make_trial())
         assert (found.statuses["ok"], len(kept)) == (1, 1)
         assert pinned(tmp_path)["mixed/heads.safetensors"] == heads
+
+
+def test_a_failure_takes_no_good_result_away(tmp_path: Path) -> None:
+    _, kept = sweep(tmp_path, "one", make_trial())
+
+    def failing(*_: Any, events: Callable[[Any], None], **__: Any) -> SweepResult:
+        failed = replace(Store(tmp_path).read(min(kept)), status="failed")
+        events(SimpleNamespace(record=failed))
+        return SweepResult()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "run_sweep", failing)
+        patch.setattr(SweepDisplay, "show", lambda *_: None)
+        assert sweep(tmp_path, "two", make_trial())[1] == kept

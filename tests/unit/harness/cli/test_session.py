@@ -18,6 +18,7 @@ from harness.core.nouns import (
     BackendInfo,
     Commit,
     Generation,
+    Label,
     Request,
     Sampling,
     Trial,
@@ -25,7 +26,7 @@ from harness.core.nouns import (
 from harness.experiment.config import parse_experiment
 from results.compare.pairing import data_rows
 from tests.support.tiny_llama import EOS_ID, write_tiny_llama
-from workloads import arrivals, prompts
+from workloads import WORKLOADS, arrivals, prompts
 from workloads.measured import load_prompts
 
 
@@ -91,6 +92,20 @@ def test_texts_are_the_tokens_without_the_special_ones(model: Path) -> None:
     assert set(texts.values()) == {'return " , ".join(x) # 12'}
     names = {"exact_match", "exact_match_flexible"}
     assert all(found.keys() == names for found in scores.values())
+
+
+def test_a_workload_says_what_its_requests_ask_for(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (trial,) = trials(model)
+    opened = session(model, Silent())
+    assert {r.answer for r in opened.requests(trial)[1]} == {"tokens"}
+    monkeypatch.setitem(WORKLOADS, "gsm8k", replace(WORKLOADS["gsm8k"], answer="label"))
+    warm_up, measured = opened.requests(trial)
+    assert {r.answer for r in (*warm_up, *measured)} == {"label"}
+    labelled = [replace(g, token_ids=[], label=Label("7", 0.9)) for g in answers(trial, [5])]
+    texts, _ = opened.finish(trial, labelled)
+    assert set(texts.values()) == {"7"}
 
 
 def test_a_server_that_tells_no_ids_is_scored_on_its_own_text(model: Path) -> None:

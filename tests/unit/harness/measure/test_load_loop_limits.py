@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -38,6 +39,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
             "committed for request 'r0', which has already finished",
         ),
         ([[Commit("r0", (1, 2, 3, 4, 5))]], "request 'r0': 5 tokens committed, 4 asked for"),
+        (
+            [[Commit("r0", (1,), cast(Any, "eos"))]],
+            "ended with 'eos'; expected one of: error, length",
+        ),
         (
             [[Commit("r0", (1, 2))], [Commit("r0", (3, 4, 5), "length")]],
             "request 'r0': 5 tokens committed, 4 asked for",

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from harness.core.errors import UserError
+from harness.core.nouns import TrialRecord
 from harness.measure.load_loop import LoadProgress
 from harness.measure.sweep import SweepEvent, SweepResult, _Invocation, _Teller, order, run_sweep
 from results import load
@@ -240,3 +241,23 @@ def test_a_resumed_sweep_marks_the_pairs_that_it_was_cut_in(tmp_path: Path) -> N
         if any(reason.startswith("pairs-apart: ") for reason in row["invalid_reasons"])
     ]
     assert marked == [(engines["b"], 1)]
+
+
+class StrictStore(MemoryStore):
+    """Takes no telemetry, as a store of JSON does not take a backend's own objects."""
+
+    def write(self, record: TrialRecord) -> None:
+        if record.generations and record.trial.seed == 1:
+            raise TypeError("int64 is not JSON serializable")
+        super().write(record)
+
+
+def test_what_cannot_be_stored_costs_its_trial_alone() -> None:
+    result, records = sweep([make_trial(seed=seed) for seed in (0, 1, 2)], StrictStore())
+    assert result.statuses == {"ok": 2, "failed": 1}
+    (failed,) = [record for record in records if record.status == "failed"]
+    assert failed.trial.seed == 1
+    assert failed.error == (
+        "what the backend handed out cannot be stored: TypeError: int64 is not JSON serializable"
+    )
+    assert not failed.validity.valid

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ import pytest
 import results
 from harness.cli.display import print_cells
 from reports.words.definitions import definitions
-from results import registry
+from results import registry, summary
 from results.compare.reasons import REASONS
 from results.compare.validity import NATIVE, REFERENCE
 from results.metrics import latency
@@ -170,6 +170,15 @@ def test_the_command_brings_a_doc_up_to_date(tmp_path: Path) -> None:
     assert stale.read_text(encoding="utf-8") == doc
     printed = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
     assert metrics_table("time") in printed
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [(np.int64(3), 3), (float("nan"), None), (np.float32("inf"), None), ("a", "a")],
+)
+def test_a_value_is_as_json_holds_it(value: Any, kept: Any) -> None:
+    assert summary._plain(value) == kept
+    assert not isinstance(summary._plain(value), np.generic)
 
 
 @pytest.mark.parametrize("files", ["harness/measure/checks.py", "results/compare/*.py"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -212,3 +213,16 @@ def test_a_folder_that_runs_no_code_is_passed_over(
     found = native.library.__wrapped__()
     assert found.instructions() == real.instructions()
     assert found._name == str(free / Path(real._name).name)
+
+
+def test_what_lies_beside_the_sources_is_no_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Python's own cache lies there, and an editor's swap file may."""
+    real = native.library()
+    sources = tmp_path / "cpu"
+    shutil.copytree(native.SOURCES, sources, ignore=shutil.ignore_patterns("__pycache__"))
+    (sources / "__pycache__").mkdir()
+    (sources / ".library.cpp.swp").write_bytes(b"\xff\xfe")
+    monkeypatch.setattr(native, "SOURCES", sources)
+    assert native.library.__wrapped__()._name == real._name
