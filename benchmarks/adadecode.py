@@ -30,6 +30,7 @@ import numpy as np
 
 from backends import open_backend
 from backends.checkpoints import exit_heads, models
+from benchmarks.support.turns import quartiles
 from harness.core.backend import Backend
 from harness.core.nouns import Generation, Load, Model, Request, Sampling
 from harness.measure.load_loop import run_load
@@ -191,7 +192,7 @@ def _ratio(plain: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -
         float(np.exp(np.mean(np.log(a)) - np.mean(np.log(b))))
         for a, b in zip(plain, other, strict=True)
     ]
-    low, _, high = statistics.quantiles(turns, n=4)
+    low, _, high = quartiles(turns)
     return {
         "over autoregressive": round(statistics.median(turns), 3),
         "quartiles": [round(low, 3), round(high, 3)],
@@ -271,7 +272,7 @@ def batch(chosen: argparse.Namespace) -> dict[str, Any]:
             times = {id(system): seconds(system, concurrency) for system in pair}
             ratios.append(times[id(plain)] / times[id(adaptive)])
             tokens.append(times[id(plain)])
-        low, middle, high = statistics.quantiles(ratios, n=4)
+        low, middle, high = quartiles(ratios)
         result[str(concurrency)] = {
             "adadecode over autoregressive": round(middle, 3),
             "quartiles": [round(low, 3), round(high, 3)],

@@ -23,6 +23,7 @@ from typing import Any
 from backends.checkpoints import models
 from backends.vllm.arguments import effective, engine_arguments, set_environment
 from backends.vllm.backend import VllmBackend
+from benchmarks.support.turns import quartiles
 from harness.core.nouns import Load, Model, Request
 from harness.measure.load_loop import run_load
 
@@ -132,7 +133,7 @@ def ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, Any]:
     pairs = [a / b for a, b in zip(theirs, ours, strict=True)]
     return {
         "median": round(statistics.median(pairs), 4),
-        "quartiles": [round(q, 4) for q in statistics.quantiles(pairs, n=4)[::2]],
+        "quartiles": [round(q, 4) for q in quartiles(pairs)[::2]],
         "of_the_fastest": round(min(theirs) / min(ours), 4),
     }
 

@@ -58,8 +58,16 @@ def in_turns(calls: Mapping[str, Callable[[], float]], repeats: int) -> dict[str
 def spread(above: Sequence[float], below: Sequence[float]) -> dict[str, Any]:
     """Median and quartiles of the ratios of neighbouring turns."""
     ratios = [a / b for a, b in zip(above, below, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
+    low, middle, high = quartiles(ratios)
     return {"ratio": round(middle, 3), "quartiles": [round(low, 3), round(high, 3)]}
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """The three quartiles; of a single value, itself."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4)
+    return low, middle, high
 
 
 def step_ms(backend: Any, batch: int) -> float:
