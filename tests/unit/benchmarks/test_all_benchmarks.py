@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,9 +21,9 @@ def test_every_script_is_run() -> None:
     assert found - apart == {script.name for script in SCRIPTS} | set(BY_OTHERS)
 
 
-def test_what_is_not_here_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.__main__.ROOT", tmp_path)
-    assert missing("http-tools") == "needs the tools of `make http-tools`"
+def test_what_is_not_here_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert missing("cuda") == "needs a CUDA device"
     assert missing(None) is None
 
 
