@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import exit_heads, models
 from backends.early_exit import FAMILIES, register
 from backends.early_exit.calibration.files import AUTO, NONE
-from backends.early_exit.options import MIXED, SEPARATE, Plan
+from backends.early_exit.options import MIXED, SEPARATE, ExitOptions
 from backends.early_exit.plugin.telemetry import StepLog
 from backends.early_exit.policy import (
     CONFIDENT,
@@ -112,7 +112,7 @@ class VllmEarlyExit(VllmBackend):
     PROVENANCE: ClassVar[Provenance] = "re-implementation"
 
     def __init__(
-        self, engine: Any, plan: Plan, options: Mapping[str, Any], measured: Measured
+        self, engine: Any, plan: ExitOptions, options: Mapping[str, Any], measured: Measured
     ) -> None:
         self._plan = plan
         self._causal: Any = None
@@ -132,7 +132,7 @@ class VllmEarlyExit(VllmBackend):
         """Raise `UserError` for options that contradict each other, engine arguments that are not
         the user's, and for layers, heads and classifiers that do not fit the model."""
         if model_dir is not None:
-            Plan(model_dir, options).check()
+            ExitOptions(model_dir, options).check()
             return
         check_engine(cls.NAME, options["engine"], REFUSED_ARGUMENTS)
         measure = options["measure"]
@@ -168,18 +168,18 @@ class VllmEarlyExit(VllmBackend):
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
         """What options name that decides a trial's numbers: heads, classifier, calibration."""
-        return Plan(model_dir, options).files()
+        return ExitOptions(model_dir, options).files()
 
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
         """What the user probably did not mean."""
-        return Plan(model_dir, options).warnings()
+        return ExitOptions(model_dir, options).warnings()
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Load the engine. Raises `UserError` for what vLLM refuses."""
         assert model_dir is not None
-        plan = Plan(model_dir, options)
+        plan = ExitOptions(model_dir, options)
         set_environment(options["threads"])
         # the newer runner keeps no batch on the host, by which prompts are told from decodes
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"

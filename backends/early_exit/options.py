@@ -37,7 +37,7 @@ from harness.core.nouns import Measured
 MIXED, SEPARATE = "mixed", "separate"
 
 
-class Plan:
+class ExitOptions:
     """The options, all of them, read for the checkpoint in `model_dir`.
 
     Raises `UserError` for layers out of range, thresholds that do not fit and files of another
@@ -52,12 +52,12 @@ class Plan:
         self._calibration = self._find_calibration()
         self.policy = self._policy()
 
-    def changed(self, options: Mapping[str, Any]) -> Plan:
+    def changed(self, options: Mapping[str, Any]) -> ExitOptions:
         """The plan with other options; a new threshold replaces thresholds and the reverse."""
         settings = dict(self.settings)
         if {"threshold", "thresholds"} & set(options):
             settings |= {"threshold": AUTO, "thresholds": None}
-        return Plan(self.model_dir, settings | dict(options))
+        return ExitOptions(self.model_dir, settings | dict(options))
 
     def files(self) -> list[Path]:
         """The files that decide what is decoded, beside the model's own."""

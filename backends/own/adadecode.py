@@ -84,7 +84,7 @@ class AdaDecode(EngineBackend):
         assert model_dir is not None
         folder = _open_heads(options, model_dir)
         loaded = Loaded(NAME, model_dir, model, options)
-        plan = _Plan(loaded, folder, options)
+        plan = _ChosenExits(loaded, folder, options)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
         policy = PredictionPolicy(gammas, options["max_drafts"], options["max_batch"])
@@ -138,7 +138,7 @@ def _asked_layers(
     return exit_heads.check_layers(chosen["exit_layers"], available, f"{where} 'exit_layers'")
 
 
-class _Plan:
+class _ChosenExits:
     """Exit layers and thresholds: those asked for, and the best of those left open."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which layers to leave at, and how sure an exit must be: tried out on a calibration trace."""
+"""Which layers to leave at, and how sure an exit must be: tried out on a held-out trace."""
 
 from __future__ import annotations
 

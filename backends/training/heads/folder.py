@@ -21,7 +21,7 @@ from backends.training.exits.recipe import ExitRecipe
 from backends.training.heads.report import layer_reports, outputs
 
 TRACE = 2500
-"""Held-out positions in the calibration trace, at the most."""
+"""Held-out positions in the held-out trace, at the most."""
 
 
 def write_heads(
@@ -82,7 +82,7 @@ def _token_order(pairs: Sequence[tuple[TrainPrompt, list[int]]], vocabulary: int
 
 
 def _trace(recipe: ExitRecipe, held_out: Cache, head: Tensor, matrices: Sequence[Tensor]) -> Trace:
-    """The calibration trace: whole held-out answers, the workloads in turn, up to `TRACE`."""
+    """The held-out trace: whole held-out answers, the workloads in turn, up to `TRACE`."""
     cache = select(held_out, in_turn(held_out, TRACE))
     found = outputs(head, cache, matrices)
     starts = torch.tensor(cache.starts).numpy()

@@ -93,13 +93,13 @@ def test_a_calibration_s_thresholds_stay_with_their_layers(tmp_path: Path) -> No
     settings = {name: option.default for name, option in VllmEarlyExit.OPTIONS.items()}
     for layers in ("auto", [4, 3, 2, 1]):
         wanted = {"layers": layers, "calibration": str(path)}
-        plan = plans.Plan(models.BUNDLED["demo"], settings | wanted)
+        plan = plans.ExitOptions(models.BUNDLED["demo"], settings | wanted)
         assert plan.policy.checks() == dict(zip((1, 2, 3, 4), told_apart, strict=True))
 
 
-def plan_of(**options: Any) -> plans.Plan:
+def plan_of(**options: Any) -> plans.ExitOptions:
     settings = {name: option.default for name, option in VllmEarlyExit.OPTIONS.items()}
-    return plans.Plan(models.BUNDLED["demo"], settings | options)
+    return plans.ExitOptions(models.BUNDLED["demo"], settings | options)
 
 
 def test_a_changed_threshold_takes_the_place_of_those_before() -> None:
