@@ -107,10 +107,10 @@ class Backend(abc.ABC):
         return []
 
     @classmethod
+    @abc.abstractmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Load it, for options that passed `check`. `model_dir` is None outside a sweep only, and
         where `needs_model` is False. Raises `UserError` for what only loading can tell."""
-        raise NotImplementedError(f"{cls.__name__} cannot be opened")
 
     def prepare(self, requests: Sequence[Request], load: Load) -> None:  # noqa: B027
         """Called before the clock starts, for what need not be timed, such as connections."""
