@@ -119,11 +119,16 @@ def selftest(
 
 
 @app.command()
-def doctor(as_json: AsJson = False) -> None:
+def doctor(
+    bandwidth: Annotated[
+        bool, typer.Option(help="Measure the machine's ceilings, and keep them (20 s).")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say what this machine can run, and why not the rest."""
     from harness.cli import doctor as checks
 
-    findings = checks.examine()
+    findings = checks.examine() + (checks.measure_ceilings() if bandwidth else [])
     if as_json:
         _print_json_lines([finding.to_json() for finding in findings])
     else:

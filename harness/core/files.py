@@ -34,6 +34,15 @@ KINDS = {
 }
 
 
+def cache_folder() -> Path | None:
+    """Where what can be made again is kept between runs; it need not exist. None without a home."""
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return base / "decodebench"
+
+
 def user_path(text: str, where: str) -> Path:
     """The path that a user wrote, ``~`` expanded; it need not exist. Raises `UserError`, which
     begins with `where`, for what can be no path or may not be looked at."""

@@ -161,6 +161,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     single = ctypes.c_float
     declared: dict[str, tuple[Any, list[Any]]] = {
         "instructions": (ctypes.c_char_p, []),
+        "read_all": (number, [pointer, long, number]),
         "shared_bytes": (long, [pointer, long]),
         "parts_floats": (long, [long, long]),
         "pack": (None, [number, pointer, long, long, pointer]),
