@@ -26,8 +26,9 @@ from backends.vllm.arguments import (
     load_engine,
     set_environment,
 )
+from backends.vllm.passes import PassClock
 from harness.core.backend import Backend, Option, misfit
-from harness.core.names import CACHED_TOKENS
+from harness.core.names import ATTENDED, CACHED_TOKENS, PASS_US, attended
 from harness.core.nouns import BackendInfo, Commit, FinishReason, Model, Provenance, Request
 
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
@@ -40,8 +41,11 @@ class _EngineRequest:
     """A request inside the engine."""
 
     request_id: str
+    prompt_tokens: int
     tokens: int = 0
     cached_tokens: int = 0
+    first_ns: int = 0
+    """What the passes had taken when its first token was there."""
 
 
 class VllmBackend(Backend):
@@ -94,6 +98,8 @@ class VllmBackend(Backend):
         self._live: dict[str, _EngineRequest] = {}
         """By the engine's id: unlike the request's it is never used twice."""
         self._number = itertools.count()
+        self._clock = PassClock()
+        self._clock.attach(engine)
         self._refused: list[Commit] = []
         self.info = BackendInfo(
             name=self.NAME,
@@ -172,13 +178,15 @@ class VllmBackend(Backend):
         entering = self._engine.input_processor.process_inputs(
             name, prompt, params, supported_tasks=self._tasks
         )
-        self._live[name] = _EngineRequest(request.id)
+        self._live[name] = _EngineRequest(request.id, len(request.prompt_ids))
         self._engine.engine_core.add_request(entering)
 
     def _commit(self, output: Any) -> Commit:
         live = self._live[output.request_id]
         before, tokens = live.tokens, tuple(output.new_token_ids)
         live.tokens += len(tokens)
+        if not before:
+            live.first_ns = self._clock.spent_ns
         if output.prefill_stats is not None:
             live.cached_tokens = output.prefill_stats.num_cached_tokens
         ended = output.finish_reason is not None
@@ -191,8 +199,15 @@ class VllmBackend(Backend):
         reason = str(output.finish_reason)
         finished = FINISH.get(reason, "error")
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
-        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens}
+        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens, **self._waited(live)}
         return Commit(live.request_id, tokens, finished, telemetry, error)
+
+    def _waited(self, live: _EngineRequest) -> dict[str, float]:
+        """What passes took while it decoded, and the positions that they attended to."""
+        context = attended(live.prompt_tokens, live.tokens)
+        if not self._clock.runs:
+            return {ATTENDED: context}
+        return {ATTENDED: context, PASS_US: (self._clock.spent_ns - live.first_ns) / 1e3}
 
     def _is_lossless(self, options: Mapping[str, Any]) -> bool:
         """Whether its text is promised to be plain decoding's."""

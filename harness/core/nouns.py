@@ -97,6 +97,9 @@ class Measured:
     """The statement of quality under which thresholds were chosen."""
     calibration_batch: int | None = None
     """So many requests were decoded together for it."""
+    pass_bytes: Mapping[str, int] | None = None
+    """What a pass of the model reads: `layer` bytes of weights for each of `layers`, `head` for the
+    final head, `kv` for each position that a row attends to, in all layers together."""
 
 
 @dataclass(frozen=True, slots=True)
