@@ -4,8 +4,8 @@ engine around them.
 A request waits from its first commit to its last. Of that time the passes of the model took a part
 that the backend tells (`harness.core.names.PASS_US`); the rest is the engine's overhead:
 scheduling, making inputs, choosing tokens, handing them out. And the passes cannot be shorter than
-it takes to read what they read, at the bandwidth that was measured on this machine
-(`harness.core.ceilings`): the floor.
+it takes to read what they read, and to multiply with it, at the rates that were measured on this
+machine (`harness.core.ceilings`): the floor.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def shares(requests: RequestArrays, record: TrialRecord) -> dict[str, float | No
 
 
 def _floor_s(requests: RequestArrays, record: TrialRecord, total_s: float) -> float | None:
-    """Seconds that reading took at least. The cache is read once for every row of a step, of which
-    there were as many as requests were decoding at a time."""
+    """Seconds that reading and multiplying took at least. A pass reads its weights once and
+    multiplies with them, and reads a cache, once for each of its rows: there were as many as
+    requests were decoding at a time."""
     known = None if record.backend is None else record.backend.measured.pass_bytes
     ceilings = ceilings_from_json(record.environment.get("ceilings"))
     steps, layers = _sampled(requests, "steps"), _sampled(requests, "layers_run")
@@ -56,9 +57,15 @@ def _floor_s(requests: RequestArrays, record: TrialRecord, total_s: float) -> fl
         return None
     span = _span_s(requests)
     rows = total_s / span if span else 1.0
+    threads = _threads(record)
+    weights = float(layers.sum()) * known["layer"] + float(steps.sum()) * known["head"]
     size = known["layers"] * known["layer"] + known["head"]
-    read = layers * known["layer"] + steps * known["head"] + attended * known["kv"] * rows
-    return float(read.sum()) / ceilings.read_at(size, _threads(record))
+    read = weights + float(attended.sum()) * known["kv"] * rows
+    reading = read / ceilings.read_at(size, threads)
+    if record.trial.model.dtype == "float32":
+        return reading
+    # two operations for each number, and each number has two bytes
+    return max(reading, weights * rows / ceilings.flops(threads))
 
 
 def _threads(record: TrialRecord) -> int | None:

@@ -172,15 +172,15 @@ STEPS = (
     _share(
         "overhead_share",
         "The part of that time in which the model did not run: scheduling, making inputs, choosing "
-        "tokens, handing them out (1 - `pass_us` / time). Told on a CPU only. Above a half, every "
-        "ratio with this trial shrinks as models grow.",
+        "tokens, handing them out (1 - `pass_us` / time). Told on a CPU only.",
         better="smaller",
     ),
     _share(
         "floor_share",
-        "The part of that time that reading weights and cache takes at the least: the bytes of the "
-        "layers and heads that ran / the read bandwidth that `decodebench doctor --bandwidth` "
-        "measured. 1 is as fast as this machine can be without running fewer layers.",
+        "The part of that time that the layers and heads that ran take at the least: reading their "
+        "weights and the cache, or multiplying with them, whichever is longer, at the rates that "
+        "`decodebench doctor --bandwidth` measured. 1 is as fast as this machine can be without "
+        "running fewer layers. Below a half, every ratio with this trial shrinks as models grow.",
         better="larger",
     ),
 )

@@ -35,7 +35,13 @@ def made(
     backend = dataclasses.replace(told("vllm", options), measured=Measured(pass_bytes=known))
     environment = {"ceilings": None if ceilings is None else ceilings.to_json()}
     found = record(trial(), generations)
-    return dataclasses.replace(found, backend=backend, environment=environment)
+    model = dataclasses.replace(found.trial.model, dtype="bfloat16")
+    return dataclasses.replace(
+        found,
+        trial=dataclasses.replace(found.trial, model=model),
+        backend=backend,
+        environment=environment,
+    )
 
 
 def shares(found: TrialRecord) -> dict[str, float | None]:
@@ -48,6 +54,18 @@ def test_a_step_is_floor_passes_and_overhead() -> None:
     assert found["overhead_share"] == pytest.approx(0.6)
     read = 40 * 1_000 + 10 * 2_000 + 300 * 10
     assert found["floor_share"] == pytest.approx(read / 2e6 / 0.1)
+
+
+def test_many_rows_are_bound_by_arithmetic() -> None:
+    slow = dataclasses.replace(READS, bf16_flop_per_s={2: 1e5})
+    found = shares(made(answer(), ceilings=slow))
+    assert found["floor_share"] == pytest.approx(60_000 / 1e5 / 0.1)
+    both = shares(made(answer("r0"), answer("r1"), ceilings=slow))
+    assert both["floor_share"] == pytest.approx(2 * 60_000 / 1e5 / 0.1)
+    single = made(answer(), ceilings=slow)
+    model = dataclasses.replace(single.trial.model, dtype="float32")
+    single = dataclasses.replace(single, trial=dataclasses.replace(single.trial, model=model))
+    assert shares(single)["floor_share"] == pytest.approx(63_000 / 2e6 / 0.1)
 
 
 def test_the_threads_that_the_backend_had_decide_the_bandwidth() -> None:
