@@ -14,12 +14,15 @@ from backends.engine.model.architecture import (
     EngineError,
     read_architecture,
 )
+from backends.pass_clock import PassClock
 from harness.core.backend import Backend, Option, misfit
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Commit, Measured, Model, Request
 
 LONGEST = 4096
 """Default of `max_model_len` for models that are meant for longer sequences: a slot is reserved."""
+PASSES = ("prefill", "segment", "exit_head", "greedy", "advance", "logits")
+"""What an executor does; see `backends.engine.executors.base.Executor`."""
 KERNELS = ("auto", "native", "torch", "triton")
 
 OPTIONS: dict[str, Option] = {
@@ -45,6 +48,10 @@ class EngineBackend(Backend):
         self._decoder, self._executor, self.info = decoder, executor, info
         self._eos = frozenset(eos)
         self._refused: list[Commit] = []
+        self._clock = PassClock()
+        self._clock.watch(executor, *PASSES)
+        self._live: dict[str, list[int]] = {}
+        """By request: tokens of its prompt, and of its answer so far."""
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
@@ -56,6 +63,7 @@ class EngineBackend(Backend):
             self._refused.append(refused)
             return
         chosen = request.sampling
+        self._live[request.id] = [len(request.prompt_ids), 0]
         self._decoder.add(
             Stream(
                 request.id,
@@ -69,16 +77,26 @@ class EngineBackend(Backend):
     def poll(self) -> list[Commit]:
         """Prompts that found a place, or tokens of those under way."""
         commits, self._refused = self._refused, []
-        commits += [
-            Commit(output.id, output.tokens, output.finished, output.counts)
-            for output in self._decoder.step()
-        ]
+        commits += map(self._commit, self._decoder.step())
         return commits
 
     def reset(self) -> None:
         """Forget unfinished requests. No cache outlives its request."""
         self._refused.clear()
+        self._live.clear()
+        self._clock.clear()
         self._decoder.reset()
+
+    def _commit(self, output: Any) -> Commit:
+        live = self._live[output.id]
+        if not live[1]:
+            self._clock.begin(output.id)
+        live[1] += len(output.tokens)
+        counts = output.counts
+        if output.finished is not None:
+            del self._live[output.id]
+            counts = {**counts, **self._clock.end(output.id, *live)}
+        return Commit(output.id, output.tokens, output.finished, counts)
 
     def close(self) -> None:
         """Free the model."""

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from backends.checkpoints import models
+from backends.pass_clock import PassClock
 from backends.vllm.arguments import (
     CPU_KV_CACHE_GIB,
     check_engine,
@@ -26,9 +27,8 @@ from backends.vllm.arguments import (
     load_engine,
     set_environment,
 )
-from backends.vllm.passes import PassClock
 from harness.core.backend import Backend, Option, misfit
-from harness.core.names import ATTENDED, CACHED_TOKENS, PASS_US, attended
+from harness.core.names import CACHED_TOKENS
 from harness.core.nouns import BackendInfo, Commit, FinishReason, Model, Provenance, Request
 
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
@@ -44,8 +44,6 @@ class _EngineRequest:
     prompt_tokens: int
     tokens: int = 0
     cached_tokens: int = 0
-    first_ns: int = 0
-    """What the passes had taken when its first token was there."""
 
 
 class VllmBackend(Backend):
@@ -77,6 +75,7 @@ class VllmBackend(Backend):
     def __init__(self, engine: Any, options: Mapping[str, Any], eos_ids: Sequence[int]) -> None:
         import vllm
         from vllm.inputs.engine import tokens_input
+        from vllm.platforms import current_platform
         from vllm.sampling_params import SamplingParams
 
         self._engine = engine
@@ -99,7 +98,9 @@ class VllmBackend(Backend):
         """By the engine's id: unlike the request's it is never used twice."""
         self._number = itertools.count()
         self._clock = PassClock()
-        self._clock.attach(engine)
+        if current_platform.is_cpu() and engine.vllm_config.parallel_config.world_size == 1:
+            # on a GPU a call returns before its work is done
+            engine.collective_rpc(self._watch)
         self._refused: list[Commit] = []
         self.info = BackendInfo(
             name=self.NAME,
@@ -155,6 +156,7 @@ class VllmBackend(Backend):
         core = self._engine.engine_core
         core.abort_requests(list(self._live))
         self._live.clear()
+        self._clock.clear()
         for _ in range(DRAIN_STEPS):
             if self._engine.reset_prefix_cache():
                 return
@@ -186,7 +188,7 @@ class VllmBackend(Backend):
         before, tokens = live.tokens, tuple(output.new_token_ids)
         live.tokens += len(tokens)
         if not before:
-            live.first_ns = self._clock.spent_ns
+            self._clock.begin(output.request_id)
         if output.prefill_stats is not None:
             live.cached_tokens = output.prefill_stats.num_cached_tokens
         ended = output.finish_reason is not None
@@ -199,15 +201,13 @@ class VllmBackend(Backend):
         reason = str(output.finish_reason)
         finished = FINISH.get(reason, "error")
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
-        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens, **self._waited(live)}
+        waited = self._clock.end(output.request_id, live.prompt_tokens, live.tokens)
+        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens, **waited}
         return Commit(live.request_id, tokens, finished, telemetry, error)
 
-    def _waited(self, live: _EngineRequest) -> dict[str, float]:
-        """What passes took while it decoded, and the positions that they attended to."""
-        context = attended(live.prompt_tokens, live.tokens)
-        if not self._clock.runs:
-            return {ATTENDED: context}
-        return {ATTENDED: context, PASS_US: (self._clock.spent_ns - live.first_ns) / 1e3}
+    def _watch(self, worker: Any) -> None:
+        """Runs where the model is, which is this process."""
+        self._clock.watch(worker.model_runner.get_model(), "forward", "compute_logits")
 
     def _is_lossless(self, options: Mapping[str, Any]) -> bool:
         """Whether its text is promised to be plain decoding's."""
