@@ -46,7 +46,8 @@ def run_experiment(
         print(f"warning: {warning}", file=sys.stderr)
     store = Store(directory)
     if dry_run:
-        wiring.check_tokenizer(experiment.model)
+        for model in experiment.models:
+            wiring.check_tokenizer(model)
         _check_writing(store)
         display.print_plan(trials, _notes(store, trials) if not fresh else lambda trial: "")
         return None
@@ -174,7 +175,7 @@ def _forget(store: Store, only: str | None) -> None:
 
 def _write_inputs(store: Store, experiment: Experiment) -> None:
     """Keep the resolved experiment and every prompt beside the trials."""
-    directory = wiring.model_folder(experiment.model)
+    directory = wiring.model_folder(experiment.models[0])
     try:
         store.write_experiment(experiment.to_yaml())
         missing = [

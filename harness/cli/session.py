@@ -60,13 +60,16 @@ class EngineSession:
     def finish(
         self, trial: Trial, generations: Sequence[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
-        """Decode and score the answers: (texts, scores) by request id. Errors are not scored."""
+        """Decode and score the answers: (texts, scores) by request id. Errors are not scored, and
+        neither is what random weights answer."""
         told = self.backend.texts()
         texts = {
             g.request_id: self._text(g) if told is None else told[g.request_id]
             for g in generations
             if g.finished in ("stop", "length")
         }
+        if trial.model.shape:
+            return texts, {}
         rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
         answered = [rows[request_id] for request_id in texts]
         scores = scoring.score_all(trial.workload.name, answered, list(texts.values()))

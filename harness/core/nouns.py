@@ -144,12 +144,23 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A checkpoint: bundled name, hub id or local path, with what pins its content."""
+    """A checkpoint: bundled name, hub id or local path, with what pins its content. Or a shape: a
+    published architecture whose weights are random numbers."""
 
     name: str
+    """Of a shape: its name on the ladder, or the path of a ``config.json``."""
     revision: str | None = None
     checksum: str | None = None
     dtype: str = "float32"
+    shape: bool = False
+    layers: int | None = None
+    """Of a shape: its first layers only, so many; None: all."""
+
+    def label(self) -> str:
+        """Short text for tables, which tells the models of a run apart: ``0.5b, 8 layers``."""
+        if self.layers is None:
+            return self.name
+        return f"{self.name}, {self.layers} layer{'s' * (self.layers != 1)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,14 +291,3 @@ def to_json(value: Any) -> Any:
 def canonical_json(value: Any) -> str:
     """JSON text that is equal for equal data, whatever the order of keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def trial_from_json(data: Mapping[str, Any]) -> Trial:
-    """The inverse of `to_json` for a `Trial`. Raises `TypeError` or `KeyError` on another shape."""
-    fields = dict(data)
-    fields["model"] = Model(**fields["model"])
-    fields["workload"] = Workload(**fields["workload"])
-    fields["load"] = Load(**fields["load"])
-    fields["sampling"] = Sampling(**fields["sampling"])
-    fields["slo"] = Slo(**fields["slo"])
-    return Trial(**fields)

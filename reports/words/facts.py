@@ -32,7 +32,7 @@ MACHINE = (
 def summary(run: Run, seen: Overview) -> str:
     """One paragraph: model, workloads, loads, repeats, machine."""
     trials = [stored.record.trial for stored in run.stored]
-    models = dict.fromkeys(f"{t.model.name} ({t.model.dtype})" for t in trials)
+    models = dict.fromkeys(f"{t.model.label()} ({t.model.dtype})" for t in trials)
     loads = ", ".join(seen.loads)
     sizes = sorted({t.requests for t in trials})
     repeats = len({t.repeat for t in trials})
@@ -186,7 +186,7 @@ def _model(run: Run) -> str:
     models = dict.fromkeys(stored.record.trial.model for stored in run.stored)
     words = []
     for model in models:
-        parts = [f"{model.name}, {model.dtype}"]
+        parts = [f"{model.label()}, {model.dtype}"]
         parts += [f"revision {model.revision}"] if model.revision else []
         parts += [f"checksum {model.checksum[:16]}"] if model.checksum else []
         words.append(", ".join(parts))
