@@ -87,7 +87,7 @@ _CODE = {
 }
 LADDER: Mapping[str, Mapping[str, Any]] = {
     "0.1b": _llama(12, 768, 2048, (12, 4, 64), 32000, **_OWN),
-    "0.5b": _llama(24, 1024, 3584, (16, 8, 64), 64000, **_OWN),
+    "0.5b": _llama(24, 1024, 4864, (16, 8, 64), 64000, **_OWN),
     "1b": _llama(16, 2048, 7168, (32, 8, 64), 64000, **_OWN),
     "llama-3.2-1b": _llama(
         16, 2048, 8192, (32, 8, 64), 128256, tie_word_embeddings=True, **_scaled(32.0)
