@@ -77,6 +77,9 @@ def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     cls = load_class(name)
     directory = models.resolve(model, weights=cls.needs_model)
     check_options(name, options, directory)
+    if model.shape:
+        with asking(name, "check_shape"):
+            cls.check_shape(directory, settings(name, options))
     with asking(name, "warnings"):
         return [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
 

@@ -23,6 +23,8 @@ LONGEST = 4096
 """Default of `max_model_len` for models that are meant for longer sequences: a slot is reserved."""
 PASSES = ("prefill", "segment", "exit_head", "greedy", "advance", "logits")
 """What an executor does; see `backends.engine.executors.base.Executor`."""
+LANES = 16
+"""Outputs that the native kernels compute at once."""
 KERNELS = ("auto", "native", "torch", "triton")
 
 OPTIONS: dict[str, Option] = {
@@ -43,6 +45,15 @@ class EngineBackend(Backend):
     as it takes until a token is verified."""
 
     families = frozenset(FAMILIES)
+
+    @classmethod
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for sizes at which torch would stand in for the kernels: what a shape
+        is run for is their cost."""
+        if options["kernels"] != "auto" or _device() != "cpu":
+            return
+        if misfit := _misfit(read_architecture(model_dir)):
+            raise UserError(f"{misfit}; 'kernels: torch' measures torch in their place")
 
     def __init__(self, decoder: Any, executor: Any, info: BackendInfo, eos: Sequence[int]) -> None:
         self._decoder, self._executor, self.info = decoder, executor, info
@@ -184,8 +195,7 @@ class Loaded:
         _check_kernels(asked, self.device)
         if self.device != "cpu" or asked in ("torch", "triton"):
             return "triton" if asked == "auto" else asked
-        shape = self.architecture
-        fits = not any(n % 16 for n in (shape.width, shape.feed_forward, shape.head_dim))
+        fits = _misfit(self.architecture) is None
         try:
             native.library()
         except native.NativeUnavailableError as error:
@@ -202,9 +212,19 @@ def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any]) -> Architec
         shape = read_architecture(model_dir)
         _max_len(shape, chosen)
         _check_kernels(chosen["kernels"], _device())
+        if chosen["kernels"] == "native" and (misfit := _misfit(shape)):
+            raise EngineError(misfit)
     except EngineError as error:
         raise UserError(f"backend '{name}': {error}") from None
     return shape
+
+
+def _misfit(shape: Architecture) -> str | None:
+    """Why the native kernels cannot take these sizes; None where they can."""
+    for name in ("width", "feed_forward", "head_dim"):
+        if (size := getattr(shape, name)) % LANES:
+            return f"{name} {size}: the native kernels need a multiple of {LANES}"
+    return None
 
 
 def _device() -> str:

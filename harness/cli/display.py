@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.core.files import size
 from harness.core.nouns import SAMPLES_NEEDED, Trial
 
 if TYPE_CHECKING:
@@ -213,9 +214,21 @@ def print_catalogue(what: str, rows: Sequence[Mapping[str, Any]]) -> None:
     _print(table)
 
 
+def print_cache(rows: Sequence[Mapping[str, Any]]) -> None:
+    """What ``decodebench cache`` shows, and how much it is in all."""
+    table = _table("name", "kind", "size", "last used")
+    for row in rows:
+        table.add_row(row["name"], row["kind"], size(row["bytes"]), row["used_at"])
+    if rows:
+        _print(table)
+    print(f"{len(rows)} in the cache, {size(sum(row['bytes'] for row in rows))}")
+
+
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return NONE if value is None else str(value)
 
 

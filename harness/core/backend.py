@@ -96,6 +96,11 @@ class Backend(abc.ABC):
         """Raise `UserError` for what cannot be run: called with the options alone (`model_dir`
         None) when an experiment is read, and with the model's folder before anything runs."""
 
+    @classmethod  # noqa: B027
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for a shape, a model of random weights, that it could run but that
+        would tell nothing: called beside `check`, before anything runs."""
+
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
         """What the user probably did not mean, one line each. For options that passed `check`."""

@@ -75,10 +75,13 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         )
     trials = [r.trial for r in records]
     settings = {
-        (t.workload.name, t.requests, t.seed, t.max_new_tokens, t.model, t.ignore_eos)
+        (
+            (t.workload.name, t.model.label()),
+            (t.requests, t.seed, t.max_new_tokens, t.model, t.ignore_eos),
+        )
         for t in trials
     }
-    if len(settings) > len({name for name, *_ in settings}):
+    if len(settings) > len({place for place, _ in settings}):
         found.append(
             "The folder holds trials of different settings (requests, seed, answer length or "
             "model): a backend may have several rows for one workload and load."
@@ -135,7 +138,9 @@ def _differing(environments: Sequence[Mapping[str, Any]]) -> list[str]:
 def _expected(experiment: Mapping[str, Any]) -> int | None:
     try:
         axes = [len(experiment[key]) for key in ("backends", "workloads", "loads")]
-        return axes[0] * axes[1] * axes[2] * int(experiment["repeats"])
+        models = experiment["model"]
+        several = len(models) if isinstance(models, list) else 1
+        return several * axes[0] * axes[1] * axes[2] * int(experiment["repeats"])
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -234,15 +239,15 @@ def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:
 def prompts_by_workload(run: Run, seen: Overview) -> dict[str, dict[str, Mapping[str, Any]]]:
     """Workload label -> request id -> stored prompt row."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    read: set[str] = set()
+    read: set[tuple[str, str]] = set()
     cells = seen.by_key()
     for stored in run.stored:
-        checksum = stored.record.trial.workload.checksum
-        if checksum is None or checksum in read:
+        checksum, label = stored.record.trial.workload.checksum, cells[stored.record.key].workload
+        if checksum is None or (checksum, label) in read:
             continue
-        read.add(checksum)
-        own = found.setdefault(cells[stored.record.key].workload, {})
-        own.update((str(row["request_id"]), row) for row in run.store.read_prompts(checksum))
+        read.add((checksum, label))
+        rows = run.store.read_prompts(checksum)
+        found.setdefault(label, {}).update((str(row["request_id"]), row) for row in rows)
     return found
 
 
