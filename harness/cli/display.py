@@ -22,9 +22,11 @@ NONE = "–"
 
 def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
     """What a run would do, a trial a line, with a note on each."""
+    several = len({trial.model for trial in trials}) > 1
     for trial in trials:
         options = json.dumps(dict(trial.options)) if trial.options else ""
-        parts = (trial.backend, options, trial.workload.name, trial.load.label())
+        model = trial.model.label() if several else ""
+        parts = (trial.backend, options, model, trial.workload.name, trial.load.label())
         line = "  ".join(part for part in parts if part) + f"  repeat {trial.repeat}"
         print("  ".join(filter(None, (line, note(trial)))))
     print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")

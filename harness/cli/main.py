@@ -55,6 +55,10 @@ def run(
     only: Annotated[str | None, typer.Option(help="Run only this backend's trials.")] = None,
     fresh: Annotated[bool, typer.Option(help="Forget the stored trials of this folder.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="On this shape instead of the file's models; may stand several times."),
+    ] = None,
     executor: Annotated[str, typer.Option(help="Where trials run: local.")] = "local",
 ) -> None:
     """Run the trials of an experiment that are not stored yet."""
@@ -63,7 +67,9 @@ def run(
     if executor != "local":
         hint = "ray comes with the tetris backend" if executor == "ray" else "expected local"
         raise UserError(f"--executor: '{executor}' is not available; {hint}")
-    outcome = running.run_experiment(file, out=out, only=only, fresh=fresh, dry_run=dry_run)
+    outcome = running.run_experiment(
+        file, out=out, only=only, fresh=fresh, dry_run=dry_run, shapes=shape or ()
+    )
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)
 

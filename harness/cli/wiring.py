@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,6 +161,18 @@ def _pinned(
     (checksum,) = checksums
     _refuse_change(f"workload {workload.name}", workload.checksum, checksum)
     return replace(workload, checksum=checksum)
+
+
+def weight_bytes(trial: Trial) -> int:
+    """Bytes of the weights that a trial's engine holds, for what fits into memory beside it; 0
+    where it loads none."""
+    return _weight_bytes(trial.model) if backends.load_class(trial.backend).needs_model else 0
+
+
+@functools.cache
+def _weight_bytes(model: Model) -> int:
+    stored = sum(path.stat().st_size for path in models.resolve(model).glob("*.safetensors"))
+    return stored * (2 if model.shape and model.dtype == "float32" else 1)
 
 
 def _tokenizer_bytes(directory: Path) -> bytes:
