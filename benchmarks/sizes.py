@@ -87,7 +87,7 @@ def prompt_experiment(chosen: argparse.Namespace, folder: Path) -> dict[str, Any
     words = ["harbour", "council", "voted", "repair", "bridge", "river", "winter", "town"]
     rows = [
         {
-            "document": " ".join(draw.choices(words, k=3 * FEWEST_WORDS)),
+            "document": " ".join(draw.choices(words, k=WORDS)),
             "summary": "none",
             "id": str(n),
         }
@@ -160,10 +160,7 @@ def decoded(seen: Overview, model: str) -> dict[str, Any]:
     return {
         "over_vllm": {f"{n:g}": rounded(own[n].value("speedup")) for n in rows},
         "share_of_floor": rounded(one.value("floor_share")),
-        "rows_over_one": {
-            f"{n:g}": rounded((own[n].value("step_s") or 0) / (one.value("step_s") or 1))
-            for n in rows
-        },
+        "rows_over_one": {f"{n:g}": rounded(steps[n] / steps[1]) for n in rows},
         "peak_over_weights": rounded((one.value("peak_memory_bytes") or 0) / weights),
     }
 
