@@ -36,8 +36,9 @@ def make_trace(
     if backend is None:
         raise UserError(f"trial {records[0].key}: the backend never came up")
     has_decisions = has_recorded(records)
-    names = EXITS.get(records[0].trial.backend) if has_decisions else None
-    exits = tuple(backend.options[names[0]]) if names else ()
+    exits, thresholds = _exits(records[0].trial.backend, backend.options)
+    if not has_decisions:
+        exits = thresholds = ()
     told = [(r.trial.workload.name, g) for r in records for g in r.generations]
     rows: dict[str, TraceRow] = {}
     for workload, generation in told:
@@ -53,13 +54,21 @@ def make_trace(
         method=trial.backend,
         depth=_depth([g for _, g in told]),
         exits=exits,
-        thresholds=tuple(map(float, backend.options[names[1]])) if names else (),
+        thresholds=thresholds,
         settings=_plain(backend.options),
         model=trial.model.name,
         checksum=trial.model.checksum,
         rows=tuple(rows.values()),
     )
     return trace, left_out
+
+
+def _exits(name: str, options: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The layers after which confidence was compared with a threshold, and the thresholds."""
+    layers, thresholds = (options.get(key, []) for key in EXITS.get(name, ("", "")))
+    if len(layers) != len(thresholds):  # where a step leaves at layers given beforehand
+        return (), ()
+    return tuple(layers), tuple(map(float, thresholds))
 
 
 def has_recorded(records: Sequence[TrialRecord]) -> bool:

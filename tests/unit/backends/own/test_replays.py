@@ -53,7 +53,7 @@ def test_a_replay_does_the_same_work(
     assert drive(again, requests, concurrency) == expected
     assert drive(again, requests, concurrency) == expected, "after a reset"
     chosen = real.info.options, again.info.options
-    assert [o["exit_layers"] for o in chosen][0] == [o["exit_layers"] for o in chosen][1]
+    assert chosen[0]["exit_layers"] == chosen[1]["exit_layers"]
     assert (again.info.provenance, again.info.lossless) == (REPLAYED, False)
     again.close()
     if case == "reckless":
