@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import calibrate
+from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
 
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 app.add_typer(train_app, name="train")
 app.command()(calibrate)
+app.command()(trace)
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]

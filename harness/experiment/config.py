@@ -20,6 +20,7 @@ from harness.core.nouns import Load, Model, Sampling, Slo, Trial, Workload, cano
 from harness.experiment.grid import expand
 from harness.experiment.limits import Limits, take_limits
 from harness.experiment.loads import LOAD_KEYS, take_loads
+from harness.experiment.rates import take_rates, with_rates
 from harness.experiment.resolved import as_written
 from harness.experiment.section import MAX_SEED, YamlSection
 from harness.experiment.strict_yaml import read_yaml
@@ -45,6 +46,8 @@ class Known:
     """Raises `UserError` when a backend cannot take these options."""
     check_workload: Callable[[Workload], object]
     """Raises `UserError` when a workload cannot take its options."""
+    check_rates: Callable[[Mapping[str, Any], str], object]
+    """Raises `UserError`, which begins with the text, for rates that cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +120,11 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     """Check the parsed content of an experiment file; `where` begins every error line."""
     top = YamlSection(as_written(data, where), where)
     limits = take_limits(top)
+    rates = take_rates(top, known.check_rates)
     experiment = Experiment(
         name=_name(top),
         model=_model(top),
-        backends=tuple(_backends(top, known, limits)),
+        backends=tuple(_backends(top, known, limits, rates)),
         workloads=tuple(_workloads(top, known)),
         loads=tuple(take_loads(top, limits)),
         reference="",
@@ -204,7 +208,9 @@ def _model(top: YamlSection) -> Model:
     return Model(value, None, None, dtype)
 
 
-def _backends(top: YamlSection, known: Known, limits: Limits) -> Iterator[BackendChoice]:
+def _backends(
+    top: YamlSection, known: Known, limits: Limits, rates: Mapping[str, Any]
+) -> Iterator[BackendChoice]:
     count = 0
     for section in top.sections("backends"):
         name = section.text("name")
@@ -219,7 +225,8 @@ def _backends(top: YamlSection, known: Known, limits: Limits) -> Iterator[Backen
                 raise section.error(key, f"unknown option of '{name}'", key, lists)
         for key, value in options.items():
             section.plain(key, value)
-        for chosen in expand(options, lists, section, limits, "engines"):
+        for cell in expand(options, lists, section, limits, "engines"):
+            chosen = with_rates(cell, rates)
             count += 1
             limits.refuse(section.label(), "engines", "backends x options", count)
             try:
