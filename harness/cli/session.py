@@ -13,7 +13,7 @@ import backends
 from backends.checkpoints import models
 from harness.core.backend import Backend
 from harness.core.errors import UserError
-from harness.core.nouns import BackendInfo, Generation, Request, Trial
+from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Trial
 from workloads import WORKLOADS, arrivals, scoring
 from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
 
@@ -60,7 +60,10 @@ class EngineSession:
     def finish(
         self, trial: Trial, generations: Sequence[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
-        """Decode and score the answers: (texts, scores) by request id. Errors are not scored."""
+        """Decode and score the answers: (texts, scores) by request id. Errors are not scored, and
+        of a replay there is nothing: what it says is chance."""
+        if self.info.provenance == REPLAYED:
+            return {}, {}
         told = self.backend.texts()
         texts = {
             g.request_id: self._text(g) if told is None else told[g.request_id]

@@ -270,6 +270,11 @@ class TrialRecord:
     """Wall clock, ISO 8601 in UTC; for people, never for arithmetic."""
     schema_version: int = SCHEMA_VERSION
 
+    @property
+    def is_replay(self) -> bool:
+        """Whether its decisions were replayed, so that its answers say nothing."""
+        return self.backend is not None and self.backend.provenance == REPLAYED
+
 
 def trial_from_json(data: Mapping[str, Any]) -> Trial:
     """The inverse of `to_json` for a `Trial`. Raises `TypeError` or `KeyError` on another shape."""

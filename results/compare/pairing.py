@@ -122,6 +122,7 @@ def plain_decoding(member: Member, group: ComparableTrials) -> Member | None:
         if (
             other.trial.backend == NATIVE
             and other.requests is not None
+            and not other.stored.record.is_replay
             and other.trial.repeat == member.trial.repeat
             and plain is not None
             and all(plain.options.get(n) == backend.options.get(n) for n in _ARITHMETIC)
