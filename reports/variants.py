@@ -141,7 +141,9 @@ def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
     options = {e.backend: [o.options for o in engines if o.backend == e.backend] for e in engines}
     found: list[Variant] = []
     for engine in sorted(engines, key=lambda e: not e.is_reference):
-        siblings = [v for v in found if v.backend == engine.backend and not v.is_reference]
+        # replays have a reference of their own
+        alike = [v for v in found if v.is_reference == engine.is_reference]
+        siblings = [v for v in alike if v.backend == engine.backend]
         slot = 0 if engine.is_reference else 1 + names.index(engine.backend) % (SERIES_COUNT - 1)
         found.append(
             Variant(

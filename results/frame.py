@@ -143,7 +143,7 @@ def _request_frame(member: Member, group: ComparableTrials) -> pd.DataFrame:
         columns[metric.name] = _each_value(metric, own)
     for metric in registry.scores():
         columns[metric.name] = requests.scores.get(metric.name, np.nan)
-    answers = own.has_answers("reference")
+    answers = not member.stored.record.is_replay
     return pd.DataFrame({**columns, **_comparison(requests, against, answers=answers)})
 
 
@@ -165,8 +165,8 @@ def _each_value(metric: Metric, trial: TrialInputs) -> Floats:
 def _comparison(
     requests: RequestArrays, found: Versus | None, *, answers: bool
 ) -> dict[str, Floats]:
-    """The columns of one trial that set it against the reference, NaN for the answers unless those
-    of both say something."""
+    """The columns of one trial that set it against the reference; NaN for the answers where these
+    say nothing."""
     columns = {name: np.full(len(requests), np.nan) for name in _AGAINST}
     if found is None or found.other.requests is None:
         return columns

@@ -231,6 +231,11 @@ class Trial:
         pinned = {"machine": fingerprint, "trial": to_json(self)} | ({"code": code} if code else {})
         return hashlib.sha256(canonical_json(pinned).encode()).hexdigest()[:20]
 
+    @property
+    def replays(self) -> bool:
+        """Whether it asks for decisions from a trace in the place of the model's."""
+        return self.options.get("replay") is not None
+
     def engine_key(self) -> str:
         """Equal for trials that can share one loaded engine."""
         content = canonical_json([self.backend, to_json(self.options), to_json(self.model)])

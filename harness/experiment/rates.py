@@ -1,4 +1,4 @@
-"""The section ``rates`` of an experiment file: made-up decisions, by name, for backends to replay."""
+"""The section ``rates`` of an experiment file: made-up decisions by name, for `replay`."""
 
 from __future__ import annotations
 

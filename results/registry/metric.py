@@ -52,13 +52,6 @@ class TrialInputs:
         other = {"reference": self.against, "native": self.native}
         return self._requests is not None and other.get(needed, self) is not None
 
-    def has_answers(self, needed: str = "record") -> bool:
-        """Whether there is sense in the answers of the trial and, where a metric's `needs` names
-        the reference or `autoregressive`, in those: a replay's have none."""
-        other = {"reference": self.against, "native": self.native}.get(needed)
-        records = [self.record] + ([] if other is None else [other.other.stored.record])
-        return not any(record.is_replay for record in records)
-
     @property
     def requests(self) -> RequestArrays:
         """The trial's requests; only a trial that ended well has them."""

@@ -9,8 +9,7 @@ from results.registry.metric import Metric, TrialInputs
 
 
 def _good_and_right(t: TrialInputs) -> float | None:
-    compared = t.against and t.has_answers("reference")
-    right = quality.is_right(t.requests, t.pairs if compared else None)
+    right = quality.is_right(t.requests, t.pairs if t.against else None)
     return quality.good_and_right_per_s(t.requests, t.record.trial.slo, right)
 
 
