@@ -43,7 +43,7 @@ def identity(member: Member, group: ComparableTrials) -> dict[str, Any]:
         "provenance": record.backend.provenance if record.backend else None,
         "lossless": record.backend.lossless if record.backend else None,
         "is_reference": reference is not None and member.variant == reference.variant,
-        "model": trial.model.name,
+        "model": trial.model.label(),
         "dtype": trial.model.dtype,
         "workload": trial.workload.name,
         "source": trial.workload.source,

@@ -24,7 +24,7 @@ RULES = {
     "backends": {"harness.core", "workloads", "backends", "results.traces"},
     "backends/engine": {"backends.engine", "backends.kernels"},
     "backends/engine/costs": {"harness.core.pass_costs", "backends.engine"},
-    "backends/kernels": {"backends.engine", "backends.kernels"},
+    "backends/kernels": {"harness.core.ceilings", "backends.engine", "backends.kernels"},
     "backends/kernels/cpu": {"harness.core.files", "backends.engine", "backends.kernels"},
     "results": {"harness.core", "results"},
     "results/traces": {"harness.core", "results.traces"},

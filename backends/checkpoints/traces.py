@@ -21,6 +21,8 @@ DEMO = "demo"
 METHODS = {"vllm-early-exit": "vllm-early-exit"}
 """By backend, the bundled trace that it replays: else that of adadecode, whose answers are those of
 plain decoding, so that what is replayed from it has equal lengths."""
+UNDECIDED = "random weights decide nothing; give 'replay: demo', a trace or rates"
+"""Why a method that decides is refused on a shape."""
 REPLAY = Option(
     str,
     None,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import exit_heads, models, traces
 from backends.early_exit import FAMILIES, register
 from backends.early_exit.calibration.files import AUTO, NONE
-from backends.early_exit.decisions import DecisionLog, ReplayedSteps
+from backends.early_exit.decisions import DecisionLog, ReplayedSteps, check_replay
 from backends.early_exit.options import MIXED, SEPARATE, ExitOptions
 from backends.early_exit.plugin.telemetry import StepLog
 from backends.early_exit.policy import (
@@ -64,20 +64,6 @@ GOES_WITH = {
     "calibration": CONFIDENT,
 }
 """The measures with which an option means something."""
-
-
-def check_replay(options: Mapping[str, Any]) -> None:
-    """Raise `UserError` for what has no meaning in a replay, and for a trace that cannot be one."""
-    if options["replay"] is None:
-        return
-    if options["record"]:
-        raise UserError(f"{PREFIX}: option 'record' has no meaning with 'replay'")
-    if options["calibration"] not in (AUTO, NONE):
-        raise UserError(f"{PREFIX}: option 'calibration' has no meaning with 'replay'")
-    if options["measure"] in CONFIDENT:
-        traces.open_method(options["replay"], VllmEarlyExit.NAME)
-    else:
-        traces.open_source(options["replay"], VllmEarlyExit.NAME)
 
 
 class VllmEarlyExit(VllmBackend):
@@ -185,6 +171,12 @@ class VllmEarlyExit(VllmBackend):
                 f"{PREFIX}: engine: compilation_config: cudagraph_mode {graphs!r}: a graph of the "
                 "whole model cannot end early; expected PIECEWISE or NONE"
             )
+
+    @classmethod
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` where confidences would be asked of random weights."""
+        if options["replay"] is None and options["measure"] in CONFIDENT:
+            raise UserError(traces.UNDECIDED)
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:

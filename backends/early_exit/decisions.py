@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backends.checkpoints import traces
+from backends.early_exit.calibration.files import AUTO, NONE
+from backends.early_exit.policy import CONFIDENT, PREFIX
 from harness.core.decisions import Decisions
+from harness.core.errors import UserError
 from results.traces.played import PlayedRow
 
 if TYPE_CHECKING:
     from backends.early_exit.plugin.telemetry import DecodedStep
 
+NAME = "vllm-early-exit"
 UNKNOWN = -1
+
+
+def check_replay(options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for what has no meaning in a replay, and for a trace that cannot be one."""
+    if options["replay"] is None:
+        return
+    if options["record"]:
+        raise UserError(f"{PREFIX}: option 'record' has no meaning with 'replay'")
+    if options["calibration"] not in (AUTO, NONE):
+        raise UserError(f"{PREFIX}: option 'calibration' has no meaning with 'replay'")
+    opened = traces.open_method if options["measure"] in CONFIDENT else traces.open_source
+    opened(options["replay"], NAME)
 
 
 class _Asked(NamedTuple):

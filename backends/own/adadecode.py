@@ -84,6 +84,13 @@ class AdaDecode(EngineBackend):
         ExitQuestion(shape, trained, options, source)
 
     @classmethod
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` where exit heads would be asked of random weights."""
+        super().check_shape(model_dir, options)
+        if options["replay"] is None:
+            raise UserError(traces.UNDECIDED)
+
+    @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Load the model and its exit heads, and choose what is left to choose. Raises `UserError`
         for heads of another checkpoint, layers without a head and what the engine cannot take."""

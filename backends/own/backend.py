@@ -15,12 +15,17 @@ from backends.engine.model.architecture import (
     read_architecture,
 )
 from backends.own.decisions import Recorder, Replayer
+from backends.pass_clock import PassClock
 from harness.core.backend import Backend, Option, misfit
 from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, BackendInfo, Commit, Measured, Model, Request
 
 LONGEST = 4096
 """Default of `max_model_len` for models that are meant for longer sequences: a slot is reserved."""
+PASSES = ("prefill", "segment", "exit_head", "greedy", "advance", "logits")
+"""What an executor does; see `backends.engine.executors.base.Executor`."""
+LANES = 16
+"""Outputs that the native kernels compute at once."""
 KERNELS = ("auto", "native", "torch", "triton")
 
 OPTIONS: dict[str, Option] = {
@@ -43,6 +48,15 @@ class EngineBackend(Backend):
 
     families = frozenset(FAMILIES)
 
+    @classmethod
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for sizes at which torch would stand in for the kernels: what a shape
+        is run for is their cost."""
+        if options["kernels"] != "auto" or _device() != "cpu":
+            return
+        if misfit := _misfit(read_architecture(model_dir)):
+            raise UserError(f"{misfit}; 'kernels: torch' measures torch in their place")
+
     def __init__(
         self,
         decoder: Any,
@@ -55,6 +69,10 @@ class EngineBackend(Backend):
         self._eos = frozenset(eos)
         self._decided = decided
         self._refused: list[Commit] = []
+        self._clock = PassClock()
+        self._clock.watch(executor, *PASSES)
+        self._live: dict[str, list[int]] = {}
+        """By request: tokens of its prompt, and of its answer so far."""
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
@@ -69,6 +87,7 @@ class EngineBackend(Backend):
             self._refused.append(refused)
             return
         chosen = request.sampling
+        self._live[request.id] = [len(request.prompt_ids), 0]
         stream = Stream(
             request.id,
             tuple(request.prompt_ids),
@@ -83,18 +102,28 @@ class EngineBackend(Backend):
     def poll(self) -> list[Commit]:
         """Prompts that found a place, or tokens of those under way."""
         commits, self._refused = self._refused, []
-        commits += [
-            Commit(output.id, output.tokens, output.finished, output.counts)
-            for output in self._decoder.step()
-        ]
+        commits += map(self._commit, self._decoder.step())
         return commits if self._decided is None else self._decided.told(commits)
 
     def reset(self) -> None:
         """Forget unfinished requests. No cache outlives its request."""
         self._refused.clear()
+        self._live.clear()
+        self._clock.clear()
         self._decoder.reset()
         if self._decided is not None:
             self._decided.reset()
+
+    def _commit(self, output: Any) -> Commit:
+        live = self._live[output.id]
+        if not live[1]:
+            self._clock.begin(output.id)
+        live[1] += len(output.tokens)
+        counts = output.counts
+        if output.finished is not None:
+            del self._live[output.id]
+            counts = {**counts, **self._clock.end(output.id, *live)}
+        return Commit(output.id, output.tokens, output.finished, counts)
 
     def close(self) -> None:
         """Free the model."""
@@ -185,8 +214,7 @@ class Loaded:
         _check_kernels(asked, self.device)
         if self.device != "cpu" or asked in ("torch", "triton"):
             return "triton" if asked == "auto" else asked
-        shape = self.architecture
-        fits = not any(n % 16 for n in (shape.width, shape.feed_forward, shape.head_dim))
+        fits = _misfit(self.architecture) is None
         try:
             native.library()
         except native.NativeUnavailableError as error:
@@ -203,9 +231,19 @@ def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any]) -> Architec
         shape = read_architecture(model_dir)
         _max_len(shape, chosen)
         _check_kernels(chosen["kernels"], _device())
+        if chosen["kernels"] == "native" and (misfit := _misfit(shape)):
+            raise EngineError(misfit)
     except EngineError as error:
         raise UserError(f"backend '{name}': {error}") from None
     return shape
+
+
+def _misfit(shape: Architecture) -> str | None:
+    """Why the native kernels cannot take these sizes; None where they can."""
+    for name in ("width", "feed_forward", "head_dim"):
+        if (size := getattr(shape, name)) % LANES:
+            return f"{name} {size}: the native kernels need a multiple of {LANES}"
+    return None
 
 
 def _device() -> str:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from backends.checkpoints import models, traces
+from backends.pass_clock import PassClock
 from backends.vllm.arguments import (
     CPU_KV_CACHE_GIB,
     check_engine,
@@ -49,6 +50,7 @@ class _EngineRequest:
     """A request inside the engine."""
 
     request_id: str
+    prompt_tokens: int
     tokens: int = 0
     cached_tokens: int = 0
     stops_at_limit: bool = False
@@ -85,6 +87,7 @@ class VllmBackend(Backend):
     def __init__(self, engine: Any, options: Mapping[str, Any], eos_ids: Sequence[int]) -> None:
         import vllm
         from vllm.inputs.engine import tokens_input
+        from vllm.platforms import current_platform
         from vllm.sampling_params import SamplingParams
 
         self._engine = engine
@@ -106,6 +109,10 @@ class VllmBackend(Backend):
         self._live: dict[str, _EngineRequest] = {}
         """By the engine's id: unlike the request's it is never used twice."""
         self._number = itertools.count()
+        self._clock = PassClock()
+        if current_platform.is_cpu() and engine.vllm_config.parallel_config.world_size == 1:
+            # on a GPU a call returns before its work is done
+            engine.collective_rpc(self._watch)
         self._refused: list[Commit] = []
         replay = options["replay"]
         self._source = None if replay is None else traces.open_source(replay, self.NAME)
@@ -158,7 +165,9 @@ class VllmBackend(Backend):
                 max_tokens=most if last is None else last,
                 stop_token_ids=list(stops),
             )
-            live = _EngineRequest(request.id, stops_at_limit=last is not None)
+            live = _EngineRequest(
+                request.id, len(request.prompt_ids), stops_at_limit=last is not None
+            )
             name = self._enter(request, live, params)
             if row is not None:
                 self._replay(name, row, most)
@@ -181,6 +190,7 @@ class VllmBackend(Backend):
         core = self._engine.engine_core
         core.abort_requests(list(self._live))
         self._live.clear()
+        self._clock.clear()
         for _ in range(DRAIN_STEPS):
             if self._engine.reset_prefix_cache():
                 return
@@ -216,6 +226,8 @@ class VllmBackend(Backend):
         live = self._live[output.request_id]
         before, tokens = live.tokens, tuple(output.new_token_ids)
         live.tokens += len(tokens)
+        if not before:
+            self._clock.begin(output.request_id)
         if output.prefill_stats is not None:
             live.cached_tokens = output.prefill_stats.num_cached_tokens
         ended = output.finish_reason is not None
@@ -230,8 +242,13 @@ class VllmBackend(Backend):
         if finished == "length" and live.stops_at_limit:
             finished = "stop"
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
-        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens}
+        waited = self._clock.end(output.request_id, live.prompt_tokens, live.tokens)
+        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens, **waited}
         return Commit(live.request_id, tokens, finished, telemetry, error)
+
+    def _watch(self, worker: Any) -> None:
+        """Runs where the model is, which is this process."""
+        self._clock.watch(worker.model_runner.get_model(), "forward", "compute_logits")
 
     def _is_lossless(self, options: Mapping[str, Any]) -> bool:
         """Whether its text is promised to be plain decoding's."""

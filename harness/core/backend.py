@@ -101,6 +101,11 @@ class Backend(abc.ABC):
         """Raise `UserError` for what cannot be run: called with the options alone (`model_dir`
         None) when an experiment is read, and with the model's folder before anything runs."""
 
+    @classmethod  # noqa: B027
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for a shape, a model of random weights, that it could run but that
+        would tell nothing: called beside `check`, before anything runs."""
+
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
         """What the user probably did not mean, one line each. For options that passed `check`."""
@@ -112,10 +117,10 @@ class Backend(abc.ABC):
         return []
 
     @classmethod
+    @abc.abstractmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Load it, for options that passed `check`. `model_dir` is None outside a sweep only, and
         where `needs_model` is False. Raises `UserError` for what only loading can tell."""
-        raise NotImplementedError(f"{cls.__name__} cannot be opened")
 
     def prepare(self, requests: Sequence[Request], load: Load) -> None:  # noqa: B027
         """Called before the clock starts, for what need not be timed, such as connections."""

@@ -105,6 +105,9 @@ class Measured:
     """The statement of quality under which thresholds were chosen."""
     calibration_batch: int | None = None
     """So many requests were decoded together for it."""
+    pass_bytes: Mapping[str, int] | None = None
+    """What a pass of the model reads: `layer` bytes of weights for each of `layers`, `head` for the
+    final head, `kv` for each position that a row attends to, in all layers together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +154,23 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A checkpoint: bundled name, hub id or local path, with what pins its content."""
+    """A checkpoint: bundled name, hub id or local path, with what pins its content. Or a shape: a
+    published architecture whose weights are random numbers."""
 
     name: str
+    """Of a shape: its name on the ladder, or the path of a ``config.json``."""
     revision: str | None = None
     checksum: str | None = None
     dtype: str = "float32"
+    shape: bool = False
+    layers: int | None = None
+    """Of a shape: its first layers only, so many; None: all."""
+
+    def label(self) -> str:
+        """Short text for tables, which tells the models of a run apart: ``0.5b, 8 layers``."""
+        if self.layers is None:
+            return self.name
+        return f"{self.name}, {self.layers} layer{'s' * (self.layers != 1)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +293,3 @@ class TrialRecord:
     def is_replay(self) -> bool:
         """Whether its decisions were replayed, so that its answers say nothing."""
         return self.backend is not None and self.backend.provenance == REPLAYED
-
-
-def trial_from_json(data: Mapping[str, Any]) -> Trial:
-    """The inverse of `to_json` for a `Trial`. Raises `TypeError` or `KeyError` on another shape."""
-    fields = dict(data)
-    fields["model"] = Model(**fields["model"])
-    fields["workload"] = Workload(**fields["workload"])
-    fields["load"] = Load(**fields["load"])
-    fields["sampling"] = Sampling(**fields["sampling"])
-    fields["slo"] = Slo(**fields["slo"])
-    return Trial(**fields)

@@ -20,6 +20,8 @@ SECTIONS = (
     "speed.latency",
     "speed.distributions",
     "speed.load",
+    "speed.sizes",
+    "speed.steps",
     "answers.tradeoff",
     "speed.goodput",
     "answers.quality",

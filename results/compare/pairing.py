@@ -162,7 +162,8 @@ def noise_floor(repeats: Mapping[int, Member]) -> float | None:
 
 
 def ordering(experiment: Mapping[str, Any]) -> Callable[[Trial], tuple[Any, ...]]:
-    """A sort key: workloads and backends as the experiment lists them, then load and repeat."""
+    """A sort key: models, workloads and backends as the experiment lists them, load and repeat."""
+    models = _places(_model_place(model) for model in _listed_models(experiment))
     workloads = _places(c["workload"]["name"] for c in _choices(experiment, "workloads"))
     names = _places(choice["name"] for choice in _choices(experiment, "backends"))
     variants = _places(
@@ -172,8 +173,10 @@ def ordering(experiment: Mapping[str, Any]) -> Callable[[Trial], tuple[Any, ...]
 
     def key(trial: Trial) -> tuple[Any, ...]:
         own = variant(trial.backend, trial.options)
-        load = trial.load
+        load, model = trial.load, _model_place(to_json(trial.model))
         return (
+            models.get(model, len(models)),
+            model,
             workloads.get(trial.workload.name, len(workloads)),
             trial.workload.name,
             (load.kind, load.concurrency or 0, load.rate or 0.0, load.label()),
@@ -209,6 +212,17 @@ def _repeats(
 def _choices(experiment: Mapping[str, Any], key: str) -> list[Any]:
     listed = experiment.get(key)
     return [c for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
+
+
+def _listed_models(experiment: Mapping[str, Any]) -> list[Any]:
+    listed = experiment.get("model")
+    models = listed if isinstance(listed, list) else [listed]
+    return [model for model in models if isinstance(model, dict)]
+
+
+def _model_place(model: Mapping[str, Any]) -> str:
+    """Name and layers, which tell the models of a run apart."""
+    return f"{model.get('name')} {model.get('layers')}"
 
 
 def _places(names: Iterable[str]) -> dict[str, int]:

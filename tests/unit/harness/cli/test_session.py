@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -19,6 +20,7 @@ from harness.core.nouns import (
     Commit,
     Generation,
     Label,
+    Model,
     Request,
     Sampling,
     Trial,
@@ -36,6 +38,10 @@ class Silent(Backend):
     def __init__(self, texts: dict[str, str] | None = None) -> None:
         self.info = BackendInfo("silent", "0", "simulation", {}, True)
         self.told = texts
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
+        return cls()
 
     def submit(self, request: Request) -> None: ...
 
@@ -92,6 +98,15 @@ def test_texts_are_the_tokens_without_the_special_ones(model: Path) -> None:
     assert set(texts.values()) == {'return " , ".join(x) # 12'}
     names = {"exact_match", "exact_match_flexible"}
     assert all(found.keys() == names for found in scores.values())
+
+
+def test_what_random_weights_answer_is_not_scored(model: Path) -> None:
+    (trial,) = trials(model)
+    generations = answers(trial, [5, 6])
+    random = replace(trial, model=replace(trial.model, shape=True))
+    opened = session(model, Silent())
+    texts, scores = opened.finish(random, generations)
+    assert (texts, scores) == (opened.finish(trial, generations)[0], {})
 
 
 def test_a_workload_says_what_its_requests_ask_for(
