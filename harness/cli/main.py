@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import calibrate
+from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
 from harness.core.files import size
@@ -43,6 +44,7 @@ app.add_typer(train_app, name="train")
 cache_app = typer.Typer(help="What is kept in the user's cache folder.", no_args_is_help=False)
 app.add_typer(cache_app, name="cache")
 app.command()(calibrate)
+app.command()(trace)
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]

@@ -15,7 +15,7 @@ from backends.checkpoints import models
 from backends.checkpoints.shapes.sizes import read_sizes
 from harness.core.backend import Backend
 from harness.core.errors import UserError
-from harness.core.nouns import BackendInfo, Generation, Request, Trial
+from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Trial
 from workloads import WORKLOADS, arrivals, scoring
 from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
 
@@ -67,7 +67,9 @@ class EngineSession:
         self, trial: Trial, generations: Sequence[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
         """Decode and score the answers: (texts, scores) by request id. Errors are not scored, and
-        neither is what random weights answer."""
+        neither is what random weights and replayed decisions answer."""
+        if self.info.provenance == REPLAYED:
+            return {}, {}
         told = self.backend.texts()
         texts = {
             g.request_id: self._text(g) if told is None else told[g.request_id]
