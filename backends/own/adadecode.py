@@ -148,9 +148,15 @@ class _ChosenExits:
         trained = None if folder is None else folder.layers
         self._available = _available(loaded.architecture, trained)
         self._asked = _asked_layers(loaded.architecture, trained, chosen)
+        self._heads: dict[int, Any] = {}
 
     def choose(self) -> tuple[tuple[int, ...], tuple[float, ...], float | None]:
         """Layers, thresholds, and the speed-up that the trace predicts for them."""
+        layers, gammas, predicted = self._choice()
+        self._heads = {layer: head for layer, head in self._heads.items() if layer in layers}
+        return layers, gammas, predicted
+
+    def _choice(self) -> tuple[tuple[int, ...], tuple[float, ...], float | None]:
         gamma, folder = self._chosen["gamma"], self._folder
         if folder is None:
             depth = self._loaded.architecture.layers
@@ -168,7 +174,12 @@ class _ChosenExits:
         return found.layers, found.gammas, found.speedup
 
     def head(self, layer: int) -> Any:
-        """The exit head after `layer`."""
+        """The exit head after `layer`: made once for all executors that are measured with it."""
+        if layer not in self._heads:
+            self._heads[layer] = self._made_head(layer)
+        return self._heads[layer]
+
+    def _made_head(self, layer: int) -> Any:
         from backends.engine.model.heads import ExitHead
 
         final = self._loaded.weights.head

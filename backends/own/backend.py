@@ -96,8 +96,6 @@ class Loaded:
     ) -> None:
         import torch
 
-        from backends.engine.model.weights import load_weights
-
         self._name, self._settings = name, options
         self.stop_ids = models.stop_ids(model_dir)
         self.device = _device()
@@ -108,7 +106,7 @@ class Loaded:
             self.architecture = read_architecture(model_dir)
             self.max_len = _max_len(self.architecture, options)
             self.kernels = self._kernels(options["kernels"])
-            self.weights = load_weights(model_dir, self.architecture, dtype, self.device)
+            self.weights = self._read_weights(model_dir, dtype)
         except EngineError as error:
             raise UserError(f"backend '{name}': {error}") from None
 
@@ -159,6 +157,16 @@ class Loaded:
             lossless=lossless,
             measured=measured,
         )
+
+    def _read_weights(self, model_dir: Path, dtype: Any) -> Any:
+        """In the one form that the executors read."""
+        if self.kernels == "native":
+            from backends.engine.model.packed import load_packed
+
+            return load_packed(model_dir, self.architecture, dtype)
+        from backends.engine.model.weights import load_weights
+
+        return load_weights(model_dir, self.architecture, dtype, self.device)
 
     def _kernels(self, asked: str) -> str:
         from backends.kernels.cpu import native

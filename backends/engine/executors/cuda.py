@@ -198,7 +198,7 @@ class CudaExecutor:
 
     def _head(self, head: ExitHead) -> _Head:
         like = self._weights.embedding
-        matrix = head.matrix.detach().to(like.device, like.dtype).contiguous()
+        matrix = head.plain().detach().to(like.device, like.dtype).contiguous()
         ids = None if head.token_ids is None else head.token_ids.to(like.device).contiguous()
         found = torch.zeros(2, self._rows, dtype=torch.int32, device=like.device)
         scratch = HeadScratch.allocate(self._rows, len(matrix), like.device)

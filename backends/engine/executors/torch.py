@@ -63,7 +63,7 @@ class TorchExecutor:
         self.device = str(self._place)
         self._weights, self._rows = weights, rows
         dtype = weights.embedding.dtype
-        self._heads = [head.matrix.detach().to(self._place, dtype) for head in heads]
+        self._heads = [head.plain().detach().to(self._place, dtype) for head in heads]
         self._heads.append(weights.head)
         self._token_ids = [None if h.token_ids is None else h.token_ids.tolist() for h in heads]
         self._cache = KVCache.allocate(architecture, slots, max_len, dtype, self._place)

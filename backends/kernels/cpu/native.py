@@ -163,6 +163,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "instructions": (ctypes.c_char_p, []),
         "shared_bytes": (long, [pointer, long]),
         "parts_floats": (long, [long, long]),
+        "group": (number, [number]),
         "pack": (None, [number, pointer, long, long, pointer]),
         "advance": (None, [pointer, pointer, number, number, pointer, pointer, pointer]),
         "head_logits": (None, [pointer, pointer, pointer, pointer]),
