@@ -63,7 +63,8 @@ class Decoder:
 
     def reset(self) -> None:
         """Forget every stream."""
-        self._free += [stream.slot for stream in self._running]
+        for stream in self._running:
+            self._leave(stream)
         self._running.clear()
         self._waiting.clear()
         if self._drafter is not None:
@@ -168,11 +169,16 @@ class Decoder:
             stream.finished = "length"
         if stream.finished is not None:
             self._running.remove(stream)
-            self._free.append(stream.slot)
+            self._leave(stream)
         if self._margins:
             counts |= stream.margins
             stream.margins = {}
         return Output(stream.id, tuple(emitted), stream.finished, counts)
+
+    def _leave(self, stream: Stream) -> None:
+        """The stream's slot is free, and the next one taken: its memory is there already."""
+        self._free.append(stream.slot)
+        self._executor.release(stream.slot, len(stream.tokens))
 
     def _is_greedy(self, stream: Stream) -> bool:
         """Whether the executor's own argmax is all that is needed."""

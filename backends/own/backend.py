@@ -19,7 +19,8 @@ from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Commit, Measured, Model, Request
 
 LONGEST = 4096
-"""Default of `max_model_len` for models that are meant for longer sequences: a slot is reserved."""
+"""Default of `max_model_len` for models that are meant for longer sequences. A GPU reserves as much
+for each slot; on a CPU a sequence costs what it fills."""
 KERNELS = ("auto", "native", "torch", "triton")
 
 OPTIONS: dict[str, Option] = {

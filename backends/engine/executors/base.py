@@ -104,5 +104,9 @@ class Executor(Protocol):
     def logits(self, rows: StepRows) -> Tensor:
         """(n, vocabulary) float32 on the CPU: the final head's logits."""
 
+    def release(self, slot: int, length: int) -> None:
+        """The sequence in a slot is over, after about so many positions: what it filled of the
+        cache may be given back."""
+
     def close(self) -> None:
         """Free the device's memory."""

@@ -146,6 +146,9 @@ class CudaExecutor:
             found[start : start + count] = self._logits[:count].cpu()
         return found
 
+    def release(self, slot: int, length: int) -> None:
+        """Nothing to do: the cache is reserved whole."""
+
     def close(self) -> None:
         """Free the device's memory."""
         held = ("_runs", "_boundaries", "_heads", "_cache", "_weights", "_held", "_logits")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backends.engine.executors.base import RING, Int32, StepRows
+from backends.engine.executors.host_cache import HostCache
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.memory import aligned
@@ -70,6 +71,8 @@ class NativeExecutor:
         self._dtype = weights.embedding.dtype
         packed = packed_weights(weights)
         self._kept: list[Tensor | NDArray[np.uint8]] = []
+        self._length = -(-max_len // LANES) * LANES
+        self._cache = HostCache(architecture, slots + 1, self._length, self._dtype)
         bounds = (0, *self.exits, architecture.layers)
         self._spans = list(itertools.pairwise(bounds))
         width = architecture.width
@@ -126,9 +129,13 @@ class NativeExecutor:
             )
         return found
 
+    def release(self, slot: int, length: int) -> None:
+        """See `Executor.release`."""
+        self._cache.release(slot, length)
+
     def close(self) -> None:
         """Let go of the weights and the cache."""
-        del self._model, self._at
+        del self._model, self._at, self._cache
         for held in (self._kept, self._heads, self._boundaries):
             held.clear()
 
@@ -173,11 +180,13 @@ class NativeExecutor:
         frequencies = torch.tensor(shape.inverse_frequencies, dtype=torch.float32)
         angles = torch.outer(torch.arange(self.max_len, dtype=torch.float32), frequencies)
         tables = (angles.cos() * shape.rope_factor, angles.sin() * shape.rope_factor)
-        layers = (native.CLayer * shape.layers)(*(self._layer(layer) for layer in weights.layers))
+        layers = (native.CLayer * shape.layers)(
+            *(self._layer(layer, number) for number, layer in enumerate(weights.layers))
+        )
         model = native.CModel(
             DTYPES[self._dtype],
             *(shape.width, shape.feed_forward, shape.heads, shape.kv_heads, shape.head_dim),
-            *(-(-self.max_len // LANES) * LANES, RING, threads, shape.epsilon),
+            *(self._length, RING, threads, shape.epsilon),
             self._packed(weights.embedding),
             *(self._keep(t) for t in (weights.norm, *tables)),
             layers,
@@ -189,15 +198,12 @@ class NativeExecutor:
         model.own = self._scratch(model.own_bytes * threads)
         return model
 
-    def _layer(self, layer: PackedLayer) -> native.CLayer:
-        shape = self.architecture
+    def _layer(self, layer: PackedLayer, number: int) -> native.CLayer:
         gains = (layer.input_norm, layer.post_norm, layer.qkv_bias, layer.q_norm, layer.k_norm)
-        length = -(-self.max_len // LANES) * LANES
-        size = (self.slots + 1) * shape.kv_heads * length * shape.head_dim * self._dtype.itemsize
         return native.CLayer(
             *(self._keep(gain) for gain in gains),
             *(self._packed(matrix) for matrix in (layer.qkv, layer.out, layer.gate_up, layer.down)),
-            *(self._scratch(size) for _ in ("keys", "values")),
+            *self._cache.layer(number),
         )
 
     def _head(self, matrix: Tensor | PackedMatrix, boundary: Hidden) -> native.CHead:

@@ -118,6 +118,9 @@ class TorchExecutor:
         """See `Executor.logits`."""
         return self._logits(len(self.exits), rows).cpu()
 
+    def release(self, slot: int, length: int) -> None:
+        """Nothing to do: pages that were written stay with the slot."""
+
     def close(self) -> None:
         """Let go of the weights, the cache and the boundaries."""
         del self._weights, self._heads, self._cache, self._boundaries

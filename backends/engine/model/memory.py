@@ -58,7 +58,7 @@ class SparseMemory:
 
     def __init__(self, size: int) -> None:
         try:
-            self._map = mmap.mmap(-1, max(size, 1), flags=_FLAGS | _NORESERVE)
+            self._map = mmap.mmap(-1, size, flags=_FLAGS | _NORESERVE)
         except OSError as error:
             raise MemoryError(f"{size / 2**30:.1f} GiB of virtual memory: {error}") from None
         if hasattr(mmap, "MADV_NOHUGEPAGE"):

@@ -1,5 +1,5 @@
 """A process that measures its own resident memory and prints bytes: the peak above what stood
-before. ``memory_child weights DIR``."""
+before. ``memory_child weights DIR`` or ``memory_child cache SLOTS MAX_LEN USED``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from backends.engine.executors import host_cache
 from backends.engine.executors.base import StepRows
 from backends.engine.executors.native import NativeExecutor
 from backends.engine.model.architecture import read_architecture
@@ -47,6 +48,33 @@ def weights(directory: Path) -> dict[str, int]:
     return {"loaded": loaded, "opened": above(before)}
 
 
+def cache(slots: int, max_len: int, used: int) -> dict[str, int]:
+    """So many positions in every slot; then one slot filled and let go."""
+    model = random_model("llama", torch.bfloat16)
+    room = {"threads": 1, "max_len": max_len}
+    NativeExecutor(model.weights, model.architecture, slots=1, **room).close()
+
+    def fill(slot: int, start: int, end: int) -> None:
+        for first in range(start, end, 64):
+            places = range(first, min(end, first + 64))
+            run.segment(0, StepRows([slot] * len(places), places, [1] * len(places)))
+
+    before = reset_peak()
+    run = NativeExecutor(model.weights, model.architecture, slots=slots, **room)
+    for slot in range(slots):
+        fill(slot, 0, used)
+    filled = above(before)
+    short = status_bytes("VmRSS")
+    fill(0, used, max_len)
+    full = status_bytes("VmRSS")
+    run.release(0, max_len)
+    return {"filled": filled, "long": full - short, "left": status_bytes("VmRSS") - short}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps(weights(Path(sys.argv[2]))))
+    host_cache.KEPT_BYTES = 1 << 18
+    if sys.argv[1] == "weights":
+        print(json.dumps(weights(Path(sys.argv[2]))))
+    else:
+        print(json.dumps(cache(*map(int, sys.argv[2:]))))

@@ -34,6 +34,9 @@ class ToldExecutor:
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """Nothing to keep."""
 
+    def release(self, slot: int, length: int) -> None:
+        """Nothing to give back."""
+
     def greedy(self, rows: StepRows) -> list[int]:
         """What the last layer says."""
         return [self.final[p] for p in rows.positions.tolist()]

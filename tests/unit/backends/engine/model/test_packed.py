@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,13 +23,13 @@ from backends.engine.model.packed import (
 from backends.engine.model.weights import load_weights
 from backends.kernels.cpu import native
 from tests.support.engine.checkpoints import write_checkpoint
+from tests.support.engine.resident import measured_memory
 
 try:
     native.library()
 except native.NativeUnavailableError as error:
     pytest.skip(f"no native kernels: {error}", allow_module_level=True)
 
-ROOT = Path(__file__).parents[5]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
@@ -127,13 +126,6 @@ def test_weights_are_resident_once(tmp_path: Path) -> None:
     size = sum(2 * torch.Size(shape).numel() for shape in tensors.values())
     stored = {name: torch.ones(shape) for name, shape in tensors.items()}
     save_file(stored, tmp_path / "model.safetensors")
-    found = measured("weights", tmp_path)
+    found = measured_memory("weights", tmp_path)
     assert size < found["loaded"] < 1.15 * size
     assert found["opened"] < 1.2 * size
-
-
-def measured(*arguments: object) -> dict[str, int]:
-    command = [sys.executable, "-m", "tests.support.children.memory_child", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    told: dict[str, int] = json.loads(done.stdout)
-    return told
