@@ -94,7 +94,9 @@ class AdaDecode(EngineBackend):
         }
         measured = Measured(costs=plan.costs(executor), predicted_speedup=predicted)
         drafter = ExitDrafter(executor, policy) if layers else None
-        decoder = Decoder(executor, drafter, verify=options["verify"])
+        decoder = Decoder(
+            *(executor, drafter), verify=options["verify"], prefill_tokens=options["prefill_tokens"]
+        )
         info = loaded.info(executor, effective, measured, lossless=options["verify"])
         return cls(decoder, executor, info, loaded.stop_ids)
 

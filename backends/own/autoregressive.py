@@ -33,5 +33,7 @@ class Autoregressive(EngineBackend):
         assert model_dir is not None
         loaded = Loaded("autoregressive", model_dir, model, options)
         executor = loaded.executor()
-        decoder = Decoder(executor, margins=options["margins"])
+        decoder = Decoder(
+            executor, margins=options["margins"], prefill_tokens=options["prefill_tokens"]
+        )
         return cls(decoder, executor, loaded.info(executor, {}), loaded.stop_ids)

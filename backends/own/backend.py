@@ -28,6 +28,9 @@ OPTIONS: dict[str, Option] = {
         int, None, f"longest prompt and answer; default: the model's, at most {LONGEST}", minimum=2
     ),
     "max_num_seqs": Option(int, 32, "requests in the cache at once", minimum=1),
+    "prefill_tokens": Option(
+        int, 512, "prompt tokens read at a time before requests under way go on", minimum=1
+    ),
     "kernels": Option(
         str, "auto", "auto: triton on a GPU, else native (C++), else torch", choices=KERNELS
     ),

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backends.engine.executors.base import RING, Int32, StepRows
+from backends.engine.executors.base import RING, Int32, StepRows, check_prompts
 from backends.engine.executors.host_cache import HostCache
-from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.model.architecture import Architecture
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.memory import aligned
 from backends.engine.model.packed import (
@@ -52,6 +52,7 @@ class NativeExecutor:
     """
 
     device = "cpu"
+    piece = 1
 
     def __init__(
         self,
@@ -93,11 +94,12 @@ class NativeExecutor:
         self._model = self._describe(packed, threads or torch.get_num_threads())
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
-        """See `Executor.prefill`. Raises `EngineError` for a prompt of no or too many tokens."""
-        count = len(token_ids)
-        if not 1 <= count <= self.max_len:
-            raise EngineError(f"prompt of {count} tokens: expected 1 to {self.max_len}")
-        rows = StepRows([slot] * count, range(count), token_ids)
+        """See `Executor.prefill`."""
+        self.read(StepRows.span(slot, 0, token_ids))
+
+    def read(self, rows: StepRows) -> None:
+        """See `Executor.read`. Raises `EngineError` for a prompt of no or too many tokens."""
+        check_prompts(rows, self.max_len)
         last = len(self._spans) - 1
         self._advance(last, rows, (0, self.architecture.layers), _NO_ROWS)
 
