@@ -12,6 +12,7 @@ from pathlib import Path
 from backends.checkpoints.digests import cache_folder
 from backends.checkpoints.shapes import folder
 from harness.core.errors import UserError, nearest
+from harness.core.files import rename_folder
 
 SHAPE = re.compile(r"[^.].*-[0-9a-f]{12}")
 KERNELS = "decodebench-native-*.so"
@@ -65,7 +66,7 @@ def remove(one: Kept) -> None:
         return
     with folder.writing("cache"):
         going = path.with_name(f".{path.name}{folder.UNFINISHED}")
-        path.rename(going)
+        rename_folder(path, going)
         shutil.rmtree(going)
 
 
