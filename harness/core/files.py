@@ -124,9 +124,10 @@ def write_temporary(target: Path, data: bytes) -> Path:
 
 
 def rename_folder(folder: Path, target: Path) -> None:
-    """Give a folder another name in one step that survives a power cut. Raises `OSError`."""
+    """Give a folder another name beside it, in one step that survives a power cut. Raises
+    `OSError`."""
     folder.rename(target)
-    sync_folder(target.parent)
+    sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:
