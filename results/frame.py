@@ -145,7 +145,8 @@ def _request_frame(member: Member, group: ComparableTrials) -> pd.DataFrame:
         columns[metric.name] = _each_value(metric, own)
     for metric in registry.scores():
         columns[metric.name] = requests.scores.get(metric.name, np.nan)
-    return pd.DataFrame({**columns, **_comparison(requests, against)})
+    answers = not member.stored.record.is_replay
+    return pd.DataFrame({**columns, **_comparison(requests, against, answers=answers)})
 
 
 def _of_each(what: str) -> list[Metric]:
@@ -163,10 +164,18 @@ def _each_value(metric: Metric, trial: TrialInputs) -> Floats:
     return _scatter(requests, np.flatnonzero(requests.sampled), found)
 
 
-def _comparison(requests: RequestArrays, found: Versus | None) -> dict[str, Floats]:
-    """The columns of one trial that set it against the reference."""
+def _comparison(
+    requests: RequestArrays, found: Versus | None, *, answers: bool
+) -> dict[str, Floats]:
+    """The columns of one trial that set it against the reference; NaN for the answers where these
+    say nothing."""
+    columns = {name: np.full(len(requests), np.nan) for name in _AGAINST}
     if found is None or found.other.requests is None:
-        return {name: np.full(len(requests), np.nan) for name in _AGAINST}
+        return columns
+    if found.log_ratios is not None:
+        columns["speedup"] = np.exp(found.log_ratios)
+    if not answers:
+        return columns
     pairs, reference = found.agreement, found.other.requests
     margins = np.full(len(pairs), np.nan)
     for place in np.flatnonzero(~pairs.equal()):
@@ -178,9 +187,7 @@ def _comparison(requests: RequestArrays, found: Versus | None) -> dict[str, Floa
         "first_divergence_margin": margins,
         "rouge_l_to_full": quality.rouge_l_to_full(requests, reference, pairs),
     }
-    columns = {name: _scatter(requests, pairs.rows, column) for name, column in values.items()}
-    logs = found.log_ratios
-    return {**columns, "speedup": np.full(len(requests), np.nan) if logs is None else np.exp(logs)}
+    return columns | {n: _scatter(requests, pairs.rows, column) for n, column in values.items()}
 
 
 def _scatter(requests: RequestArrays, rows: Ints, values: Floats) -> Floats:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from backends.checkpoints.digests import cache_folder
 from backends.checkpoints.shapes import folder
 from harness.core.errors import UserError, nearest
-from harness.core.files import rename_folder
+from harness.core.files import cache_folder, rename_folder
 
 SHAPE = re.compile(r"[^.].*-[0-9a-f]{12}")
 KERNELS = "decodebench-native-*.so"

@@ -5,21 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from backends.checkpoints import weight_files
-from harness.core.files import write_atomic
-
-
-def cache_folder() -> Path:
-    """The user's cache folder for decodebench; it need not exist. Without a home it is below a
-    device, where nothing can be."""
-    try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:
-        base = Path(os.devnull)
-    return base / "decodebench"
+from harness.core.files import cache_folder, write_atomic
 
 
 class FileDigests:

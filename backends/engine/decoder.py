@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from backends.engine.decisions import DecisionHook
 from backends.engine.drafters.base import Drafter
 from backends.engine.executors.base import RING, Executor
 from backends.engine.passes import Span, depths, enter, numbers, rows_of
@@ -32,6 +33,7 @@ class Decoder:
         drafter: guesses what is verified; without one every token takes a pass.
         verify: False lets drafts stand as they are. Lossy; the ablation of AdaDecode's paper.
         margins: record how far the best logit was above the second at each token (costs time).
+        decisions: sees what is decided, and may overrule it (the drafter has the same).
 
     Raises:
         ValueError: for a drafter that does not fit the executor.
@@ -44,6 +46,7 @@ class Decoder:
         *,
         verify: bool = True,
         margins: bool = False,
+        decisions: DecisionHook | None = None,
     ) -> None:
         exits = () if drafter is None else drafter.exits
         if exits != executor.exits:
@@ -51,7 +54,8 @@ class Decoder:
         if drafter is not None and not 0 <= drafter.max_drafts < RING:
             raise ValueError(f"max_drafts {drafter.max_drafts}: expected 0 to {RING - 1}")
         self._executor, self._drafter = executor, drafter
-        self._trusts, self._margins = not verify, margins
+        self._trusts, self._margins, self._decisions = not verify, margins, decisions
+        self._under_way = 0
         self._depths = depths(executor)
         self._waiting: deque[Stream] = deque()
         self._running: list[Stream] = []
@@ -99,6 +103,7 @@ class Decoder:
 
     def _draft(self) -> Sequence[Stream]:
         """The streams that are to be verified, with their drafts."""
+        self._under_way = len(self._running)
         return self._running if self._drafter is None else self._drafter.draft(self._running)
 
     def _verify(self, streams: Sequence[Stream]) -> list[Verdict]:
@@ -133,7 +138,9 @@ class Decoder:
         that differs."""
         stream, start, chosen = verdict
         drafts = stream.tokens[start + 1 :]
-        left = stream.max_new_tokens - (start + 1 - len(stream.prompt))
+        if self._decisions is not None:
+            chosen = self._decisions.selected(stream, start, chosen)
+        left = stream.most - (start + 1 - len(stream.prompt))
         emitted: list[int] = []
         accepted = 0
         for place, token in enumerate(chosen):
@@ -149,6 +156,9 @@ class Decoder:
             "layers_total": len(emitted) * self._executor.architecture.layers,
         }
         stream.layers_run = 0
+        if self._decisions is not None:
+            taken = chosen[: len(emitted)]
+            self._decisions.verified(stream, start, taken, accepted, self._under_way)
         output = self._emit(stream, start, emitted, counts)
         if self._drafter is not None:
             counts["drafted"], counts["accepted"] = len(drafts), accepted
@@ -162,9 +172,10 @@ class Decoder:
         stream.tokens[start + 1 :] = emitted
         processed = len(stream.tokens) - 1
         stream.done = [min(done, processed) for done in stream.done]
-        if emitted[-1] in stream.stops:
+        count = len(stream.tokens) - len(stream.prompt)
+        if emitted[-1] in stream.stops or count == stream.last:
             stream.finished = "stop"
-        elif len(stream.tokens) - len(stream.prompt) == stream.max_new_tokens:
+        elif count == stream.max_new_tokens:
             stream.finished = "length"
         if stream.finished is not None:
             self._running.remove(stream)

@@ -7,19 +7,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints import models
+from backends.checkpoints import models, traces
 from backends.engine.model.architecture import (
     FAMILIES,
     Architecture,
     EngineError,
     read_architecture,
 )
+from backends.own.decisions import Recorder, Replayer
+from backends.pass_clock import PassClock
 from harness.core.backend import Backend, Option, misfit
 from harness.core.errors import UserError
-from harness.core.nouns import BackendInfo, Commit, Measured, Model, Request
+from harness.core.nouns import REPLAYED, BackendInfo, Commit, Measured, Model, Request
 
 LONGEST = 4096
 """Default of `max_model_len` for models that are meant for longer sequences: a slot is reserved."""
+PASSES = ("prefill", "segment", "exit_head", "greedy", "advance", "logits")
+"""What an executor does; see `backends.engine.executors.base.Executor`."""
 LANES = 16
 """Outputs that the native kernels compute at once."""
 KERNELS = ("auto", "native", "torch", "triton")
@@ -33,6 +37,7 @@ OPTIONS: dict[str, Option] = {
         str, "auto", "auto: triton on a GPU, else native (C++), else torch", choices=KERNELS
     ),
     "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1),
+    "replay": traces.REPLAY,
 }
 """What both backends offer."""
 
@@ -52,44 +57,73 @@ class EngineBackend(Backend):
         if misfit := _misfit(read_architecture(model_dir)):
             raise UserError(f"{misfit}; 'kernels: torch' measures torch in their place")
 
-    def __init__(self, decoder: Any, executor: Any, info: BackendInfo, eos: Sequence[int]) -> None:
+    def __init__(
+        self,
+        decoder: Any,
+        executor: Any,
+        info: BackendInfo,
+        eos: Sequence[int],
+        decided: Recorder | Replayer | None = None,
+    ) -> None:
         self._decoder, self._executor, self.info = decoder, executor, info
         self._eos = frozenset(eos)
+        self._decided = decided
         self._refused: list[Commit] = []
+        self._clock = PassClock()
+        self._clock.watch(executor, *PASSES)
+        self._live: dict[str, list[int]] = {}
+        """By request: tokens of its prompt, and of its answer so far."""
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
         from backends.engine.sampling import TokenSampling
         from backends.engine.streams import Stream
 
-        refused = misfit(request, self._executor.max_len, self._executor.architecture.vocabulary)
+        vocabulary = self._executor.architecture.vocabulary
+        if self._decided is not None:
+            request = self._decided.folded(request, vocabulary)
+        refused = misfit(request, self._executor.max_len, vocabulary)
         if refused is not None:
             self._refused.append(refused)
             return
         chosen = request.sampling
-        self._decoder.add(
-            Stream(
-                request.id,
-                tuple(request.prompt_ids),
-                request.max_new_tokens,
-                frozenset() if request.ignore_eos else self._eos.union(request.stop_ids),
-                TokenSampling(chosen.temperature, chosen.top_p, chosen.seed),
-            )
+        self._live[request.id] = [len(request.prompt_ids), 0]
+        stream = Stream(
+            request.id,
+            tuple(request.prompt_ids),
+            request.max_new_tokens,
+            frozenset() if request.ignore_eos else self._eos.union(request.stop_ids),
+            TokenSampling(chosen.temperature, chosen.top_p, chosen.seed),
         )
+        if self._decided is not None:
+            self._decided.enter(stream, request)
+        self._decoder.add(stream)
 
     def poll(self) -> list[Commit]:
         """Prompts that found a place, or tokens of those under way."""
         commits, self._refused = self._refused, []
-        commits += [
-            Commit(output.id, output.tokens, output.finished, output.counts)
-            for output in self._decoder.step()
-        ]
-        return commits
+        commits += map(self._commit, self._decoder.step())
+        return commits if self._decided is None else self._decided.told(commits)
 
     def reset(self) -> None:
         """Forget unfinished requests. No cache outlives its request."""
         self._refused.clear()
+        self._live.clear()
+        self._clock.clear()
         self._decoder.reset()
+        if self._decided is not None:
+            self._decided.reset()
+
+    def _commit(self, output: Any) -> Commit:
+        live = self._live[output.id]
+        if not live[1]:
+            self._clock.begin(output.id)
+        live[1] += len(output.tokens)
+        counts = output.counts
+        if output.finished is not None:
+            del self._live[output.id]
+            counts = {**counts, **self._clock.end(output.id, *live)}
+        return Commit(output.id, output.tokens, output.finished, counts)
 
     def close(self) -> None:
         """Free the model."""
@@ -110,6 +144,9 @@ class Loaded:
         from backends.engine.model.weights import load_weights
 
         self._name, self._settings = name, options
+        replay = options["replay"]
+        self.source = None if replay is None else traces.open_source(replay, name)
+        """What decides in the place of the model."""
         self.stop_ids = models.stop_ids(model_dir)
         self.device = _device()
         if options["threads"] is not None:
@@ -160,14 +197,14 @@ class Loaded:
         return BackendInfo(
             name=self._name,
             version=importlib.metadata.version("decodebench"),
-            provenance="re-implementation",
+            provenance=REPLAYED if self.source is not None else "re-implementation",
             options={
                 **self._settings,
                 "max_model_len": self.max_len,
                 "kernels": executor.kernels,
                 **options,
             },
-            lossless=lossless,
+            lossless=lossless and self.source is None,
             measured=measured,
         )
 

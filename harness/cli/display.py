@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.files import size
-from harness.core.nouns import SAMPLES_NEEDED, Trial
+from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, Trial
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -115,7 +115,8 @@ def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         varying = [k for k in keys if any(o.get(k) != cell["options"].get(k) for o in others)]
         options = " ".join(f"{key}={cell['options'].get(key, 'default')}" for key in varying)
         kind = [] if cell["provenance"] == "official code" else [cell["provenance"] or "failed"]
-        kind += ["lossy"] if cell["lossless"] is False else []
+        lossy = cell["lossless"] is False and cell["provenance"] != REPLAYED
+        kind += ["lossy"] * lossy
         told = f"({', '.join(kind)})" if kind else ""
         names[variant] = " ".join(filter(None, [cell["backend"], options, told]))
     return names

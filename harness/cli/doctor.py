@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 import shutil
@@ -12,6 +13,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from harness.core.files import MIB
 
 State = Literal["ok", "warning", "missing"]
 
@@ -45,6 +48,30 @@ def examine() -> list[Finding]:
         _chromium,
     ]
     return [look() for look in looks]
+
+
+def measure_ceilings() -> list[Finding]:
+    """Measure how fast this machine reads and multiplies, and keep it for the runs to come."""
+    from backends.kernels.ceilings import measure
+    from harness.measure.machine import ceilings
+    from harness.measure.machine.environment import environment
+
+    found = measure()
+    try:
+        kept = Finding("ceilings", "ok", f"kept in {ceilings.store(environment(), found)}")
+    except OSError as error:
+        kept = Finding("ceilings", "warning", f"not kept: {error.filename}: {error.strerror}")
+    most = max(found.read_bytes_per_s)
+    rates = found.read_bytes_per_s[most]
+    by_size = ", ".join(f"{rates[n] / 1e9:,.0f} at {n // MIB:,} MiB" for n in sorted(rates))
+    one = found.read_at(math.inf, 1) / 1e9
+    threads = f"{most} thread{'s' * (most > 1)} on the {found.device}"
+    flops = found.bf16_flop_per_s[max(found.bf16_flop_per_s)] / 1e12
+    return [
+        Finding("read bandwidth", "ok", f"GB/s of {threads}: {by_size}; one thread {one:,.0f}"),
+        Finding("bf16 products", "ok", f"{flops:,.2f} TFLOP/s, {threads}"),
+        kept,
+    ]
 
 
 def _python() -> Finding:

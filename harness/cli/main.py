@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import calibrate
+from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
 from harness.core.files import size
@@ -43,6 +44,7 @@ app.add_typer(train_app, name="train")
 cache_app = typer.Typer(help="What is kept in the user's cache folder.", no_args_is_help=False)
 app.add_typer(cache_app, name="cache")
 app.command()(calibrate)
+app.command()(trace)
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
@@ -129,11 +131,16 @@ def selftest(
 
 
 @app.command()
-def doctor(as_json: AsJson = False) -> None:
+def doctor(
+    bandwidth: Annotated[
+        bool, typer.Option(help="Measure the machine's ceilings, and keep them (20 s).")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say what this machine can run, and why not the rest."""
     from harness.cli import doctor as checks
 
-    findings = checks.examine()
+    findings = checks.examine() + (checks.measure_ceilings() if bandwidth else [])
     if as_json:
         _print_json_lines([finding.to_json() for finding in findings])
     else:

@@ -30,7 +30,7 @@ from results.store.folder import Store
 from results.store.records import BrokenRecordError, StoredTrial
 from workloads import WORKLOADS
 
-MEASURING = ("harness.measure.engine_process", "harness.measure.child", "harness.cli.session")
+MEASURING = ("harness.measure.engine_process", "harness.cli.session")
 PINNED_OTHERWISE = ("workloads.datasets", "workloads.readers", "backends.checkpoints.shapes")
 """Rows, traces and models have a checksum in the trial, however they are read or made."""
 PROGRAMS = ("workloads.completions", "workloads.sandbox")

@@ -19,6 +19,7 @@ from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
 from harness.experiment.config import Experiment, Known
 from harness.measure.machine import gpu, meters
 from harness.measure.sweep import by_backend
+from results.traces import rates
 from workloads import arrivals, datasets, prompts
 from workloads.measured import load_prompts, load_rows, rows_checksum, times_checksum
 from workloads.readers import Budget
@@ -34,6 +35,7 @@ def known() -> Known:
         workloads={name: spec.max_new_tokens for name, spec in workloads.WORKLOADS.items()},
         check_options=backends.check_options,
         check_workload=datasets.row_options,
+        check_rates=rates.parse_rates,
     )
 
 

@@ -38,6 +38,8 @@ class Option:
     maximum: float | None = None
     words: tuple[str, ...] = ()
     """Words that stand for a value of the type, such as "auto"."""
+    mapping: bool = False
+    """It may be a mapping of keys as well, which `Backend.check` looks into."""
 
     def check(self, where: str, value: Any) -> None:
         """Raise `UserError`, which begins with `where`, for a value that the option cannot have."""
@@ -45,8 +47,11 @@ class Option:
             return
         if isinstance(value, str) and value in self.words:
             return
+        if self.mapping and isinstance(value, dict):
+            return
         if not _fits(self.type, value):
-            expected = " or ".join([self.type.__name__, *self.words])
+            kinds = [self.type.__name__, *self.words, *["dict"] * self.mapping]
+            expected = " or ".join(kinds)
             raise UserError(f"{where}: expected {expected}, got {value!r}")
         for item in value if isinstance(value, list) else [value]:
             if self.choices and item not in self.choices:
@@ -112,10 +117,10 @@ class Backend(abc.ABC):
         return []
 
     @classmethod
+    @abc.abstractmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Load it, for options that passed `check`. `model_dir` is None outside a sweep only, and
         where `needs_model` is False. Raises `UserError` for what only loading can tell."""
-        raise NotImplementedError(f"{cls.__name__} cannot be opened")
 
     def prepare(self, requests: Sequence[Request], load: Load) -> None:  # noqa: B027
         """Called before the clock starts, for what need not be timed, such as connections."""

@@ -34,6 +34,16 @@ KINDS = {
 }
 
 
+def cache_folder() -> Path:
+    """Where what can be made again is kept between runs; it need not exist. Without a home it is
+    below a device, where nothing can be."""
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        base = Path(os.devnull)
+    return base / "decodebench"
+
+
 def user_path(text: str, where: str) -> Path:
     """The path that a user wrote, ``~`` expanded; it need not exist. Raises `UserError`, which
     begins with `where`, for what can be no path or may not be looked at."""

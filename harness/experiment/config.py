@@ -20,6 +20,7 @@ from harness.experiment.grid import expand
 from harness.experiment.limits import Limits, take_limits
 from harness.experiment.loads import LOAD_KEYS, take_loads
 from harness.experiment.models import SHAPE_KEYS, take_models
+from harness.experiment.rates import take_rates, with_rates
 from harness.experiment.resolved import as_written
 from harness.experiment.section import MAX_SEED, YamlSection
 from harness.experiment.strict_yaml import read_yaml
@@ -44,6 +45,8 @@ class Known:
     """Raises `UserError` when a backend cannot take these options."""
     check_workload: Callable[[Workload], object]
     """Raises `UserError` when a workload cannot take its options."""
+    check_rates: Callable[[Mapping[str, Any], str], object]
+    """Raises `UserError`, which begins with the text, for rates that cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +124,11 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     """Check the parsed content of an experiment file; `where` begins every error line."""
     top = YamlSection(as_written(data, where), where)
     limits = take_limits(top)
+    rates = take_rates(top, known.check_rates)
     experiment = Experiment(
         name=_name(top),
         models=take_models(top, limits),
-        backends=tuple(_backends(top, known, limits)),
+        backends=tuple(_backends(top, known, limits, rates)),
         workloads=tuple(_workloads(top, known)),
         loads=tuple(take_loads(top, limits)),
         reference="",
@@ -196,7 +200,9 @@ def _refuse_doubles(top: YamlSection, key: str, choices: Sequence[Any]) -> None:
         seen.add(content)
 
 
-def _backends(top: YamlSection, known: Known, limits: Limits) -> Iterator[BackendChoice]:
+def _backends(
+    top: YamlSection, known: Known, limits: Limits, rates: Mapping[str, Any]
+) -> Iterator[BackendChoice]:
     count = 0
     for section in top.sections("backends"):
         name = section.text("name")
@@ -211,7 +217,8 @@ def _backends(top: YamlSection, known: Known, limits: Limits) -> Iterator[Backen
                 raise section.error(key, f"unknown option of '{name}'", key, lists)
         for key, value in options.items():
             section.plain(key, value)
-        for chosen in expand(options, lists, section, limits, "engines"):
+        for cell in expand(options, lists, section, limits, "engines"):
+            chosen = with_rates(cell, rates)
             count += 1
             limits.refuse(section.label(), "engines", "backends x options", count)
             try:

@@ -19,7 +19,8 @@ RESULTS_NOTE = (
     "A row (cell) per backend, workload and load; medians over the repeats. Speed-up and "
     "throughput carry their 95% interval and the range of the repeats in brackets. Struck-through "
     "numbers are not valid. A dash has no value: point at it to see why. Under an open load stands "
-    "the rate that its arrivals came to."
+    "the rate that its arrivals came to. Overhead-bound: over half of a step on either side of the "
+    "speed-up is overhead that would not grow with the model (see the step times)."
 )
 
 MACHINE = (

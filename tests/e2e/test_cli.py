@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.core.ceilings import ceilings_from_json
+
 EXPERIMENT: dict[str, Any] = {
     "name": "tiny",
     "model": "demo",
@@ -263,6 +265,22 @@ def test_doctor_says_what_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found = {row["subject"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert found["native kernels"]["state"] == "missing"
     assert "false: failed" in found["native kernels"]["detail"]
+
+
+def test_doctor_measures_ceilings_and_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    done = decodebench("doctor", "--bandwidth", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {row["subject"]: row["detail"] for row in map(json.loads, done.stdout.splitlines())}
+    assert "GB/s" in found["read bandwidth"]
+    assert "TFLOP/s" in found["bf16 products"]
+    kept = ceilings_from_json(
+        json.loads(Path(found["ceilings"].removeprefix("kept in ")).read_text())
+    )
+    assert kept is not None
+    assert kept.read_at(2**30) > 1e8
 
 
 def test_selftest_prints_truth_measured_and_bias(tmp_path: Path) -> None:

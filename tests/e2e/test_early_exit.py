@@ -83,7 +83,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     return Record(tmp_path_factory.mktemp("early-exit"))
 
 
-def equal(outcomes: dict[str, ReplayOutcome]) -> None:
+def assert_equal(outcomes: dict[str, ReplayOutcome]) -> None:
     """Every run was decided as the reference decides, and no tie could have hidden a defect."""
     assert {name: o.verdict() for name, o in outcomes.items() if o.problems} == {}
     assert min(o.logit_margin for o in outcomes.values()) > 1e-5
@@ -95,7 +95,7 @@ def test_every_measure_in_batches_that_grow_and_shrink(
     record: Record, engine: str, depth: int
 ) -> None:
     outcomes = record.outcomes(engine)
-    equal(outcomes)
+    assert_equal(outcomes)
     for name, outcome in outcomes.items():
         assert set(outcome.batches) == set(range(1, 17)), name
         assert outcome.mixed > 10, name
@@ -133,7 +133,7 @@ NOWHERE = {name: Path() for name in ("grouped", "grouped heads", "grouped classi
 
 @pytest.mark.parametrize("engine", prompt_engines())
 def test_prompts_in_pieces_cached_apart_and_too_many(record: Record, engine: str) -> None:
-    equal(record.outcomes(engine))
+    assert_equal(record.outcomes(engine))
 
 
 def rows(record: Record, engine: str) -> list[tuple[str, str, int, int, int]]:
@@ -198,21 +198,21 @@ def test_an_engine_that_never_leaves_equals_unmodified_vllm(record: Record, mode
 @pytest.mark.parametrize("mode", ["eager float32", "compiled float32"])
 def test_compiled_segments_leave_as_eager_layers_do(record: Record, mode: str) -> None:
     outcomes = record.outcomes(f"cut, {mode}")
-    equal(outcomes)
+    assert_equal(outcomes)
     assert set(outcomes["turns"].exits) == {2, 4, 5, 6}
     assert len(outcomes["softmax"].exits) > 2
 
 
 def test_a_wrong_fill_changes_the_tokens(record: Record) -> None:
     outcomes = record.outcomes("wrong")
-    equal({name: outcomes.pop(name) for name in ("right again", "by layers")})
+    assert_equal({name: outcomes.pop(name) for name in ("right again", "by layers")})
     for name, outcome in outcomes.items():
         assert len(outcome.problems) > 100, name
 
 
 def test_the_bundled_model_with_all_that_was_trained_for_it(record: Record) -> None:
     outcomes = record.outcomes("demo")
-    equal(outcomes)
+    assert_equal(outcomes)
     for name, outcome in outcomes.items():
         assert len(outcome.exits) > 2, name
         assert outcome.mixed, name

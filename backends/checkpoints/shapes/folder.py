@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.digests import FileDigests, cache_folder
+from backends.checkpoints.digests import FileDigests
 from backends.checkpoints.shapes.ladder import LADDER
 from backends.checkpoints.shapes.sizes import BF16_BYTES, Sizes, read_sizes
 from backends.checkpoints.shapes.weights import SEED, write_weights
 from harness.core.errors import UserError, nearest
-from harness.core.files import rename_folder, sync_folder, user_path
+from harness.core.files import cache_folder, rename_folder, sync_folder, user_path
 from harness.core.nouns import Model, canonical_json
 
 GIB = 2**30

@@ -51,14 +51,32 @@ class Sizes:
         Of the embedding it looks up one row, which is not counted."""
         return BF16_BYTES * self._read_per_token()
 
+    def pass_bytes(self, dtype: str) -> dict[str, int]:
+        """`harness.core.nouns.Measured.pass_bytes` where numbers are kept in `dtype`."""
+        each = 4 if dtype == "float32" else BF16_BYTES
+        return {
+            "layer": each * self._layer,
+            "layers": self.layers,
+            "head": each * self._head,
+            "kv": each * 2 * self.kv_size * self.layers,
+        }
+
     def _read_per_token(self) -> int:
+        return self.layers * self._layer + self._head
+
+    @property
+    def _layer(self) -> int:
         joined = self.query_size + 2 * self.kv_size
-        layer = (
+        return (
             self.width * (joined + self.query_size + 3 * self.feed_forward + 2)
             + joined * self.qkv_bias
             + 2 * self.head_dim * self.qk_norm
         )
-        return self.layers * layer + self.width + self.vocabulary * self.width
+
+    @property
+    def _head(self) -> int:
+        """With the norm before it."""
+        return self.width + self.vocabulary * self.width
 
 
 def read_sizes(config: Mapping[str, Any], where: str) -> Sizes:

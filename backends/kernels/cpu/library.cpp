@@ -4,6 +4,7 @@
 // of its inputs, attention is cut at fixed positions, and partial results are combined in order. So
 // the number of rows, their company and the number of threads change no bit.
 
+#include "ceilings.h"
 #include "checks.h"
 #include "fill.h"
 #include "heads.h"
@@ -108,6 +109,18 @@ void arrange_fill(int32_t dtype, const void* both, int64_t rows, int64_t layers,
         arrange(static_cast<const T*>(both), rows, layers, kv_heads, head_dim, positions, cos_sin,
                 slots, slots_per_layer, static_cast<T*>(keys), static_cast<T*>(values), places);
     });
+}
+
+// Reads `bytes` once, a share by each thread; the number given back depends on them.
+int32_t read_all(const void* from, int64_t bytes, int32_t threads) {
+    int32_t found = 0;
+#pragma omp parallel num_threads(threads) reduction(^ : found)
+    {
+        Range mine = share(bytes / LINE);
+        found ^= read_lines(static_cast<const char*>(from) + mine.first * LINE,
+                            mine.last - mine.first);
+    }
+    return found;
 }
 
 const char* instructions() {

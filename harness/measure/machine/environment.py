@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from harness.core.nouns import canonical_json
-from harness.measure.machine import gpu, tuning
+from harness.measure.machine import ceilings, gpu, tuning
 
 PACKAGES = (
     "decodebench",
@@ -37,8 +37,9 @@ FINGERPRINT_FIELDS = (
 
 
 def environment() -> dict[str, Any]:
-    """Plain JSON data that describes this machine now, load average included."""
-    return {
+    """Plain JSON data that describes this machine now, load average included, with its measured
+    ceilings (`harness.core.ceilings`; None where they were never measured)."""
+    found: dict[str, Any] = {
         "cpu": _cpu_model(),
         "cores": _usable_cores(),
         "cores_total": psutil.cpu_count() or 1,
@@ -59,6 +60,8 @@ def environment() -> dict[str, Any]:
         "commit": _commit(),
         "load_average": list(os.getloadavg()),
     }
+    known = ceilings.stored(found)
+    return {**found, "ceilings": None if known is None else known.to_json()}
 
 
 def fingerprint(environment: Mapping[str, Any]) -> str:

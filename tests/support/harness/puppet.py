@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
 
 from harness.core.backend import Backend
-from harness.core.nouns import BackendInfo, Commit, Load, Request
+from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
 
 MS = 1_000_000
 
@@ -33,6 +35,10 @@ class Puppet(Backend):
         self.in_flight: list[str] = []
         self.most_in_flight = 0
         self.info = BackendInfo("puppet", "0", "simulation", {}, True)
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
+        return cls()
 
     def submit(self, request: Request) -> None:
         self.in_flight.append(request.id)

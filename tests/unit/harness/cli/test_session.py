@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -19,6 +20,7 @@ from harness.core.nouns import (
     Commit,
     Generation,
     Label,
+    Model,
     Request,
     Sampling,
     Trial,
@@ -36,6 +38,10 @@ class Silent(Backend):
     def __init__(self, texts: dict[str, str] | None = None) -> None:
         self.info = BackendInfo("silent", "0", "simulation", {}, True)
         self.told = texts
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
+        return cls()
 
     def submit(self, request: Request) -> None: ...
 

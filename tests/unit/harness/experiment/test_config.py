@@ -26,11 +26,17 @@ def refuse_revision(workload: Workload) -> None:
         raise UserError(f"workload {workload.name}: option 'revision' needs 'source: hub'")
 
 
+def refuse_rates(rates: Mapping[str, Any], where: str) -> None:
+    if rates.get("acceptance", 0) > 1:
+        raise UserError(f"{where}.acceptance: expected a number from 0 to 1")
+
+
 KNOWN = Known(
     backends={"vllm": {"engine": False}, "scripted": {"stalls": True, "itl_s": False}},
     workloads={"gsm8k": 64, "xsum": 32, "humaneval": 96},
     check_options=refuse_high,
     check_workload=refuse_revision,
+    check_rates=refuse_rates,
 )
 CYCLE: dict[str, Any] = {}
 CYCLE["a"] = CYCLE

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from backends.checkpoints import digests, models, weight_files
+from backends.checkpoints import models, weight_files
 from backends.checkpoints.shapes import folder
 from backends.checkpoints.shapes.ladder import LADDER
 from harness.core.errors import UserError
+from harness.core.files import cache_folder
 from harness.core.nouns import Model
 from tests.support.small_shapes import small_shape
 
@@ -69,7 +70,7 @@ def test_the_checksum_is_known_from_the_writing(
     with monkeypatch.context() as patched:
         patched.setattr(weight_files, "digest", read)
         told = models.checksum(found)
-    (digests.cache_folder() / "checked.json").unlink()
+    (cache_folder() / "checked.json").unlink()
     assert models.checksum(found) == told
 
 

@@ -36,7 +36,7 @@ def test_published_shapes_have_as_many_parameters_as_the_published_models(name: 
 def test_our_own_shapes_are_as_large_as_their_names_say() -> None:
     found = {n: read_shape(Model(n, shape=True)).sizes.parameters / 1e9 for n in LADDER}
     assert found["0.1b"] == pytest.approx(0.1, rel=0.01)
-    assert found["0.5b"] == pytest.approx(0.4, rel=0.02), "with 64,000 tokens of its own"
+    assert found["0.5b"] == pytest.approx(0.5, rel=0.01)
     assert found["1b"] == pytest.approx(1.0, rel=0.01)
 
 
@@ -47,6 +47,17 @@ def test_the_closed_form_counts_the_tensors_that_are_written(name: str) -> None:
     assert sum(found.values()) == shape.sizes.parameters
     looked_up = 0 if shape.sizes.tied else found["model.embed_tokens.weight"]
     assert 2 * (sum(found.values()) - looked_up) == shape.sizes.bytes_per_token
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_a_pass_reads_layers_and_head_and_a_cache(name: str) -> None:
+    sizes = read_shape(Model(name, shape=True)).sizes
+    read = sizes.pass_bytes("bfloat16")
+    assert read["layers"] * read["layer"] + read["head"] == sizes.bytes_per_token
+    assert read["kv"] == 2 * 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
+    assert sizes.pass_bytes("float32") == {
+        key: value if key == "layers" else 2 * value for key, value in read.items()
+    }
 
 
 @pytest.mark.parametrize("name", LADDER)

@@ -1,0 +1,30 @@
+// How fast this machine reads: what no kernel that streams weights can beat.
+
+#pragma once
+
+#include "vectors.h"
+
+namespace decodebench {
+
+constexpr int STREAMS = 16;        // read side by side: one alone does not keep the memory busy
+constexpr int AHEAD = 2048;        // bytes; the hardware's own prefetcher stops at a page's end
+constexpr int LINE = 64, AT_ONCE = 4;
+
+// Reads `lines` cache lines from `from` on, whole steps of all streams, and gives back a number that
+// depends on each of them, so that no compiler leaves one out.
+inline int32_t read_lines(const char* from, int64_t lines) {
+    int64_t each = lines / STREAMS;
+    Ints total[STREAMS] = {};
+    for (int64_t i = 0; i + AT_ONCE <= each; i += AT_ONCE)
+        for (int s = 0; s < STREAMS; ++s) {
+            const char* at = from + (s * each + i) * LINE;
+            for (int k = 0; k < AT_ONCE; ++k) __builtin_prefetch(at + AHEAD + k * LINE);
+            for (int k = 0; k < AT_ONCE; ++k) total[s] ^= read<Ints>(at + k * LINE);
+        }
+    for (int s = 1; s < STREAMS; ++s) total[0] ^= total[s];
+    int32_t found = 0;
+    for (int i = 0; i < LANES; ++i) found ^= total[0][i];
+    return found;
+}
+
+}  // namespace decodebench

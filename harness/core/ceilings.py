@@ -1,0 +1,90 @@
+"""What a machine's memory and arithmetic reach at most: the floor under the time of any step."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The best rates that were measured, by the number of CPU threads (1 for a GPU).
+
+    Raises:
+        ValueError: for rates that are not positive and finite, and for none at all.
+    """
+
+    device: str
+    """"cpu" or "cuda"."""
+    kernels: str
+    """What read and computed: "native-amx", "torch", ..."""
+    read_bytes_per_s: Mapping[int, Mapping[int, float]]
+    """Threads -> size in bytes of what was read again and again -> bytes per second."""
+    bf16_flop_per_s: Mapping[int, float]
+    """Threads -> of a large bfloat16 matrix product."""
+    cache_bytes: Mapping[str, int]
+    """"L2" -> bytes that one core sees. A virtual machine may be told more than it gets."""
+
+    def __post_init__(self) -> None:
+        rates = [rate for sizes in self.read_bytes_per_s.values() for rate in sizes.values()]
+        numbers = [*rates, *self.bf16_flop_per_s.values()]
+        if not rates or not self.bf16_flop_per_s or not all(0 < n < math.inf for n in numbers):
+            raise ValueError(f"ceilings must be positive numbers, found {numbers}")
+
+    def read_at(self, size_bytes: float, threads: int | None = None) -> float:
+        """Bytes per second at which a working set of this size is read by so many threads (those
+        that were measured and come next below, by default the most); between measured sizes on a
+        straight line over the logarithm of the size."""
+        sizes = _of_threads(self.read_bytes_per_s, threads)
+        measured = sorted(sizes)
+        place = bisect_left(measured, size_bytes)
+        if place == 0 or place == len(measured):
+            return sizes[measured[min(place, len(measured) - 1)]]
+        low, high = measured[place - 1], measured[place]
+        share = math.log(size_bytes / low) / math.log(high / low)
+        return sizes[low] + share * (sizes[high] - sizes[low])
+
+    def flops(self, threads: int | None = None) -> float:
+        """Operations per second of bfloat16 products with so many threads, chosen likewise."""
+        return _of_threads(self.bf16_flop_per_s, threads)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data; numbers that are keys become text."""
+        return {
+            "device": self.device,
+            "kernels": self.kernels,
+            "read_bytes_per_s": {
+                str(threads): {str(size): rate for size, rate in sizes.items()}
+                for threads, sizes in self.read_bytes_per_s.items()
+            },
+            "bf16_flop_per_s": {str(n): rate for n, rate in self.bf16_flop_per_s.items()},
+            "cache_bytes": dict(self.cache_bytes),
+        }
+
+
+def _of_threads(measured: Mapping[int, T], threads: int | None) -> T:
+    known = sorted(measured)
+    fit = [number for number in known if threads is None or number <= threads] or known[:1]
+    return measured[fit[-1]]
+
+
+def ceilings_from_json(data: Any) -> Ceilings | None:
+    """The inverse of `Ceilings.to_json`; None for anything else."""
+    try:
+        return Ceilings(
+            device=str(data["device"]),
+            kernels=str(data["kernels"]),
+            read_bytes_per_s={
+                int(threads): {int(size): float(rate) for size, rate in sizes.items()}
+                for threads, sizes in data["read_bytes_per_s"].items()
+            },
+            bf16_flop_per_s={int(n): float(r) for n, r in data["bf16_flop_per_s"].items()},
+            cache_bytes={str(n): int(size) for n, size in data["cache_bytes"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,42 @@
+"""What measures the ceilings reads what it says it reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from backends.kernels import ceilings
+from backends.kernels.cpu import native
+
+STEP = 64 * 4 * 16
+"""Bytes of one step of all streams."""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_every_byte_is_read_once(threads: int, steps: int) -> None:
+    data = np.random.default_rng(7).integers(-(2**31), 2**31, STEP * steps * threads // 4, np.int32)
+    found = native.library().read_all(data.ctypes.data, data.nbytes, threads)
+    assert found == np.bitwise_xor.reduce(data)
+    data[-1] ^= 1
+    assert native.library().read_all(data.ctypes.data, data.nbytes, threads) == found ^ 1
+
+
+def test_torch_reads_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot() -> object:
+        raise native.NativeUnavailableError("no compiler")
+
+    monkeypatch.setattr(native, "library", cannot)
+    name, read = ceilings._reader()
+    data = np.ones(1000, np.int64)
+    assert name == "torch"
+    assert int(read(data.ctypes.data, data.nbytes, 1)) == 1000  # type: ignore[call-overload]
+
+
+def test_a_small_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "SIZES", (2**16, 2**18))
+    monkeypatch.setattr(ceilings, "PRODUCT", 64)
+    found = ceilings.measure()
+    assert 1 in found.read_bytes_per_s
+    assert all(set(sizes) == {2**16, 2**18} for sizes in found.read_bytes_per_s.values())
+    assert found.read_bytes_per_s.keys() == found.bf16_flop_per_s.keys()
