@@ -117,7 +117,13 @@ class AdaDecode(EngineBackend):
             decided = Recorder(len(layers))
         drafter = ExitDrafter(executor, policy, decided) if layers else None
         hook = decided if layers or options["record"] else None
-        decoder = Decoder(executor, drafter, verify=options["verify"], decisions=hook)
+        decoder = Decoder(
+            executor,
+            drafter,
+            verify=options["verify"],
+            decisions=hook,
+            prefill_tokens=options["prefill_tokens"],
+        )
         info = loaded.info(executor, effective, measured, lossless=options["verify"])
         return cls(decoder, executor, info, loaded.stop_ids, decided)
 

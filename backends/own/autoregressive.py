@@ -44,6 +44,8 @@ class Autoregressive(EngineBackend):
         assert model_dir is not None
         loaded = Loaded(NAME, model_dir, model, options)
         executor = loaded.executor()
-        decoder = Decoder(executor, margins=options["margins"])
+        decoder = Decoder(
+            executor, margins=options["margins"], prefill_tokens=options["prefill_tokens"]
+        )
         decided = None if loaded.source is None else Replayer(loaded.source)
         return cls(decoder, executor, loaded.info(executor, {}), loaded.stop_ids, decided)

@@ -21,8 +21,9 @@ from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, BackendInfo, Commit, Measured, Model, Request
 
 LONGEST = 4096
-"""Default of `max_model_len` for models that are meant for longer sequences: a slot is reserved."""
-PASSES = ("prefill", "segment", "exit_head", "greedy", "advance", "logits")
+"""Default of `max_model_len` for models that are meant for longer sequences. A GPU reserves as much
+for each slot; on a CPU a sequence costs what it fills."""
+PASSES = ("read", "segment", "exit_head", "greedy", "advance", "logits")
 """What an executor does; see `backends.engine.executors.base.Executor`."""
 LANES = 16
 """Outputs that the native kernels compute at once."""
@@ -33,6 +34,9 @@ OPTIONS: dict[str, Option] = {
         int, None, f"longest prompt and answer; default: the model's, at most {LONGEST}", minimum=2
     ),
     "max_num_seqs": Option(int, 32, "requests in the cache at once", minimum=1),
+    "prefill_tokens": Option(
+        int, 512, "prompt tokens read at a time before requests under way go on", minimum=1
+    ),
     "kernels": Option(
         str, "auto", "auto: triton on a GPU, else native (C++), else torch", choices=KERNELS
     ),
@@ -141,8 +145,6 @@ class Loaded:
     ) -> None:
         import torch
 
-        from backends.engine.model.weights import load_weights
-
         self._name, self._settings = name, options
         replay = options["replay"]
         self.source = None if replay is None else traces.open_source(replay, name)
@@ -156,7 +158,7 @@ class Loaded:
             self.architecture = read_architecture(model_dir)
             self.max_len = _max_len(self.architecture, options)
             self.kernels = self._kernels(options["kernels"])
-            self.weights = load_weights(model_dir, self.architecture, dtype, self.device)
+            self.weights = self._read_weights(model_dir, dtype)
         except EngineError as error:
             raise UserError(f"backend '{name}': {error}") from None
 
@@ -207,6 +209,16 @@ class Loaded:
             lossless=lossless and self.source is None,
             measured=measured,
         )
+
+    def _read_weights(self, model_dir: Path, dtype: Any) -> Any:
+        """In the one form that the executors read."""
+        if self.kernels == "native":
+            from backends.engine.model.packed import load_packed
+
+            return load_packed(model_dir, self.architecture, dtype)
+        from backends.engine.model.weights import load_weights
+
+        return load_weights(model_dir, self.architecture, dtype, self.device)
 
     def _kernels(self, asked: str) -> str:
         from backends.kernels.cpu import native

@@ -113,9 +113,15 @@ class ChosenExits:
         self._loaded, self._folder, self._options = loaded, folder, options
         trained = None if folder is None else folder.layers
         self.question = ExitQuestion(loaded.architecture, trained, options, loaded.source)
+        self._heads: dict[int, Any] = {}
 
     def choose(self) -> Exits:
         """What was asked for, and the best of what was not."""
+        found = self._choice()
+        self._heads = {layer: head for layer, head in self._heads.items() if layer in found[0]}
+        return found
+
+    def _choice(self) -> Exits:
         if self._loaded.source is not None:
             found = self.question.replayed()
             return found if isinstance(found, tuple) else self._best(found)
@@ -140,7 +146,12 @@ class ChosenExits:
         return found.layers, found.gammas, found.speedup
 
     def head(self, layer: int) -> Any:
-        """The exit head after `layer`."""
+        """The exit head after `layer`: made once for all executors that are measured with it."""
+        if layer not in self._heads:
+            self._heads[layer] = self._made_head(layer)
+        return self._heads[layer]
+
+    def _made_head(self, layer: int) -> Any:
         import torch
 
         from backends.engine.model.heads import ExitHead

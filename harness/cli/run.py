@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.cli import display, wiring
+from harness.cli import display, doctor, wiring
 from harness.cli.pins import OlderTrials, Pins, whole_records
 from harness.cli.progress import SweepDisplay
 from harness.cli.session import open_session
@@ -73,6 +73,11 @@ def run_experiment(
 
 def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepResult:
     machine = environment()
+    if machine["ceilings"] is None and any(trial.model.shape for trial in trials):
+        # times at a size mean little without the floor that the machine sets
+        print("measuring this machine's bandwidth, once", file=sys.stderr)
+        doctor.measure_ceilings()
+        machine = environment()
     pins = Pins()
     older = OlderTrials(store, machine, {trial.backend for trial in trials}, pins)
     older.drop_replaced()

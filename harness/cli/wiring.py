@@ -173,7 +173,9 @@ def weight_bytes(trial: Trial) -> int:
 
 @functools.cache
 def _weight_bytes(model: Model) -> int:
-    stored = sum(path.stat().st_size for path in models.resolve(model).glob("*.safetensors"))
+    stored = 0
+    with contextlib.suppress(UserError, OSError):  # the engine's start will say it
+        stored = sum(path.stat().st_size for path in models.resolve(model).glob("*.safetensors"))
     return stored * (2 if model.shape and model.dtype == "float32" else 1)
 
 

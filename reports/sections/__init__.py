@@ -22,6 +22,7 @@ SECTIONS = (
     "speed.load",
     "speed.sizes",
     "speed.steps",
+    "speed.stored_sizes",
     "answers.tradeoff",
     "speed.goodput",
     "answers.quality",

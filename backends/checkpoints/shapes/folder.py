@@ -76,6 +76,10 @@ def read_shape(model: Model) -> Shape:
     a configuration that cannot be read or made, a vocabulary without the demo's tokens, and more
     layers than there are."""
     where, config = _config(model)
+    try:
+        canonical_json(config)
+    except ValueError:
+        raise UserError(f"{where}: expected finite numbers, found NaN or infinity") from None
     whole = read_sizes(config, where)
     layers = whole.layers if model.layers is None else model.layers
     if not 1 <= layers <= whole.layers:

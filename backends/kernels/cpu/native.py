@@ -159,6 +159,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "read_all": (number, [pointer, long, number]),
         "shared_bytes": (long, [pointer, long]),
         "parts_floats": (long, [long, long]),
+        "group": (number, [number]),
         "pack": (None, [number, pointer, long, long, pointer]),
         "advance": (None, [pointer, pointer, number, number, pointer, pointer, pointer]),
         "head_logits": (None, [pointer, pointer, pointer, pointer]),

@@ -17,6 +17,7 @@ import pytest
 
 from backends.checkpoints import models, weight_files
 from backends.checkpoints.shapes import folder
+from backends.checkpoints.shapes.ladder import LADDER
 from harness.core.errors import UserError
 from harness.core.files import cache_folder
 from harness.core.nouns import Model
@@ -79,6 +80,8 @@ def test_what_cannot_be_a_shape_is_one_line(tmp_path: Path) -> None:
     assert "found a folder" in refusal(Model(str(tmp_path), shape=True))
     (tmp_path / "broken.json").write_text("{")
     assert "not readable as JSON" in refusal(Model(str(tmp_path / "broken.json"), shape=True))
+    (tmp_path / "nan.json").write_text(json.dumps({**LADDER["0.1b"], "rope_theta": float("nan")}))
+    assert "expected finite numbers" in refusal(Model(str(tmp_path / "nan.json"), shape=True))
     assert "layers: 13 of 12; expected 1 to 12" in refusal(Model("0.1b", shape=True, layers=13))
     assert "layers: 0 of 12" in refusal(Model("0.1b", shape=True, layers=0))
     assert "vocab_size: is 64; expected at least 1280" in refusal(
@@ -101,10 +104,13 @@ def test_what_the_cache_or_the_disk_has_no_room_for_is_refused_before_anything_i
 
 
 def test_what_is_there_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models.resolve(small_shape(tmp_path / "a"))
-    monkeypatch.setattr(folder, "GIB", 700_000)
-    assert "holds 0." in refusal(small_shape(tmp_path / "b", vocab_size=1700), cache_gib=2)
-    assert models.resolve(small_shape(tmp_path / "a"), cache_gib=1).is_dir(), "no new room needed"
+    monkeypatch.setattr(folder, "GIB", 850_000)
+    first, second = small_shape(tmp_path / "a"), small_shape(tmp_path / "b")
+    found = models.resolve(first, cache_gib=2)
+    assert "may take 2 GiB and holds 0.6" in refusal(second, cache_gib=2)
+    assert models.resolve(first, cache_gib=1) == found, "no new room needed"
+    shutil.rmtree(found)
+    assert models.resolve(second, cache_gib=2).is_dir()
 
 
 def test_a_cache_that_cannot_be_written_to_is_one_line(

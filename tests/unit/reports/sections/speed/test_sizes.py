@@ -1,4 +1,4 @@
-"""What becomes of a speed-up as the model grows: drawn, told in words, and doubted where it is due."""
+"""What becomes of a speed-up as the model grows: drawn, told in words, doubted where it is due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.results.report_runs import ENGINES, LOADS, PLAIN, MadeUpBacke
 MODELS = tuple(Model("0.1b", shape=True, layers=layers) for layers in (1, 2, 4))
 SIZES = {"0.1b, 1 layer": 100, "0.1b, 2 layers": 200, "0.1b, 4 layers": 400}
 ADADECODE = MadeUpBackend("adadecode", 0.004, {"gamma": 0.75})
-"""2.5 times as fast as the reference on one layer; each layer more slows it down, see `write_run`."""
+"""2.5 times as fast as the reference on one layer, and slower with each more (`write_run`)."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Overview:
     return overview(load(write_run(folder, engines=engines, models=MODELS, requests=12, **small)))
 
 
-def with_bytes(seen: Overview, told: Mapping[str, float] | None = None) -> Overview:
+def with_bytes(seen: Overview, told: Mapping[str, Any] | None = None) -> Overview:
     """The same with what passes read, and metrics of steps for all cells."""
 
     def known(cell: Cell) -> Cell:
@@ -168,7 +168,7 @@ def test_a_step_is_shown_in_its_parts(run: Overview) -> None:
     ],
 )
 def test_parts_add_up_and_what_is_not_known_is_not_shown(
-    run: Overview, told: dict[str, float], parts: tuple[float, ...], share: float | None
+    run: Overview, told: dict[str, Any], parts: tuple[float, ...], share: float | None
 ) -> None:
     cell = with_bytes(run, {"step_s": 0.01, **told}).cells[0]
     assert tuple(steps.parts(cell)) == pytest.approx(parts)
