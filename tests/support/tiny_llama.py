@@ -36,18 +36,20 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def write_tiny_llama(directory: Path, *, seed: int = 0, tokenizer: bool = True) -> Path:
+def write_tiny_llama(
+    directory: Path, *, seed: int = 0, tokenizer: bool = True, layers: int = 8
+) -> Path:
     """Fill `directory` with config.json, model.safetensors and a byte-level tokenizer.json."""
     from safetensors.numpy import save_file
 
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(CONFIG))
+    (directory / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": layers}))
     rng = np.random.default_rng(seed)
     tensors = {
         name: np.ones(shape, np.float32)
         if len(shape) == 1
         else rng.normal(0.0, 0.08, shape).astype(np.float32)
-        for name, shape in _shapes().items()
+        for name, shape in _shapes(layers).items()
     }
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     if tokenizer:
@@ -55,14 +57,14 @@ def write_tiny_llama(directory: Path, *, seed: int = 0, tokenizer: bool = True) 
     return directory
 
 
-def _shapes() -> dict[str, tuple[int, ...]]:
+def _shapes(layers: int) -> dict[str, tuple[int, ...]]:
     width, inner = CONFIG["hidden_size"], CONFIG["intermediate_size"]
     keys = CONFIG["num_key_value_heads"] * CONFIG["head_dim"]
     shapes: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (CONFIG["vocab_size"], width),
         "model.norm.weight": (width,),
     }
-    for layer in range(CONFIG["num_hidden_layers"]):
+    for layer in range(layers):
         parts: dict[str, tuple[int, ...]] = {
             "input_layernorm": (width,),
             "post_attention_layernorm": (width,),

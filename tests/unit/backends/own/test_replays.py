@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from backends import open_backend
+from backends import check_options, load_class, open_backend, pins, settings
 from backends.checkpoints import models
 from harness.core.backend import Backend
+from harness.core.closure import Sources
+from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, Model, Request, Sampling
-from tests.support.exits.replays import drive, record, write_recorded
+from results.traces.file import read_trace, write_trace
+from tests.support.exits.replays import Done, drive, record, write_recorded
+from tests.support.results.made_traces import made_row, made_trace
+from tests.support.tiny_llama import write_tiny_llama
 from workloads.bundled import rows
 from workloads.prompts import encode_prompt
 
@@ -60,3 +67,148 @@ def test_a_replay_does_the_same_work(
         done = [commit.counts for commits in expected for commit in commits]
         drafted, accepted = (sum(c.get(k, 0) for c in done) for k in ("drafted", "accepted"))
         assert drafted > accepted > 0, "the case is about drafts that are thrown away"
+
+
+@pytest.fixture(scope="module")
+def dense(requests: list[Request], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace that knows every exit at every token: nothing passes a threshold of 1."""
+    real = opened(gamma=1.0, exit_layers=[2, 4, 6], record=True)
+    found = record(real, requests, 4)
+    path = write_recorded(tmp_path_factory.mktemp("dense") / "trace", real, found)
+    real.close()
+    return path
+
+
+def totals(polls: list[list[Done]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for done in (done for poll in polls for done in poll):
+        found.update(done.counts)
+        found["tokens"] += done.tokens
+    return found
+
+
+def test_a_deeper_model_does_the_same_work_at_its_own_layers(
+    dense: Path, requests: list[Request], tmp_path: Path
+) -> None:
+    """Twice the layers, random weights: twice the layer passes, and all else equal."""
+    directory = write_tiny_llama(tmp_path, layers=16)
+    policy: dict[str, Any] = {"gamma": 0.6, "replay": str(dense)}
+    real = opened(**policy)
+    expected = totals(drive(real, requests, 2))
+    assert real.info.options["exit_layers"] == [2, 4, 6]
+    real.close()
+    deep = opened(directory, **policy, exit_layers=[4, 8, 12])
+    found = totals(drive(deep, requests, 2))
+    deep.close()
+    assert expected["drafted"] > expected["accepted"] > 0
+    for name in ("steps", "step_tokens", "drafted", "accepted", "early_predictions", "tokens"):
+        assert found[name] == expected[name], name
+    for name in ("layers_run", "layers_total"):
+        assert found[name] == 2 * expected[name], name
+    for layer in (2, 4, 6):
+        for what in ("checks", "exits", "accepted"):
+            name = f"{what}_layer"
+            assert found[f"{name}_{2 * layer}"] == expected[f"{name}_{layer}"], (name, layer)
+
+
+def test_exits_are_chosen_on_the_replayed_trace_at_this_models_costs(
+    dense: Path, tmp_path: Path
+) -> None:
+    directory = write_tiny_llama(tmp_path, layers=16)
+    found = opened(directory, replay=str(dense)).info
+    assert set(found.options["exit_layers"]) <= {4, 8, 12}
+    assert found.measured.predicted_speedup is not None
+    given = opened(directory, replay=str(dense), exit_layers=[8]).info
+    assert given.options["exit_layers"] == [8]
+
+
+def test_the_heads_know_the_first_tokens_of_a_shortlist(dense: Path, tmp_path: Path) -> None:
+    directory = write_tiny_llama(tmp_path, layers=16)
+    backend: Any = opened(directory, replay=str(dense), gamma=0.6, shortlist=64)
+    asked = [Request(f"{i}", (3, 4, 5), 12, ignore_eos=True) for i in range(3)]
+    done = [d for poll in drive(backend, asked, 2) for d in poll]
+    assert sum(d.tokens for d in done) == 36
+    assert {d.finished for d in done} == {None, "length"}
+    backend.close()
+
+
+def test_lengths_alone_are_replayed_by_plain_decoding(
+    dense: Path, requests: list[Request], tmp_path: Path
+) -> None:
+    """Prompts are folded into a vocabulary that they were not written in."""
+    directory = write_tiny_llama(tmp_path, layers=2)
+    backend = opened(directory, "autoregressive", replay=str(dense))
+    found = record(backend, requests, 4)
+    trace = {row.request_id: row for row in read_trace(dense).rows}
+    assert [len(g.token_ids) for g in found] == [trace[r.id].answer_tokens for r in requests]
+    assert [g.finished for g in found] == [trace[r.id].finished for r in requests]
+    assert len({g.finished for g in found}) == 2
+    backend.close()
+
+
+def test_rates_decide_for_a_model_of_any_depth(tmp_path: Path) -> None:
+    directory = write_tiny_llama(tmp_path, layers=4)
+    rates = {"exits": {"0.5": 1.0}, "acceptance": 1.0, "length": 25}
+    backend = opened(directory, replay=rates, gamma=0.5, max_drafts=3)
+    asked = [Request("a", (3, 4, 5), 40)]
+    found = totals(drive(backend, asked, 1))
+    backend.close()
+    # 24 tokens after the prompt's own, by three drafts and the pass that verifies them
+    assert (found["tokens"], found["steps"], found["drafted"]) == (25, 6, 18)
+    assert found["accepted"] == found["exits_layer_2"] == 18
+    assert found["layers_run"] == 18 * 2 + 6 * 2 + 6 * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"replay": "nowhere"}, "option 'replay': no trace 'nowhere'; give demo, a file of"),
+        ({"replay": "DENSE", "record": True}, "option 'record' has no meaning with 'replay'"),
+        ({"replay": "OTHER"}, "is a trace of 'vllm-early-exit', not of 'adadecode'"),
+        ({"replay": "LENGTHS"}, "tells lengths alone; run with 'record: true' for what was"),
+        ({"replay": "DENSE", "exit_layers": [1, 2, 4, 6]}, "4 layers [1, 2, 4, 6], and the trace"),
+        ({"replay": "DENSE", "exit_layers": [4, 5]}, "4 and 5 of 8 would replay the same exit"),
+        ({"replay": "SPARSE", "gamma": 0.9}, "no confidence (NaN) for the exit at 0.75"),
+        ({"replay": {"exits": {"0.5": 2}}}, "option 'replay'.exits.0.5: expected a number from 0"),
+        ({"replay": 3}, "option 'replay': expected str or dict, got 3"),
+        ({"replay": "DENSE", "shortlist": 10**6}, "is more than the vocabulary of"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_in_a_line(
+    options: dict[str, Any], words: str, dense: Path, tmp_path: Path
+) -> None:
+    files = {
+        "DENSE": dense,
+        "OTHER": tmp_path / "other",
+        "LENGTHS": tmp_path / "lengths",
+        "SPARSE": tmp_path / "sparse",
+    }
+    write_trace(files["OTHER"], made_trace(method="vllm-early-exit"))
+    alone = made_row(confidence=np.zeros((5, 0), np.float32), agrees=np.zeros((5, 0), np.int8))
+    write_trace(files["LENGTHS"], made_trace(exits=(), thresholds=(), rows=(alone,)))
+    write_trace(files["SPARSE"], made_trace())
+    replay = options["replay"]
+    named = str(files.get(replay, replay)) if isinstance(replay, str) else replay
+    with pytest.raises(UserError) as caught:
+        check_options("adadecode", {**options, "replay": named}, DEMO)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_shape_decides_nothing_of_its_own() -> None:
+    for name in ("adadecode", "vllm-early-exit"):
+        with pytest.raises(UserError, match=r"^random weights decide nothing; give 'replay: demo'"):
+            load_class(name).check_shape(DEMO, settings(name, {}))
+        load_class(name).check_shape(DEMO, settings(name, {"replay": "demo"}))
+    load_class("vllm-early-exit").check_shape(
+        DEMO, settings("vllm-early-exit", {"measure": "static"})
+    )
+
+
+def test_the_trace_pins_its_trials(dense: Path) -> None:
+    for name in ("adadecode", "autoregressive", "vllm", "vllm-early-exit"):
+        asked = settings(name, {"replay": str(dense)})
+        if name != "vllm-early-exit":
+            assert dense in load_class(name).files(DEMO, asked)
+        assert not any("results/run" in path for path in pins.code(name, Sources()))
+        assert "results/traces/recorded.py" in pins.code(name, Sources())

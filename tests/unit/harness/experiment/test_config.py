@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -212,3 +213,41 @@ def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
     (tmp_path / "demo.yaml").touch()
     with pytest.raises(UserError, match=r"no such file.*did you mean 'demo.yaml'"):
         read_yaml(tmp_path / "demmo.yaml")
+
+
+RATES = {"exits": {0.25: 0.1, 0.5: 0.4}, "acceptance": 0.95}
+
+
+def with_rates(backend: dict[str, Any], **rates: Any) -> Any:
+    known = replace(KNOWN, backends={"vllm": {"engine": False, "replay": False}})
+    content = {**GOOD, "backends": [backend], "rates": rates, "reference": "vllm"}
+    return parse_experiment(content, "x.yaml", known)
+
+
+def test_rates_stand_in_the_trials_that_name_them() -> None:
+    own = {"exits": {"0.25": 0.1, "0.5": 0.4}, "acceptance": 0.95}
+    named = with_rates({"name": "vllm", "replay": ["chatty", "demo", {"length": 3}]}, chatty=RATES)
+    assert [b.options["replay"] for b in named.backends] == [own, "demo", {"length": 3}]
+    inline = with_rates({"name": "vllm", "replay": RATES})
+    assert inline.backends[0] == named.backends[0]
+    again = parse_experiment(
+        yaml.safe_load(named.to_yaml()),
+        "resolved",
+        replace(KNOWN, backends={"vllm": {"engine": False, "replay": False}}),
+    )
+    assert again.backends == named.backends
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ({"chatty": {"acceptance": 2}}, "x.yaml: rates.chatty.acceptance: expected a number from"),
+        ({"chatty": 3}, "x.yaml: rates.chatty: expected a mapping of exits, acceptance, length"),
+        ({"demo": RATES}, "x.yaml: rates.demo: the bundled traces are called so; give another"),
+        ({"chatty": {"length": float("nan")}}, "x.yaml: rates.chatty: expected texts, finite"),
+    ],
+)
+def test_bad_rates_name_the_file_and_the_key(rates: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        with_rates({"name": "vllm"}, **rates)
+    assert str(caught.value).startswith(words)

@@ -1,0 +1,144 @@
+"""The command `trace`: which trials a trace is made of, and what it says is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli.main import app
+from harness.core.decisions import Decisions
+from harness.core.errors import UserError
+from harness.core.nouns import REPLAYED, BackendInfo, FinishReason, Generation, Load, TrialRecord
+from results.store.folder import Store
+from results.traces.file import read_trace
+from tests.support.results.make_trials import generation, trial
+
+EXITS = {"exit_layers": [2, 4], "gamma": [0.5, 0.7]}
+
+
+def decided(count: int) -> Decisions:
+    """At each token the first exit is sure and right, the second is not asked."""
+    nan = float("nan")
+    return Decisions(
+        positions=list(range(count)),
+        confidence=[0.75, nan] * count,
+        agrees=[1, -1] * count,
+        drafted=[count - 1],
+        accepted=[count - 1],
+        batch=[3],
+    )
+
+
+def answers(recorded: bool) -> list[Generation]:
+    found = []
+    cases: list[tuple[str, int, FinishReason]] = [("r1", 4, "stop"), ("r2", 5, "length")]
+    for name, tokens, finished in [*cases, ("r3", 1, "error")]:
+        one = generation(name, [10, 20], [1, tokens - 1], finished=finished)
+        one.telemetry = {"layers_total": 8.0 * (tokens - 1), "drafted": 2.0}
+        if recorded and finished != "error":
+            one.decisions = decided(tokens - 1)
+        found.append(one)
+    return found
+
+
+def record(name: str, *, recorded: bool = False, repeat: int = 0, **options: object) -> TrialRecord:
+    asked = trial(name, options=options, repeat=repeat, load=Load("closed", concurrency=1))
+    info = BackendInfo(name, "1", "re-implementation", {**options, **EXITS}, lossless=True)
+    generations = answers(recorded)
+    return TrialRecord(asked.key("x"), asked, {}, "ok", info, generations=generations)
+
+
+def stored(folder: Path, *records: TrialRecord) -> Path:
+    store = Store(folder)
+    store.write_experiment("name: x")
+    store.write_prompts(
+        "c0ffee", [{"request_id": "r1", "prompt_text": "", "prompt_tokens": 9, "answer": ""}]
+    )
+    for one in records:
+        store.write(one)
+    return folder
+
+
+def traced(folder: Path, *arguments: str) -> tuple[str, str]:
+    """What the command says, and where it complains."""
+    asked = ["trace", str(folder), "--out", str(folder / "t"), *arguments]
+    done = CliRunner().invoke(app, asked)
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout, done.stderr
+
+
+def test_recorded_decisions_become_a_trace(tmp_path: Path) -> None:
+    stored(
+        tmp_path, record("adadecode", recorded=True), record("adadecode", repeat=1, recorded=True)
+    )
+    told, complaints = traced(tmp_path)
+    assert told == f"trace: {tmp_path / 't'}: 2 requests of adadecode\n"
+    assert complaints == "1 requests that did not end well are left out\n"
+    found = read_trace(tmp_path / "t")
+    assert (found.method, found.depth, found.exits) == ("adadecode", 8, (2, 4))
+    assert found.thresholds == (0.5, 0.7)
+    assert (found.model, found.workloads) == ("demo", ("gsm8k",))
+    row = found.row_for("r2", 9, ignore_eos=False)
+    assert (row.answer_tokens, row.finished, row.prompt_tokens) == (5, "length", -1)
+    assert found.rows[0].prompt_tokens == 9
+    assert row.positions.tolist() == [0, 1, 2, 3]
+    assert row.confidence[0, 0] == 0.75
+    assert row.agrees.tolist() == [[1, -1]] * 4
+    assert (row.drafted.tolist(), row.accepted.tolist(), row.batch.tolist()) == ([3], [3], [3])
+
+
+def test_a_run_without_them_tells_lengths_and_passes(tmp_path: Path) -> None:
+    stored(tmp_path, record("adadecode"))
+    _, complaints = traced(tmp_path)
+    assert complaints.splitlines()[1] == (
+        "no decisions were recorded: lengths and passes alone, no confidences; run adadecode with "
+        "'record: true' for them"
+    )
+    found = read_trace(tmp_path / "t")
+    assert (found.exits, found.depth) == ((), 8)
+    row = found.rows[1]
+    assert (row.drafted.tolist(), row.accepted.tolist(), row.batch.tolist()) == ([-1], [3], [-1])
+
+
+def test_several_of_a_kind_have_to_be_told_apart(tmp_path: Path) -> None:
+    records = [record("adadecode", gamma=gamma, recorded=True) for gamma in (0.5, 0.7)]
+    stored(tmp_path, record("vllm"), *records)
+    with pytest.raises(UserError, match="several backends; give --backend: "):
+        traced(tmp_path)
+    with pytest.raises(UserError, match=r"--backend: 'vlm' is not in .*; did you mean 'vllm'\?"):
+        traced(tmp_path, "--backend", "vlm")
+    ours = ("--backend", "adadecode")
+    with pytest.raises(UserError, match=r"several variants; give --option NAME=VALUE: gamma=0"):
+        traced(tmp_path, *ours)
+    with pytest.raises(UserError, match=r"no variant with gamma=0.6; gamma is 0.[57] or 0.[57]"):
+        traced(tmp_path, *ours, "--option", "gamma=0.6")
+    with pytest.raises(UserError, match="expected NAME=VALUE, got 'gamma'"):
+        traced(tmp_path, *ours, "--option", "gamma")
+    traced(tmp_path, *ours, "--option", "gamma=0.7")
+    assert read_trace(tmp_path / "t").settings["gamma"] == [0.5, 0.7]
+
+
+def test_a_replay_is_never_traced(tmp_path: Path) -> None:
+    one = record("vllm", replay="demo")
+    assert one.backend is not None
+    stored(tmp_path, replace(one, backend=replace(one.backend, provenance=REPLAYED)))
+    with pytest.raises(UserError, match="no trial in it that ended well and decided for itself"):
+        traced(tmp_path)
+
+
+def test_decisions_are_stored_and_read(tmp_path: Path) -> None:
+    """A file without any is as it always was."""
+    told, silent = record("adadecode", recorded=True), record("vllm")
+    store = Store(stored(tmp_path, told, silent))
+    found = [g.decisions for g in store.read(told.key).generations]
+    wanted = [g.decisions for g in told.generations]
+    assert repr(found) == repr(wanted), "NaN equals nothing"
+    assert found[2] is None
+    names = store.open_file(silent.key, store.read_stored(silent.key).payload).names
+    assert not [name for name in names if name.startswith("decided.")]
+    names = store.open_file(told.key, store.read_stored(told.key).payload).names
+    assert len([name for name in names if name.startswith("decided.")]) == 6
