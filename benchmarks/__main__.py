@@ -43,7 +43,7 @@ SCRIPTS = (
     Script("soundness/planted_faults", "--only load_loop"),
     Script("engine_growth", ""),
     Script("adadecode", "--parts speed --requests 1 --repeats 1"),
-    Script("replay", "--quick"),
+    Script("soundness/replay", "--quick"),
     Script("vllm_overhead", "--requests 1 --tokens 8 --repeats 1"),
     Script("sizes", "--sizes 0.1b --tokens 4 --requests 1 --rows 1 --repeats 1"),
     Script("early_exit", "--parts never --modes eager --repeats 1 --requests 2"),

@@ -234,7 +234,8 @@ class ExitOptions:
         not hold for these options."""
         chosen, measure = self.settings, self.settings["measure"]
         wanted = chosen["threshold"] == AUTO and chosen["thresholds"] is None
-        if measure not in CONFIDENT or not wanted or chosen["replay"] is not None:
+        wanted = wanted and chosen["replay"] is None
+        if measure not in CONFIDENT or not wanted:
             return None
         path = find_calibration(chosen["calibration"], measure, self.model_dir)
         if path is None:

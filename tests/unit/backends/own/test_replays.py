@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,18 @@ import numpy as np
 import pytest
 
 from backends import check_options, load_class, open_backend, pins, settings
-from backends.checkpoints import models
+from backends.checkpoints import models, traces
 from harness.core.backend import Backend
 from harness.core.closure import Sources
 from harness.core.errors import UserError
-from harness.core.nouns import REPLAYED, Model, Request, Sampling
+from harness.core.nouns import REPLAYED, Load, Model, Request, Sampling, Trial, Workload
 from results.traces.file import read_trace, write_trace
+from results.traces.recorded import DecisionTrace
 from tests.support.exits.replays import Done, drive, record, write_recorded
 from tests.support.results.made_traces import made_row, made_trace
 from tests.support.tiny_llama import write_tiny_llama
 from workloads.bundled import rows
+from workloads.measured import load_prompts, load_rows, rows_checksum
 from workloads.prompts import encode_prompt
 
 DEMO = models.BUNDLED["demo"]
@@ -93,10 +96,9 @@ def test_a_deeper_model_does_the_same_work_at_its_own_layers(
     """Twice the layers, random weights: twice the layer passes, and all else equal."""
     directory = write_tiny_llama(tmp_path, layers=16)
     policy: dict[str, Any] = {"gamma": 0.6, "replay": str(dense)}
-    real = opened(**policy)
-    expected = totals(drive(real, requests, 2))
-    assert real.info.options["exit_layers"] == [2, 4, 6]
-    real.close()
+    shallow = opened(**policy, exit_layers=[2, 4, 6])
+    expected = totals(drive(shallow, requests, 2))
+    shallow.close()
     deep = opened(directory, **policy, exit_layers=[4, 8, 12])
     found = totals(drive(deep, requests, 2))
     deep.close()
@@ -212,3 +214,35 @@ def test_the_trace_pins_its_trials(dense: Path) -> None:
             assert dense in load_class(name).files(DEMO, asked)
         assert not any("results/run" in path for path in pins.code(name, Sources()))
         assert "results/traces/recorded.py" in pins.code(name, Sources())
+
+
+def test_the_bundled_traces_are_of_this_demo_model() -> None:
+    for name in ("adadecode", "autoregressive", "vllm", "vllm-early-exit"):
+        source = traces.open_source("demo", name)
+        assert isinstance(source, DecisionTrace)
+        assert source.checksum == models.checksum(DEMO), f"{name}: record it anew"
+        assert (source.depth, len(source.rows)) == (8, 80)
+        assert len(source.workloads) == 4
+        check_options(name, {"replay": "demo"}, DEMO)
+    assert sum(path.stat().st_size for path in traces.BUNDLED.iterdir()) < 300_000
+
+
+def test_the_bundled_trace_is_what_the_demo_model_does() -> None:
+    """Its answers are as long as plain decoding's of the same rows."""
+    source = traces.open_source("demo", "adadecode")
+    mine = {row.request_id: row for row in source.samples() if row.workload == "gsm8k"}
+    load = Load("closed", concurrency=1)
+    made = Trial("autoregressive", {}, Model("demo"), Workload("gsm8k"), load, 20, 256)
+    checksum = rows_checksum(made.workload, load_rows(made.workload, 0, 20, None))
+    made = replace(made, workload=replace(made.workload, checksum=checksum))
+    tokenizer = models.load_tokenizer(DEMO)
+    stops = models.stop_ids(DEMO, tokenizer)
+    asked = [
+        Request(p.request_id, p.token_ids, 256, Sampling(), stops)
+        for p in load_prompts(made, tokenizer)[:6]
+    ]
+    backend = opened(name="autoregressive")
+    found = {g.request_id: len(g.token_ids) for g in record(backend, asked, 2)}
+    backend.close()
+    assert found == {r.id: mine[r.id].answer_tokens for r in asked}
+    assert all(len(r.prompt_ids) == mine[r.id].prompt_tokens for r in asked)

@@ -1,7 +1,7 @@
 """Replayed decisions take the time of real ones: the same work on the model that was recorded.
 
-    python benchmarks/replay.py [--systems adadecode vllm-early-exit ...] [--concurrency 1 4]
-                                [--requests 8] [--repeats 7] [--threads 1] [--quick]
+    python benchmarks/soundness/replay.py [--systems adadecode vllm ...] [--concurrency 1 4]
+                                          [--requests 8] [--repeats 7] [--threads 1] [--quick]
 
 Each system is opened three times with the same options: once to record its decisions, then for
 real and as a replay of them, in turns on the same requests. Ratios are of output tokens per second,
