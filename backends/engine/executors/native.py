@@ -20,9 +20,11 @@ from backends.kernels.cpu import native
 Hidden = NDArray[np.float32]
 _NO_ROWS = np.empty(0, np.int32)
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-MOST_ROWS = 64
+MOST_ROWS = 256
 """Rows of one call; more are run one part after another."""
 LANES = 16
+POSITIONS = 32
+"""The kernels read values of so many positions together."""
 _ALL_ROWS = np.arange(MOST_ROWS, dtype=np.int32)
 
 
@@ -169,23 +171,25 @@ class NativeExecutor:
         model = native.CModel(
             DTYPES[self._dtype],
             *(shape.width, shape.feed_forward, shape.heads, shape.kv_heads, shape.head_dim),
-            *(-(-self.max_len // LANES) * LANES, RING, threads, shape.epsilon),
+            *(-(-self.max_len // POSITIONS) * POSITIONS, RING, threads, shape.epsilon),
             self._keep(weights.embedding, self._dtype),
             *(self._keep(t) for t in (weights.norm, *tables)),
             layers,
         )
         self._at = ctypes.addressof(model)
-        model.shared = self._scratch(self._library.shared_bytes(self._at, MOST_ROWS))
-        widest = max(shape.width, shape.heads * shape.head_dim) * self._dtype.itemsize
-        model.own_bytes = -(-MOST_ROWS * widest // 64) * 64
-        model.own = self._scratch(model.own_bytes * threads)
+        shared, own = ctypes.c_int64(), ctypes.c_int64()
+        self._library.scratch_bytes(
+            self._at, MOST_ROWS, ctypes.addressof(shared), ctypes.addressof(own)
+        )
+        model.shared, model.own_bytes = self._scratch(shared.value), own.value
+        model.own = self._scratch(own.value * threads)
         return model
 
     def _layer(self, layer: LayerWeights) -> native.CLayer:
         shape = self.architecture
         gains = (layer.input_norm, layer.post_norm, layer.qkv_bias, layer.q_norm, layer.k_norm)
         pairs = layer.gate_up.view(2, -1, LANES, shape.width).transpose(0, 1).flatten(0, 2)
-        length = -(-self.max_len // LANES) * LANES
+        length = -(-self.max_len // POSITIONS) * POSITIONS
         size = (self.slots + 1) * shape.kv_heads * length * shape.head_dim * self._dtype.itemsize
         return native.CLayer(
             *(self._keep(gain) for gain in gains),
