@@ -105,7 +105,7 @@ template <class T> struct Attention : Work<T> {
 
     // Rows of one sequence: up to QUERIES queries of a key-value head, from number `first` on.
     struct Task {
-        int row, head, first, count;
+        int row, next, head, first, count;  // next: the row of the next sequence
     };
 
     template <class Do> void tasks(int head, Do act) const {
@@ -113,7 +113,7 @@ template <class T> struct Attention : Work<T> {
             for (next = row + 1; next < n && rows.slots[next] == rows.slots[row];) ++next;
             int all = (next - row) * group;
             for (int done = 0; done < all; done += QUERIES)
-                act(Task{row, head, done, all - done < QUERIES ? all - done : QUERIES});
+                act(Task{row, next, head, done, all - done < QUERIES ? all - done : QUERIES});
         }
     }
 
@@ -132,15 +132,18 @@ template <class T> struct Attention : Work<T> {
         alignas(64) float scores[QUERIES][CHUNK];
         alignas(64) T weights[QUERIES][CHUNK];
         float scale = 1.0f / std::sqrt(float(size));
-        int64_t from = int64_t(start) * size;
-        product(Packed<T>::whole(cache(layer.keys, task.row, task.head) + from, size),
+        const T* k = cache(layer.keys, task.row, task.head) + int64_t(start) * size;
+        const T* v = cache(layer.values, task.row, task.head) + int64_t(start) * size;
+        const T* then = k + CHUNK * size;
+        if (seen(task.count - 1) < CHUNK)
+            then = task.next < n ? cache(layer.keys, task.next, task.head) : k;
+        product(Packed<T>::whole(k, size, v),
                 Inputs<T>::by_row(queries_of(task.head, task.row) + task.first * size, size),
                 task.count, 0, most / LANES, nullptr, [&](int i, int64_t block, const Vec* dots) {
                     store(*dots * scale, scores[i] + block * LANES);
                 });
         for (int i = 0; i < task.count; ++i) soften(scores[i], seen(i), most, weights[i], to(i));
-        T* values = cache(layer.values, task.row, task.head) + from;
-        product(Packed<T>{values, most, LANES * STEP, int64_t(STEP) * size},
+        product(Packed<T>{v, most, LANES * STEP, int64_t(STEP) * size, then},
                 Inputs<T>::by_row(weights[0], CHUNK), task.count, 0, size / LANES, nullptr,
                 [&](int i, int64_t block, const Vec* value) {
                     store(*value, to(i) + LANES + block * LANES);

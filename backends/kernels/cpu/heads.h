@@ -26,7 +26,7 @@ template <class T> struct Heads : Layers<T> {
     // Per row and task of the vocabulary: maximum, its place and the sum of exponentials.
     void top(const Head& head) const {
         int64_t blocks = (head.vocabulary + LANES - 1) / LANES, tasks = (blocks + BLOCK - 1) / BLOCK;
-        Packed<T> matrix = Packed<T>::whole(head.matrix, width);
+        Packed<T> matrix = Packed<T>::weights(head.matrix, width);
         Inputs<T> x = head_input(head);
         Range mine = share(tasks);
         for (int64_t task = mine.first; task < mine.last; ++task) {
@@ -91,7 +91,7 @@ template <class T> struct Heads : Layers<T> {
     void logits(const Head& head, float* out) const {
         Inputs<T> x = head_input(head);
         Range mine = share((head.vocabulary + LANES - 1) / LANES);
-        product(Packed<T>::whole(head.matrix, width), x, head.count, mine.first, mine.last, room(),
+        product(Packed<T>::weights(head.matrix, width), x, head.count, mine.first, mine.last, room(),
                 [&](int r, int64_t block, const Vec* value) {
                     int64_t left = head.vocabulary - block * LANES;
                     std::memcpy(out + r * head.vocabulary + block * LANES, value,

@@ -29,7 +29,7 @@ template <class T> struct Layers : Attention<T> {
         auto row = [&](int64_t r) { return hidden + r * width; };
         Inputs<T> x = normalised(n, layer.input_norm, row);
         Range mine = share(outputs / LANES);
-        product(Packed<T>::whole(layer.qkv, width), x, n, mine.first, mine.last, room(),
+        product(Packed<T>::weights(layer.qkv, width), x, n, mine.first, mine.last, room(),
                 [&](int r, int64_t block, const Vec* value) {
                     Vec bias = layer.qkv_bias ? load(layer.qkv_bias + block * LANES) : Vec{};
                     store(*value + bias, qkv + int64_t(r) * outputs + block * LANES);
@@ -42,12 +42,12 @@ template <class T> struct Layers : Attention<T> {
             store(load(to) + *value, to);
         };
         mine = share(width / LANES);
-        product(Packed<T>::whole(layer.out, queries), attended, n, mine.first, mine.last, room(), add);
+        product(Packed<T>::weights(layer.out, queries), attended, n, mine.first, mine.last, room(), add);
 #pragma omp barrier
         x = normalised(n, layer.post_norm, row);
-        gate(Packed<T>::whole(layer.gate_up, width), x);
+        gate(Packed<T>::weights(layer.gate_up, width), x);
 #pragma omp barrier
-        product(Packed<T>::whole(layer.down, m.feed_forward), activated, n, mine.first, mine.last,
+        product(Packed<T>::weights(layer.down, m.feed_forward), activated, n, mine.first, mine.last,
                 room(), add);
 #pragma omp barrier
     }

@@ -6,8 +6,9 @@
 
 namespace decodebench {
 
-constexpr int STEP = 32;   // inputs taken together: those of one matrix tile
-constexpr int PANEL = 16;  // rows taken together
+constexpr int STEP = 32;     // inputs taken together: those of one matrix tile
+constexpr int PANEL = 16;    // rows taken together
+constexpr int AHEAD = 1024;  // bytes
 
 inline int64_t rounded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
@@ -18,9 +19,15 @@ template <class T> struct Packed {
     const T* at;
     int64_t inputs;
     int64_t block, step;  // numbers from one block of outputs, and from 32 inputs, to the next
+    const T* soon;        // read after it: each place of `at` asks memory for the same place of this
 
-    static Packed whole(const void* at, int64_t inputs) {
-        return {static_cast<const T*>(at), inputs, LANES * inputs, LANES * STEP};
+    static Packed whole(const void* at, int64_t inputs, const T* soon) {
+        return {static_cast<const T*>(at), inputs, LANES * inputs, LANES * STEP, soon};
+    }
+    // Weights are read from one end to the other, and the hardware's own prefetcher stops at a
+    // page's end.
+    static Packed weights(const void* at, int64_t inputs) {
+        return whole(at, inputs, static_cast<const T*>(at) + AHEAD / sizeof(T));
     }
 };
 

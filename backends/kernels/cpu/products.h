@@ -30,9 +30,9 @@ template <class T> inline int64_t packed(int64_t n, int64_t k, int64_t size) {
     return n / LANES * LANES * size + k / G * G * LANES + n % LANES * G + k % G;
 }
 
-// put(row, block, values): N blocks of outputs for R rows.
-template <class T, int R, int N, class Put>
-inline void dot(const Packed<T>& m, const Inputs<T>& x, int row, int64_t block, Put put) {
+// N blocks of outputs for R rows.
+template <class T, int R, int N>
+[[gnu::noinline]] void dot(const Packed<T>& m, const Inputs<T>& x, int row, int64_t block, Vec* out) {
     typedef Dot<T> D;
     Vec total[R][N] = {};
     const T* from[R];
@@ -51,36 +51,43 @@ inline void dot(const Packed<T>& m, const Inputs<T>& x, int row, int64_t block, 
         w += m.step;
         for (int r = 0; r < R; ++r) from[r] += x.step;
     }
-    for (int r = 0; r < R; ++r)
-        for (int n = 0; n < N; ++n) put(row + r, block + n, total[r] + n);
+    std::memcpy(out, total, sizeof total);
 }
 
-template <class T, int N, class Put>
-inline void dots(const Packed<T>& m, const Inputs<T>& x, int rows, int64_t block, Put put) {
-    int row = 0;
-    for (; row + 6 <= rows; row += 6) dot<T, 6, N>(m, x, row, block, put);
-    switch (rows - row) {
-        case 5: return dot<T, 5, N>(m, x, row, block, put);
-        case 4: return dot<T, 4, N>(m, x, row, block, put);
-        case 3: return dot<T, 3, N>(m, x, row, block, put);
-        case 2: return dot<T, 2, N>(m, x, row, block, put);
-        case 1: return dot<T, 1, N>(m, x, row, block, put);
+// Up to 6 rows.
+template <class T, int N>
+inline void dots(const Packed<T>& m, const Inputs<T>& x, int row, int rows, int64_t block, Vec* out) {
+    switch (rows) {
+        case 6: return dot<T, 6, N>(m, x, row, block, out);
+        case 5: return dot<T, 5, N>(m, x, row, block, out);
+        case 4: return dot<T, 4, N>(m, x, row, block, out);
+        case 3: return dot<T, 3, N>(m, x, row, block, out);
+        case 2: return dot<T, 2, N>(m, x, row, block, out);
+        case 1: return dot<T, 1, N>(m, x, row, block, out);
     }
 }
 
-// The rows of x times the blocks first to last - 1 of a packed matrix. Two blocks that are asked for
-// together, from an even number after `first` on, are put together: values[0] and values[1].
+// put(row, block, values), for the rows of x times the blocks first to last - 1 of a packed matrix. Of
+// two blocks, from an even distance to `first` on, the second's values come right after the first's.
 // `room` has room_floats(rows) for this thread.
 template <class T, class Put>
 inline void product(const Packed<T>& m, const Inputs<T>& x, int rows, int64_t first, int64_t last,
                     float* room, Put put) {
     if (Tiles<T>::used()) return Tiles<T>::product(m, x, rows, first, last, room, put);
-    int64_t block = first;
-    if (rows == 1)
-        for (; block + 8 <= last; block += 8) dot<T, 1, 8>(m, x, 0, block, put);
-    for (; block + 4 <= last; block += 4) dots<T, 4>(m, x, rows, block, put);
-    if (block + 2 <= last) dots<T, 2>(m, x, rows, block, put), block += 2;
-    if (block < last) dots<T, 1>(m, x, rows, block, put);
+    alignas(64) Vec out[24];
+    for (int64_t block = first, some; block < last; block += some) {
+        int64_t left = last - block;
+        some = left >= 8 && rows == 1 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        for (int row = 0, here; row < rows; row += here) {
+            here = rows - row < 6 ? rows - row : 6;
+            if (some == 8) dot<T, 1, 8>(m, x, 0, block, out);
+            else if (some == 4) dots<T, 4>(m, x, row, here, block, out);
+            else if (some == 2) dots<T, 2>(m, x, row, here, block, out);
+            else dots<T, 1>(m, x, row, here, block, out);
+            for (int r = 0; r < here; ++r)
+                for (int64_t n = 0; n < some; ++n) put(row + r, block + n, out + r * some + n);
+        }
+    }
 }
 
 }  // namespace decodebench
