@@ -79,7 +79,7 @@ class Executor(Protocol):
     """Positions per slot."""
     device: str
     kernels: str
-    """What computes: "native-avx512bf16", "torch", "triton", ..."""
+    """What computes: "native-amx", "torch", "triton", ..."""
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """Run a prompt (1 to max_len tokens) through all layers: K and V of its positions go into
