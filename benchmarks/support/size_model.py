@@ -38,7 +38,7 @@ def random_weights(shape: Architecture, dtype: torch.dtype = torch.bfloat16) -> 
 
     def matrix(outputs: int, inputs: int) -> Tensor:
         flat = torch.empty(outputs * inputs, dtype=dtype)
-        for part in flat.split(POOL):
+        for part in torch.split(flat, POOL):
             part.copy_(pool[: len(part)])
         return flat.view(outputs, inputs)
 

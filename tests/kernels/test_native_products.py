@@ -67,8 +67,9 @@ def model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ra
 
 
 def executor(model: RandomModel, threads: int = 1, slots: int = 2) -> NativeExecutor:
-    size = {"slots": slots, "max_len": LENGTH + 6}
-    return NativeExecutor(model.weights, model.architecture, threads=threads, **size)
+    return NativeExecutor(
+        model.weights, model.architecture, threads=threads, slots=slots, max_len=LENGTH + 6
+    )
 
 
 def tokens(model: RandomModel, count: int, seed: int = 1) -> list[int]:
