@@ -76,6 +76,10 @@ def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
 
     cls = load_class(name)
     directory = models.resolve(model, weights=cls.needs_model)
+    check_options(name, options)
+    if model.shape:  # before heads and classifiers are looked for, which no shape has
+        with asking(name, "check_shape"):
+            cls.check_shape(directory, settings(name, options))
     check_options(name, options, directory)
     with asking(name, "warnings"):
         return [str(line) for line in [*cls.warnings(directory, settings(name, options))]]

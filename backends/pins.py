@@ -14,8 +14,8 @@ from harness.core.errors import UserError
 from harness.core.files import open_plain
 from harness.core.nouns import Model, canonical_json
 
-TRAINING = ("backends.training",)
-"""What it makes is pinned as a file; how it was made is not."""
+MAKERS = ("backends.training", "backends.checkpoints.shapes")
+"""What they make is pinned as a file, or as a model by its checksum; how it was made is not."""
 
 
 def code(name: str, sources: Sources, *more: str) -> dict[str, str]:
@@ -27,7 +27,7 @@ def code(name: str, sources: Sources, *more: str) -> dict[str, str]:
     found = {f"backend {name}": digest(BACKENDS[name].encode())}
     if top not in PACKAGES:
         return found | {f"package {top}": digest(_version(top).encode())}
-    return found | sources.closure([module, *more], without=TRAINING)
+    return found | sources.closure([module, *more], without=MAKERS)
 
 
 def code_digest(name: str, *more: str) -> str:

@@ -45,6 +45,7 @@ SCRIPTS = (
     Script("engine_at_size", "--quick"),
     Script("adadecode", "--parts speed --requests 1 --repeats 1"),
     Script("vllm_overhead", "--requests 1 --tokens 8 --repeats 1"),
+    Script("sizes", "--sizes 0.1b --tokens 4 --requests 1 --rows 1 --repeats 1"),
     Script("early_exit", "--parts never --modes eager --repeats 1 --requests 2"),
     Script("http_parity", "--requests 4 --tokens 8 --repeats 1"),
     Script("http_truth", "--tools decodebench --cases tokens --repeats 1"),

@@ -31,6 +31,7 @@ class Cell:
 
     variant: Variant
     workload: str
+    """Its label, with the model's where the run has several models."""
     load: str
     load_kind: str
     load_value: float | None
@@ -50,6 +51,14 @@ class Cell:
     measured: Measured = field(default_factory=Measured)
     reasons: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Slug of a reason -> trials that have it, and its text in the first of them."""
+    model: str = ""
+    """Its label where the run has several models, else empty."""
+
+    @property
+    def condition(self) -> str:
+        """What cells have in common that sentences may pool: the load, and the model where the run
+        has several."""
+        return f"{self.load} on {self.model}" if self.model else self.load
 
     @property
     def valid(self) -> bool:
@@ -127,6 +136,11 @@ class Overview:
         return list(dict.fromkeys(cell.workload for cell in self.cells))
 
     @property
+    def models(self) -> list[str]:
+        """Labels in the order of the experiment; one empty text where the run has one model."""
+        return list(dict.fromkeys(cell.model for cell in self.cells))
+
+    @property
     def loads(self) -> list[str]:
         """Labels by kind, then by concurrency or rate."""
         ordered = sorted(self.cells, key=lambda cell: cell.order)
@@ -146,6 +160,7 @@ def overview(run: Run) -> Overview:
     found = variants(list(_engines(raw, run)))
     place = {_identity(v.backend, v.options): v for v in found}
     labels = _workload_labels([trial.workload for trial in trials.values()])
+    several = len({trial.model.label() for trial in trials.values()}) > 1
     loads = sorted({trial.load for trial in trials.values()}, key=_load_order)
     cells = [
         _cell(
@@ -155,6 +170,7 @@ def overview(run: Run) -> Overview:
             [records[key] for key in one["keys"]],
             labels,
             loads.index(trials[one["keys"][0]].load),
+            visible(clipped(one["model"], 80)) if several else "",
         )
         for one in raw
     ]
@@ -170,6 +186,7 @@ def _cell(
     records: Sequence[TrialRecord],
     labels: Mapping[str, str],
     order: int,
+    model: str,
 ) -> Cell:
     reasons: dict[str, tuple[int, str]] = {}
     for row in rows:
@@ -180,10 +197,10 @@ def _cell(
             count, first = reasons.get(name, (0, text))
             reasons[name] = (count + 1, first)
     trial = records[0].trial
-    load = trial.load
+    load, workload = trial.load, labels[_workload_key(trial.workload)]
     return Cell(
         variant=variant,
-        workload=labels[_workload_key(trial.workload)],
+        workload=f"{workload} on {model}" if model else workload,
         load=visible(clipped(load.label(), 60)),
         load_kind=load.kind,
         load_value=float(load.concurrency)
@@ -202,6 +219,7 @@ def _cell(
         effective=next((dict(r.backend.options) for r in records if r.backend), {}),
         measured=next((r.backend.measured for r in records if r.backend), Measured()),
         reasons=reasons,
+        model=model,
     )
 
 

@@ -65,6 +65,8 @@ def _add(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
         samples.latencies[name][cell].append(found[~np.isnan(found)])
     if cell.has_slo:
         samples.goodput[cell].append(scaled_goodput(requests, cell.slo))
+    if cell.variant.is_replay:
+        return
     for name, column in requests.scores.items():
         means = samples.scores.setdefault((cell.variant.index, cell.workload, name), {})
         for request_id, value in zip(requests.ids, column.tolist(), strict=True):

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import importlib.metadata
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
-from reports.cells import Overview, overview
+from reports.cells import Cell, Overview, overview
 from reports.collect import Samples, collect
 from reports.numbers import counted
 from reports.panels import draw, drawing
@@ -102,10 +102,28 @@ def _words(run: Run, seen: Overview) -> dict[str, Any]:
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
         "alerts": facts.alerts(run, seen),
-        "headline": headline(seen.cells, seen.variants, seen.why_no_speedup),
+        "headline": _headline(seen),
         "trust": trust_line(seen.cells),
-        "verdicts": verdicts(seen.cells, seen.variants, seen.why_no_speedup),
+        "verdicts": [
+            (model, verdicts(own, seen.variants, seen.why_no_speedup))
+            for model, own in _by_model(seen)
+        ],
     }
+
+
+def _by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
+    """The cells of each model: no sentence pools several."""
+    for model in seen.models:
+        yield model, [cell for cell in seen.cells if cell.model == model]
+
+
+def _headline(seen: Overview) -> str:
+    found = {
+        model: headline(own, seen.variants, seen.why_no_speedup) for model, own in _by_model(seen)
+    }
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return " ".join(f"{model}: {words}" for model, words in found.items())
 
 
 def _contents(made: Sequence[Section]) -> list[tuple[str, str]]:

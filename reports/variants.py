@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from harness.core.nouns import REPLAYED
 from reports.svg import SERIES_COUNT, series_colour
 from reports.text import clipped, visible
 
@@ -45,6 +46,8 @@ class Variant:
     is_reference: bool = False
     lossy: bool = False
     """Its text is not promised to equal plain decoding's; marked wherever its numbers stand."""
+    is_replay: bool = False
+    """Its decisions were replayed: it has a cost and no answers."""
 
     @property
     def id(self) -> str:
@@ -138,22 +141,30 @@ def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
     options = {e.backend: [o.options for o in engines if o.backend == e.backend] for e in engines}
     found: list[Variant] = []
     for engine in sorted(engines, key=lambda e: not e.is_reference):
-        siblings = [v for v in found if v.backend == engine.backend and not v.is_reference]
+        # replays have a reference of their own
+        alike = [v for v in found if v.is_reference == engine.is_reference]
+        siblings = [v for v in alike if v.backend == engine.backend]
         slot = 0 if engine.is_reference else 1 + names.index(engine.backend) % (SERIES_COUNT - 1)
         found.append(
             Variant(
                 index=len(found),
                 backend=engine.backend,
                 options=dict(engine.options),
-                provenance=engine.provenance + f", lossy{LOSSY_MARK}" * engine.lossy,
+                provenance=_told(engine),
                 slot=slot,
                 style=len(siblings),
                 telling=_telling(engine.options, options[engine.backend]),
                 is_reference=engine.is_reference,
                 lossy=engine.lossy,
+                is_replay=engine.provenance == REPLAYED,
             )
         )
     return found
+
+
+def _told(engine: NamedOptions) -> str:
+    lossy = engine.lossy and engine.provenance != REPLAYED
+    return engine.provenance + f", lossy{LOSSY_MARK}" * lossy
 
 
 def _telling(own: Mapping[str, Any], all_: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

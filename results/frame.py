@@ -20,6 +20,7 @@ _REQUEST: Mapping[str, str] = {
     "key": "the trial",
     "backend": "",
     "options": "JSON text",
+    "model": "as in tables: '0.5b, 8 layers'",
     "workload": "",
     "load": "as in tables: 'closed c=8'",
     "repeat": "",
@@ -125,6 +126,7 @@ def _request_frame(member: Member, group: ComparableTrials) -> pd.DataFrame:
         "key": member.stored.record.key,
         "backend": trial.backend,
         "options": canonical_json(dict(trial.options)),
+        "model": trial.model.label(),
         "workload": trial.workload.name,
         "load": trial.load.label(),
         "repeat": trial.repeat,
@@ -143,7 +145,8 @@ def _request_frame(member: Member, group: ComparableTrials) -> pd.DataFrame:
         columns[metric.name] = _each_value(metric, own)
     for metric in registry.scores():
         columns[metric.name] = requests.scores.get(metric.name, np.nan)
-    return pd.DataFrame({**columns, **_comparison(requests, against)})
+    answers = not member.stored.record.is_replay
+    return pd.DataFrame({**columns, **_comparison(requests, against, answers=answers)})
 
 
 def _of_each(what: str) -> list[Metric]:
@@ -161,10 +164,18 @@ def _each_value(metric: Metric, trial: TrialInputs) -> Floats:
     return _scatter(requests, np.flatnonzero(requests.sampled), found)
 
 
-def _comparison(requests: RequestArrays, found: Versus | None) -> dict[str, Floats]:
-    """The columns of one trial that set it against the reference."""
+def _comparison(
+    requests: RequestArrays, found: Versus | None, *, answers: bool
+) -> dict[str, Floats]:
+    """The columns of one trial that set it against the reference; NaN for the answers where these
+    say nothing."""
+    columns = {name: np.full(len(requests), np.nan) for name in _AGAINST}
     if found is None or found.other.requests is None:
-        return {name: np.full(len(requests), np.nan) for name in _AGAINST}
+        return columns
+    if found.log_ratios is not None:
+        columns["speedup"] = np.exp(found.log_ratios)
+    if not answers:
+        return columns
     pairs, reference = found.agreement, found.other.requests
     margins = np.full(len(pairs), np.nan)
     for place in np.flatnonzero(~pairs.equal()):
@@ -176,9 +187,7 @@ def _comparison(requests: RequestArrays, found: Versus | None) -> dict[str, Floa
         "first_divergence_margin": margins,
         "rouge_l_to_full": quality.rouge_l_to_full(requests, reference, pairs),
     }
-    columns = {name: _scatter(requests, pairs.rows, column) for name, column in values.items()}
-    logs = found.log_ratios
-    return {**columns, "speedup": np.full(len(requests), np.nan) if logs is None else np.exp(logs)}
+    return columns | {n: _scatter(requests, pairs.rows, column) for n, column in values.items()}
 
 
 def _scatter(requests: RequestArrays, rows: Ints, values: Floats) -> Floats:

@@ -67,6 +67,7 @@ def evaluate(
             repeat: member
             for repeat, member in group.reference.items()
             if validity.answers_hold(own[member.stored.record.key])
+            and not member.stored.record.is_replay
         }
     )
     rows, pooled = [], []
@@ -78,8 +79,8 @@ def evaluate(
             "speedup": _interval(same, pairs),
             "speedup_native": _interval(same, natives),
         }
-        for row in found:
-            row["noise_floor"] = floor
+        for member, row in zip(same, found, strict=True):
+            row["noise_floor"] = None if member.stored.record.is_replay else floor
             for name, interval in intervals.items():
                 row[f"{name}_low"] = interval.low if interval else None
                 row[f"{name}_high"] = interval.high if interval else None

@@ -15,10 +15,12 @@ from results.registry import TrialInputs
 
 def metrics(trial: TrialInputs) -> dict[str, Any]:
     """Every metric of one trial by name, always the same names. All but `setup_s` are None for a
-    trial that did not end well, and what belongs to a cell is for every trial."""
+    trial that did not end well, what belongs to a cell is for every trial, and what is said of
+    answers is for a replay, whose answers are chance."""
     found: dict[str, Any] = {}
     for metric in registry.METRICS:
         known = metric.formula is not None and trial.has(metric.needs)
+        known = known and not (metric.is_of_answers and trial.record.is_replay)
         value = metric.formula(trial) if metric.formula and known else None
         found |= describe(value, metric.name) if metric.each else {metric.name: _plain(value)}
     return found
@@ -41,7 +43,7 @@ def identity(member: Member, group: ComparableTrials) -> dict[str, Any]:
         "provenance": record.backend.provenance if record.backend else None,
         "lossless": record.backend.lossless if record.backend else None,
         "is_reference": reference is not None and member.variant == reference.variant,
-        "model": trial.model.name,
+        "model": trial.model.label(),
         "dtype": trial.model.dtype,
         "workload": trial.workload.name,
         "source": trial.workload.source,

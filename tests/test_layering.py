@@ -21,12 +21,13 @@ RULES = {
     "harness/experiment": {"harness.core", "harness.experiment"},
     "harness/cli": set(FOLDERS),
     "workloads": {"harness.core", "workloads"},
-    "backends": {"harness.core", "workloads", "backends"},
+    "backends": {"harness.core", "workloads", "backends", "results.traces"},
     "backends/engine": {"backends.engine", "backends.kernels"},
     "backends/engine/costs": {"harness.core.pass_costs", "backends.engine"},
     "backends/kernels": {"harness.core.ceilings", "backends.engine", "backends.kernels"},
     "backends/kernels/cpu": {"harness.core.files", "backends.engine", "backends.kernels"},
     "results": {"harness.core", "results"},
+    "results/traces": {"harness.core", "results.traces"},
     "reports": {"harness.core", "results", "reports"},
 }
 """What of this project the modules of a folder may import; the deepest folder's rule holds."""

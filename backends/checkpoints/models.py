@@ -6,7 +6,6 @@ weights. Nothing in it is ever executed: no pickles, no remote code.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -15,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import weight_files
+from backends.checkpoints.digests import FileDigests
 from harness.core.errors import UserError, nearest
-from harness.core.files import MIB, read_text, user_path, write_atomic
+from harness.core.files import MIB, read_text, user_path
 from harness.core.nouns import Model
 
 DEMO = Path(__file__).parents[1] / "demo"
@@ -25,6 +25,8 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
 HUB_TIMEOUT_S = 4.0
 MAX_JSON_BYTES = 64 * MIB
+CACHE_GIB = 40
+"""How large the folder of generated shapes may grow, where no experiment says otherwise."""
 HASHED = (
     "config.json",
     "generation_config.json",
@@ -37,35 +39,19 @@ HASHED = (
 )
 
 
-def resolve(model: Model, *, weights: bool = True) -> Path:
-    """The folder that holds `model`: a bundled name, a local path, or a hub id (downloaded).
+def resolve(model: Model, *, weights: bool = True, cache_gib: int = CACHE_GIB) -> Path:
+    """The folder that holds `model`: a bundled name, a local path, a hub id (downloaded), or a
+    shape, whose random weights are generated into the user's cache, which may grow to `cache_gib`.
 
     With `weights` False only the configuration and the tokenizer have to be there, which is all
-    that a served model needs here. Raises `UserError` when the folder is missing or incomplete and
-    when the hub cannot be reached. Whether a backend can run what it holds is the backend's to say.
+    that a served model needs here. Raises `UserError` when the folder is missing or incomplete,
+    when the hub cannot be reached, and for a shape that cannot be made. Whether a backend can run
+    what it holds is the backend's to say.
     """
-    directory = _locate(model, weights)
+    directory = _shape(model, cache_gib) if model.shape else _locate(model, weights)
     _check_files(directory, weights)
     stop_ids(directory)  # reads the generation's configuration, which no other check does
     return directory
-
-
-def catalogue() -> list[dict[str, Any]]:
-    """The bundled models: name, layers, width, vocabulary and whether the files are there."""
-    found = []
-    for name, directory in sorted(BUNDLED.items()):
-        present = (directory / "config.json").is_file()
-        config = read_config(directory) if present else {}
-        found.append(
-            {
-                "name": name,
-                "present": present,
-                "layers": config.get("num_hidden_layers"),
-                "width": config.get("hidden_size"),
-                "vocabulary": config.get("vocab_size"),
-            }
-        )
-    return found
 
 
 def architecture(directory: Path) -> str | None:
@@ -77,7 +63,7 @@ def architecture(directory: Path) -> str | None:
 
 def read_config(directory: Path) -> dict[str, Any]:
     """The checkpoint's ``config.json``. Raises `UserError` when it is not a JSON object."""
-    return _read_json(directory / "config.json")
+    return read_json(directory / "config.json")
 
 
 def load_tokenizer(directory: Path) -> Any:
@@ -117,7 +103,7 @@ def stop_ids(directory: Path, tokenizer: Any = None) -> tuple[int, ...]:
     found: list[Any] = [getattr(tokenizer, "eos_token_id", None)]
     for name in ("generation_config.json", "config.json"):
         if (directory / name).is_file():
-            eos = _read_json(directory / name).get("eos_token_id")
+            eos = read_json(directory / name).get("eos_token_id")
             found += eos if isinstance(eos, list) else [eos]
     return tuple(sorted({token for token in found if isinstance(token, int)}))
 
@@ -131,54 +117,23 @@ def checksum(directory: Path) -> str:
     """
     whole = hashlib.sha256()
     files = [directory / name for name in HASHED if (directory / name).is_file()]
-    cache = _DigestCache()
+    cache = FileDigests()
     for path in sorted(files + list(directory.glob("*.safetensors"))):
         whole.update(f"{path.name} {cache.digest(path)}\n".encode())
     cache.save()
     return whole.hexdigest()
 
 
-class _DigestCache:
-    """File digests by path, size and mtime, in the user's cache folder; losing it is harmless."""
-
-    def __init__(self) -> None:
-        try:
-            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        except RuntimeError:  # no home: nothing can be below a device, and that is no error
-            base = Path(os.devnull)
-        self._path = base / "decodebench" / "checked.json"
-        self._known: dict[str, str] = {}
-        self._new: dict[str, str] = {}
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            self._known = dict(json.loads(self._path.read_text()).items())
-
-    def digest(self, path: Path) -> str:
-        real = path.resolve()
-        stat = real.stat()
-        key = f"{real} {stat.st_size} {stat.st_mtime_ns}"
-        if not isinstance(self._known.get(key), str):
-            self._known[key] = self._new[key] = _digest(real)
-        return self._known[key]
-
-    def save(self) -> None:
-        if not self._new:
-            return
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self._path, json.dumps(self._known).encode())
-
-
-def _digest(path: Path) -> str:
-    if path.suffix == ".safetensors":
-        return weight_files.digest(path)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def one_line(error: object) -> str:
     """An error's first line that says something, cut to 300 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
+
+
+def _shape(model: Model, cache_gib: int) -> Path:
+    from backends.checkpoints.shapes import folder
+
+    return folder.generated(model, cache_gib)
 
 
 def _locate(model: Model, weights: bool) -> Path:
@@ -258,13 +213,14 @@ def _check_files(directory: Path, weights: bool) -> None:
 
 
 def _shards(index: Path) -> set[str]:
-    named = _read_json(index).get("weight_map", {})
+    named = read_json(index).get("weight_map", {})
     if not isinstance(named, dict) or not all(isinstance(n, str) for n in named.values()):
         raise UserError(f"{index}: weight_map: expected a mapping of tensors to files")
     return set(named.values())
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A file's JSON object. Raises `UserError` when it is none."""
     try:
         data = json.loads(read_text(path, MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from backends.checkpoints import exit_heads, models
+from backends.checkpoints import exit_heads, models, traces
 from backends.early_exit import FAMILIES, register
 from backends.early_exit.calibration.files import AUTO, NONE
+from backends.early_exit.decisions import DecisionLog, ReplayedSteps, check_replay
 from backends.early_exit.options import MIXED, SEPARATE, ExitOptions
 from backends.early_exit.plugin.telemetry import StepLog
 from backends.early_exit.policy import (
@@ -34,7 +35,9 @@ from backends.vllm.arguments import (
 from backends.vllm.backend import NOTHING, VllmBackend
 from harness.core.backend import Option
 from harness.core.errors import UserError
-from harness.core.nouns import Measured, Model, Provenance
+from harness.core.nouns import Commit, Measured, Model, Provenance
+from results.traces.played import PlayedRow
+from results.traces.recorded import TraceRow
 
 ONE_DEVICE = "early exit runs on one device, without it"
 NO_DRAFTS = "early exit and speculative decoding do not go together"
@@ -106,6 +109,7 @@ class VllmEarlyExit(VllmBackend):
         "step_times": Option(
             bool, None, "measure checks and fills; default: on a CPU. On a GPU it costs time"
         ),
+        "record": traces.RECORD,
     }  # fmt: skip
     NAME = "vllm-early-exit"
     families = frozenset(FAMILIES)
@@ -118,6 +122,8 @@ class VllmEarlyExit(VllmBackend):
         self._causal: Any = None
         self._control: Any = None
         self._log = StepLog()
+        self._decided: DecisionLog | None = None
+        self._replayed: ReplayedSteps | None = None
         self.configured = plan.policy
         (fill,) = engine.collective_rpc(self._attach)
         from backends.kernels import exit_confidence
@@ -135,6 +141,7 @@ class VllmEarlyExit(VllmBackend):
             ExitOptions(model_dir, options).check()
             return
         check_engine(cls.NAME, options["engine"], REFUSED_ARGUMENTS)
+        check_replay(options)
         measure = options["measure"]
         for name, measures in GOES_WITH.items():
             if options[name] != cls.OPTIONS[name].default and measure not in measures:
@@ -164,6 +171,12 @@ class VllmEarlyExit(VllmBackend):
                 f"{PREFIX}: engine: compilation_config: cudagraph_mode {graphs!r}: a graph of the "
                 "whole model cannot end early; expected PIECEWISE or NONE"
             )
+
+    @classmethod
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` where confidences would be asked of random weights."""
+        if options["replay"] is None and options["measure"] in CONFIDENT:
+            raise UserError(traces.UNDECIDED)
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
@@ -209,12 +222,20 @@ class VllmEarlyExit(VllmBackend):
         self.configured = plan.policy
         self._control.set_policy(plan.policy, plan.measure(self._causal))
         self._log.clear()
+        layers = plan.policy.layers
+        self._decided = DecisionLog(layers) if plan.settings["record"] else None
+        self._control.records = self._decided is not None
+        self._replayed = ReplayedSteps(layers, plan.columns) if plan.columns else None
+        self._control.replay = self._replayed
 
     def reset(self) -> None:
         """Abort what is unfinished and empty the prefix cache; schedules begin anew."""
         super().reset()
         self._control.restart()
         self._log.clear()
+        for kept in (self._decided, self._replayed):
+            if kept is not None:
+                kept.clear()
 
     def close(self) -> None:
         """Shut the engine down and free its memory."""
@@ -239,6 +260,8 @@ class VllmEarlyExit(VllmBackend):
         outputs = super()._step()
         for step in self._control.take_steps():
             self._log.note(step, self._live)
+            if self._decided is not None:
+                self._decided.note(step, self._live)
         return outputs
 
     def _telemetry(
@@ -246,3 +269,19 @@ class VllmEarlyExit(VllmBackend):
     ) -> Mapping[str, float]:
         # an asynchronous scheduler may have decoded one token more, which is not handed out
         return self._log.take(name, max(before + tokens - 1, 0)) if ended else NOTHING
+
+    def _replay(self, name: str, row: TraceRow, max_new_tokens: int) -> None:
+        if self._replayed is not None:
+            self._replayed.enter(name, PlayedRow(row, self._replayed.columns), max_new_tokens)
+
+    def _commit(self, output: Any) -> Commit:
+        before = self._live[output.request_id].tokens
+        commit = super()._commit(output)
+        if commit.finished is None:
+            return commit
+        if self._replayed is not None:
+            self._replayed.leave(output.request_id)
+        if self._decided is None:
+            return commit
+        tokens = max(before + len(commit.token_ids) - 1, 0)
+        return replace(commit, decisions=self._decided.take(output.request_id, tokens))

@@ -6,11 +6,11 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints import exit_heads, models
+from backends.checkpoints import exit_heads, models, traces
 from backends.checkpoints.classifier import TENSORS, Classifier, find_classifier, open_classifier
 from backends.checkpoints.exit_heads import ORIGINAL, HeadFolder
 from backends.early_exit import ARCHITECTURE, TESTED_VLLM
@@ -33,8 +33,12 @@ from backends.engine.model.architecture import EngineError, check_full_attention
 from harness.core.errors import UserError
 from harness.core.files import open_plain
 from harness.core.nouns import Measured
+from results.traces import played
+from results.traces.rates import TraceSource
 
 MIXED, SEPARATE = "mixed", "separate"
+NAME = "vllm-early-exit"
+REPLAY = f"{PREFIX}: option 'replay'"
 
 
 class ExitOptions:
@@ -50,6 +54,7 @@ class ExitOptions:
         self._unfit: str | None = None
         """Why a calibration that was there is not used."""
         self._calibration = self._find_calibration()
+        self._source = self._find_source()
         self.policy = self._policy()
 
     def changed(self, options: Mapping[str, Any]) -> ExitOptions:
@@ -62,6 +67,7 @@ class ExitOptions:
     def files(self) -> list[Path]:
         """The files that decide what is decoded, beside the model's own."""
         found = [self._parameters] if self._parameters else []
+        found += traces.files(self.settings, NAME)
         return found if self._calibration is None else [*found, self._calibration[0]]
 
     def check(self) -> None:
@@ -71,6 +77,13 @@ class ExitOptions:
             check_full_attention(self.model_dir)
         except EngineError as error:
             raise UserError(f"{PREFIX}: {error}") from None
+        if self._source is not None and self.policy.decay == "none":
+            # thresholds that fall along an answer are known when its request is
+            bounds = self.policy.checks()
+            columns = dict(zip(self.policy.layers, self.columns, strict=True))
+            played.check_known(
+                self._source, [columns[x] for x in bounds], list(bounds.values()), REPLAY
+            )
         if self.policy.measure == "classifier":
             self._classifier()
         elif self._parameters is not None:
@@ -175,8 +188,12 @@ class ExitOptions:
         if self.depth < 2 and measure != NEVER:
             raise UserError(f"{PREFIX}: a model of {self.depth} layer has no exit before its end")
         layers, thresholds = chosen["layers"], chosen["thresholds"]
+        if layers == AUTO and self._source is not None:
+            layers = played.own_layers(self._source, self.depth)
         if layers == AUTO:
             layers = default_layers(measure, self.depth)
+        if thresholds is None and chosen["threshold"] == AUTO:
+            thresholds = self._traced_thresholds(layers)
         if thresholds is None:
             thresholds = DEFAULT_THRESHOLD if chosen["threshold"] == AUTO else chosen["threshold"]
         if self._calibration is not None:
@@ -185,12 +202,39 @@ class ExitOptions:
             measure, layers, thresholds, chosen["decay"], chosen["decay_tau"], self.depth
         )
 
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The exits of the replayed trace that those after the policy's layers replay."""
+        if self._source is None:
+            return ()
+        return played.columns(self._source, self.policy.layers, self.depth, REPLAY)
+
+    def _traced_thresholds(self, layers: Sequence[int]) -> list[float] | None:
+        """Those under which the replayed trace was recorded."""
+        if self._source is None or not self._source.thresholds:
+            return None
+        found = played.columns(self._source, layers, self.depth, REPLAY)
+        return [self._source.thresholds[column] for column in found]
+
+    def _find_source(self) -> TraceSource | None:
+        """What decides in the place of confidences; None where none are asked."""
+        replay, measure = self.settings["replay"], self.settings["measure"]
+        if replay is None or measure not in CONFIDENT:
+            return None
+        found = traces.open_method(replay, NAME)
+        recorded = found.settings.get("measure", measure)
+        if recorded != measure:
+            raise UserError(f"{REPLAY}: recorded with measure {recorded}, not {measure}")
+        if not found.fractions:
+            raise UserError(f"{REPLAY}: the rates have no 'exits'; 'measure: never' needs none")
+        return found
+
     def _find_calibration(self) -> tuple[Path, Calibration] | None:
         """The calibration that decides thresholds. None where it was not asked for by name and does
         not hold for these options."""
         chosen, measure = self.settings, self.settings["measure"]
         wanted = chosen["threshold"] == AUTO and chosen["thresholds"] is None
-        if measure not in CONFIDENT or not wanted:
+        if measure not in CONFIDENT or not wanted or chosen["replay"] is not None:
             return None
         path = find_calibration(chosen["calibration"], measure, self.model_dir)
         if path is None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from backends.engine.decisions import DecisionHook
 from backends.engine.drafters.base import Drafter
 from backends.engine.executors.base import RING, Executor
 from backends.engine.passes import Span, depths, enter, numbers, rows_of
 from backends.engine.sampling import select
 from backends.engine.streams import Output, Stream
 
-PREFILL_TOKENS = 2048
-"""Prompt tokens read before sequences under way go on; one prompt may be longer."""
+PREFILL_TOKENS = 512
+"""Prompt tokens read before sequences under way go on: enough rows for their products to be bound
+by arithmetic, and a few steps' time."""
 
 
 Verdict = tuple[Stream, int, Sequence[int]]
@@ -32,6 +34,9 @@ class Decoder:
         drafter: guesses what is verified; without one every token takes a pass.
         verify: False lets drafts stand as they are. Lossy; the ablation of AdaDecode's paper.
         margins: record how far the best logit was above the second at each token (costs time).
+        decisions: sees what is decided, and may overrule it (the drafter has the same).
+        prefill_tokens: most prompt tokens of a step, a longer prompt is read over several; where
+            the executor's pieces are larger, one of them.
 
     Raises:
         ValueError: for a drafter that does not fit the executor.
@@ -44,6 +49,8 @@ class Decoder:
         *,
         verify: bool = True,
         margins: bool = False,
+        decisions: DecisionHook | None = None,
+        prefill_tokens: int = PREFILL_TOKENS,
     ) -> None:
         exits = () if drafter is None else drafter.exits
         if exits != executor.exits:
@@ -51,9 +58,13 @@ class Decoder:
         if drafter is not None and not 0 <= drafter.max_drafts < RING:
             raise ValueError(f"max_drafts {drafter.max_drafts}: expected 0 to {RING - 1}")
         self._executor, self._drafter = executor, drafter
-        self._trusts, self._margins = not verify, margins
+        self._trusts, self._margins, self._decisions = not verify, margins, decisions
+        self._under_way = 0
         self._depths = depths(executor)
+        self._prefill_tokens = prefill_tokens
         self._waiting: deque[Stream] = deque()
+        self._half_read: Stream | None = None
+        self._decode_first = False
         self._running: list[Stream] = []
         self._free = list(range(executor.slots))[::-1]
 
@@ -63,42 +74,83 @@ class Decoder:
 
     def reset(self) -> None:
         """Forget every stream."""
-        self._free += [stream.slot for stream in self._running]
+        half_read = [] if self._half_read is None else [self._half_read]
+        for stream in self._running + half_read:
+            self._leave(stream)
+        self._half_read = None
         self._running.clear()
         self._waiting.clear()
         if self._drafter is not None:
             self._drafter.reset()
 
     def step(self) -> list[Output]:
-        """Read waiting prompts that find a slot; without any, go on until a token is verified."""
-        outputs = self._admit()
+        """Read the next piece of the prompts; unless that ended one, go on until a token is
+        verified. Two pieces never follow one another while streams are under way."""
+        outputs = [] if self._decode_first and self._running else self._read()
+        self._decode_first = bool(outputs)
         while not outputs and self._running:
             outputs = [self._commit(verdict) for verdict in self._verify(self._draft())]
         return outputs
 
-    def _admit(self) -> list[Output]:
-        """Read prompts; the last layer's token after each is its stream's first output."""
-        outputs: list[Output] = []
-        read = 0
-        while self._waiting and self._free and read < PREFILL_TOKENS:
-            stream = self._waiting.popleft()
-            stream.slot = self._free.pop()
-            length = len(stream.prompt)
-            read += length
-            self._executor.prefill(stream.slot, stream.prompt)
-            stream.tokens = list(stream.prompt)
-            stream.done = [length] * len(self._depths)
+    def _read(self) -> list[Output]:
+        """Read prompts, without streams under way until one has ended; the last layer's token after
+        each is its stream's first output."""
+        while spans := self._next_piece():
+            self._executor.read(rows_of(spans))
+            ended = [
+                (stream, end - 1, end) for stream, _, end in spans if end == len(stream.prompt)
+            ]
+            if ended:
+                return self._begin(ended)
+            if self._running:
+                break
+        return []
+
+    def _next_piece(self) -> list[Span]:
+        """Prompt tokens in order of arrival, as many as a step may read, booked as read."""
+        spans: list[Span] = []
+        left, piece = self._prefill_tokens, self._executor.piece
+        while left > 0 and (self._half_read or (self._waiting and self._free)):
+            stream = self._half_read = self._half_read or self._enter()
+            start, end = stream.done[0], len(stream.prompt)
+            if end - start > left:
+                end = start + left // piece * piece
+            if end == start:  # a whole piece is more than what is left
+                if spans:
+                    break
+                end = min(start + piece, len(stream.prompt))
+            spans.append((stream, start, end))
+            stream.done[0] = end
+            left -= end - start
+            if end == len(stream.prompt):
+                self._half_read = None
+        return spans
+
+    def _enter(self) -> Stream:
+        """The first waiting stream, in a slot."""
+        stream = self._waiting.popleft()
+        stream.slot = self._free.pop()
+        stream.tokens = list(stream.prompt)
+        stream.done = [0] * len(self._depths)
+        return stream
+
+    def _begin(self, ends: Sequence[Span]) -> list[Output]:
+        """Streams whose prompts are read are under way: their first tokens."""
+        for stream, _, end in ends:
+            stream.done = [end] * len(self._depths)
             self._running.append(stream)
-            span = (stream, length - 1, length)
-            if self._is_greedy(stream):
-                chosen = self._executor.greedy(rows_of([span]))
-            else:
-                (chosen,) = self._choose([span])
-            outputs.append(self._emit(stream, length - 1, chosen, {}))
+        plain = [span for span in ends if self._is_greedy(span[0])]
+        best = iter(self._executor.greedy(rows_of(plain)) if plain else ())
+        others = iter(self._choose([span for span in ends if not self._is_greedy(span[0])]))
+        outputs = []
+        for stream, last, _ in ends:
+            chosen = [next(best)] if self._is_greedy(stream) else next(others)
+            outputs.append(self._emit(stream, last, chosen, {}))
         return outputs
 
     def _draft(self) -> Sequence[Stream]:
         """The streams that are to be verified, with their drafts."""
+        self._under_way = len(self._running)
         return self._running if self._drafter is None else self._drafter.draft(self._running)
 
     def _verify(self, streams: Sequence[Stream]) -> list[Verdict]:
@@ -133,7 +185,9 @@ class Decoder:
         that differs."""
         stream, start, chosen = verdict
         drafts = stream.tokens[start + 1 :]
-        left = stream.max_new_tokens - (start + 1 - len(stream.prompt))
+        if self._decisions is not None:
+            chosen = self._decisions.selected(stream, start, chosen)
+        left = stream.most - (start + 1 - len(stream.prompt))
         emitted: list[int] = []
         accepted = 0
         for place, token in enumerate(chosen):
@@ -149,6 +203,9 @@ class Decoder:
             "layers_total": len(emitted) * self._executor.architecture.layers,
         }
         stream.layers_run = 0
+        if self._decisions is not None:
+            taken = chosen[: len(emitted)]
+            self._decisions.verified(stream, start, taken, accepted, self._under_way)
         output = self._emit(stream, start, emitted, counts)
         if self._drafter is not None:
             counts["drafted"], counts["accepted"] = len(drafts), accepted
@@ -162,17 +219,23 @@ class Decoder:
         stream.tokens[start + 1 :] = emitted
         processed = len(stream.tokens) - 1
         stream.done = [min(done, processed) for done in stream.done]
-        if emitted[-1] in stream.stops:
+        count = len(stream.tokens) - len(stream.prompt)
+        if emitted[-1] in stream.stops or count == stream.last:
             stream.finished = "stop"
-        elif len(stream.tokens) - len(stream.prompt) == stream.max_new_tokens:
+        elif count == stream.max_new_tokens:
             stream.finished = "length"
         if stream.finished is not None:
             self._running.remove(stream)
-            self._free.append(stream.slot)
+            self._leave(stream)
         if self._margins:
             counts |= stream.margins
             stream.margins = {}
         return Output(stream.id, tuple(emitted), stream.finished, counts)
+
+    def _leave(self, stream: Stream) -> None:
+        """The stream's slot is free, and the next one taken: its memory is there already."""
+        self._free.append(stream.slot)
+        self._executor.release(stream.slot, len(stream.tokens))
 
     def _is_greedy(self, stream: Stream) -> bool:
         """Whether the executor's own argmax is all that is needed."""

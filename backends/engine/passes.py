@@ -36,7 +36,7 @@ def rows_of(spans: Sequence[Span]) -> StepRows:
     """The positions of the spans, one row each."""
     if len(spans) == 1:
         stream, start, end = spans[0]
-        return StepRows([stream.slot] * (end - start), range(start, end), stream.tokens[start:end])
+        return StepRows.span(stream.slot, start, stream.tokens[start:end])
     slots: list[int] = []
     positions: list[int] = []
     tokens: list[int] = []

@@ -27,6 +27,14 @@ class Stream:
     finished: str | None = None
     """None, "stop" or "length"."""
     margins: dict[str, float] = field(default_factory=dict)
+    last: int | None = None
+    """The answer ends with this many tokens, as if the last one were a stop token; None: tokens and
+    `max_new_tokens` alone decide."""
+
+    @property
+    def most(self) -> int:
+        """How many tokens the answer has at most."""
+        return self.max_new_tokens if self.last is None else self.last
 
     @property
     def drafts(self) -> int:

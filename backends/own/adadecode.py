@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from backends.checkpoints import exit_heads
-from backends.checkpoints.exit_heads import AUTO, HeadFolder
-from backends.engine.model.architecture import Architecture
+from backends.checkpoints import exit_heads, traces
+from backends.checkpoints.exit_heads import AUTO
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
+from backends.own.chosen_exits import PAPER_GAMMA, ChosenExits, ExitQuestion
+from backends.own.decisions import Recorder, Replayer
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.nouns import Measured, Model
 
 NAME = "adadecode"
+PREFIX = f"backend '{NAME}': option"
 MOST_DRAFTS = 15
-PAPER_GAMMA = 0.75
 
 
 class AdaDecode(EngineBackend):
@@ -54,25 +54,41 @@ class AdaDecode(EngineBackend):
             str, AUTO, "exit heads: auto (the demo model's), a bundled name, a folder, or original"
         ),
         "shortlist": Option(
-            int, None, "tokens that exit heads know, the most frequent; default: all", minimum=2
+            int, None, "tokens that exit heads know, the most frequent (replayed without trained "
+            "heads: the first); default: all", minimum=2
         ),
         "verify": Option(bool, True, "false: early predictions stand unverified (lossy)"),
+        "record": traces.RECORD,
     }  # fmt: skip
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
-        """What options name that decides a trial's numbers: the exit heads. Raises `UserError`."""
-        where = exit_heads.find_folder(options["heads"], model_dir)
-        return [] if where is None else [where / exit_heads.ABOUT, where / exit_heads.TENSORS]
+        """What options name that decides a trial's numbers: exit heads, the trace that is replayed.
+        Raises `UserError`."""
+        where = _heads(options, model_dir)
+        heads = [] if where is None else [where / exit_heads.ABOUT, where / exit_heads.TENSORS]
+        return [*heads, *traces.files(options, NAME)]
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` for heads, exit layers and sizes that do not fit the model."""
+        """Raise `UserError` for heads, exit layers, a trace and sizes that do not fit the model."""
+        replay = options["replay"]
+        if replay is not None and options["record"]:
+            raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
+        source = None if replay is None else traces.open_method(replay, NAME)
         if model_dir is None:
             return
         shape = check_fit(NAME, model_dir, options)
-        where = exit_heads.find_folder(options["heads"], model_dir)
-        _asked_layers(shape, None if where is None else _head_layers(where, model_dir), options)
+        where = _heads(options, model_dir)
+        trained = None if where is None else _head_layers(where, model_dir)
+        ExitQuestion(shape, trained, options, source)
+
+    @classmethod
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` where exit heads would be asked of random weights."""
+        super().check_shape(model_dir, options)
+        if options["replay"] is None:
+            raise UserError(traces.UNDECIDED)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
@@ -82,9 +98,10 @@ class AdaDecode(EngineBackend):
         from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 
         assert model_dir is not None
-        folder = _open_heads(options, model_dir)
+        where = _heads(options, model_dir)
+        folder = None if where is None else exit_heads.open_folder(where, model_dir)
         loaded = Loaded(NAME, model_dir, model, options)
-        plan = _ChosenExits(loaded, folder, options)
+        plan = ChosenExits(loaded, folder, options)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
         policy = PredictionPolicy(gammas, options["max_drafts"], options["max_batch"])
@@ -93,15 +110,31 @@ class AdaDecode(EngineBackend):
             "gamma": list(gammas),
         }
         measured = Measured(costs=plan.costs(executor), predicted_speedup=predicted)
-        drafter = ExitDrafter(executor, policy) if layers else None
-        decoder = Decoder(executor, drafter, verify=options["verify"])
+        decided: Recorder | Replayer | None = None
+        if loaded.source is not None:
+            decided = Replayer(loaded.source, plan.question.columns(layers))
+        elif options["record"]:
+            decided = Recorder(len(layers))
+        drafter = ExitDrafter(executor, policy, decided) if layers else None
+        hook = decided if layers or options["record"] else None
+        decoder = Decoder(
+            executor,
+            drafter,
+            verify=options["verify"],
+            decisions=hook,
+            prefill_tokens=options["prefill_tokens"],
+        )
         info = loaded.info(executor, effective, measured, lossless=options["verify"])
-        return cls(decoder, executor, info, loaded.stop_ids)
+        return cls(decoder, executor, info, loaded.stop_ids, decided)
 
 
-def _open_heads(chosen: Mapping[str, Any], model_dir: Path) -> HeadFolder | None:
-    where = exit_heads.find_folder(chosen["heads"], model_dir)
-    return None if where is None else exit_heads.open_folder(where, model_dir)
+def _heads(chosen: Mapping[str, Any], model_dir: Path) -> Path | None:
+    """The folder of exit heads; None for the model's own head, which in a replay stands in for what
+    a model has no heads for. Raises `UserError`."""
+    name = chosen["heads"]
+    if name == AUTO and chosen["replay"] is not None and not exit_heads.has_bundled(model_dir):
+        name = exit_heads.ORIGINAL
+    return exit_heads.find_folder(name, model_dir)
 
 
 def _head_layers(where: Path, model_dir: Path) -> tuple[int, ...]:
@@ -113,97 +146,3 @@ def _head_layers(where: Path, model_dir: Path) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=32)
 def _checked_layers(where: Path, model_dir: Path, stamps: tuple[int, ...]) -> tuple[int, ...]:
     return exit_heads.open_folder(where, model_dir).layers
-
-
-def _available(shape: Architecture, trained: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The layers after which there can be an exit."""
-    return tuple(range(1, shape.layers)) if trained is None else trained
-
-
-def _asked_layers(
-    shape: Architecture, trained: tuple[int, ...] | None, chosen: Mapping[str, Any]
-) -> tuple[int, ...] | None:
-    """The exit layers that were asked for by number; `trained`: those with heads, where heads were
-    trained. Raises `UserError` for those that there are
-    not, and for a shortlist that cannot be."""
-    where = f"backend '{NAME}': option"
-    size, vocabulary = chosen["shortlist"], shape.vocabulary
-    if size is not None and trained is None:
-        raise UserError(f"{where} 'shortlist' needs trained heads")
-    if size is not None and size > vocabulary:
-        raise UserError(f"{where} 'shortlist': {size} is more than the vocabulary of {vocabulary}")
-    if chosen["exit_layers"] == AUTO:
-        return None
-    available = _available(shape, trained)
-    return exit_heads.check_layers(chosen["exit_layers"], available, f"{where} 'exit_layers'")
-
-
-class _ChosenExits:
-    """Exit layers and thresholds: those asked for, and the best of those left open."""
-
-    def __init__(
-        self, loaded: Loaded, folder: HeadFolder | None, chosen: Mapping[str, Any]
-    ) -> None:
-        self._loaded, self._folder, self._chosen = loaded, folder, chosen
-        trained = None if folder is None else folder.layers
-        self._available = _available(loaded.architecture, trained)
-        self._asked = _asked_layers(loaded.architecture, trained, chosen)
-
-    def choose(self) -> tuple[tuple[int, ...], tuple[float, ...], float | None]:
-        """Layers, thresholds, and the speed-up that the trace predicts for them."""
-        gamma, folder = self._chosen["gamma"], self._folder
-        if folder is None:
-            depth = self._loaded.architecture.layers
-            layers = self._asked or exit_heads.quarters(depth)
-            return layers, (PAPER_GAMMA if gamma == AUTO else gamma,) * len(layers), None
-        from backends.engine.costs.exit_choice import GAMMAS, choose, tune
-
-        drafts, gammas = self._chosen["max_drafts"], GAMMAS if gamma == AUTO else (gamma,)
-        if self._asked is None:
-            costs = self._layer_costs(self._available)
-            found = choose(folder.trace(), costs, self._available, drafts, gammas=gammas)
-        else:
-            costs = self._layer_costs(self._asked)
-            found = tune(folder.trace(), costs, self._asked, drafts, gammas=gammas)
-        return found.layers, found.gammas, found.speedup
-
-    def head(self, layer: int) -> Any:
-        """The exit head after `layer`."""
-        from backends.engine.model.heads import ExitHead
-
-        final = self._loaded.weights.head
-        if self._folder is None:
-            return ExitHead(layer, final)
-        matrix = self._folder.matrix(layer, final)
-        if self._chosen["shortlist"] is None:
-            return ExitHead(layer, matrix)
-        kept = self._folder.shortlist(self._chosen["shortlist"])
-        return ExitHead(layer, matrix[kept.to(matrix.device)].contiguous(), kept)
-
-    def costs(self, executor: Any) -> dict[str, Any]:
-        """What the executor's segments and heads take, and plain decoding."""
-        from backends.engine.costs.timing import measure
-
-        found = measure(executor, self._chosen["max_drafts"])
-        return replace(found, plain=self._plain.per_token()).to_json()
-
-    def _layer_costs(self, candidates: tuple[int, ...]) -> Any:
-        from backends.engine.costs.timing import layer_costs
-
-        depth = self._loaded.architecture.layers
-        return layer_costs(self._plain, self._measured(candidates), depth)
-
-    @functools.cached_property
-    def _plain(self) -> Any:
-        """The costs without exits."""
-        return self._measured(())
-
-    def _measured(self, layers: tuple[int, ...]) -> Any:
-        """The costs of an executor with exits after these layers."""
-        from backends.engine.costs.timing import measure
-
-        executor = self._loaded.executor([self.head(layer) for layer in layers], slots=1)
-        try:
-            return measure(executor, self._chosen["max_drafts"])
-        finally:
-            executor.close()

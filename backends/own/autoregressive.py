@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from backends.checkpoints import traces
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
+from backends.own.decisions import Replayer
 from harness.core.backend import Option
 from harness.core.nouns import Model
+
+NAME = "autoregressive"
 
 
 class Autoregressive(EngineBackend):
@@ -22,8 +26,15 @@ class Autoregressive(EngineBackend):
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for a checkpoint or sizes that the engine cannot take."""
+        if options["replay"] is not None:
+            traces.open_source(options["replay"], NAME)
         if model_dir is not None:
-            check_fit("autoregressive", model_dir, options)
+            check_fit(NAME, model_dir, options)
+
+    @classmethod
+    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
+        """The trace that is replayed. Raises `UserError`."""
+        return traces.files(options, NAME)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
@@ -31,7 +42,10 @@ class Autoregressive(EngineBackend):
         from backends.engine.decoder import Decoder
 
         assert model_dir is not None
-        loaded = Loaded("autoregressive", model_dir, model, options)
+        loaded = Loaded(NAME, model_dir, model, options)
         executor = loaded.executor()
-        decoder = Decoder(executor, margins=options["margins"])
-        return cls(decoder, executor, loaded.info(executor, {}), loaded.stop_ids)
+        decoder = Decoder(
+            executor, margins=options["margins"], prefill_tokens=options["prefill_tokens"]
+        )
+        decided = None if loaded.source is None else Replayer(loaded.source)
+        return cls(decoder, executor, loaded.info(executor, {}), loaded.stop_ids, decided)

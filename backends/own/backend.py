@@ -7,19 +7,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints import models
+from backends.checkpoints import models, traces
 from backends.engine.model.architecture import (
     FAMILIES,
     Architecture,
     EngineError,
     read_architecture,
 )
+from backends.own.decisions import Recorder, Replayer
+from backends.pass_clock import PassClock
 from harness.core.backend import Backend, Option, misfit
 from harness.core.errors import UserError
-from harness.core.nouns import BackendInfo, Commit, Measured, Model, Request
+from harness.core.nouns import REPLAYED, BackendInfo, Commit, Measured, Model, Request
 
 LONGEST = 4096
-"""Default of `max_model_len` for models that are meant for longer sequences: a slot is reserved."""
+"""Default of `max_model_len` for models that are meant for longer sequences. A GPU reserves as much
+for each slot; on a CPU a sequence costs what it fills."""
+PASSES = ("read", "segment", "exit_head", "greedy", "advance", "logits")
+"""What an executor does; see `backends.engine.executors.base.Executor`."""
+LANES = 16
+"""Outputs that the native kernels compute at once."""
 KERNELS = ("auto", "native", "torch", "triton")
 
 OPTIONS: dict[str, Option] = {
@@ -27,10 +34,14 @@ OPTIONS: dict[str, Option] = {
         int, None, f"longest prompt and answer; default: the model's, at most {LONGEST}", minimum=2
     ),
     "max_num_seqs": Option(int, 32, "requests in the cache at once", minimum=1),
+    "prefill_tokens": Option(
+        int, 512, "prompt tokens read at a time before requests under way go on", minimum=1
+    ),
     "kernels": Option(
         str, "auto", "auto: triton on a GPU, else native (C++), else torch", choices=KERNELS
     ),
     "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1),
+    "replay": traces.REPLAY,
 }
 """What both backends offer."""
 
@@ -41,44 +52,82 @@ class EngineBackend(Backend):
 
     families = frozenset(FAMILIES)
 
-    def __init__(self, decoder: Any, executor: Any, info: BackendInfo, eos: Sequence[int]) -> None:
+    @classmethod
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for sizes at which torch would stand in for the kernels: what a shape
+        is run for is their cost."""
+        if options["kernels"] != "auto" or _device() != "cpu":
+            return
+        if misfit := _misfit(read_architecture(model_dir)):
+            raise UserError(f"{misfit}; 'kernels: torch' measures torch in their place")
+
+    def __init__(
+        self,
+        decoder: Any,
+        executor: Any,
+        info: BackendInfo,
+        eos: Sequence[int],
+        decided: Recorder | Replayer | None = None,
+    ) -> None:
         self._decoder, self._executor, self.info = decoder, executor, info
         self._eos = frozenset(eos)
+        self._decided = decided
         self._refused: list[Commit] = []
+        self._clock = PassClock()
+        self._clock.watch(executor, *PASSES)
+        self._live: dict[str, list[int]] = {}
+        """By request: tokens of its prompt, and of its answer so far."""
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
         from backends.engine.sampling import TokenSampling
         from backends.engine.streams import Stream
 
-        refused = misfit(request, self._executor.max_len, self._executor.architecture.vocabulary)
+        vocabulary = self._executor.architecture.vocabulary
+        if self._decided is not None:
+            request = self._decided.folded(request, vocabulary)
+        refused = misfit(request, self._executor.max_len, vocabulary)
         if refused is not None:
             self._refused.append(refused)
             return
         chosen = request.sampling
-        self._decoder.add(
-            Stream(
-                request.id,
-                tuple(request.prompt_ids),
-                request.max_new_tokens,
-                frozenset() if request.ignore_eos else self._eos.union(request.stop_ids),
-                TokenSampling(chosen.temperature, chosen.top_p, chosen.seed),
-            )
+        self._live[request.id] = [len(request.prompt_ids), 0]
+        stream = Stream(
+            request.id,
+            tuple(request.prompt_ids),
+            request.max_new_tokens,
+            frozenset() if request.ignore_eos else self._eos.union(request.stop_ids),
+            TokenSampling(chosen.temperature, chosen.top_p, chosen.seed),
         )
+        if self._decided is not None:
+            self._decided.enter(stream, request)
+        self._decoder.add(stream)
 
     def poll(self) -> list[Commit]:
         """Prompts that found a place, or tokens of those under way."""
         commits, self._refused = self._refused, []
-        commits += [
-            Commit(output.id, output.tokens, output.finished, output.counts)
-            for output in self._decoder.step()
-        ]
-        return commits
+        commits += map(self._commit, self._decoder.step())
+        return commits if self._decided is None else self._decided.told(commits)
 
     def reset(self) -> None:
         """Forget unfinished requests. No cache outlives its request."""
         self._refused.clear()
+        self._live.clear()
+        self._clock.clear()
         self._decoder.reset()
+        if self._decided is not None:
+            self._decided.reset()
+
+    def _commit(self, output: Any) -> Commit:
+        live = self._live[output.id]
+        if not live[1]:
+            self._clock.begin(output.id)
+        live[1] += len(output.tokens)
+        counts = output.counts
+        if output.finished is not None:
+            del self._live[output.id]
+            counts = {**counts, **self._clock.end(output.id, *live)}
+        return Commit(output.id, output.tokens, output.finished, counts)
 
     def close(self) -> None:
         """Free the model."""
@@ -96,9 +145,10 @@ class Loaded:
     ) -> None:
         import torch
 
-        from backends.engine.model.weights import load_weights
-
         self._name, self._settings = name, options
+        replay = options["replay"]
+        self.source = None if replay is None else traces.open_source(replay, name)
+        """What decides in the place of the model."""
         self.stop_ids = models.stop_ids(model_dir)
         self.device = _device()
         if options["threads"] is not None:
@@ -108,7 +158,7 @@ class Loaded:
             self.architecture = read_architecture(model_dir)
             self.max_len = _max_len(self.architecture, options)
             self.kernels = self._kernels(options["kernels"])
-            self.weights = load_weights(model_dir, self.architecture, dtype, self.device)
+            self.weights = self._read_weights(model_dir, dtype)
         except EngineError as error:
             raise UserError(f"backend '{name}': {error}") from None
 
@@ -149,16 +199,26 @@ class Loaded:
         return BackendInfo(
             name=self._name,
             version=importlib.metadata.version("decodebench"),
-            provenance="re-implementation",
+            provenance=REPLAYED if self.source is not None else "re-implementation",
             options={
                 **self._settings,
                 "max_model_len": self.max_len,
                 "kernels": executor.kernels,
                 **options,
             },
-            lossless=lossless,
+            lossless=lossless and self.source is None,
             measured=measured,
         )
+
+    def _read_weights(self, model_dir: Path, dtype: Any) -> Any:
+        """In the one form that the executors read."""
+        if self.kernels == "native":
+            from backends.engine.model.packed import load_packed
+
+            return load_packed(model_dir, self.architecture, dtype)
+        from backends.engine.model.weights import load_weights
+
+        return load_weights(model_dir, self.architecture, dtype, self.device)
 
     def _kernels(self, asked: str) -> str:
         from backends.kernels.cpu import native
@@ -166,8 +226,7 @@ class Loaded:
         _check_kernels(asked, self.device)
         if self.device != "cpu" or asked in ("torch", "triton"):
             return "triton" if asked == "auto" else asked
-        shape = self.architecture
-        fits = not any(n % 16 for n in (shape.width, shape.feed_forward, shape.head_dim))
+        fits = _misfit(self.architecture) is None
         try:
             native.library()
         except native.NativeUnavailableError as error:
@@ -184,9 +243,19 @@ def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any]) -> Architec
         shape = read_architecture(model_dir)
         _max_len(shape, chosen)
         _check_kernels(chosen["kernels"], _device())
+        if chosen["kernels"] == "native" and (misfit := _misfit(shape)):
+            raise EngineError(misfit)
     except EngineError as error:
         raise UserError(f"backend '{name}': {error}") from None
     return shape
+
+
+def _misfit(shape: Architecture) -> str | None:
+    """Why the native kernels cannot take these sizes; None where they can."""
+    for name in ("width", "feed_forward", "head_dim"):
+        if (size := getattr(shape, name)) % LANES:
+            return f"{name} {size}: the native kernels need a multiple of {LANES}"
+    return None
 
 
 def _device() -> str:

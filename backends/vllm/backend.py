@@ -12,12 +12,13 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from backends.checkpoints import models
+from backends.checkpoints import models, traces
+from backends.pass_clock import PassClock
 from backends.vllm.arguments import (
     CPU_KV_CACHE_GIB,
     check_engine,
@@ -28,7 +29,16 @@ from backends.vllm.arguments import (
 )
 from harness.core.backend import Backend, Option, misfit
 from harness.core.names import CACHED_TOKENS
-from harness.core.nouns import BackendInfo, Commit, FinishReason, Model, Provenance, Request
+from harness.core.nouns import (
+    REPLAYED,
+    BackendInfo,
+    Commit,
+    FinishReason,
+    Model,
+    Provenance,
+    Request,
+)
+from results.traces.recorded import TraceRow
 
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 DRAIN_STEPS = 8
@@ -40,8 +50,11 @@ class _EngineRequest:
     """A request inside the engine."""
 
     request_id: str
+    prompt_tokens: int
     tokens: int = 0
     cached_tokens: int = 0
+    stops_at_limit: bool = False
+    """The limit that the engine was given is where a trace ends the answer."""
 
 
 class VllmBackend(Backend):
@@ -66,6 +79,7 @@ class VllmBackend(Backend):
             bool, False, "on a CPU: vLLM's compiled RMSNorm, as on a GPU; default: its Python one"
         ),
         "engine": Option(dict, {}, "further arguments of vLLM's EngineArgs, by name"),
+        "replay": traces.REPLAY,
     }
     NAME: ClassVar[str] = "vllm"
     PROVENANCE: ClassVar[Provenance] = "official code"
@@ -73,6 +87,7 @@ class VllmBackend(Backend):
     def __init__(self, engine: Any, options: Mapping[str, Any], eos_ids: Sequence[int]) -> None:
         import vllm
         from vllm.inputs.engine import tokens_input
+        from vllm.platforms import current_platform
         from vllm.sampling_params import SamplingParams
 
         self._engine = engine
@@ -94,19 +109,33 @@ class VllmBackend(Backend):
         self._live: dict[str, _EngineRequest] = {}
         """By the engine's id: unlike the request's it is never used twice."""
         self._number = itertools.count()
+        self._clock = PassClock()
+        if current_platform.is_cpu() and engine.vllm_config.parallel_config.world_size == 1:
+            # on a GPU a call returns before its work is done
+            engine.collective_rpc(self._watch)
         self._refused: list[Commit] = []
+        replay = options["replay"]
+        self._source = None if replay is None else traces.open_source(replay, self.NAME)
         self.info = BackendInfo(
             name=self.NAME,
             version=vllm.__version__,
-            provenance=self.PROVENANCE,
+            provenance=self.PROVENANCE if self._source is None else REPLAYED,
             options=options,
-            lossless=self._is_lossless(options),
+            lossless=self._source is None and self._is_lossless(options),
         )
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
-        """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's."""
+        """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's, and
+        for a trace that cannot be read."""
         check_engine(cls.NAME, options["engine"])
+        if options["replay"] is not None:
+            traces.open_source(options["replay"], cls.NAME)
+
+    @classmethod
+    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
+        """The trace that is replayed. Raises `UserError`."""
+        return traces.files(options, cls.NAME)
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
@@ -118,18 +147,30 @@ class VllmBackend(Backend):
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""
+        row = None
+        if self._source is not None:
+            row = self._source.row_for(
+                request.id, request.max_new_tokens, ignore_eos=request.ignore_eos
+            )
+            request = replace(request, prompt_ids=traces.folded(request, self._vocabulary))
         refused = misfit(request, self._max_len, self._vocabulary)
         if refused is None:
-            sampling = request.sampling
-            stops = () if request.ignore_eos else {*request.stop_ids, *self._eos_ids}
+            sampling, most = request.sampling, request.max_new_tokens
+            stops = () if request.ignore_eos or row else {*request.stop_ids, *self._eos_ids}
+            last = None if row is None else row.end(most, ignore_eos=request.ignore_eos)
             params = self._params(
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 seed=sampling.seed if sampling.temperature > 0 else None,
-                max_tokens=request.max_new_tokens,
+                max_tokens=most if last is None else last,
                 stop_token_ids=list(stops),
             )
-            self._enter(request, params)
+            live = _EngineRequest(
+                request.id, len(request.prompt_ids), stops_at_limit=last is not None
+            )
+            name = self._enter(request, live, params)
+            if row is not None:
+                self._replay(name, row, most)
         else:
             self._refused.append(refused)
 
@@ -149,6 +190,7 @@ class VllmBackend(Backend):
         core = self._engine.engine_core
         core.abort_requests(list(self._live))
         self._live.clear()
+        self._clock.clear()
         for _ in range(DRAIN_STEPS):
             if self._engine.reset_prefix_cache():
                 return
@@ -165,20 +207,27 @@ class VllmBackend(Backend):
         outputs: Sequence[Any] = self._engine.engine_core.get_output().outputs
         return outputs
 
-    def _enter(self, request: Request, params: Any) -> None:
-        """What `LLMEngine.add_request` does, without a state for the output processor."""
+    def _enter(self, request: Request, live: _EngineRequest, params: Any) -> str:
+        """What `LLMEngine.add_request` does, without a state for the output processor. Returns the
+        engine's id."""
         name = f"{request.id}-{next(self._number)}"
         prompt = self._prompt(list(request.prompt_ids))
         entering = self._engine.input_processor.process_inputs(
             name, prompt, params, supported_tasks=self._tasks
         )
-        self._live[name] = _EngineRequest(request.id)
+        self._live[name] = live
         self._engine.engine_core.add_request(entering)
+        return name
+
+    def _replay(self, name: str, row: TraceRow, max_new_tokens: int) -> None:
+        """The request of the engine's id `name`, of at most so many tokens, replays this row."""
 
     def _commit(self, output: Any) -> Commit:
         live = self._live[output.request_id]
         before, tokens = live.tokens, tuple(output.new_token_ids)
         live.tokens += len(tokens)
+        if not before:
+            self._clock.begin(output.request_id)
         if output.prefill_stats is not None:
             live.cached_tokens = output.prefill_stats.num_cached_tokens
         ended = output.finish_reason is not None
@@ -190,9 +239,16 @@ class VllmBackend(Backend):
         del self._live[output.request_id]
         reason = str(output.finish_reason)
         finished = FINISH.get(reason, "error")
+        if finished == "length" and live.stops_at_limit:
+            finished = "stop"
         error = f"vLLM ended the request: {reason}" if finished == "error" else None
-        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens}
+        waited = self._clock.end(output.request_id, live.prompt_tokens, live.tokens)
+        telemetry = {**telemetry, CACHED_TOKENS: live.cached_tokens, **waited}
         return Commit(live.request_id, tokens, finished, telemetry, error)
+
+    def _watch(self, worker: Any) -> None:
+        """Runs where the model is, which is this process."""
+        self._clock.watch(worker.model_runner.get_model(), "forward", "compute_logits")
 
     def _is_lossless(self, options: Mapping[str, Any]) -> bool:
         """Whether its text is promised to be plain decoding's."""

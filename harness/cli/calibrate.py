@@ -101,7 +101,7 @@ def _grid(text: str | None) -> tuple[float, ...] | None:
 def _dtype(name: str) -> str:
     from harness.cli.wiring import preferred_dtype
     from harness.core.errors import nearest
-    from harness.experiment.config import DTYPES
+    from harness.experiment.models import DTYPES
 
     if name not in DTYPES:
         raise UserError(f"--dtype: unknown dtype '{name}'; {nearest(name, DTYPES)}")

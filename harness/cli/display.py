@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.core.nouns import SAMPLES_NEEDED, Trial
+from harness.core.files import size
+from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, Trial
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,9 +22,11 @@ NONE = "–"
 
 def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
     """What a run would do, a trial a line, with a note on each."""
+    several = len({trial.model for trial in trials}) > 1
     for trial in trials:
         options = json.dumps(dict(trial.options)) if trial.options else ""
-        parts = (trial.backend, options, trial.workload.name, trial.load.label())
+        model = trial.model.label() if several else ""
+        parts = (trial.backend, options, model, trial.workload.name, trial.load.label())
         line = "  ".join(part for part in parts if part) + f"  repeat {trial.repeat}"
         print("  ".join(filter(None, (line, note(trial)))))
     print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")
@@ -112,7 +115,8 @@ def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         varying = [k for k in keys if any(o.get(k) != cell["options"].get(k) for o in others)]
         options = " ".join(f"{key}={cell['options'].get(key, 'default')}" for key in varying)
         kind = [] if cell["provenance"] == "official code" else [cell["provenance"] or "failed"]
-        kind += ["lossy"] if cell["lossless"] is False else []
+        lossy = cell["lossless"] is False and cell["provenance"] != REPLAYED
+        kind += ["lossy"] * lossy
         told = f"({', '.join(kind)})" if kind else ""
         names[variant] = " ".join(filter(None, [cell["backend"], options, told]))
     return names
@@ -213,9 +217,21 @@ def print_catalogue(what: str, rows: Sequence[Mapping[str, Any]]) -> None:
     _print(table)
 
 
+def print_cache(rows: Sequence[Mapping[str, Any]]) -> None:
+    """What ``decodebench cache`` shows, and how much it is in all."""
+    table = _table("name", "kind", "size", "last used")
+    for row in rows:
+        table.add_row(row["name"], row["kind"], size(row["bytes"]), row["used_at"])
+    if rows:
+        _print(table)
+    print(f"{len(rows)} in the cache, {size(sum(row['bytes'] for row in rows))}")
+
+
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return NONE if value is None else str(value)
 
 

@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 gate failed, 2 bad input, 3 gate inconclusive, 4 some tria
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import logging
@@ -18,8 +19,10 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import calibrate
+from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
+from harness.core.files import size
 
 GATE_FAILED = 1
 BAD_INPUT = 2
@@ -38,7 +41,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(train_app, name="train")
+cache_app = typer.Typer(help="What is kept in the user's cache folder.", no_args_is_help=False)
+app.add_typer(cache_app, name="cache")
 app.command()(calibrate)
+app.command()(trace)
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
@@ -51,6 +57,10 @@ def run(
     only: Annotated[str | None, typer.Option(help="Run only this backend's trials.")] = None,
     fresh: Annotated[bool, typer.Option(help="Forget the stored trials of this folder.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="On this shape instead of the file's models; may stand several times."),
+    ] = None,
     executor: Annotated[str, typer.Option(help="Where trials run: local.")] = "local",
 ) -> None:
     """Run the trials of an experiment that are not stored yet."""
@@ -59,7 +69,9 @@ def run(
     if executor != "local":
         hint = "ray comes with the tetris backend" if executor == "ray" else "expected local"
         raise UserError(f"--executor: '{executor}' is not available; {hint}")
-    outcome = running.run_experiment(file, out=out, only=only, fresh=fresh, dry_run=dry_run)
+    outcome = running.run_experiment(
+        file, out=out, only=only, fresh=fresh, dry_run=dry_run, shapes=shape or ()
+    )
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)
 
@@ -159,6 +171,44 @@ def list_what(
         from harness.cli.display import print_catalogue
 
         print_catalogue(what, rows)
+
+
+@cache_app.callback(invoke_without_command=True)
+def cache(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the generated shapes and compiled kernels in the user's cache folder."""
+    from backends.checkpoints.cache import kept
+
+    if context.invoked_subcommand is not None:
+        return
+    rows = [dataclasses.asdict(one) for one in kept()]
+    if as_json:
+        _print_json_lines(rows)
+    else:
+        from harness.cli.display import print_cache
+
+        print_cache(rows)
+
+
+@cache_app.command("clear")
+def clear_cache(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="As listed; all by default.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove what is kept; it is made anew when it is needed."""
+    from backends.checkpoints import cache as keeping
+
+    chosen = keeping.choose(keeping.kept(), name)
+    if chosen and not yes:
+        what = f"{len(chosen)} in the cache, {size(sum(one.bytes for one in chosen))}"
+        if not sys.stdin.isatty():
+            raise UserError(f"cache clear: would remove {what}; --yes does so without asking")
+        if not typer.confirm(f"remove {what}?"):
+            return
+    for one in chosen:
+        keeping.remove(one)
+        print(f"removed {one.name}, {size(one.bytes)}")
 
 
 def _print_json_lines(rows: list[dict[str, Any]]) -> None:

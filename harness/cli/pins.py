@@ -31,8 +31,8 @@ from results.store.records import BrokenRecordError, StoredTrial
 from workloads import WORKLOADS
 
 MEASURING = ("harness.measure.engine_process", "harness.cli.session")
-PINNED_OTHERWISE = ("workloads.datasets", "workloads.readers")
-"""Rows and traces have a checksum in the trial, however they are read or made."""
+PINNED_OTHERWISE = ("workloads.datasets", "workloads.readers", "backends.checkpoints.shapes")
+"""Rows, traces and models have a checksum in the trial, however they are read or made."""
 PROGRAMS = ("workloads.completions", "workloads.sandbox")
 """What scores programs alone."""
 SCORED_AS_PROGRAMS = {

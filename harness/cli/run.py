@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import shutil
@@ -11,12 +12,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.cli import display, wiring
+from harness.cli import display, doctor, wiring
 from harness.cli.pins import OlderTrials, Pins, whole_records
 from harness.cli.progress import SweepDisplay
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
-from harness.core.nouns import Trial
+from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
@@ -28,15 +29,22 @@ DRAFT = f".{EXPERIMENT}."
 
 
 def run_experiment(
-    file: Path, *, out: Path | None, only: str | None, fresh: bool, dry_run: bool
+    file: Path,
+    *,
+    out: Path | None,
+    only: str | None,
+    fresh: bool,
+    dry_run: bool,
+    shapes: Sequence[str] = (),
 ) -> SweepResult | None:
     """Run what is missing of the experiment in `file`; returns None for a dry run, which makes
-    every check that comes before an engine is loaded.
+    every check that comes before an engine is loaded. `shapes` stand in for the file's models.
 
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.
     """
     experiment = load_experiment(file, wiring.known())
+    experiment = _with_shapes(experiment, shapes)
     _check_only(only, experiment)
     directory = out if out is not None else RUNS / experiment.name
     _check_folder(directory)
@@ -46,7 +54,8 @@ def run_experiment(
         print(f"warning: {warning}", file=sys.stderr)
     store = Store(directory)
     if dry_run:
-        wiring.check_tokenizer(experiment.model)
+        for model in experiment.models:
+            wiring.check_tokenizer(model)
         _check_writing(store)
         display.print_plan(trials, _notes(store, trials) if not fresh else lambda trial: "")
         return None
@@ -54,8 +63,8 @@ def run_experiment(
         # foreign records and other schema versions are refused before anything is written
         deque(whole_records(store), maxlen=0)
         if fresh:
-            _forget(store, only)
-        _write_inputs(store, experiment)
+            _forget(store, only, experiment.models if shapes else ())
+        _write_inputs(store, experiment, bool(shapes))
         result = _sweep(store, trials, experiment.time_limit_s)
     _raise_refusal(result)
     _print_outcome(result, directory)
@@ -64,6 +73,11 @@ def run_experiment(
 
 def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepResult:
     machine = environment()
+    if machine["ceilings"] is None and any(trial.model.shape for trial in trials):
+        # times at a size mean little without the floor that the machine sets
+        print("measuring this machine's bandwidth, once", file=sys.stderr)
+        doctor.measure_ceilings()
+        machine = environment()
     pins = Pins()
     older = OlderTrials(store, machine, {trial.backend for trial in trials}, pins)
     older.drop_replaced()
@@ -85,6 +99,7 @@ def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepR
             time_limit_s=time_limit_s,
             events=told,
             log_dir=store.path / "logs",
+            weight_bytes=wiring.weight_bytes,
         )
 
 
@@ -156,12 +171,15 @@ def _only_writer(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _forget(store: Store, only: str | None) -> None:
-    """Delete what a run has stored; with `only`, the trials of that backend."""
+def _forget(store: Store, only: str | None, models: Sequence[Model] = ()) -> None:
+    """Delete what a run has stored; with `only` the trials of that backend, with `models` those of
+    these models."""
+    labels = {model.label() for model in models}
     try:
-        if only is not None:
+        if only is not None or labels:
             for key, stored in whole_records(store):
-                if stored.record.trial.backend == only:
+                trial = stored.record.trial
+                if only in (None, trial.backend) and (not labels or trial.model.label() in labels):
                     store.remove(key)
             return
         for name in ("trials", "prompts", "code", "cache", "logs"):
@@ -172,11 +190,38 @@ def _forget(store: Store, only: str | None) -> None:
         raise UserError(f"--fresh: {error.filename or store.path}: {reason}") from None
 
 
-def _write_inputs(store: Store, experiment: Experiment) -> None:
+def _with_shapes(experiment: Experiment, shapes: Sequence[str]) -> Experiment:
+    """The experiment on these shapes, in place of its own models; as it is without any."""
+    if not shapes:
+        return experiment
+    dtype = experiment.models[0].dtype
+    models = tuple(Model(name, dtype=dtype, shape=True) for name in dict.fromkeys(shapes))
+    return dataclasses.replace(experiment, models=models)
+
+
+def _all_models(store: Store, experiment: Experiment, all_kinds: bool) -> tuple[Model, ...]:
+    """The experiment's models and those that earlier calls with other shapes have left trials of in
+    the folder, so that the stored experiment lists every model that the report shows. Models that
+    are no shapes stay only with `all_kinds`: without it, another one took their place in the file.
+    """
+    own = experiment.models
+    before = sorted((s.record for _, s in whole_records(store)), key=lambda r: r.started_at)
+    found = {r.trial.model.label(): r.trial.model for r in before}
+    labels, dtype = {model.label() for model in own}, own[0].dtype
+    kept = tuple(
+        model
+        for label, model in found.items()
+        if label not in labels and model.dtype == dtype and (model.shape or all_kinds)
+    )
+    return kept + own if all_kinds else own + kept
+
+
+def _write_inputs(store: Store, experiment: Experiment, on_shapes: bool) -> None:
     """Keep the resolved experiment and every prompt beside the trials."""
-    directory = wiring.model_folder(experiment.model)
+    directory = wiring.model_folder(experiment.models[0])
     try:
-        store.write_experiment(experiment.to_yaml())
+        whole = dataclasses.replace(experiment, models=_all_models(store, experiment, on_shapes))
+        store.write_experiment(whole.to_yaml())
         missing = [
             t for t in experiment.trials() if not store.has_prompts(str(t.workload.checksum))
         ]

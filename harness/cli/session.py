@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import backends
 from backends.checkpoints import models
+from backends.checkpoints.shapes.sizes import read_sizes
 from harness.core.backend import Backend
 from harness.core.errors import UserError
-from harness.core.nouns import BackendInfo, Generation, Request, Trial
+from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Trial
 from workloads import WORKLOADS, arrivals, scoring
 from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
 
@@ -29,12 +31,16 @@ class EngineSession:
     tokenizer: Any
     stop_ids: tuple[int, ...]
     setup_s: float
+    pass_bytes: Mapping[str, int] | None = None
+    """`Measured.pass_bytes` of the model that it has loaded."""
     _prompts: dict[str, list[MeasuredPrompt]] = field(default_factory=dict)
 
     @property
     def info(self) -> BackendInfo:
-        """The backend's own description."""
-        return self.backend.info
+        """The backend's own description, with what a pass of the model reads."""
+        info = self.backend.info
+        known = info.measured.pass_bytes or self.pass_bytes
+        return replace(info, measured=replace(info.measured, pass_bytes=known))
 
     def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
         """The warm-up's requests, on prompts of their own, and the measured ones."""
@@ -60,13 +66,18 @@ class EngineSession:
     def finish(
         self, trial: Trial, generations: Sequence[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
-        """Decode and score the answers: (texts, scores) by request id. Errors are not scored."""
+        """Decode and score the answers: (texts, scores) by request id. Errors are not scored, and
+        neither is what random weights and replayed decisions answer."""
+        if self.info.provenance == REPLAYED:
+            return {}, {}
         told = self.backend.texts()
         texts = {
             g.request_id: self._text(g) if told is None else told[g.request_id]
             for g in generations
             if g.finished in ("stop", "length")
         }
+        if trial.model.shape:
+            return texts, {}
         rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
         answered = [rows[request_id] for request_id in texts]
         scores = scoring.score_all(trial.workload.name, answered, list(texts.values()))
@@ -113,7 +124,8 @@ def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
 def open_session(trial: Trial) -> EngineSession:
     """Load the engine and the tokenizer that a trial needs. Runs in the child process."""
     started = time.monotonic()
-    directory = models.resolve(trial.model, weights=backends.load_class(trial.backend).needs_model)
+    runs_model = backends.load_class(trial.backend).needs_model
+    directory = models.resolve(trial.model, weights=runs_model)
     backend = backends.open_backend(trial.backend, directory, trial.model, trial.options)
     tokenizer = models.load_tokenizer(directory)
     return EngineSession(
@@ -121,4 +133,14 @@ def open_session(trial: Trial) -> EngineSession:
         tokenizer=tokenizer,
         stop_ids=models.stop_ids(directory, tokenizer),
         setup_s=time.monotonic() - started,
+        pass_bytes=_pass_bytes(directory, trial.model.dtype) if runs_model else None,
     )
+
+
+def _pass_bytes(directory: Path, dtype: str) -> dict[str, int] | None:
+    """None for an architecture whose sizes are not known here, which a backend may run all the
+    same."""
+    try:
+        return read_sizes(models.read_config(directory), str(directory)).pass_bytes(dtype)
+    except UserError:
+        return None

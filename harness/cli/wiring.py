@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +11,21 @@ from typing import Any
 
 import backends
 import workloads
-from backends.checkpoints import models
+from backends.checkpoints import catalogue, models
+from backends.checkpoints.shapes.folder import GIB, read_shape
 from harness.core.errors import UserError
 from harness.core.files import MIB
 from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
 from harness.experiment.config import Experiment, Known
-from harness.measure.machine import gpu
+from harness.measure.machine import gpu, meters
 from harness.measure.sweep import by_backend
+from results.traces import rates
 from workloads import arrivals, datasets, prompts
 from workloads.measured import load_prompts, load_rows, rows_checksum, times_checksum
 from workloads.readers import Budget
+
+ENGINE_ROOM_BYTES = 3 * GIB // 2
+"""What an engine needs beside the weights: torch, vLLM, the KV of a few requests."""
 
 
 def known() -> Known:
@@ -29,6 +35,7 @@ def known() -> Known:
         workloads={name: spec.max_new_tokens for name, spec in workloads.WORKLOADS.items()},
         check_options=backends.check_options,
         check_workload=datasets.row_options,
+        check_rates=rates.parse_rates,
     )
 
 
@@ -50,24 +57,43 @@ def resolve(experiment: Experiment) -> Experiment:
     that is not what a checksum in the file pins, and for more than the experiment's limits.
     """
     runs_model = any(backends.load_class(choice.name).needs_model for choice in experiment.backends)
-    directory = models.resolve(experiment.model, weights=runs_model)
-    dtype = experiment.model.dtype
-    pinned = models.checksum(directory)
-    _refuse_change(f"model '{experiment.model.name}'", experiment.model.checksum, pinned)
-    model = replace(
-        experiment.model,
-        checksum=pinned,
-        dtype=preferred_dtype() if dtype == "auto" else dtype,
-    )
+    found = [_pinned_model(model, experiment, runs_model) for model in experiment.models]
     made = sum(datasets.rows_made(c.workload, experiment.requests) for c in experiment.workloads)
     experiment.limits.refuse(experiment.name, "bundled_rows", "bundled rows to be made", made)
     budget = Budget(experiment.limits.data_mib * MIB, experiment.limits.data_rows)
     loads = tuple(_pinned_load(load, experiment, budget) for load in experiment.loads)
     choices = tuple(
-        replace(choice, workload=_pinned(choice.workload, experiment, directory, budget))
+        replace(choice, workload=_pinned(choice.workload, experiment, found, budget))
         for choice in experiment.workloads
     )
-    return replace(experiment, model=model, workloads=choices, loads=loads)
+    pinned = tuple(model for model, _ in found)
+    return replace(experiment, models=pinned, workloads=choices, loads=loads)
+
+
+def _pinned_model(model: Model, experiment: Experiment, weights: bool) -> tuple[Model, Path]:
+    """The model with its checksum and a concrete dtype, and its folder."""
+    model = replace(model, dtype=preferred_dtype() if model.dtype == "auto" else model.dtype)
+    if model.shape and weights:
+        _refuse_too_large(model)
+    directory = models.resolve(model, weights=weights, cache_gib=experiment.limits.cache_gib)
+    checksum = models.checksum(directory)
+    _refuse_change(f"model '{model.label()}'", model.checksum, checksum)
+    return replace(model, checksum=checksum), directory
+
+
+def _refuse_too_large(model: Model) -> None:
+    """Raise `UserError` for a shape whose weights the machine cannot hold, before they are made."""
+    shape = read_shape(model)
+    weights = shape.sizes.parameters * (4 if model.dtype == "float32" else 2)
+    on_gpu = gpu.memory_total()
+    has = min(on_gpu) if on_gpu else meters.total_memory()
+    if weights + ENGINE_ROOM_BYTES > has:
+        kind = "GPU memory" if on_gpu else "memory"
+        raise UserError(
+            f"model '{model.label()}': needs {weights / GIB:.1f} GiB for its weights in "
+            f"{model.dtype} and about {ENGINE_ROOM_BYTES / GIB:.1f} GiB beside them, and this "
+            f"machine has {has / GIB:.1f} GiB of {kind}; fewer 'layers' need less"
+        )
 
 
 def _pinned_load(load: Load, experiment: Experiment, budget: Budget) -> Load:
@@ -115,14 +141,48 @@ def preferred_dtype() -> str:
 
 
 def _pinned(
-    workload: Workload, experiment: Experiment, directory: Path, budget: Budget
+    workload: Workload,
+    experiment: Experiment,
+    found: Sequence[tuple[Model, Path]],
+    budget: Budget,
 ) -> Workload:
+    """The workload with the checksum of its rows, which are the same for all models."""
+    checksums: dict[str, Model] = {}
     needs_tokenizer = datasets.row_options(workload).article_limit is not None
-    tokenizer = models.load_tokenizer(directory) if needs_tokenizer else None
-    rows = load_rows(workload, experiment.seed, experiment.requests, tokenizer, budget)
-    found = rows_checksum(workload, rows)
-    _refuse_change(f"workload {workload.name}", workload.checksum, found)
-    return replace(workload, checksum=found)
+    tokenizers = {_tokenizer_bytes(own): (model, own) for model, own in reversed(found)}
+    for model, directory in tokenizers.values() if needs_tokenizer else found[:1]:
+        tokenizer = models.load_tokenizer(directory) if needs_tokenizer else None
+        rows = load_rows(workload, experiment.seed, experiment.requests, tokenizer, budget)
+        checksums.setdefault(rows_checksum(workload, rows), model)
+    if len(checksums) > 1:
+        names = " and ".join(model.label() for model in [*checksums.values()][:2])
+        raise UserError(
+            f"workload {workload.name}: its option counts tokens, and the tokenizers of {names} "
+            "give other rows; run these models apart"
+        )
+    (checksum,) = checksums
+    _refuse_change(f"workload {workload.name}", workload.checksum, checksum)
+    return replace(workload, checksum=checksum)
+
+
+def weight_bytes(trial: Trial) -> int:
+    """Bytes of the weights that a trial's engine holds, for what fits into memory beside it; 0
+    where it loads none."""
+    return _weight_bytes(trial.model) if backends.load_class(trial.backend).needs_model else 0
+
+
+@functools.cache
+def _weight_bytes(model: Model) -> int:
+    stored = 0
+    with contextlib.suppress(UserError, OSError):  # the engine's start will say it
+        stored = sum(path.stat().st_size for path in models.resolve(model).glob("*.safetensors"))
+    return stored * (2 if model.shape and model.dtype == "float32" else 1)
+
+
+def _tokenizer_bytes(directory: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return (directory / "tokenizer.json").read_bytes()
+    return b""
 
 
 def model_folder(model: Model) -> Path:
@@ -194,5 +254,5 @@ def workload_catalogue() -> list[dict[str, Any]]:
 
 
 def model_catalogue() -> list[dict[str, Any]]:
-    """What ``decodebench list models`` shows: the bundled ones, by name."""
-    return models.catalogue()
+    """What ``decodebench list models`` shows: the bundled ones and the shapes, by name."""
+    return catalogue.catalogue()

@@ -38,6 +38,8 @@ class Option:
     maximum: float | None = None
     words: tuple[str, ...] = ()
     """Words that stand for a value of the type, such as "auto"."""
+    mapping: bool = False
+    """It may be a mapping of keys as well, which `Backend.check` looks into."""
 
     def check(self, where: str, value: Any) -> None:
         """Raise `UserError`, which begins with `where`, for a value that the option cannot have."""
@@ -45,8 +47,11 @@ class Option:
             return
         if isinstance(value, str) and value in self.words:
             return
+        if self.mapping and isinstance(value, dict):
+            return
         if not _fits(self.type, value):
-            expected = " or ".join([self.type.__name__, *self.words])
+            kinds = [self.type.__name__, *self.words, *["dict"] * self.mapping]
+            expected = " or ".join(kinds)
             raise UserError(f"{where}: expected {expected}, got {value!r}")
         for item in value if isinstance(value, list) else [value]:
             if self.choices and item not in self.choices:
@@ -95,6 +100,11 @@ class Backend(abc.ABC):
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for what cannot be run: called with the options alone (`model_dir`
         None) when an experiment is read, and with the model's folder before anything runs."""
+
+    @classmethod  # noqa: B027
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for a shape, a model of random weights, that it could run but that
+        would tell nothing: called beside `check`, before anything runs."""
 
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,7 @@ class Ceilings:
         """Bytes per second at which a working set of this size is read by so many threads (those
         that were measured and come next below, by default the most); between measured sizes on a
         straight line over the logarithm of the size."""
-        known = sorted(self.read_bytes_per_s)
-        fit = [number for number in known if threads is None or number <= threads] or known[:1]
-        sizes = self.read_bytes_per_s[fit[-1]]
+        sizes = _of_threads(self.read_bytes_per_s, threads)
         measured = sorted(sizes)
         place = bisect_left(measured, size_bytes)
         if place == 0 or place == len(measured):
@@ -48,6 +48,10 @@ class Ceilings:
         low, high = measured[place - 1], measured[place]
         share = math.log(size_bytes / low) / math.log(high / low)
         return sizes[low] + share * (sizes[high] - sizes[low])
+
+    def flops(self, threads: int | None = None) -> float:
+        """Operations per second of bfloat16 products with so many threads, chosen likewise."""
+        return _of_threads(self.bf16_flop_per_s, threads)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data; numbers that are keys become text."""
@@ -61,6 +65,12 @@ class Ceilings:
             "bf16_flop_per_s": {str(n): rate for n, rate in self.bf16_flop_per_s.items()},
             "cache_bytes": dict(self.cache_bytes),
         }
+
+
+def _of_threads(measured: Mapping[int, T], threads: int | None) -> T:
+    known = sorted(measured)
+    fit = [number for number in known if threads is None or number <= threads] or known[:1]
+    return measured[fit[-1]]
 
 
 def ceilings_from_json(data: Any) -> Ceilings | None:

@@ -11,3 +11,15 @@ CACHE_TELEMETRY = "cache-telemetry"
 
 CACHED_TOKENS = "cached_tokens"
 """Telemetry: prompt tokens that came from a cache of an earlier request's."""
+PASS_US = "pass_us"
+"""Telemetry: microseconds that passes through the model took, all requests' together, from a
+request's first commit to its last."""
+ATTENDED = "attended_positions"
+"""Telemetry: positions of the cache that the passes of a request read, its prompt's pass aside."""
+
+
+def attended(prompt: int, tokens: int) -> int:
+    """`ATTENDED` of plain decoding: after a prompt of so many tokens each but the last of `tokens`
+    is the input of a pass of its own, which reads all positions up to its own."""
+    passes = max(tokens - 1, 0)
+    return passes * prompt + passes * (passes + 1) // 2

@@ -7,12 +7,14 @@ Times are integer nanoseconds of the monotonic clock (`time.monotonic_ns`) where
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from harness.core.canonical import canonical_json as canonical_json
+from harness.core.canonical import to_json as to_json
+from harness.core.decisions import Decisions
 
 SCHEMA_VERSION = 1
 UNKNOWN_TOKEN = -1
@@ -22,7 +24,11 @@ SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
 fewer it is the maximum under another name. A median of fewer than five is one request's luck."""
 
 FinishReason = Literal["stop", "length", "error"]
-Provenance = Literal["official code", "re-implementation", "simulation"]
+Provenance = Literal[
+    "official code", "re-implementation", "simulation", "measured cost, replayed decisions"
+]
+REPLAYED: Provenance = "measured cost, replayed decisions"
+"""The work was done; what it decided came from a trace, so that the answers say nothing."""
 Status = Literal["ok", "failed", "timeout", "out_of_memory", "skipped"]
 Answer = Literal["tokens", "label"]
 """What a request asks for: text, or one of a classifier's labels."""
@@ -82,6 +88,8 @@ class Commit:
     """Likewise: when the request left, on one of its commits."""
     label: Label | None = None
     """The whole answer, where the request asks for a label: no tokens, and `finished` is "stop"."""
+    decisions: Decisions | None = None
+    """What was decided since the last commit that told, from a backend that was asked to record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,9 @@ class Measured:
     """The statement of quality under which thresholds were chosen."""
     calibration_batch: int | None = None
     """So many requests were decoded together for it."""
+    pass_bytes: Mapping[str, int] | None = None
+    """What a pass of the model reads: `layer` bytes of weights for each of `layers`, `head` for the
+    final head, `kv` for each position that a row attends to, in all layers together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +148,29 @@ class Generation:
     """By how much each stamp of `commit_ns` can be late; empty: no stamp can."""
     label: Label | None = None
     """The answer to a request for a label. Its one commit has no tokens."""
+    decisions: Decisions | None = None
+    """Where the backend recorded them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A checkpoint: bundled name, hub id or local path, with what pins its content."""
+    """A checkpoint: bundled name, hub id or local path, with what pins its content. Or a shape: a
+    published architecture whose weights are random numbers."""
 
     name: str
+    """Of a shape: its name on the ladder, or the path of a ``config.json``."""
     revision: str | None = None
     checksum: str | None = None
     dtype: str = "float32"
+    shape: bool = False
+    layers: int | None = None
+    """Of a shape: its first layers only, so many; None: all."""
+
+    def label(self) -> str:
+        """Short text for tables, which tells the models of a run apart: ``0.5b, 8 layers``."""
+        if self.layers is None:
+            return self.name
+        return f"{self.name}, {self.layers} layer{'s' * (self.layers != 1)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +245,11 @@ class Trial:
         pinned = {"machine": fingerprint, "trial": to_json(self)} | ({"code": code} if code else {})
         return hashlib.sha256(canonical_json(pinned).encode()).hexdigest()[:20]
 
+    @property
+    def replays(self) -> bool:
+        """Whether it asks for decisions from a trace in the place of the model's."""
+        return self.options.get("replay") is not None
+
     def engine_key(self) -> str:
         """Equal for trials that can share one loaded engine."""
         content = canonical_json([self.backend, to_json(self.options), to_json(self.model)])
@@ -260,31 +289,7 @@ class TrialRecord:
     """Wall clock, ISO 8601 in UTC; for people, never for arithmetic."""
     schema_version: int = SCHEMA_VERSION
 
-
-def to_json(value: Any) -> Any:
-    """Plain JSON data for a dataclass of this module, recursively; mappings and sets sorted."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(k): to_json(value[k]) for k in sorted(value, key=str)}
-    if isinstance(value, set | frozenset):
-        return sorted(to_json(v) for v in value)
-    if isinstance(value, list | tuple):
-        return [to_json(v) for v in value]
-    return value
-
-
-def canonical_json(value: Any) -> str:
-    """JSON text that is equal for equal data, whatever the order of keys."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def trial_from_json(data: Mapping[str, Any]) -> Trial:
-    """The inverse of `to_json` for a `Trial`. Raises `TypeError` or `KeyError` on another shape."""
-    fields = dict(data)
-    fields["model"] = Model(**fields["model"])
-    fields["workload"] = Workload(**fields["workload"])
-    fields["load"] = Load(**fields["load"])
-    fields["sampling"] = Sampling(**fields["sampling"])
-    fields["slo"] = Slo(**fields["slo"])
-    return Trial(**fields)
+    @property
+    def is_replay(self) -> bool:
+        """Whether its decisions were replayed, so that its answers say nothing."""
+        return self.backend is not None and self.backend.provenance == REPLAYED

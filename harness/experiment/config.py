@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +19,12 @@ from harness.core.nouns import Load, Model, Sampling, Slo, Trial, Workload, cano
 from harness.experiment.grid import expand
 from harness.experiment.limits import Limits, take_limits
 from harness.experiment.loads import LOAD_KEYS, take_loads
+from harness.experiment.models import SHAPE_KEYS, take_models
+from harness.experiment.rates import take_rates, with_rates
 from harness.experiment.resolved import as_written
 from harness.experiment.section import MAX_SEED, YamlSection
 from harness.experiment.strict_yaml import read_yaml
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 MAX_NAME = 100
 SLO_KEYS = ("ttft_ms", "tpot_ms", "e2e_ms")
 SAMPLING_KEYS = ("temperature", "top_p")
@@ -45,6 +45,8 @@ class Known:
     """Raises `UserError` when a backend cannot take these options."""
     check_workload: Callable[[Workload], object]
     """Raises `UserError` when a workload cannot take its options."""
+    check_rates: Callable[[Mapping[str, Any], str], object]
+    """Raises `UserError`, which begins with the text, for rates that cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Experiment:
     """A checked experiment file with every default filled in."""
 
     name: str
-    model: Model
+    models: tuple[Model, ...]
     backends: tuple[BackendChoice, ...]
     workloads: tuple[WorkloadChoice, ...]
     loads: tuple[Load, ...]
@@ -84,16 +86,19 @@ class Experiment:
 
     def to_yaml(self) -> str:
         """The resolved experiment as text, for the run folder."""
-        return str(yaml.safe_dump(to_json(self), sort_keys=False, allow_unicode=True))
+        data = to_json(self)
+        models = data.pop("models")
+        data = {"name": data.pop("name"), "model": models if len(models) > 1 else models[0]} | data
+        return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
     def trials(self) -> list[Trial]:
-        """Every cell of backend x workload x load x repeat."""
-        cells = itertools.product(range(self.repeats), self.workloads, self.loads, self.backends)
+        """Every cell of backend x model x workload x load x repeat."""
+        axes = (self.models, self.workloads, self.loads, self.backends)
         return [
             Trial(
                 backend=backend.name,
                 options=backend.options,
-                model=self.model,
+                model=model,
                 workload=choice.workload,
                 load=load,
                 requests=self.requests,
@@ -104,7 +109,9 @@ class Experiment:
                 seed=self.seed,
                 repeat=repeat,
             )
-            for repeat, choice, load, backend in cells
+            for repeat, model, choice, load, backend in itertools.product(
+                range(self.repeats), *axes
+            )
         ]
 
 
@@ -117,10 +124,11 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     """Check the parsed content of an experiment file; `where` begins every error line."""
     top = YamlSection(as_written(data, where), where)
     limits = take_limits(top)
+    rates = take_rates(top, known.check_rates)
     experiment = Experiment(
         name=_name(top),
-        model=_model(top),
-        backends=tuple(_backends(top, known, limits)),
+        models=take_models(top, limits),
+        backends=tuple(_backends(top, known, limits, rates)),
         workloads=tuple(_workloads(top, known)),
         loads=tuple(take_loads(top, limits)),
         reference="",
@@ -140,6 +148,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     top.finish(_elsewhere(known))
     _refuse_too_much(top, experiment)
     for key, choices in (
+        ("model", experiment.models),
         ("backends", experiment.backends),
         ("workloads", experiment.workloads),
         ("load", experiment.loads),
@@ -158,15 +167,18 @@ def _elsewhere(known: Known) -> dict[str, str]:
         **dict.fromkeys(SAMPLING_KEYS, "it belongs under 'sampling'"),
         **dict.fromkeys(SLO_KEYS, "it belongs under 'slo'"),
         **{item.name: "it belongs under 'limits'" for item in dataclasses.fields(Limits)},
+        **dict.fromkeys(SHAPE_KEYS, "it belongs under 'model'"),
     }
 
 
 def _refuse_too_much(top: YamlSection, experiment: Experiment) -> None:
-    axes = (experiment.backends, experiment.workloads, experiment.loads)
-    trials = experiment.repeats * math.prod(len(axis) for axis in axes)
+    engines = len(experiment.models) * len(experiment.backends)
+    trials = engines * experiment.repeats * len(experiment.workloads) * len(experiment.loads)
     prompts = experiment.requests * len(experiment.workloads)
-    shapes = "backends x options x workloads x loads x repeats"
-    experiment.limits.refuse(top.label(), "trials", f"trials ({shapes})", trials)
+    several = "models x " * (len(experiment.models) > 1) + "backends x options"
+    axes = f"{several} x workloads x loads x repeats"
+    experiment.limits.refuse(top.label(), "engines", several, engines)
+    experiment.limits.refuse(top.label(), "trials", f"trials ({axes})", trials)
     experiment.limits.refuse(top.label(), "prompts", "prompts (requests x workloads)", prompts)
 
 
@@ -188,23 +200,9 @@ def _refuse_doubles(top: YamlSection, key: str, choices: Sequence[Any]) -> None:
         seen.add(content)
 
 
-def _model(top: YamlSection) -> Model:
-    dtype = top.text("dtype", "auto")
-    if dtype not in DTYPES:
-        raise top.error("dtype", f"unknown dtype '{dtype}'", dtype, DTYPES)
-    value = top.take("model", None)
-    if isinstance(value, Mapping):
-        section = YamlSection(value, top.where, "model")
-        revision, checksum = section.optional_text("revision"), section.optional_text("checksum")
-        model = Model(section.text("name"), revision, checksum, dtype)
-        section.finish()
-        return model
-    if not isinstance(value, str) or not value:
-        raise top.wrong("model", "a bundled name, a hub id or a local path", value)
-    return Model(value, None, None, dtype)
-
-
-def _backends(top: YamlSection, known: Known, limits: Limits) -> Iterator[BackendChoice]:
+def _backends(
+    top: YamlSection, known: Known, limits: Limits, rates: Mapping[str, Any]
+) -> Iterator[BackendChoice]:
     count = 0
     for section in top.sections("backends"):
         name = section.text("name")
@@ -219,7 +217,8 @@ def _backends(top: YamlSection, known: Known, limits: Limits) -> Iterator[Backen
                 raise section.error(key, f"unknown option of '{name}'", key, lists)
         for key, value in options.items():
             section.plain(key, value)
-        for chosen in expand(options, lists, section, limits, "engines"):
+        for cell in expand(options, lists, section, limits, "engines"):
+            chosen = with_rates(cell, rates)
             count += 1
             limits.refuse(section.label(), "engines", "backends x options", count)
             try:

@@ -18,9 +18,9 @@ class Limits:
     """The section ``limits`` of an experiment file."""
 
     trials: int = 10_000
-    """Cells of backend x options x workload x load x repeat."""
+    """Cells of model x backend x options x workload x load x repeat."""
     engines: int = 200
-    """Backends and their options: each is checked, and loaded by itself."""
+    """Models x backends and their options: each is checked, and loaded by itself."""
     prompts: int = 20_000
     """Requests x workloads: each prompt is made, and cut into tokens, before anything runs."""
     bundled_rows: int = 2_000
@@ -29,6 +29,8 @@ class Limits:
     """Rows read from data files and traces, all together: they are held in memory."""
     data_mib: int = 256
     """Read from data files and traces, all together, unpacked."""
+    cache_gib: int = 40
+    """The folder of generated shapes, in the user's cache."""
 
     def refuse(self, where: str, name: str, what: str, count: int) -> None:
         """Raise `UserError` for more than the limit `name` allows; `what` is counted."""

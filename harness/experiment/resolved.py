@@ -21,16 +21,26 @@ def as_written(data: Any, where: str) -> Any:
     if not isinstance(data, Mapping) or ONLY_HERE not in data or "load" in data:
         return data
     top = YamlSection(data, where)
-    model = top.section("model")
-    dtype = model.take("dtype")
+    dtypes, models = zip(*_models(top, where), strict=True)
     written = {
-        "dtype": dtype,
-        "model": _given(model.rest()),
+        "dtype": dtypes[0],
+        "model": list(models) if len(models) > 1 else models[0],
         "backends": list(_backends(top)),
         "workloads": list(_workloads(top)),
         "load": [_given(section.rest()) for section in top.sections("loads", name_key="kind")],
     }
     return written | top.rest()
+
+
+def _models(top: YamlSection, where: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Each model with its dtype, which is one for all."""
+    value = top.take("model")
+    several = isinstance(value, list) and len(value) > 0
+    for index, item in enumerate(value if several else [value]):
+        model = YamlSection(item, where, f"model[{index}]" if several else "model")
+        dtype, is_shape = model.take("dtype"), model.take("shape", False)
+        given = _given(model.rest())
+        yield dtype, {"shape": given.pop("name", None), **given} if is_shape else given
 
 
 def _backends(top: YamlSection) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,8 @@ DEFAULT_SETUP_LIMIT_S = 1800.0
 MAX_FAILED_STARTS = 2
 FOOTPRINT_MARGIN = 1.2
 """A loaded engine grows while it works."""
+WEIGHT_COPIES = 2
+"""An engine may hold its weights twice: as they were read, and packed for its kernels."""
 MEMORY_RESERVE = 0.1
 """Share of the machine's memory that is left to others."""
 
@@ -35,6 +37,7 @@ class Fleet:
         keep_alive: int | None,
         setup_limit_s: float,
         log_dir: Path | None,
+        weight_bytes: Callable[[Trial], int] = lambda trial: 0,
     ) -> None:
         self._open_session = open_session
         self._keep_alive = keep_alive
@@ -42,6 +45,9 @@ class Fleet:
         self._log_dir = log_dir
         self._alive: dict[str, EngineProcess] = {}
         self._footprints: dict[str, Footprint] = {}
+        self._weight_bytes = weight_bytes
+        self._weights: dict[str, int] = {}
+        """Bytes of each engine's weights; 0 where nobody knows."""
         self._failed_starts: Counter[str] = Counter()
         self._problems: dict[str, NoResult] = {}
         self.refused = False
@@ -91,6 +97,7 @@ class Fleet:
             self._retire(key, at_once=True)
         if self._failed_starts[key] >= MAX_FAILED_STARTS:
             return self._problems[key]
+        self._weights[key] = self._weight_bytes(job.trial)
         self._make_room(key, needed)
         had_company = bool(self._alive)
         answer = self._start(job.trial, listener)
@@ -142,12 +149,27 @@ class Fleet:
     def _fits(self, key: str) -> bool:
         if self._keep_alive is not None:
             return len(self._alive) < self._keep_alive
-        # An engine never loaded before is taken to be as large as the largest one so far.
-        seen = self._footprints.values()
-        largest = Footprint(max(f.resident for f in seen), max(f.device for f in seen))
-        need = self._footprints.get(key, largest)
+        need = self._footprints.get(key) or self._expected(key)
         reserve = MEMORY_RESERVE * psutil.virtual_memory().total
         if available_memory() - FOOTPRINT_MARGIN * need.resident < reserve:
             return False
         free = gpu.memory_free()
         return free is None or free >= FOOTPRINT_MARGIN * need.device
+
+    def _expected(self, key: str) -> Footprint:
+        """Of an engine never loaded before: as large as the largest one so far, and by as much
+        larger or smaller as its model's weights are. Weights lie on the device where there is one.
+        """
+        own = self._weights.get(key, 0)
+        found = []
+        for other, seen in self._footprints.items():
+            more = own - self._weights.get(other, 0) if own else 0
+            more *= WEIGHT_COPIES if more > 0 else 1
+            on_device = seen.device > 0
+            found.append(
+                Footprint(
+                    seen.resident + (0 if on_device else more),
+                    seen.device + (more if on_device else 0),
+                )
+            )
+        return Footprint(max(f.resident for f in found), max(f.device for f in found))

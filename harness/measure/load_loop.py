@@ -19,9 +19,10 @@ from types import FrameType
 from typing import get_args
 
 from harness.core.backend import Backend
+from harness.core.decisions import Decisions
 from harness.core.errors import nearest
 from harness.core.names import SERVER
-from harness.core.nouns import Commit, FinishReason, Generation, Load, Request
+from harness.core.nouns import REPLAYED, Commit, FinishReason, Generation, Load, Request
 from harness.measure.machine.scheduling import prompt_wakeups
 from harness.measure.protocol import TrialProtocolError, check_label, check_output
 
@@ -85,8 +86,10 @@ def run_load(
                 loop.run(None if time_limit_s is None else begin + round(time_limit_s * 1e9))
     except _TimeUp:
         raise TrialTimeout(time_limit_s or 0.0, loop.generations()) from None
-    for request in requests:
-        check_output(request, loop.done[request.id])
+    # what a replay says is chance: a stop token in it ends nothing
+    if backend.info.provenance != REPLAYED:
+        for request in requests:
+            check_output(request, loop.done[request.id])
     return loop.generations()
 
 
@@ -208,6 +211,10 @@ class _Loop:
                 generation.client_lag_ns = max(commit.sent_ns - flight.could_ns, 0)
             for name, count in commit.telemetry.items():
                 generation.telemetry[name] = generation.telemetry.get(name, 0) + count
+            if commit.decisions is not None:
+                if generation.decisions is None:
+                    generation.decisions = Decisions()
+                generation.decisions.extend(commit.decisions)
             if commit.finished is not None:
                 if commit.finished not in FINISHED:
                     raise TrialProtocolError(

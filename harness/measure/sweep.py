@@ -97,8 +97,9 @@ class SweepEvent:
     def label(self) -> str:
         """Short text for a progress line."""
         trial = self.trial
-        parts = (trial.backend, trial.workload.name, trial.load.label(), f"repeat {trial.repeat}")
-        return " | ".join(parts)
+        model = [trial.model.label()] if trial.model.shape else []
+        parts = (trial.workload.name, trial.load.label(), f"repeat {trial.repeat}")
+        return " | ".join([trial.backend, *model, *parts])
 
 
 @dataclass(slots=True)
@@ -145,6 +146,7 @@ def run_sweep(
     keep_alive: int | None = None,
     events: Callable[[SweepEvent], None] | None = None,
     log_dir: Path | None = None,
+    weight_bytes: Callable[[Trial], int] = lambda trial: 0,
 ) -> SweepResult:
     """Run the trials that `store` does not have, storing each record before the next trial begins.
 
@@ -152,7 +154,8 @@ def run_sweep(
     that status, and its engine starts afresh for the next one; an engine that fails to start twice
     in a row is not tried again. `code`: what pins the code that runs and measures a trial and the
     files that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by
-    side; None: as many as memory holds. Children write what they print to files in `log_dir`.
+    side; None: as many as memory holds, for which `weight_bytes` tells the size of a trial's model
+    (0: unknown). Children write what they print to files in `log_dir`.
 
     Each record's environment names this call (`invocation`) and the seconds since it began.
 
@@ -161,7 +164,7 @@ def run_sweep(
     keyed = {trial.key(fingerprint, code(trial)): trial for trial in order(trials)}
     todo = {key: trial for key, trial in keyed.items() if not store.has(key)}
     result = SweepResult(stored=len(keyed) - len(todo))
-    fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir)
+    fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir, weight_bytes)
     invocation = _Invocation()
     try:
         for index, (key, trial) in enumerate(todo.items()):

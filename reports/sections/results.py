@@ -4,7 +4,7 @@ worth."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from reports.cells import Cell, Overview
@@ -14,6 +14,7 @@ from reports.sections import Section
 from reports.tables import LOAD, QUALITY, WORKLOAD, BodyRow, Column, Group, bounds, build, scope
 from reports.words.definitions import meaning
 from reports.words.facts import RESULTS_NOTE
+from reports.words.overhead import BOUND, shrinking
 from results import registry
 
 
@@ -46,7 +47,7 @@ def section(seen: Overview, _: Samples) -> Section:
             "Valid", _validity, css="", sort=lambda cell: _VALIDITY[_validity(cell)], small=_lost,
             marks=lambda cell: "mark good" if cell.valid else "mark bad",
         ),
-        *_numbers(seen.why_no_speedup),
+        *_numbers(seen.why_no_speedup, shrinking(seen.cells)),
         QUALITY_COLUMN,
     ]  # fmt: skip
     table = build(columns, seen.cells, _scope)
@@ -57,12 +58,18 @@ def _scope(cell: Cell) -> BodyRow:
     return scope(cell)._replace(css="invalid" * (not cell.stands_alone))
 
 
-def _numbers(why_no_speedup: str) -> Iterator[Column[Cell]]:
+def _numbers(why_no_speedup: str, shrinks: Collection[Cell]) -> Iterator[Column[Cell]]:
     number = partial(_number, why_no_speedup)
+
+    def beside(cell: Cell) -> str:
+        if cell.variant.is_reference:
+            return "reference"
+        return bounds(cell, "speedup") + f" {BOUND}" * (cell in shrinks)
+
     yield dataclasses.replace(
         number("speedup", ratio, "×", has_interval=True),
         value=lambda cell: "1" if cell.variant.is_reference else cell.value("speedup"),
-        small=lambda cell: "reference" if cell.variant.is_reference else bounds(cell, "speedup"),
+        small=beside,
     )
     yield dataclasses.replace(number("consistency_ratio", percent, "%"), small=_floor)
     yield number("output_tok_per_s", significant, has_interval=True)

@@ -31,6 +31,8 @@ GENERAL: tuple[tuple[str, str], ...] = (
         "provenance",
         "official code: the authors' own implementation. re-implementation: written for "
         "decodebench from the paper. simulation: a model of a system, not a measurement of one. "
+        "measured cost, replayed decisions: the work was done and timed, and what was decided "
+        "(exits, acceptance, lengths) came from a trace, so that the answers say nothing. "
         "lossy†: the backend does not promise plain decoding's text.",
     ),
 )

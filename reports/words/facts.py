@@ -19,7 +19,8 @@ RESULTS_NOTE = (
     "A row (cell) per backend, workload and load; medians over the repeats. Speed-up and "
     "throughput carry their 95% interval and the range of the repeats in brackets. Struck-through "
     "numbers are not valid. A dash has no value: point at it to see why. Under an open load stands "
-    "the rate that its arrivals came to."
+    "the rate that its arrivals came to. Overhead-bound: over half of a step on either side of the "
+    "speed-up is overhead that would not grow with the model (see the step times)."
 )
 
 MACHINE = (
@@ -32,7 +33,7 @@ MACHINE = (
 def summary(run: Run, seen: Overview) -> str:
     """One paragraph: model, workloads, loads, repeats, machine."""
     trials = [stored.record.trial for stored in run.stored]
-    models = dict.fromkeys(f"{t.model.name} ({t.model.dtype})" for t in trials)
+    models = dict.fromkeys(f"{t.model.label()} ({t.model.dtype})" for t in trials)
     loads = ", ".join(seen.loads)
     sizes = sorted({t.requests for t in trials})
     repeats = len({t.repeat for t in trials})
@@ -75,10 +76,13 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         )
     trials = [r.trial for r in records]
     settings = {
-        (t.workload.name, t.requests, t.seed, t.max_new_tokens, t.model, t.ignore_eos)
+        (
+            (t.workload.name, t.model.label()),
+            (t.requests, t.seed, t.max_new_tokens, t.model, t.ignore_eos),
+        )
         for t in trials
     }
-    if len(settings) > len({name for name, *_ in settings}):
+    if len(settings) > len({place for place, _ in settings}):
         found.append(
             "The folder holds trials of different settings (requests, seed, answer length or "
             "model): a backend may have several rows for one workload and load."
@@ -135,7 +139,9 @@ def _differing(environments: Sequence[Mapping[str, Any]]) -> list[str]:
 def _expected(experiment: Mapping[str, Any]) -> int | None:
     try:
         axes = [len(experiment[key]) for key in ("backends", "workloads", "loads")]
-        return axes[0] * axes[1] * axes[2] * int(experiment["repeats"])
+        models = experiment["model"]
+        several = len(models) if isinstance(models, list) else 1
+        return several * axes[0] * axes[1] * axes[2] * int(experiment["repeats"])
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -186,7 +192,7 @@ def _model(run: Run) -> str:
     models = dict.fromkeys(stored.record.trial.model for stored in run.stored)
     words = []
     for model in models:
-        parts = [f"{model.name}, {model.dtype}"]
+        parts = [f"{model.label()}, {model.dtype}"]
         parts += [f"revision {model.revision}"] if model.revision else []
         parts += [f"checksum {model.checksum[:16]}"] if model.checksum else []
         words.append(", ".join(parts))
@@ -234,15 +240,15 @@ def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:
 def prompts_by_workload(run: Run, seen: Overview) -> dict[str, dict[str, Mapping[str, Any]]]:
     """Workload label -> request id -> stored prompt row."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    read: set[str] = set()
+    read: set[tuple[str, str]] = set()
     cells = seen.by_key()
     for stored in run.stored:
-        checksum = stored.record.trial.workload.checksum
-        if checksum is None or checksum in read:
+        checksum, label = stored.record.trial.workload.checksum, cells[stored.record.key].workload
+        if checksum is None or (checksum, label) in read:
             continue
-        read.add(checksum)
-        own = found.setdefault(cells[stored.record.key].workload, {})
-        own.update((str(row["request_id"]), row) for row in run.store.read_prompts(checksum))
+        read.add((checksum, label))
+        rows = run.store.read_prompts(checksum)
+        found.setdefault(label, {}).update((str(row["request_id"]), row) for row in rows)
     return found
 
 

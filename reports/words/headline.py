@@ -9,9 +9,26 @@ from reports.numbers import counted, ratio
 from reports.variants import Variant
 from reports.words.verdict import answer_words, consistency, speed
 
+COST_ALONE = "Decisions were replayed: this compares what they cost, and says nothing of answers."
+
 
 def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str) -> str:
-    """The page's first sentence: the winner, or why there is none."""
+    """The page's first sentence: the winner, or why there is none. Runs whose decisions were
+    replayed are ranked among themselves, and never beside real ones."""
+    real = [v for v in variants if not v.is_replay]
+    if not real:
+        return f"{_ranking(cells, variants, why_no_speedup)} {COST_ALONE}"
+    if len(real) == len(variants):
+        return _ranking(cells, variants, why_no_speedup)
+    names = ", ".join(v.label for v in variants if v.is_replay)
+    apart = f"Not ranked, for their decisions were replayed: {names}."
+    if not any(v.is_reference for v in real):
+        return f"The reference was not run with its own decisions, so nothing is ranked. {apart}"
+    own = [cell for cell in cells if not cell.variant.is_replay]
+    return f"{_ranking(own, real, why_no_speedup)} {apart}"
+
+
+def _ranking(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str) -> str:
     if not any(cell.is_measured for cell in cells):
         return "Every trial failed, so there is nothing to compare. The errors are listed below."
     if why_no_speedup:
@@ -38,7 +55,7 @@ def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
     found, winner = max(faster, key=lambda pair: pair[0].value)
     text = (
         f"{winner.label} ({winner.provenance}) was the fastest{over}: {ratio(found.value)}× the "
-        f"decode speed of {name} {found.interval}, {_answers(groups[winner.index])}."
+        f"decode speed of {name} {found.interval}{_answers(groups[winner.index])}."
     )
     same = [(s, v) for s, v in faster if _keeps_answers(groups[v.index])]
     if same and not _keeps_answers(groups[winner.index]):
@@ -86,8 +103,10 @@ def trust_line(cells: Sequence[Cell]) -> str:
 
 
 def _answers(cells: Sequence[Cell]) -> str:
+    if any(cell.variant.is_replay for cell in cells):
+        return ""
     words = answer_words(cells)
-    return f"with {words}" if words else "with answers that could not be compared"
+    return f", with {words}" if words else ", with answers that could not be compared"
 
 
 def _keeps_answers(cells: Sequence[Cell]) -> bool:

@@ -112,7 +112,10 @@ def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
 def verdicts(
     cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str
 ) -> list[VerdictLine]:
-    """One verdict per variant; `why_no_speedup` explains a missing reference."""
+    """One verdict per variant; `why_no_speedup` explains a missing reference. Beside real runs,
+    variants whose decisions were replayed have none."""
+    real = [v for v in variants if not v.is_replay]
+    variants = real or variants
     by_variant = {v.index: [c for c in cells if c.variant.index == v.index] for v in variants}
     speeds = {index: speed(group) for index, group in by_variant.items()}
     ends = [s for s in speeds.values() if s is not None]
@@ -195,6 +198,8 @@ def _why_none(cells: Sequence[Cell]) -> str:
 
 def _answers(variant: Variant, cells: Sequence[Cell]) -> tuple[str, str, str]:
     found = consistency(cells)
+    if variant.is_replay:
+        return "–", "muted", variant.provenance
     if found is None:
         return "–", "muted", "nothing to compare with"
     share, floor = found
@@ -252,6 +257,8 @@ def _sentence(
         parts.append(
             f"{counted(count, 'cell is', 'cells are')} not valid, most often because {reason}"
         )
+    if variant.is_replay:
+        parts.append("a cost alone: decisions were replayed")
     text = "; ".join(filter(None, parts))
     return text[:1].upper() + text[1:] + "." if text else ""
 

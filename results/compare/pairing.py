@@ -1,8 +1,9 @@
 """Which trials may be compared with which.
 
 A *group* is the set of trials that differ in backend, options and repeat only: same model,
-workload, load, requests, seed and machine. Within a group every trial is set against the
-experiment's `reference` backend (its first options variant), and against `autoregressive`.
+workload, load, requests, seed and machine, and all or none with replayed decisions. Within a group
+every trial is set against the experiment's `reference` backend (the first options variant that it
+lists of that kind), and against `autoregressive`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def group_key(stored: StoredTrial) -> str:
     """Equal for trials that may be compared with each other."""
     trial = to_json(stored.record.trial)
     machine = stored.record.environment.get("fingerprint")
-    return canonical_json([machine, {k: v for k, v in trial.items() if k not in _DIFFER}])
+    alike = {k: v for k, v in trial.items() if k not in _DIFFER}
+    return canonical_json([machine, alike, *["replay"] * stored.record.trial.replays])
 
 
 def make_group(members: Sequence[Member], experiment: Mapping[str, Any]) -> ComparableTrials:
@@ -160,7 +162,8 @@ def noise_floor(repeats: Mapping[int, Member]) -> float | None:
 
 
 def ordering(experiment: Mapping[str, Any]) -> Callable[[Trial], tuple[Any, ...]]:
-    """A sort key: workloads and backends as the experiment lists them, then load and repeat."""
+    """A sort key: models, workloads and backends as the experiment lists them, load and repeat."""
+    models = _places(_model_place(model) for model in _listed_models(experiment))
     workloads = _places(c["workload"]["name"] for c in _choices(experiment, "workloads"))
     names = _places(choice["name"] for choice in _choices(experiment, "backends"))
     variants = _places(
@@ -170,8 +173,10 @@ def ordering(experiment: Mapping[str, Any]) -> Callable[[Trial], tuple[Any, ...]
 
     def key(trial: Trial) -> tuple[Any, ...]:
         own = variant(trial.backend, trial.options)
-        load = trial.load
+        load, model = trial.load, _model_place(to_json(trial.model))
         return (
+            models.get(model, len(models)),
+            model,
             workloads.get(trial.workload.name, len(workloads)),
             trial.workload.name,
             (load.kind, load.concurrency or 0, load.rate or 0.0, load.label()),
@@ -191,10 +196,12 @@ def _repeats(
     """Repeat -> trial of the backend's first variant. Where that one failed or is not run yet there
     is none: another in its place would be a reference that changes from cell to cell."""
     found = [member for member in members if member.trial.backend == backend]
+    replays = any(member.trial.replays for member in members)
     listed = [
         variant(choice["name"], choice.get("options", {}))
         for choice in _choices(experiment, "backends")
         if choice["name"] == backend
+        and (choice.get("options", {}).get("replay") is not None) == replays
     ]
     first = listed[0] if listed else min((member.variant for member in found), default="")
     chosen = [m for m in found if m.variant == first and m.requests is not None]
@@ -205,6 +212,17 @@ def _repeats(
 def _choices(experiment: Mapping[str, Any], key: str) -> list[Any]:
     listed = experiment.get(key)
     return [c for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
+
+
+def _listed_models(experiment: Mapping[str, Any]) -> list[Any]:
+    listed = experiment.get("model")
+    models = listed if isinstance(listed, list) else [listed]
+    return [model for model in models if isinstance(model, dict)]
+
+
+def _model_place(model: Mapping[str, Any]) -> str:
+    """Name and layers, which tell the models of a run apart."""
+    return f"{model.get('name')} {model.get('layers')}"
 
 
 def _places(names: Iterable[str]) -> dict[str, int]:

@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 SCORE_PREFIX = "score."
 COUNT_PREFIX = "count."
+DECIDED_PREFIX = "decided."
 ON_DEMAND = ("error", "telemetry", "text")
 
 
@@ -113,7 +114,8 @@ def from_table(table: Any) -> RequestArrays:
 def from_file(file: TrialFile) -> RequestArrays:
     """Numpy columns of a stored trial. Those of `ON_DEMAND` are large and seldom needed: they are
     decoded when they are asked for, which may raise `UserError`."""
-    table = file.read([name for name in file.names if name not in ON_DEMAND])
+    names = [name for name in file.names if name not in ON_DEMAND]
+    table = file.read([name for name in names if not name.startswith(DECIDED_PREFIX)])
     read = functools.cache(lambda name: file.read([name]).column(name))
     return _arrays(table, read, file.nulls("text") == 0)
 

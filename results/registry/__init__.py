@@ -20,6 +20,7 @@ METRICS: tuple[Metric, ...] = (
     *decoding.BATCHES,
     *decoding.EXITS,
     *decoding.PREDICTIONS,
+    *decoding.STEPS,
     *answers.AGREEMENT,
     *answers.SPEED,
     *answers.NATIVE,

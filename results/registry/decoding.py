@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from results.metrics import exit_costs, work
+from results.metrics import exit_costs, step_time, work
 from results.registry.metric import Metric, Section, TrialInputs
 
 
@@ -19,6 +19,23 @@ def _rates(t: TrialInputs) -> dict[str, float | None]:
 def _predictions(t: TrialInputs) -> dict[str, float | None]:
     backend = t.record.backend
     return exit_costs.predictions(t.requests, backend)
+
+
+def _shares(t: TrialInputs) -> dict[str, float | None]:
+    return step_time.shares(t.requests, t.record)
+
+
+def _share(
+    name: str, text: str, unit: str = "", better: Literal["larger", "smaller", ""] = ""
+) -> Metric:
+    return Metric(
+        name=name,
+        section="prediction",
+        unit=unit,
+        text=text,
+        formula=lambda t: t.once(_shares)[name],
+        better=better,
+    )
 
 
 def _rate(
@@ -142,5 +159,28 @@ PREDICTIONS = (
         "pass_time_share",
         "The cost of the passes counted / the measured decode time. What is missing from 1 is the "
         "process between passes.",
+    ),
+)
+STEPS = (
+    _share(
+        "step_s",
+        "The time from first to last commit, summed over the requests / their `steps`: what a "
+        "request waits for one pass through the model and all that goes with it.",
+        unit="s",
+        better="smaller",
+    ),
+    _share(
+        "overhead_share",
+        "The part of that time in which the model did not run: scheduling, making inputs, choosing "
+        "tokens, handing them out (1 - `pass_us` / time). Told on a CPU only.",
+        better="smaller",
+    ),
+    _share(
+        "floor_share",
+        "The part of that time that the layers and heads that ran take at the least: reading their "
+        "weights and the cache, or multiplying with them, whichever is longer, at the rates that "
+        "`decodebench doctor --bandwidth` measured. 1 is as fast as this machine can be without "
+        "running fewer layers. Below a half, every ratio with this trial shrinks as models grow.",
+        better="larger",
     ),
 )

@@ -116,6 +116,11 @@ class Metric:
     """The heading in `show`'s table: with one it stands there, seconds in milliseconds."""
 
     @property
+    def is_of_answers(self) -> bool:
+        """Whether it says something of what the answers are."""
+        return self.section in ("answers", "quality") or self.void_with.endswith("answers")
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Its names in `show --json` and the frames."""
         return tuple(f"{self.name}_{suffix}" for suffix in SUFFIXES) if self.each else (self.name,)

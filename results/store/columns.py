@@ -13,6 +13,7 @@
 | `telemetry` | string or null | JSON object of counts |
 | `text` | string or null | decoded answer |
 | `label`, `confidence` | string, float64 or null | answers that are labels. Optional |
+| `decided.NAME` | list | recorded decisions (`harness.core.nouns.Decisions`). Optional |
 | `score.NAME` | float64 or null | one column per task score |
 | `count.NAME` | float64 or null | one column per telemetry count whose name has no `@` |
 """
@@ -30,8 +31,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.core.decisions import Decisions
 from harness.core.nouns import Generation, Label, TrialRecord
-from results.metrics.arrays import COUNT_PREFIX, SCORE_PREFIX
+from results.metrics.arrays import COUNT_PREFIX, DECIDED_PREFIX, SCORE_PREFIX
 from results.store.records import AGAIN, BrokenRecordError
 
 COLUMNS = {
@@ -50,6 +52,15 @@ COLUMNS = {
 }
 LABELS = {"label": pa.string(), "confidence": pa.float64()}
 """Columns of a trial whose answers are labels."""
+DECIDED = {
+    "positions": np.int32,
+    "confidence": np.float32,
+    "agrees": np.int8,
+    "drafted": np.int32,
+    "accepted": np.int32,
+    "batch": np.int32,
+}
+"""Lists of `Decisions`, columns of a trial whose backend recorded them."""
 OPTIONAL = {"stamp_lag_ns"}
 """Columns that files of earlier versions do not have."""
 
@@ -121,6 +132,10 @@ def to_table(record: TrialRecord) -> pa.Table:
         data["label"] = [_unicode(g.label.name) if g.label else None for g in generations]
         data["confidence"] = [g.label.confidence if g.label else None for g in generations]
     arrays = {name: pa.array(data[name], kind) for name, kind in columns.items()}
+    if any(g.decisions is not None for g in generations):
+        decided = [g.decisions or Decisions() for g in generations]
+        for name, kind in DECIDED.items():
+            arrays[DECIDED_PREFIX + name] = _lists([getattr(d, name) for d in decided], kind)
     scores = [record.scores.get(i, {}) for i in ids]
     # counts stand in the JSON text too; as columns they add up without a parse per request
     counts = [{k: v for k, v in g.telemetry.items() if "@" not in k} for g in generations]
@@ -163,6 +178,7 @@ def from_table(
             error=columns["error"][i],
             telemetry=json.loads(columns["telemetry"][i] or "{}"),
             label=_label(columns, i),
+            decisions=_decisions(columns, i),
         )
         for i, request_id in enumerate(ids)
     ]
@@ -182,7 +198,14 @@ def _label(columns: Mapping[str, Sequence[Any]], row: int) -> Label | None:
     return Label(columns["label"][row], columns["confidence"][row])
 
 
-def _lists(lists: Sequence[Sequence[int]], dtype: Any) -> pa.ListArray:
+def _decisions(columns: Mapping[str, Sequence[Any]], row: int) -> Decisions | None:
+    if DECIDED_PREFIX + "positions" not in columns:
+        return None
+    found = Decisions(**{name: columns[DECIDED_PREFIX + name][row] for name in DECIDED})
+    return None if found == Decisions() else found
+
+
+def _lists(lists: Sequence[Sequence[float]], dtype: Any) -> pa.ListArray:
     # pa.array on nested lists costs ten times as much as flattening first
     offsets = np.zeros(len(lists) + 1, np.int32)
     np.cumsum([len(x) for x in lists], out=offsets[1:])

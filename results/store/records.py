@@ -13,11 +13,16 @@ from harness.core.errors import UserError
 from harness.core.nouns import (
     SCHEMA_VERSION,
     BackendInfo,
+    Load,
     Measured,
+    Model,
+    Sampling,
+    Slo,
+    Trial,
     TrialRecord,
     Validity,
+    Workload,
     to_json,
-    trial_from_json,
 )
 
 AGAIN = "delete it and run the experiment again"
@@ -114,9 +119,15 @@ def _parse(data: dict[str, Any]) -> tuple[TrialRecord, Payload]:
         backend = BackendInfo(**backend, capabilities=capabilities, measured=Measured(**measured))
     validity = data.pop("validity")
     record = TrialRecord(
-        trial=trial_from_json(data.pop("trial")),
+        trial=_trial(data.pop("trial")),
         backend=backend,
         validity=Validity(validity["valid"], tuple(validity["reasons"])),
         **data,
     )
     return record, payload
+
+
+def _trial(data: dict[str, Any]) -> Trial:
+    """A model of before there were shapes has their defaults."""
+    kinds = {"model": Model, "workload": Workload, "load": Load, "sampling": Sampling, "slo": Slo}
+    return Trial(**data | {name: kind(**data[name]) for name, kind in kinds.items()})

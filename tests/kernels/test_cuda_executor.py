@@ -194,8 +194,12 @@ def test_what_does_not_fit_is_one_line() -> None:
         executor.segment(0, StepRows.of([(0, 40, 1)]))
     with pytest.raises(EngineError, match="go beyond"):
         executor.segment(0, StepRows.of([(3, 0, 1)]))
-    with pytest.raises(EngineError, match="a prompt of 41 tokens in slot 0"):
+    with pytest.raises(EngineError, match="prompt of 41 tokens: expected 1 to 40"):
         executor.prefill(0, [1] * 41)
+    with pytest.raises(EngineError, match="a prompt in slot 3 of 3"):
+        executor.prefill(3, [1])
+    with pytest.raises(EngineError, match="a prompt from position 2 on: expected 0"):
+        executor.read(StepRows.span(0, 2, [1]))
     sizes: dict[str, Any] = {"slots": 1, "max_len": 4}
     with pytest.raises(EngineError, match="rows 65: expected positive numbers, rows to 64"):
         CudaExecutor(weights, executor.architecture, heads, **sizes, rows=65)

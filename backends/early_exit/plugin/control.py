@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from vllm.forward_context import get_forward_context
 
+from backends.early_exit.decisions import ReplayedSteps
 from backends.early_exit.plugin.measures import Measure
 from backends.early_exit.plugin.telemetry import DecodedStep
 from backends.early_exit.policy import NEVER, ExitPolicy
@@ -30,6 +31,10 @@ class Control:
         """Threshold by checked layer."""
         self.logits: Tensor | None = None
         """(rows, vocabulary) of the step's exit, where its check has computed them."""
+        self.records = False
+        """Steps keep the confidences that were asked."""
+        self.replay: ReplayedSteps | None = None
+        """Decides in the place of the confidences, which are computed all the same."""
         self._policy = ExitPolicy(NEVER)
         self._steps: list[DecodedStep] = []
         self._decode_steps = 0
@@ -86,7 +91,13 @@ class Control:
         step.checked = (*step.checked, layer)
         bound = self.bounds[layer]
         limits: Any = bound if self._policy.decay == "none" else self._decayed(bound, confidence)
-        passed = (confidence[: len(step.names)] > limits).tolist()
+        confidence = confidence[: len(step.names)]
+        passed = (confidence > limits).tolist()
+        if self.records:
+            step.confidence.append(confidence.tolist())
+        if self.replay is not None:
+            told = torch.tensor(self.replay(layer, step.names, self._tokens()))
+            passed = (told.to(confidence.dtype) > _on_cpu(limits)).tolist()
         own = step.own_exits
         for row, passes in enumerate(passed):
             if passes and own[row] == self.depth:
@@ -102,10 +113,26 @@ class Control:
         return time.perf_counter_ns()
 
     def _decayed(self, bound: float, confidence: Tensor) -> Tensor:
-        batch = self.runner.input_batch
+        names = self.runner.input_batch.req_ids
         found = []
-        for row, name in enumerate(batch.req_ids[: batch.num_reqs]):
-            token = int(batch.num_computed_tokens_cpu[row] - batch.num_prompt_tokens[row])
-            tokens = self.runner.requests[name].sampling_params.max_tokens
+        for name, token in zip(names, self._tokens(), strict=False):
+            if self.replay is None:
+                tokens = self.runner.requests[name].sampling_params.max_tokens
+            else:
+                tokens = self.replay.limit(name)
             found.append(self._policy.threshold(bound, token, tokens))
         return confidence.new_tensor(found)
+
+    def _tokens(self) -> list[int]:
+        """Of each request of the step, which of its answer's tokens it decodes; 0 is the first
+        after the prompt's own."""
+        batch = self.runner.input_batch
+        count = batch.num_reqs
+        found: list[int] = (
+            batch.num_computed_tokens_cpu[:count] - batch.num_prompt_tokens[:count]
+        ).tolist()
+        return found
+
+
+def _on_cpu(limits: Any) -> Any:
+    return limits.cpu() if isinstance(limits, Tensor) else limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -26,6 +26,8 @@ class DecodedStep:
     check_ns: int = 0
     fill_ns: int = 0
     forward_ns: int = 0
+    confidence: list[list[float]] = field(default_factory=list)
+    """Where it is recorded: of each checked layer, each request's."""
 
     def parts(self) -> list[Part]:
         """For each request in order, what it will be told of this step."""

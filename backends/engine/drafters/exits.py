@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backends.engine.decisions import DecisionHook
 from backends.engine.executors.base import Executor
 from backends.engine.passes import depths, enter, numbers, rows_of
 from backends.engine.streams import Stream
@@ -40,16 +41,22 @@ class ExitDrafter:
     Args:
         executor: holds the model and its exits.
         policy: a threshold for each of them.
+        decisions: sees each confidence, and may overrule it.
 
     Raises:
         ValueError: for a policy that does not fit the executor.
     """
 
-    def __init__(self, executor: Executor, policy: PredictionPolicy) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        policy: PredictionPolicy,
+        decisions: DecisionHook | None = None,
+    ) -> None:
         self.exits, self.max_drafts = executor.exits, policy.max_drafts
         if len(policy.gammas) != len(self.exits):
             raise ValueError(f"{len(policy.gammas)} thresholds for {len(self.exits)} exits")
-        self._executor, self._policy = executor, policy
+        self._executor, self._policy, self._decisions = executor, policy, decisions
         self._depths = depths(executor)
         self._names = [
             tuple(f"{name}_layer_{layer}" for name in ("checks", "exits", "accepted"))
@@ -101,6 +108,8 @@ class ExitDrafter:
         gamma, left = self._policy.gammas[index], False
         for stream, token, confidence in zip(asked, tokens, confidences, strict=True):
             self._checks[stream.slot].append(index)
+            if self._decisions is not None:
+                confidence = self._decisions.confidence(stream, index, token, confidence)
             # running on at a stop token costs as much as verifying it, and saves a special case
             if confidence > gamma and token not in stream.stops:
                 stream.tokens.append(token)

@@ -11,7 +11,7 @@ them: losslessness rests on that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -62,10 +62,31 @@ class StepRows:
         column: Int32 = self.table[number]
         return column
 
+    def spans(self) -> Iterator[tuple[int, int, Int32]]:
+        """By slot: its number, its first position, and the tokens from there on."""
+        slots, first = self.slots, 0
+        for end in [*(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(self)]:
+            yield int(slots[first]), int(self.positions[first]), self.tokens[first:end]
+            first = end
+
+    @classmethod
+    def span(cls, slot: int, start: int, tokens: Sequence[int]) -> StepRows:
+        """Consecutive positions of one slot, from `start` on."""
+        return cls([slot] * len(tokens), range(start, start + len(tokens)), tokens)
+
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int]]) -> StepRows:
         """From (slot, position, token) triples."""
         return cls(*zip(*rows, strict=True)) if rows else cls((), (), ())
+
+
+def check_prompts(rows: StepRows, max_len: int) -> None:
+    """Raise `EngineError` for no rows, and for a position that a slot does not have."""
+    from backends.engine.model.architecture import EngineError
+
+    count = int(rows.positions.max()) + 1 if len(rows) else 0
+    if not 1 <= count <= max_len:
+        raise EngineError(f"prompt of {count} tokens: expected 1 to {max_len}")
 
 
 class Executor(Protocol):
@@ -81,9 +102,17 @@ class Executor(Protocol):
     kernels: str
     """What computes: "native-amx", "torch", "triton", ..."""
 
+    piece: int
+    """Where a prompt may be cut: after every so many of its tokens, and nowhere else. So the
+    numbers of a position depend on its own prompt alone, however much is read at a time."""
+
+    def read(self, rows: StepRows) -> None:
+        """Run positions of prompts, of any number of slots, through all layers: K and V go into the
+        cache, the hidden state of each slot's last row into the last boundary. All positions
+        before a row in its slot have been read, or are in the same call."""
+
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
-        """Run a prompt (1 to max_len tokens) through all layers: K and V of its positions go into
-        the cache, the last position's hidden state into the last boundary."""
+        """`read` a whole prompt, of 1 to `max_len` tokens."""
 
     def segment(self, index: int, rows: StepRows) -> None:
         """Run segment `index`: from boundary `index` (segment 0: from the tokens' embeddings) to
@@ -103,6 +132,10 @@ class Executor(Protocol):
 
     def logits(self, rows: StepRows) -> Tensor:
         """(n, vocabulary) float32 on the CPU: the final head's logits."""
+
+    def release(self, slot: int, length: int) -> None:
+        """The sequence in a slot is over, after about so many positions: what it filled of the
+        cache may be given back."""
 
     def close(self) -> None:
         """Free the device's memory."""

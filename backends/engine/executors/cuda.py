@@ -3,7 +3,7 @@
 Every tensor stands still. A call copies one small table to the device (slots, positions, tokens,
 places in the boundary rings) and replays the graph of its segment, and that of its head where rows
 ask for it. All calls run at the same number of rows, padded with rows of the scratch slot, so that
-a row always meets the same kernels.
+a row always meets the same kernels. The KV cache is reserved whole, and prompts are read whole.
 
 Under ``TRITON_INTERPRET=1`` the same class runs on the CPU, without graphs: for tests.
 """
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backends.engine.executors.base import RING, Int32, StepRows
+from backends.engine.executors.base import RING, Int32, StepRows, check_prompts
 from backends.engine.executors.cuda_graph import capture
 from backends.engine.executors.cuda_layers import Activations, Cells, run_layers
 from backends.engine.model.architecture import Architecture, EngineError
@@ -82,6 +82,7 @@ class CudaExecutor:
             )
         _refuse_misfits(architecture, heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
+        self.piece = max_len
         self.exits = tuple(head.layer for head in heads)
         self.device = str(place)
         self.kernels = "triton-interpreted" if INTERPRETED else "triton"
@@ -107,18 +108,23 @@ class CudaExecutor:
         runs.append(partial(self._run_logits))
         self._runs = runs if INTERPRETED else capture(runs, place)
 
-    @torch.no_grad()
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """See `Executor.prefill`."""
-        if not (0 <= slot < self.slots and 0 < len(token_ids) <= self.max_len):
-            raise EngineError(
-                f"cuda executor: a prompt of {len(token_ids)} tokens in slot {slot}: expected 1 to "
-                f"{self.max_len} tokens and a slot below {self.slots}"
-            )
-        ids = torch.tensor(token_ids, dtype=torch.int64, device=self._table.device)
-        cache = self._cache.keys[:, slot], self._cache.values[:, slot]
-        hidden = prefill(self._weights, self.architecture, ids, self._rotary, *cache)
-        self._boundaries[-1][slot * RING + (len(token_ids) - 1) % RING] = hidden
+        self.read(StepRows.span(slot, 0, token_ids))
+
+    @torch.no_grad()
+    def read(self, rows: StepRows) -> None:
+        """See `Executor.read`. Prompts are whole (`piece`), and go through one by one."""
+        check_prompts(rows, self.max_len)
+        if rows.slots.min() < 0 or rows.slots.max() >= self.slots:
+            raise EngineError(f"cuda executor: a prompt in slot {rows.slots.max()} of {self.slots}")
+        for slot, first, tokens in rows.spans():
+            if first:
+                raise EngineError(f"cuda executor: a prompt from position {first} on: expected 0")
+            ids = torch.tensor(tokens, dtype=torch.int64, device=self._table.device)
+            cache = self._cache.keys[:, slot], self._cache.values[:, slot]
+            hidden = prefill(self._weights, self.architecture, ids, self._rotary, *cache)
+            self._boundaries[-1][slot * RING + (len(tokens) - 1) % RING] = hidden
 
     def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
@@ -145,6 +151,9 @@ class CudaExecutor:
             self._runs[-1]()
             found[start : start + count] = self._logits[:count].cpu()
         return found
+
+    def release(self, slot: int, length: int) -> None:
+        """Nothing to do: the cache is reserved whole."""
 
     def close(self) -> None:
         """Free the device's memory."""
@@ -198,7 +207,7 @@ class CudaExecutor:
 
     def _head(self, head: ExitHead) -> _Head:
         like = self._weights.embedding
-        matrix = head.matrix.detach().to(like.device, like.dtype).contiguous()
+        matrix = head.plain().detach().to(like.device, like.dtype).contiguous()
         ids = None if head.token_ids is None else head.token_ids.to(like.device).contiguous()
         found = torch.zeros(2, self._rows, dtype=torch.int32, device=like.device)
         scratch = HeadScratch.allocate(self._rows, len(matrix), like.device)

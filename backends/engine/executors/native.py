@@ -11,20 +11,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backends.engine.executors.base import RING, Int32, StepRows
-from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.executors.base import RING, Int32, StepRows, check_prompts
+from backends.engine.executors.host_cache import HostCache
+from backends.engine.model.architecture import Architecture
 from backends.engine.model.heads import ExitHead
-from backends.engine.model.weights import LayerWeights, Weights
+from backends.engine.model.memory import aligned
+from backends.engine.model.packed import (
+    DTYPES,
+    PackedLayer,
+    PackedMatrix,
+    PackedWeights,
+    check_sizes,
+    packed_weights,
+)
+from backends.engine.model.weights import Weights
 from backends.kernels.cpu import native
 
 Hidden = NDArray[np.float32]
 _NO_ROWS = np.empty(0, np.int32)
-DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 MOST_ROWS = 256
 """Rows of one call; more are run one part after another."""
-LANES = 16
 POSITIONS = 32
-"""The kernels read values of so many positions together."""
+"""The kernels read the values of so many positions together."""
 _ALL_ROWS = np.arange(MOST_ROWS, dtype=np.int32)
 
 
@@ -32,7 +40,8 @@ class NativeExecutor:
     """The `Executor` protocol over `backends.kernels.cpu.native`.
 
     Args:
-        weights: on the CPU, float32, bfloat16 or float16.
+        weights: on the CPU, float32, bfloat16 or float16; packed ones are shared, others packed
+            into a copy.
         heads: exit heads by ascending layer; none makes one segment of all layers.
         slots: sequences that the cache holds.
         max_len: positions per sequence.
@@ -44,10 +53,11 @@ class NativeExecutor:
     """
 
     device = "cpu"
+    piece = 1
 
     def __init__(
         self,
-        weights: Weights,
+        weights: Weights | PackedWeights,
         architecture: Architecture,
         heads: Sequence[ExitHead] = (),
         *,
@@ -55,15 +65,16 @@ class NativeExecutor:
         max_len: int,
         threads: int | None = None,
     ) -> None:
-        for name in ("width", "feed_forward", "head_dim"):
-            if (size := getattr(architecture, name)) % LANES:
-                raise EngineError(f"{name} {size}: the native kernels need a multiple of {LANES}")
+        check_sizes(architecture)
         self._library = native.library()
         self.kernels = f"native-{self._library.instructions().decode()}"
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
         self.exits = tuple(head.layer for head in heads)
         self._dtype = weights.embedding.dtype
+        packed = packed_weights(weights)
         self._kept: list[Tensor | NDArray[np.uint8]] = []
+        self._length = -(-max_len // POSITIONS) * POSITIONS
+        self._cache = HostCache(architecture, slots + 1, self._length, self._dtype)
         bounds = (0, *self.exits, architecture.layers)
         self._spans = list(itertools.pairwise(bounds))
         width = architecture.width
@@ -76,19 +87,20 @@ class NativeExecutor:
         self._token_ids = [
             None if head.token_ids is None else head.token_ids.tolist() for head in heads
         ]
-        matrices = [*(head.matrix for head in heads), weights.head]
+        matrices = [*(head.matrix for head in heads), packed.head]
         self._heads = [
             self._head(matrix, boundary)
             for matrix, boundary in zip(matrices, self._boundaries, strict=True)
         ]
-        self._model = self._describe(weights, threads or torch.get_num_threads())
+        self._model = self._describe(packed, threads or torch.get_num_threads())
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
-        """See `Executor.prefill`. Raises `EngineError` for a prompt of no or too many tokens."""
-        count = len(token_ids)
-        if not 1 <= count <= self.max_len:
-            raise EngineError(f"prompt of {count} tokens: expected 1 to {self.max_len}")
-        rows = StepRows([slot] * count, range(count), token_ids)
+        """See `Executor.prefill`."""
+        self.read(StepRows.span(slot, 0, token_ids))
+
+    def read(self, rows: StepRows) -> None:
+        """See `Executor.read`. Raises `EngineError` for a prompt of no or too many tokens."""
+        check_prompts(rows, self.max_len)
         last = len(self._spans) - 1
         self._advance(last, rows, (0, self.architecture.layers), _NO_ROWS)
 
@@ -120,9 +132,13 @@ class NativeExecutor:
             )
         return found
 
+    def release(self, slot: int, length: int) -> None:
+        """See `Executor.release`."""
+        self._cache.release(slot, length)
+
     def close(self) -> None:
         """Let go of the weights and the cache."""
-        del self._model, self._at
+        del self._model, self._at, self._cache
         for held in (self._kept, self._heads, self._boundaries):
             held.clear()
 
@@ -162,17 +178,19 @@ class NativeExecutor:
         part.slots, part.positions, part.tokens = at, at + 4 * count, at + 8 * count
         return self._at_rows
 
-    def _describe(self, weights: Weights, threads: int) -> native.CModel:
+    def _describe(self, weights: PackedWeights, threads: int) -> native.CModel:
         shape = self.architecture
         frequencies = torch.tensor(shape.inverse_frequencies, dtype=torch.float32)
         angles = torch.outer(torch.arange(self.max_len, dtype=torch.float32), frequencies)
         tables = (angles.cos() * shape.rope_factor, angles.sin() * shape.rope_factor)
-        layers = (native.CLayer * shape.layers)(*(self._layer(layer) for layer in weights.layers))
+        layers = (native.CLayer * shape.layers)(
+            *(self._layer(layer, number) for number, layer in enumerate(weights.layers))
+        )
         model = native.CModel(
             DTYPES[self._dtype],
             *(shape.width, shape.feed_forward, shape.heads, shape.kv_heads, shape.head_dim),
-            *(-(-self.max_len // POSITIONS) * POSITIONS, RING, threads, shape.epsilon),
-            self._keep(weights.embedding, self._dtype),
+            *(self._length, RING, threads, shape.epsilon),
+            self._packed(weights.embedding),
             *(self._keep(t) for t in (weights.norm, *tables)),
             layers,
         )
@@ -185,42 +203,37 @@ class NativeExecutor:
         model.own = self._scratch(own.value * threads)
         return model
 
-    def _layer(self, layer: LayerWeights) -> native.CLayer:
-        shape = self.architecture
+    def _layer(self, layer: PackedLayer, number: int) -> native.CLayer:
         gains = (layer.input_norm, layer.post_norm, layer.qkv_bias, layer.q_norm, layer.k_norm)
-        pairs = layer.gate_up.view(2, -1, LANES, shape.width).transpose(0, 1).flatten(0, 2)
-        length = -(-self.max_len // POSITIONS) * POSITIONS
-        size = (self.slots + 1) * shape.kv_heads * length * shape.head_dim * self._dtype.itemsize
         return native.CLayer(
             *(self._keep(gain) for gain in gains),
-            *(self._packed(matrix) for matrix in (layer.qkv, layer.out, pairs, layer.down)),
-            *(self._scratch(size) for _ in ("keys", "values")),
+            *(self._packed(matrix) for matrix in (layer.qkv, layer.out, layer.gate_up, layer.down)),
+            *self._cache.layer(number),
         )
 
-    def _head(self, matrix: Tensor, boundary: Hidden) -> native.CHead:
+    def _head(self, matrix: Tensor | PackedMatrix, boundary: Hidden) -> native.CHead:
         size = self._library.parts_floats(MOST_ROWS, len(matrix))
         return native.CHead(
             *(self._packed(matrix), len(matrix), boundary.ctypes.data, self._scratch(4 * size)),
             *(0, None, ctypes.addressof(self._tokens), ctypes.addressof(self._confidences)),
         )
 
-    def _packed(self, matrix: Tensor) -> int:
-        """Where the matrix now lies as the kernels read it."""
-        outputs, inputs = matrix.shape
-        source = matrix.detach().to(self._dtype).contiguous()
-        packed = self._scratch(-(-outputs // LANES) * LANES * inputs * self._dtype.itemsize)
-        self._library.pack(DTYPES[self._dtype], source.data_ptr(), outputs, inputs, packed)
-        return packed
+    def _packed(self, matrix: Tensor | PackedMatrix) -> int:
+        """Where the matrix lies as the kernels read it, kept alive with the executor."""
+        if isinstance(matrix, Tensor):
+            matrix = PackedMatrix.of(matrix, self._dtype)
+        self._kept.append(matrix.numbers)
+        return matrix.address
 
-    def _keep(self, tensor: Tensor | None, dtype: torch.dtype = torch.float32) -> int | None:
+    def _keep(self, tensor: Tensor | None) -> int | None:
         """Where a tensor's numbers lie, kept alive with the executor."""
         if tensor is None:
             return None
-        kept = tensor.detach().to(dtype).contiguous()
+        kept = tensor.detach().float().contiguous()
         self._kept.append(kept)
         return kept.data_ptr()
 
     def _scratch(self, size: int) -> int:
-        memory = np.empty(size + 64, np.uint8)
+        memory = aligned(size)
         self._kept.append(memory)
-        return int(-(-memory.ctypes.data // 64) * 64)
+        return int(memory.ctypes.data)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from backends.engine.executors.base import RING, Int32, StepRows
+from backends.engine.executors.base import RING, Int32, StepRows, check_prompts
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm
@@ -45,6 +45,7 @@ class TorchExecutor:
     """
 
     kernels = "torch"
+    piece = 512
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class TorchExecutor:
         self.device = str(self._place)
         self._weights, self._rows = weights, rows
         dtype = weights.embedding.dtype
-        self._heads = [head.matrix.detach().to(self._place, dtype) for head in heads]
+        self._heads = [head.plain().detach().to(self._place, dtype) for head in heads]
         self._heads.append(weights.head)
         self._token_ids = [None if h.token_ids is None else h.token_ids.tolist() for h in heads]
         self._cache = KVCache.allocate(architecture, slots, max_len, dtype, self._place)
@@ -73,14 +74,25 @@ class TorchExecutor:
         self._boundaries = torch.zeros(ring, dtype=dtype, device=self._place)
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
-        """See `Executor.prefill`. Raises `EngineError` for a prompt of no or too many tokens."""
-        count = len(token_ids)
-        if not 1 <= count <= self.max_len:
-            raise EngineError(f"prompt of {count} tokens: expected 1 to {self.max_len}")
-        ids = torch.tensor(token_ids, dtype=torch.long)
-        cache = self._cache.keys[:, slot], self._cache.values[:, slot]
-        hidden = prefill(self._weights, self.architecture, ids, self._rotary, *cache)
-        self._boundaries[-1, slot, (count - 1) % RING] = hidden
+        """See `Executor.prefill`."""
+        self.read(StepRows.span(slot, 0, token_ids))
+
+    def read(self, rows: StepRows) -> None:
+        """See `Executor.read`. Raises `EngineError` for a prompt of no or too many tokens.
+
+        A prompt goes through in pieces of `piece` tokens, a piece by itself: what its products
+        round depends on how many rows they have.
+        """
+        check_prompts(rows, self.max_len)
+        for slot, first, tokens in rows.spans():
+            ids = torch.from_numpy(tokens.astype(np.int64))
+            cache = self._cache.keys[:, slot], self._cache.values[:, slot]
+            for part in torch.split(ids, self.piece):
+                hidden = prefill(
+                    *(self._weights, self.architecture, part, self._rotary, *cache), start=first
+                )
+                first += len(part)
+            self._boundaries[-1, slot, (first - 1) % RING] = hidden
 
     @torch.no_grad()
     def segment(self, index: int, rows: StepRows) -> None:
@@ -117,6 +129,9 @@ class TorchExecutor:
     def logits(self, rows: StepRows) -> Tensor:
         """See `Executor.logits`."""
         return self._logits(len(self.exits), rows).cpu()
+
+    def release(self, slot: int, length: int) -> None:
+        """Nothing to do: pages that were written stay with the slot."""
 
     def close(self) -> None:
         """Let go of the weights, the cache and the boundaries."""

@@ -1,4 +1,4 @@
-"""The key-value cache: every slot's memory is there from the start, nothing is ever copied."""
+"""The key-value cache: every slot's place is there from the start, nothing is ever copied."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from backends.engine.model.architecture import Architecture
+from backends.engine.model.memory import SparseMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class KVCache:
 
     The slot after the last one is scratch: padded rows may write there. What was not written is
     uninitialised memory, NaN included; forgetting positions is a matter of not reading them.
+    On a GPU all of it is reserved; on a CPU what was written is resident (`SparseMemory`).
     """
 
     keys: Tensor
@@ -35,5 +37,8 @@ class KVCache:
             *(architecture.layers, slots + 1, architecture.kv_heads),
             *(max_len, architecture.head_dim),
         )
-        keys, values = (torch.empty(shape, dtype=dtype, device=device) for _ in range(2))
-        return cls(keys, values)
+        if torch.device(device).type != "cpu":
+            return cls(*(torch.empty(shape, dtype=dtype, device=device) for _ in range(2)))
+        size = torch.Size(shape).numel() * dtype.itemsize
+        memories = (torch.from_numpy(SparseMemory(size).bytes) for _ in range(2))
+        return cls(*(memory.view(dtype).view(shape) for memory in memories))

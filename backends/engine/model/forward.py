@@ -64,8 +64,10 @@ def prefill(
     rotary: Rotary,
     keys_out: Tensor,
     values_out: Tensor,
+    *,
+    start: int = 0,
 ) -> Tensor:
-    """Run one prompt through all layers and keep its keys and values.
+    """Run one prompt, or its next piece, through all layers and keep its keys and values.
 
     Of the last layer only the keys and values are computed at all positions, the rest at the last
     ones alone, since nothing else is asked for.
@@ -74,9 +76,11 @@ def prefill(
         weights: the model.
         architecture: its shape.
         token_ids: int64 (n,), n >= 1, on any device.
-        rotary: tables of at least n positions, on the weights' device.
-        keys_out: (layers, kv_heads, >= n, head_dim); positions 0 to n - 1 are written.
+        rotary: tables of at least start + n positions, on the weights' device.
+        keys_out: (layers, kv_heads, >= start + n, head_dim); positions from `start` on are written,
+            those before hold what earlier pieces left.
         values_out: the same.
+        start: position of the first token.
 
     Returns:
         float32 (width,): the last position's hidden state after the last layer, before the norm.
@@ -86,13 +90,19 @@ def prefill(
     block = PROMPT_BLOCK if narrow else 1
     padded = -(-count // block) * block
     places = torch.arange(padded, device=rotary.cosines.device).clamp_(max=count - 1)
-    rotary = rotary.at(places)
+    rotary = rotary.at(places + start)
     x = _embed(weights, functional.pad(token_ids, (0, padded - count))[None])
     for index, layer in enumerate(weights.layers):
         asked = block if index == architecture.layers - 1 else padded
         queries, keys, values = _projected(layer, architecture, x, rotary, asked)
-        keys_out[index, :, :count] = keys[0, :, :count]
-        values_out[index, :, :count] = values[0, :, :count]
+        kept = slice(start, start + count)
+        keys_out[index, :, kept], values_out[index, :, kept] = (
+            keys[0, :, :count],
+            values[0, :, :count],
+        )
+        if start:
+            keys = torch.cat((keys_out[index, :, :start][None], keys), dim=2)
+            values = torch.cat((values_out[index, :, :start][None], values), dim=2)
         x = _layer(layer, architecture, x[:, padded - asked :], queries, keys, values)
     return x[0, count - 1 - padded]
 

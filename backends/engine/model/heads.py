@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from backends.engine.model.packed import PackedMatrix
+
+Matrix = TypeVar("Matrix", Tensor, PackedMatrix)
 CHUNK = 16384
 """Rows of the final head that are folded at once."""
 
@@ -17,18 +22,30 @@ class ExitHead:
 
     layer: int
     """After this many layers."""
-    matrix: Tensor
+    matrix: Tensor | PackedMatrix
     """(V', width): the final head times the trained transform, or a head of its own."""
     token_ids: Tensor | None = None
     """(V',) int64: the tokens of a shortlist; None: all of the vocabulary."""
 
+    def plain(self) -> Tensor:
+        """The matrix as a tensor."""
+        return self.matrix if isinstance(self.matrix, Tensor) else self.matrix[:]
 
-def folded(head: Tensor, parameter: Tensor) -> Tensor:
-    """The matrix [V, d] that gives an exit's logits, in the dtype and on the device of the final
-    `head`: head times the [d, d] transform, rounded once, or a [V, d] head of its own."""
+
+def folded(head: Matrix, parameter: Tensor) -> Matrix:
+    """The matrix [V, d] that gives an exit's logits, in the form and dtype and on the device of the
+    final `head`: head times the [d, d] transform, rounded once, or a [V, d] head of its own."""
     own = parameter.to(head.device, head.dtype)
-    if own.shape == head.shape:
-        return own
-    transform = own.float()
-    parts = torch.split(head, CHUNK)
-    return torch.cat([(part.float() @ transform).to(head.dtype) for part in parts])
+    is_whole = own.shape == head.shape
+    if isinstance(head, Tensor):
+        return own if is_whole else torch.cat([part for _, part in _folded(head, own)])
+    packed = PackedMatrix.allocate(*head.shape, head.dtype)
+    for start, part in [(0, own)] if is_whole else _folded(head, own):
+        packed.write(start, part)
+    return packed
+
+
+def _folded(head: Tensor | PackedMatrix, transform: Tensor) -> Iterator[tuple[int, Tensor]]:
+    wide = transform.float()
+    for start in range(0, len(head), CHUNK):
+        yield start, (head[start : start + CHUNK].float() @ wide).to(head.dtype)

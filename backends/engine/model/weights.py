@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.model.checkpoint import READ, Checkpoint
 
-READ = {"F64", "F32", "F16", "BF16"}
-"""The dtypes of safetensors that hold plain weights; integers and eight-bit floats are codes."""
-IGNORED = ".rotary_emb.inv_freq"
-"""Old checkpoints store the rotary frequencies, which config.json decides."""
-CHECKED_AT_ONCE = 1 << 24
+COMPARED_ROWS = 1024
+"""Rows of two matrices that are held against each other at a time."""
+M = TypeVar("M")
+MadeMatrix = TypeVar("MadeMatrix", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
+@dataclass(frozen=True)
+class LayerParts(Generic[M]):
     """One transformer layer; matrices are (outputs, inputs) in the model's dtype, the gains of
     the norms float32."""
 
     input_norm: Tensor
     """(width,)"""
-    qkv: Tensor
+    qkv: M
     """((heads + 2 * kv_heads) * head_dim, width): query rows, then key rows, then value rows."""
     qkv_bias: Tensor | None
     """The rows' biases (Qwen2)."""
@@ -35,29 +33,45 @@ class LayerWeights:
     """(head_dim,): gain of the norm of each query head (Qwen3)."""
     k_norm: Tensor | None
     """(head_dim,)"""
-    out: Tensor
+    out: M
     """(width, heads * head_dim)"""
     post_norm: Tensor
     """(width,)"""
-    gate_up: Tensor
-    """(2 * feed_forward, width): the gate's rows first."""
-    down: Tensor
+    gate_up: M
+    """(2 * feed_forward, width): the gate's rows first; packed, 16 of each by turns."""
+    down: M
     """(width, feed_forward)"""
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """A model's tensors, contiguous, on one device."""
+@dataclass(frozen=True)
+class ModelParts(Generic[M]):
+    """A model's tensors, on one device."""
 
-    embedding: Tensor
+    embedding: M
     """(vocabulary, width)"""
-    layers: tuple[LayerWeights, ...]
+    layers: tuple[LayerParts[M], ...]
     norm: Tensor
     """(width,) float32: gain of the norm in front of the head."""
-    head: Tensor
+    head: M
     """(vocabulary, width); the embedding itself when the two are tied."""
     epsilon: float
     """Of every norm."""
+
+
+LayerWeights = LayerParts[Tensor]
+"""A layer of contiguous tensors."""
+Weights = ModelParts[Tensor]
+"""A model of contiguous tensors."""
+
+
+class Maker(Protocol[MadeMatrix]):
+    """Makes matrices, in the form that some executor reads, of the tensors of a checkpoint."""
+
+    def stacked(self, *names: str) -> MadeMatrix:
+        """The named tensors, one below the other."""
+
+    def paired(self, gate: str, up: str) -> MadeMatrix:
+        """The two halves of a gated feed-forward block."""
 
 
 def load_weights(
@@ -66,49 +80,60 @@ def load_weights(
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
 ) -> Weights:
-    """Read a checkpoint's weights, in one file or in shards.
+    """Read a checkpoint's weights, in one file or in shards, as tensors.
 
     Args:
         directory: holds the safetensors files, and their index where there are several.
         architecture: what `read_architecture` found in the same folder.
         dtype: float32, bfloat16 or float16; what the matrices are cast to.
-        device: where they go; one tensor at a time passes through the host's memory.
+        device: where they go; a few MiB at a time pass through the host's memory.
 
     Raises:
         EngineError: names the first tensor that is missing, unknown, quantised, of another shape
             than config.json asks for, or that holds NaN or infinite values (in `dtype`).
     """
-    with ExitStack() as opened:
-        source = _Source(_open(directory, opened), dtype, device, directory)
-        source.check(_shapes(architecture), architecture.tied)
-        embedding = source.matrix("model.embed_tokens")
-        layers = tuple(_layer(source, architecture, i) for i in range(architecture.layers))
-        norm = source.gain("model.norm")
-        head = embedding
-        if not architecture.tied:
-            head = source.matrix("lm_head")
-        elif "lm_head.weight" in source.tensors:
-            _refuse_an_untied_head(source, embedding)
-        return Weights(embedding, layers, norm, head, architecture.epsilon)
+    checkpoint = Checkpoint.open(directory)
+    tensors = PlainTensors(checkpoint, dtype, device)
+    return read_parts(checkpoint, architecture, tensors, tensors)
 
 
-def _layer(source: _Source, architecture: Architecture, index: int) -> LayerWeights:
+def read_parts(
+    checkpoint: Checkpoint, architecture: Architecture, made: Maker[M], vectors: PlainTensors
+) -> ModelParts[M]:
+    """A model whose matrices are `made`. Raises what `load_weights` does."""
+    also = {"lm_head.weight"} if architecture.tied else set()
+    checkpoint.check(_shapes(architecture), also)
+    embedding = made.stacked("model.embed_tokens.weight")
+    layers = tuple(_layer(architecture, i, made, vectors) for i in range(architecture.layers))
+    norm = vectors.gain("model.norm")
+    head = embedding
+    if not architecture.tied:
+        head = made.stacked("lm_head.weight")
+    elif "lm_head.weight" in checkpoint.tensors:
+        _refuse_an_untied_head(checkpoint, architecture, vectors.dtype)
+    return ModelParts(embedding, layers, norm, head, architecture.epsilon)
+
+
+def _layer(
+    architecture: Architecture, index: int, made: Maker[M], vectors: PlainTensors
+) -> LayerParts[M]:
     prefix = f"model.layers.{index}."
     attention = prefix + "self_attn."
     projections = [f"{attention}{name}_proj" for name in "qkv"]
     norms = [
-        source.gain(f"{attention}{name}_norm") if architecture.qk_norm else None for name in "qk"
+        vectors.gain(f"{attention}{name}_norm") if architecture.qk_norm else None for name in "qk"
     ]
-    return LayerWeights(
-        input_norm=source.gain(prefix + "input_layernorm"),
-        qkv=source.matrix(*projections),
-        qkv_bias=source.matrix(*projections, kind="bias") if architecture.qkv_bias else None,
+    biases = [f"{name}.bias" for name in projections]
+    return LayerParts(
+        input_norm=vectors.gain(prefix + "input_layernorm"),
+        qkv=made.stacked(*(f"{name}.weight" for name in projections)),
+        qkv_bias=vectors.stacked(*biases) if architecture.qkv_bias else None,
         q_norm=norms[0],
         k_norm=norms[1],
-        out=source.matrix(attention + "o_proj"),
-        post_norm=source.gain(prefix + "post_attention_layernorm"),
-        gate_up=source.matrix(prefix + "mlp.gate_proj", prefix + "mlp.up_proj"),
-        down=source.matrix(prefix + "mlp.down_proj"),
+        out=made.stacked(attention + "o_proj.weight"),
+        post_norm=vectors.gain(prefix + "post_attention_layernorm"),
+        gate_up=made.paired(prefix + "mlp.gate_proj.weight", prefix + "mlp.up_proj.weight"),
+        down=made.stacked(prefix + "mlp.down_proj.weight"),
     )
 
 
@@ -141,115 +166,47 @@ def _shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _open(directory: Path, opened: ExitStack) -> dict[str, Any]:
-    """Open the checkpoint's files: tensor name -> the file that holds it."""
-    from safetensors import SafetensorError, safe_open
-
-    tensors: dict[str, Any] = {}
-    for path in _files(directory):
-        try:
-            file = opened.enter_context(safe_open(path, framework="pt", device="cpu"))
-        except FileNotFoundError:
-            raise EngineError(f"{path}: missing") from None
-        except (SafetensorError, OSError) as error:
-            raise EngineError(f"{path}: not a safetensors file: {error}".splitlines()[0]) from None
-        for name in file.keys():  # noqa: SIM118 (no mapping)
-            if name in tensors:
-                raise EngineError(f"{path}: tensor {name} is in another file too")
-            tensors[name] = file
-    return tensors
-
-
-def _files(directory: Path) -> list[Path]:
-    """What the index names; else model.safetensors; else every safetensors file."""
-    index = directory / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            return [directory / name for name in _in_index(index)]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise EngineError(f"{index}: expected a weight_map of tensors to files") from None
-    if (single := directory / "model.safetensors").is_file():
-        return [single]
-    if found := sorted(directory.glob("*.safetensors")):
-        return found
-    raise EngineError(f"{directory}: no *.safetensors")
-
-
-def _in_index(index: Path) -> list[str]:
-    return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-
-
-def _refuse_an_untied_head(source: _Source, embedding: Tensor) -> None:
+def _refuse_an_untied_head(
+    checkpoint: Checkpoint, architecture: Architecture, dtype: torch.dtype
+) -> None:
     """Checkpoints may store a tied head a second time; one of its own would be ignored."""
-    head = source.read("lm_head.weight")
-    if head.shape != embedding.shape or not torch.equal(head.to(embedding), embedding):
+    stored = checkpoint.tensors["lm_head.weight"]
+    same = stored.dtype in READ and stored.shape == (architecture.vocabulary, architecture.width)
+    names = ("lm_head.weight", "model.embed_tokens.weight")
+    pairs = zip(*(checkpoint.pieces(name, dtype, COMPARED_ROWS) for name in names), strict=True)
+    same = same and all(torch.equal(one, other) for (_, one), (_, other) in pairs)
+    if not same:
         raise EngineError(
-            f"{source.directory}: lm_head.weight differs from model.embed_tokens.weight, though "
-            "config.json says tie_word_embeddings"
+            f"{checkpoint.directory}: lm_head.weight differs from model.embed_tokens.weight, "
+            "though config.json says tie_word_embeddings"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """Reads tensors by name; what it gives out is contiguous, cast and finite."""
+class PlainTensors:
+    """A `Maker` of contiguous tensors."""
 
-    tensors: dict[str, Any]
+    checkpoint: Checkpoint
     dtype: torch.dtype
-    device: torch.device | str
-    directory: Path
+    device: torch.device | str = "cpu"
 
-    def check(self, shapes: dict[str, tuple[int, ...]], tied: bool) -> None:
-        """Compare names, dtypes and shapes with what is expected; reads no weights."""
-        for name, expected in shapes.items():
-            if name not in self.tensors:
-                raise EngineError(
-                    f"{self.directory}: tensor {name} is missing; expected shape {list(expected)}"
-                )
-            stored = self.tensors[name].get_slice(name)
-            if stored.get_dtype() not in READ:
-                raise EngineError(
-                    f"{self.directory}: tensor {name} is {stored.get_dtype()}: quantised weights "
-                    f"are not read; expected one of {', '.join(sorted(READ))}"
-                )
-            if (shape := stored.get_shape()) != list(expected):
-                raise EngineError(
-                    f"{self.directory}: tensor {name} has shape {shape}, expected {list(expected)}"
-                )
-        known = shapes.keys() | ({"lm_head.weight"} if tied else set())
-        for name in sorted(self.tensors.keys() - known):
-            if not name.endswith(IGNORED):
-                raise EngineError(
-                    f"{self.directory}: tensor {name} is unknown to the architecture of config.json"
-                )
+    def stacked(self, *names: str) -> Tensor:
+        """In the model's dtype."""
+        return self._joined(names, self.dtype)
 
-    def read(self, name: str) -> Tensor:
-        tensor: Tensor = self.tensors[name].get_tensor(name)
-        return tensor
-
-    def matrix(self, *names: str, kind: str = "weight") -> Tensor:
-        """The named tensors, one below the other, in the model's dtype."""
-        return self._joined([f"{name}.{kind}" for name in names], self.dtype)
+    def paired(self, gate: str, up: str) -> Tensor:
+        """The gate's rows first."""
+        return self._joined((gate, up), self.dtype)
 
     def gain(self, name: str) -> Tensor:
         """A norm's gain, float32."""
-        return self._joined([f"{name}.weight"], torch.float32)
+        return self._joined((f"{name}.weight",), torch.float32)
 
-    def _joined(self, names: list[str], dtype: torch.dtype) -> Tensor:
-        shapes = [self.tensors[name].get_slice(name).get_shape() for name in names]
+    def _joined(self, names: tuple[str, ...], dtype: torch.dtype) -> Tensor:
+        shapes = [self.checkpoint.tensors[name].shape for name in names]
         rows = [shape[0] for shape in shapes]
         joined = torch.empty(sum(rows), *shapes[0][1:], dtype=dtype, device=self.device)
         for name, part in zip(names, torch.split(joined, rows), strict=True):
-            tensor = self.read(name)
-            part.copy_(tensor)
-            if not _finite(part):
-                held = "NaN or infinite values"
-                if _finite(tensor):
-                    held = f"values too large for {str(dtype).removeprefix('torch.')}"
-                raise EngineError(f"{self.directory}: tensor {name} holds {held}")
+            for start, piece in self.checkpoint.pieces(name, dtype):
+                part[start : start + len(piece)] = piece
         return joined
-
-
-def _finite(tensor: Tensor) -> bool:
-    """Part by part, so that the check needs little memory of its own."""
-    parts = torch.split(tensor.reshape(-1), CHECKED_AT_ONCE)
-    return all(bool(torch.isfinite(part).all()) for part in parts)

@@ -71,7 +71,7 @@ template <class T> struct Layers : Attention<T> {
         for (int r = 0; r < n; ++r)
             for (int64_t i = mine.first; i < mine.last; ++i)
                 hidden[int64_t(r) * width + i] =
-                    from ? ring(from, r)[i] : widen(table[int64_t(rows.tokens[r]) * width + i]);
+                    from ? ring(from, r)[i] : widen(table[packed<T>(rows.tokens[r], i, width)]);
 #pragma omp barrier
         for (int l = first; l < last; ++l) run(m.layers[l]);
         for (int r = 0; r < n; ++r)

@@ -80,6 +80,12 @@ void pack(int32_t dtype, const void* from, int64_t outputs, int64_t inputs, void
     else fill(Fp16{});
 }
 
+// How many inputs of an output lie side by side in a packed matrix.
+int32_t group(int32_t dtype) {
+    if (dtype == 0) return Dot<float>::GROUP;
+    return dtype == 1 ? Dot<Bf16>::GROUP : Dot<Fp16>::GROUP;
+}
+
 // The confidence measures of early exit, for `rows` rows of `size` numbers of type `dtype`.
 void margins(int32_t dtype, const void* logits, int64_t rows, int64_t size, float* out) {
     typed(dtype, [&](auto number) {

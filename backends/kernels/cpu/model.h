@@ -15,7 +15,7 @@ struct Layer {
 struct Model {
     int32_t dtype, width, feed_forward, heads, kv_heads, head_dim, max_len, ring, threads;
     float epsilon;
-    const void* embedding;
+    const void* embedding;  // packed, as every matrix
     const float *norm, *cosines, *sines;  // (max_len, head_dim / 2)
     const Layer* layers;
     char* shared;    // see shared_bytes

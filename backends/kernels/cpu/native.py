@@ -6,7 +6,6 @@ and the CPU, so that it is built once for each.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -19,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness.core.files import replacing
+from harness.core.files import cache_folder, replacing
 
 SOURCES = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-std=gnu++17", "-fopenmp", "-fPIC", "-shared")
@@ -115,11 +114,7 @@ def library() -> ctypes.CDLL:
 
 def _folders() -> list[Path]:
     """Where the library may be kept, in order."""
-    found = []
-    with contextlib.suppress(RuntimeError):  # no home
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        found.append(base / "decodebench")
-    return [*found, Path(tempfile.gettempdir()) / f"decodebench-{os.getuid()}"]
+    return [cache_folder(), Path(tempfile.gettempdir()) / f"decodebench-{os.getuid()}"]
 
 
 def _is_ours(folder: Path) -> bool:
@@ -165,6 +160,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "use_tiles": (number, [number]),
         "scratch_bytes": (None, [pointer, number, pointer, pointer]),
         "parts_floats": (long, [long, long]),
+        "group": (number, [number]),
         "pack": (None, [number, pointer, long, long, pointer]),
         "advance": (None, [pointer, pointer, number, number, pointer, pointer, pointer]),
         "head_logits": (None, [pointer, pointer, pointer, pointer]),

@@ -19,24 +19,20 @@ DECIDE = ("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "affinity", "cpu_q
 
 def stored(environment: Mapping[str, Any]) -> Ceilings | None:
     """The ceilings that were measured on the machine described; None: never, or lost."""
-    path = _path(environment)
-    if path is not None:
-        with contextlib.suppress(OSError, ValueError):
-            return ceilings_from_json(json.loads(path.read_text(encoding="utf-8")))
+    with contextlib.suppress(OSError, ValueError):
+        return ceilings_from_json(json.loads(_path(environment).read_text(encoding="utf-8")))
     return None
 
 
-def store(environment: Mapping[str, Any], found: Ceilings) -> Path | None:
-    """Keep them for the machine described; where. None without a home. Raises `OSError`."""
+def store(environment: Mapping[str, Any], found: Ceilings) -> Path:
+    """Keep them for the machine described; where. Raises `OSError`."""
     path = _path(environment)
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(found.to_json(), indent=1).encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(found.to_json(), indent=1).encode())
     return path
 
 
-def _path(environment: Mapping[str, Any]) -> Path | None:
-    folder = cache_folder()
+def _path(environment: Mapping[str, Any]) -> Path:
     machine = canonical_json({name: environment.get(name) for name in DECIDE})
     name = f"ceilings-{hashlib.sha256(machine.encode()).hexdigest()[:12]}.json"
-    return None if folder is None else folder / name
+    return cache_folder() / name

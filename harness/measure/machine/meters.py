@@ -100,6 +100,16 @@ def available_memory() -> int:
     return max(available, 0)
 
 
+def total_memory() -> int:
+    """Bytes of memory that the machine has, or the container's limit where that is less."""
+    total = int(psutil.virtual_memory().total)
+    root = Path("/sys/fs/cgroup")
+    for limit in (root / "memory.max", root / "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # absent, or "max"
+            total = min(total, int(limit.read_text()))
+    return total
+
+
 def oom_kills() -> int:
     """Processes the kernel has killed for want of memory, in this container or on the machine."""
     events = Path("/sys/fs/cgroup/memory.events")

@@ -19,7 +19,7 @@ from results.compare.pairing import NATIVE
 
 SPEED, SAME = "speedup_native", "consistency_native"
 Row = dict[str, Cell]
-"""The cells of one variant under one load, by workload."""
+"""The cells of one variant under one load (and on one model), by workload."""
 _EFFECTIVE = {"exit_layers": "Exits", "gamma": "γ", "heads": "Heads"}
 """Options as they took effect that stand beside each variant."""
 _NOTE = (
@@ -42,14 +42,14 @@ def table(cells: Sequence[Cell]) -> Table:
     several workloads. `cells` are measured ones with a speed-up over plain decoding."""
     grouped: dict[tuple[str, int], Row] = {}
     for cell in sorted(cells, key=lambda c: (c.order, c.variant.index)):
-        grouped.setdefault((cell.load, cell.variant.index), {})[cell.workload] = cell
+        grouped.setdefault((cell.condition, cell.variant.index), {})[cell.workload] = cell
     return build(list(_columns(cells)), grouped.values(), _scope)
 
 
 def _scope(row: Row) -> BodyRow:
     first = _first(row)
     validity = "valid" if all(cell.valid for cell in row.values()) else "not valid"
-    return BodyRow(first.variant, None, first.load, validity, group=first.load)
+    return BodyRow(first.variant, None, first.load, validity, group=first.condition)
 
 
 def _first(row: Row) -> Cell:
@@ -57,9 +57,12 @@ def _first(row: Row) -> Cell:
 
 
 def _columns(cells: Sequence[Cell]) -> Iterator[Column[Row]]:
-    if len({cell.load for cell in cells}) > 1:
+    if len({cell.condition for cell in cells}) > 1:
         yield Column(
-            "Load", lambda row: _first(row).load, css="", sort=lambda row: str(_first(row).order)
+            "Load",
+            lambda row: _first(row).condition,
+            css="",
+            sort=lambda row: str(_first(row).order),
         )
     for name, title in _EFFECTIVE.items():
         why = "the backend did not say"

@@ -82,12 +82,13 @@ def _smallest(loads: Sequence[CellExits]) -> CellExits:
 
 
 def _sentences(loads: Sequence[CellExits]) -> Iterator[str]:
-    """For each load with real batches: what exits of one's own need, what theory and batches."""
-    for name in dict.fromkeys(load.cell.load for load in loads):
+    """For each load (and model) with real batches: what exits of one's own need, what theory and
+    batches."""
+    for name in dict.fromkeys(load.cell.condition for load in loads):
         own = [
             load
             for load in loads
-            if load.cell.load == name
+            if load.cell.condition == name
             and _varies(load)
             and (load.cell.value("mean_decode_batch") or 0.0) > 1.5
         ]

@@ -76,11 +76,11 @@ def factors(cell: Cell) -> Factors | None:
 
 
 def sentences(cells: Sequence[Cell]) -> list[str]:
-    """For each load what was predicted and measured over its valid cells (all, when none is), and
-    the factors between them."""
+    """For each load (and model) what was predicted and measured over its valid cells (all, when
+    none is), and the factors between them."""
     found = []
-    for load in dict.fromkeys(cell.load for cell in cells):
-        own = [cell for cell in cells if cell.load == load and factors(cell)]
+    for load in dict.fromkeys(cell.condition for cell in cells):
+        own = [cell for cell in cells if cell.condition == load and factors(cell)]
         used = [cell for cell in own if cell.holds("speedup_native")] or own
         if used:
             found.append(_sentence(load, used))

@@ -30,9 +30,19 @@ class ToldExecutor:
         self.final, self.guesses = final, guesses
         self.asked: list[tuple[int, int]] = []
         """Exit and position of every check."""
+        self.calls: list[list[tuple[int, int]]] = []
+        """Slot and position of what each `read` was given."""
+        self.piece = 1
+
+    def read(self, rows: StepRows) -> None:
+        """The slots and positions of each call."""
+        self.calls.append([*zip(rows.slots.tolist(), rows.positions.tolist(), strict=True)])
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """Nothing to keep."""
+
+    def release(self, slot: int, length: int) -> None:
+        """Nothing to give back."""
 
     def greedy(self, rows: StepRows) -> list[int]:
         """What the last layer says."""

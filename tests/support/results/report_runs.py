@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -103,18 +104,22 @@ def write_run(
     slo: Slo = SLO,
     texts: Mapping[str, str] | None = None,
     reference: str = "vllm",
+    models: Sequence[Model] = (Model("demo", checksum="c0ffee"),),
 ) -> Path:
-    """Write a run and return its folder. `texts` replaces answers (and prompts) by request id."""
+    """Write a run and return its folder. `texts` replaces answers (and prompts) by request id; on
+    a model of N layers all but the reference take N times as long."""
     store = Store(folder)
     content = _experiment(engines, workloads, loads, requests, repeats, slo)
-    store.write_experiment(yaml.safe_dump({**content, "reference": reference}, sort_keys=False))
+    listed = [to_json(model) for model in models]
+    content |= {"reference": reference, "model": listed if len(listed) > 1 else listed[0]}
+    store.write_experiment(yaml.safe_dump(content, sort_keys=False))
     for workload in workloads:
         ids = [f"{workload}-{i}" for i in range(requests)]
         store.write_prompts(f"sum-{workload}", [_prompt(i, texts or {}) for i in ids])
-        for load in loads:
-            for repeat in range(repeats):
-                for engine in engines:
-                    store.write(_record(engine, workload, load, repeat, requests, slo, texts or {}))
+        for model, load, repeat, engine in product(models, loads, range(repeats), engines):
+            slower = 1 if engine.name == reference else model.layers or 1
+            own = replace(engine, step_s=engine.step_s * slower)
+            store.write(_record(own, workload, load, repeat, requests, slo, texts or {}, model))
     return folder
 
 
@@ -124,7 +129,6 @@ def _experiment(
 ) -> dict[str, Any]:  # fmt: skip
     return {
         "name": "demo",
-        "model": to_json(Model("demo", dtype="float32")),
         "backends": [{"name": e.name, "options": dict(e.options)} for e in engines],
         "workloads": [{"workload": to_json(Workload(w)), "max_new_tokens": 64} for w in workloads],
         "loads": [to_json(load) for load in loads],
@@ -149,12 +153,12 @@ def _prompt(request_id: str, texts: Mapping[str, str]) -> dict[str, Any]:
 
 def _record(
     engine: MadeUpBackend, workload: str, load: Load, repeat: int, requests: int, slo: Slo,
-    texts: Mapping[str, str],
+    texts: Mapping[str, str], model: Model,
 ) -> TrialRecord:  # fmt: skip
     trial = Trial(
         backend=engine.name,
         options=dict(engine.options),
-        model=Model("demo", checksum="c0ffee", dtype="float32"),
+        model=model,
         workload=Workload(workload, checksum=f"sum-{workload}"),
         load=load,
         requests=requests,

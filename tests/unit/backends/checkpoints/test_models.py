@@ -49,12 +49,6 @@ def test_local_folder(folder: Path) -> None:
     assert models.resolve(Model(str(folder / ".." / "model"))) == folder
 
 
-def test_bundled_names_are_listed() -> None:
-    listed = {entry["name"]: entry for entry in models.catalogue()}
-    assert set(listed) == set(models.BUNDLED)
-    assert all(isinstance(entry["present"], bool) for entry in listed.values())
-
-
 Spoil = Callable[[Path], object]
 SPOILED: list[tuple[str, Spoil]] = [
     ("config.json is missing", lambda f: (f / "config.json").unlink()),
@@ -183,7 +177,7 @@ def test_checksum_reads_an_unchanged_file_once(
     def digest(*_: object) -> None:
         raise AssertionError("read again")
 
-    monkeypatch.setattr("backends.checkpoints.models._digest", digest)
+    monkeypatch.setattr("backends.checkpoints.digests._digest", digest)
     assert models.checksum(folder) == first
 
 

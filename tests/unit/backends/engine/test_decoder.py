@@ -183,6 +183,18 @@ def test_margins_are_the_distance_of_the_two_best_logits() -> None:
     assert texts({"a": outputs}) == texts(run(Decoder(executor), [Stream("a", (4, 5, 6), 5)]))
 
 
+@pytest.mark.parametrize("prefill_tokens", [1, 3, 10, 70])
+@pytest.mark.parametrize("exits", [(), (2, 4)])
+def test_prompts_cut_anyhow_give_the_same_text(exits: tuple[int, ...], prefill_tokens: int) -> None:
+    model = random_model("llama", torch.bfloat16)
+    executor = open_executor(model, exits)
+    policy = PredictionPolicy((0.2,) * len(exits), 3)
+    drafter = ExitDrafter(executor, policy) if exits else None
+    for sampling in (GREEDY, TokenSampling(0.8, 0.9, seed=11)):
+        decoder = Decoder(executor, drafter, prefill_tokens=prefill_tokens)
+        assert texts(run(decoder, streams(model, 8, sampling))) == plain(model, sampling)
+
+
 def test_more_requests_than_slots_queue_and_reset_forgets_them() -> None:
     model = random_model("llama")
     decoder = early_decoder(model, (2,), PredictionPolicy((0.3,)), slots=2)

@@ -106,15 +106,46 @@ def test_a_batch_as_large_as_allowed_still_predicts_early(most: int, drafts: boo
     assert [len(output.tokens) for output in decoder.step()] == [4 if drafts else 1] * 2
 
 
-def test_prompts_are_read_up_to_a_number_of_tokens_then_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("backends.engine.decoder.PREFILL_TOKENS", 4)
-    executor = ToldExecutor(FINAL, [{}])
-    executor.slots = 4
-    drafter = ExitDrafter(executor, PredictionPolicy((GAMMA,)))  # type: ignore[arg-type]
-    decoder = Decoder(executor, drafter)  # type: ignore[arg-type]
-    for name, length in (("a", 2), ("b", 2), ("c", 9), ("d", 1)):
+def reading(slots: int, prefill_tokens: int, **lengths: int) -> tuple[ToldExecutor, Decoder]:
+    """A decoder with streams of these prompt lengths and answers of three tokens."""
+    executor = ToldExecutor(FINAL, [], exits=())
+    executor.slots = slots
+    decoder = Decoder(executor, prefill_tokens=prefill_tokens)  # type: ignore[arg-type]
+    for name, length in lengths.items():
         decoder.add(Stream(name, (1,) * length, 3))
-    read = [[output.id for output in decoder.step()] for _ in range(3)]
-    assert read == [["a", "b"], ["c"], ["d"]], "one prompt may be longer than the limit"
+    return executor, decoder
+
+
+def test_prompts_are_read_in_pieces_and_streams_go_on_between_them() -> None:
+    executor, decoder = reading(4, 4, a=2, b=1, c=9, d=1)
+    told = ["".join(output.id for output in decoder.step()) for _ in range(9)]
+    assert told == ["ab", "ab", "ab", "c", "c", "d", "cd", "d", ""]
+    first, *others = executor.calls
+    assert first == [(0, 0), (0, 1), (1, 0), (2, 0)], "several share a piece, in order"
+    assert others[:2] == [[(2, p) for p in range(1, 5)], [(2, p) for p in range(5, 9)]]
+    assert others[2:] == [[(1, 0)]], "the slot that was left last is taken first"
+
+
+@pytest.mark.parametrize(
+    ("prefill_tokens", "lengths"), [(6, [3, 4, 5, 2]), (2, [3, 4, 4, 1, 2]), (20, [14])]
+)
+def test_prompts_are_cut_where_the_executor_allows_it(
+    prefill_tokens: int, lengths: list[int]
+) -> None:
+    executor, decoder = reading(4, prefill_tokens, a=3, b=9, c=2)
+    executor.piece = 4
+    while decoder.step():
+        pass
+    assert [len(call) for call in executor.calls] == lengths
+
+
+def test_a_reset_frees_the_slot_of_a_prompt_that_is_half_read() -> None:
+    executor, decoder = reading(2, 4, a=1, b=9)
+    decoder.step()
+    decoder.reset()
+    assert decoder.step() == []
+    for name in "cd":
+        decoder.add(Stream(name, (1, 2), 1))
+    assert sorted(output.id for output in decoder.step()) == ["c", "d"]
+    assert {slot for slot, _ in executor.calls[-1]} == {0, 1}
+    assert {position for _, position in executor.calls[-1]} == {0, 1}, "from the beginning"

@@ -68,6 +68,36 @@ def test_adadecode_gives_the_text_of_plain_decoding(dtype: str, options: dict[st
     assert answer(opened("adadecode", dtype=dtype, **options), requests, 3) == expected
 
 
+@pytest.mark.parametrize(("name", "kernels"), [("autoregressive", "torch"), ("adadecode", "auto")])
+def test_prompts_read_in_pieces_give_the_same_text(
+    name: str, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.engine.executors.torch.TorchExecutor.piece", 64)
+    requests = demo_requests(1)
+    longest = max(len(request.prompt_ids) for request in requests)
+    assert longest >= 128
+    expected = answer(opened(name, kernels=kernels, prefill_tokens=longest), requests, 1)
+    backend = opened(name, kernels=kernels, prefill_tokens=65)
+    assert backend.info.options["prefill_tokens"] == 65
+    assert answer(backend, requests, 4) == expected
+
+
+def test_an_exit_head_is_made_once_for_all_executors(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    real = exit_heads.HeadFolder.matrix
+
+    def counted(folder: exit_heads.HeadFolder, layer: int, final_head: Any) -> Any:
+        made.append(layer)
+        return real(folder, layer, final_head)
+
+    monkeypatch.setattr(exit_heads.HeadFolder, "matrix", counted)
+    backend = opened("adadecode")
+    chosen = backend.info.options["exit_layers"]
+    backend.close()
+    assert chosen
+    assert len(made) == len(set(made)) > len(chosen)
+
+
 def test_the_seed_decides_what_is_sampled() -> None:
     found = []
     for seed in (3, 3, 4):

@@ -100,6 +100,15 @@ def test_texts_are_the_tokens_without_the_special_ones(model: Path) -> None:
     assert all(found.keys() == names for found in scores.values())
 
 
+def test_what_random_weights_answer_is_not_scored(model: Path) -> None:
+    (trial,) = trials(model)
+    generations = answers(trial, [5, 6])
+    random = replace(trial, model=replace(trial.model, shape=True))
+    opened = session(model, Silent())
+    texts, scores = opened.finish(random, generations)
+    assert (texts, scores) == (opened.finish(trial, generations)[0], {})
+
+
 def test_a_workload_says_what_its_requests_ask_for(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,12 @@ def test_fewer_threads_than_were_measured_take_the_fewest() -> None:
     assert only.read_at(100, 1) == 20.0
 
 
+@pytest.mark.parametrize(("threads", "rate"), [(None, 3.0), (1, 1.0), (3, 1.0), (4, 3.0), (9, 3.0)])
+def test_products_have_a_rate_by_threads(threads: int | None, rate: float) -> None:
+    known = Ceilings("cpu", "torch", {1: {100: 8.0}}, {1: 1.0, 4: 3.0}, {})
+    assert known.flops(threads) == rate
+
+
 def test_json_and_back() -> None:
     assert ceilings_from_json(json.loads(json.dumps(KNOWN.to_json()))) == KNOWN
 

@@ -26,11 +26,17 @@ def refuse_revision(workload: Workload) -> None:
         raise UserError(f"workload {workload.name}: option 'revision' needs 'source: hub'")
 
 
+def refuse_rates(rates: Mapping[str, Any], where: str) -> None:
+    if rates.get("acceptance", 0) > 1:
+        raise UserError(f"{where}.acceptance: expected a number from 0 to 1")
+
+
 KNOWN = Known(
     backends={"vllm": {"engine": False}, "scripted": {"stalls": True, "itl_s": False}},
     workloads={"gsm8k": 64, "xsum": 32, "humaneval": 96},
     check_options=refuse_high,
     check_workload=refuse_revision,
+    check_rates=refuse_rates,
 )
 CYCLE: dict[str, Any] = {}
 CYCLE["a"] = CYCLE
@@ -124,7 +130,7 @@ def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
         ({"load": [{"kind": "trace", "trace": 3}]}, "expected the path of a trace file, got 3"),
         ({"requests": True}, "f.yaml: requests: expected a whole number of at least 1, got True"),
         ({"repeats": 0}, "f.yaml: repeats: expected a whole number of at least 1, got 0"),
-        ({"model": "ABSENT"}, "model: expected a bundled name, a hub id or a local path"),
+        ({"model": "ABSENT"}, "model: expected a bundled name, a hub id, a local path or {shape"),
         (
             {"model": {"name": "m", "revison": "a"}},
             "f.yaml: model.revison: unknown key; did you mean",

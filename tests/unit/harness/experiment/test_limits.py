@@ -120,7 +120,7 @@ def test_a_child_reads_what_the_limits_were_raised_for(tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     data.write_bytes(b"".join(ROW.replace(b"aaa", str(n).encode(), 1) for n in range(5)))
     raised = wiring.resolve(parse(workloads=[{"name": "gsm8k", "source": str(data)}]))
-    tokenizer = models.load_tokenizer(wiring.model_folder(raised.model))
+    tokenizer = models.load_tokenizer(wiring.model_folder(raised.models[0]))
     assert len(load_prompts(raised.trials()[0], tokenizer)) == 4
 
 

@@ -84,7 +84,7 @@ def test_names_of_the_hub_keep_their_revisions_and_checksums(tmp_path: Path) -> 
     workload = Workload("gsm8k", "hub", 12, {"revision": "e53f048"}, "cd" * 32)
     choice = dataclasses.replace(experiment.workloads[0], workload=workload)
     load = Load("trace", trace="day.csv", checksum="ef" * 32)
-    pinned = dataclasses.replace(experiment, model=model, workloads=(choice,), loads=(load,))
+    pinned = dataclasses.replace(experiment, models=(model,), workloads=(choice,), loads=(load,))
     read = again(pinned, tmp_path)
     assert (read, keys(read)) == (pinned, keys(pinned))
     trial = read.trials()[0]
@@ -110,7 +110,8 @@ def test_content_that_is_not_what_was_pinned_is_refused(tmp_path: Path) -> None:
     data.write_text(json.dumps({"question": "another", "answer": "a"}))
     with pytest.raises(UserError, match="workload gsm8k: its content has checksum"):
         wiring.resolve(again(resolved, tmp_path))
-    other = dataclasses.replace(resolved, model=dataclasses.replace(resolved.model, checksum="0"))
+    (model,) = resolved.models
+    other = dataclasses.replace(resolved, models=(dataclasses.replace(model, checksum="0"),))
     with pytest.raises(UserError, match=r"model 'demo': its content .* leave 'checksum' out"):
         wiring.resolve(again(other, tmp_path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -80,6 +81,41 @@ def test_on_a_gpu_the_devices_memory_decides_too(
     assert fleet._fits(engine)
     free["device"] = enough - 1
     assert not fleet._fits(engine)
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [(0, 300), (250, 300), (50, 100), (400, 300 + 2 * 150), (10_000, 300 + 2 * 9_750)],
+)
+def test_an_engine_of_another_model_is_larger_or_smaller_by_its_weights(
+    free: dict[str, Any], weights: int, expected: int
+) -> None:
+    """A model of 250 bytes took 300, whatever took 90 held none; 0: nobody knows."""
+    fleet, _ = fleet_of("ab")
+    fleet._weights = {"seen": 250, "server": 0, "new": weights}
+    fleet._footprints = {"seen": Footprint(300)}
+    assert fleet._expected("new") == Footprint(expected)
+    fleet._footprints = {"seen": Footprint(90, 300)}
+    assert fleet._expected("new") == Footprint(90, expected), "on a device"
+    free["memory"], free["device"] = 1000, 1.2 * expected - 1
+    assert not fleet._fits("new")
+
+
+def test_a_sweep_asks_for_the_weights_of_every_engine_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fits = Fleet._fits
+    asked: list[dict[str, int]] = []
+
+    def seen(fleet: Fleet, key: str) -> bool:
+        asked.append(dict(fleet._weights))
+        return fits(fleet, key)
+
+    monkeypatch.setattr(Fleet, "_fits", seen)
+    small, large = make_trial(), make_trial(tokens=2)
+    again = [replace(trial, repeat=1) for trial in (small, large)]
+    sweep([small, large, *again], weight_bytes=lambda t: 7 * len(t.options))
+    assert asked[0] == {small.engine_key(): 14, large.engine_key(): 21}
 
 
 def test_of_the_engines_the_one_needed_last_makes_room() -> None:

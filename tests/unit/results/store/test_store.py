@@ -49,6 +49,17 @@ def test_what_a_backend_measured_is_found_where_older_records_have_it(tmp_path: 
     assert found.measured == Measured({"plain_us": 2.0}, 1.5, "at least 0.75", 4)
 
 
+def test_a_record_of_before_there_were_shapes_is_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run")
+    ran = record(trial(), [])
+    store.write(ran)
+    path = store.trials_folder / f"{ran.key}.json"
+    data = json.loads(path.read_text())
+    del data["trial"]["model"]["shape"], data["trial"]["model"]["layers"]
+    path.write_text(json.dumps(data))
+    assert store.read(ran.key).trial == ran.trial
+
+
 SETTINGS = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

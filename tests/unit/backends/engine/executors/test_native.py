@@ -125,6 +125,32 @@ def test_an_exit_head_gives_the_top_of_its_own_softmax(dtype: torch.dtype) -> No
     assert run.advance(0, rows, np.array([3, 9], np.int32))[0] == [found[0][3], found[0][9]]
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("name", ["llama", "one-key-head"])
+def test_a_prompt_read_in_pieces_beside_others_gives_the_same_bits(
+    name: str, dtype: torch.dtype
+) -> None:
+    model = random_model(name, dtype)
+    ids = [tokens(model, count, count) for count in (200, 61)]
+    whole, pieces = executor(model, (2,)), executor(model, (2,))
+    for slot in range(2):
+        whole.prefill(slot, ids[slot])
+    for bounds in ((0, 1, 0, 60), (1, 130, 60, 60), (130, 139, 60, 61), (139, 200, 61, 61)):
+        rows = [*span(0, ids[0], *bounds[:2]), *span(1, ids[1], *bounds[2:])]
+        pieces.read(StepRows.of(rows))
+    for run in (whole, pieces):
+        rows = [(0, 200, 5), (0, 201, 6), (1, 61, 7)]
+        for index in range(2):
+            run.segment(index, StepRows.of(rows))
+    last = StepRows.of([(0, 201, 6), (1, 61, 7)])
+    assert torch.equal(whole.logits(last), pieces.logits(last))
+    whole.prefill(2, ids[1])
+    pieces.read(StepRows.span(2, 0, ids[1][:40]))
+    pieces.read(StepRows.span(2, 40, ids[1][40:]))
+    end = StepRows.of([(2, 60, ids[1][60])])
+    assert torch.equal(whole.logits(end), pieces.logits(end)), "its last row is in the boundary"
+
+
 def test_many_rows_are_run_in_parts() -> None:
     model = random_model("llama")
     ids = tokens(model, 6)

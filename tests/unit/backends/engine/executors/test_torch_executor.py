@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,26 @@ def test_the_lowest_id_wins_a_tie(case: CheckpointCase) -> None:
     executor.prefill(0, case.ids[:PROMPT].tolist())
     executor._heads[-1] = executor._heads[-1][:1].expand_as(executor._heads[-1])
     assert executor.greedy(rows(case.ids, PROMPT - 1, PROMPT)) == [0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_prompt_is_read_in_pieces_of_its_own(case: CheckpointCase, dtype: torch.dtype) -> None:
+    """The same bits in one call, in several, and beside another prompt; right in all."""
+    found = []
+    other = case.ids.flip(0)[:19].tolist()
+    ids, end = case.ids[:PROMPT].tolist(), rows(case.ids, PROMPT - 1, PROMPT)
+    for cuts in ((0, PROMPT), (0, 8, PROMPT), (0, 8, 16, PROMPT)):
+        executor = make_executor(case, dtype)
+        executor.piece = 8
+        for start, stop in pairwise(cuts):
+            mine = StepRows.span(0, start, ids[start:stop])
+            executor.read(mine if start else joined(mine, StepRows.span(1, 0, other)))
+        found.append(torch.cat([executor.logits(end), run(executor, rows(case.ids, PROMPT, 30))]))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    if dtype == torch.float32:
+        expected = case.truth[PROMPT - 1 : 30]
+        torch.testing.assert_close(found[0], expected, atol=2e-5, rtol=1e-5)
 
 
 def test_a_slot_is_used_again(case: CheckpointCase) -> None:

@@ -40,9 +40,7 @@ def test_another_machine_has_none() -> None:
 @pytest.mark.parametrize("content", ["", "{", "[1]", "\x00\xff", '{"device": "cpu"}'])
 def test_a_spoilt_file_counts_as_never_measured(content: str) -> None:
     here = environment()
-    where = ceilings.store(here, FOUND)
-    assert where is not None
-    where.write_text(content, encoding="latin-1")
+    ceilings.store(here, FOUND).write_text(content, encoding="latin-1")
     assert ceilings.stored(here) is None
 
 
@@ -53,5 +51,6 @@ def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
         raise RuntimeError("no home")
 
     monkeypatch.setattr(Path, "home", homeless)
-    assert ceilings.store(environment(), FOUND) is None
+    with pytest.raises(OSError, match="Not a directory"):
+        ceilings.store(environment(), FOUND)
     assert ceilings.stored(environment()) is None

@@ -1,0 +1,93 @@
+"""What the option `replay` of a backend names: bundled traces, files, and rates."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import models
+from harness.core.backend import Option
+from harness.core.errors import UserError
+from harness.core.files import user_path
+from harness.core.nouns import Request
+from results.traces.file import read_trace
+from results.traces.rates import TraceSource, parse_rates
+from results.traces.recorded import DecisionTrace
+
+BUNDLED = models.DEMO / "traces"
+DEMO = "demo"
+METHODS = {"vllm-early-exit": "vllm-early-exit"}
+"""By backend, the bundled trace that it replays: else that of adadecode, whose answers are those of
+plain decoding, so that what is replayed from it has equal lengths."""
+UNDECIDED = "random weights decide nothing; give 'replay: demo', a trace or rates"
+"""Why a method that decides is refused on a shape."""
+REPLAY = Option(
+    str,
+    None,
+    "decisions to replay in the place of the model's own: demo (recorded from the demo model), a "
+    "file of 'decodebench trace', or rates; default: none",
+    mapping=True,
+)
+RECORD = Option(
+    bool, False, "hand out what is decided, for 'decodebench trace' (costs a little time)"
+)
+
+
+def find_trace(replay: str | Mapping[str, Any] | None, backend: str) -> Path | None:
+    """The file that the option names; None for rates and where nothing is replayed. Raises
+    `UserError`."""
+    if not isinstance(replay, str):
+        return None
+    if replay == DEMO:
+        return BUNDLED / f"{METHODS.get(backend, 'adadecode')}.parquet"
+    path = user_path(replay, f"backend '{backend}': option 'replay'")
+    if not path.is_file():
+        raise UserError(
+            f"backend '{backend}': option 'replay': no trace '{replay}'; give {DEMO}, a file of "
+            "'decodebench trace', or rates ('rates:' at the top of the experiment file names some)"
+        )
+    return path
+
+
+def open_source(replay: str | Mapping[str, Any], backend: str) -> TraceSource:
+    """What the option names, read. Raises `UserError`."""
+    path = find_trace(replay, backend)
+    if path is None:
+        assert isinstance(replay, Mapping)
+        return parse_rates(replay, f"backend '{backend}': option 'replay'")
+    return _read(path, path.stat().st_mtime_ns)
+
+
+def open_method(replay: str | Mapping[str, Any], backend: str) -> TraceSource:
+    """As `open_source`, for a backend that replays exits. Raises `UserError` for a trace of another
+    method, and for one that tells lengths alone."""
+    found, where = open_source(replay, backend), f"backend '{backend}': option 'replay'"
+    if found.method not in (None, backend):
+        assert isinstance(replay, str)
+        raise UserError(
+            f"{where}: {find_trace(replay, backend)} is a trace of '{found.method}', not of "
+            f"'{backend}'"
+        )
+    if found.method is not None and not found.fractions:
+        raise UserError(
+            f"{where}: {replay} tells lengths alone; run with 'record: true' for what was decided"
+        )
+    return found
+
+
+def files(options: Mapping[str, Any], backend: str) -> list[Path]:
+    """The file that a backend replays, for its trials' keys. Raises `UserError`."""
+    found = find_trace(options["replay"], backend)
+    return [] if found is None else [found]
+
+
+@functools.lru_cache(maxsize=8)
+def _read(path: Path, _stamp: int) -> DecisionTrace:
+    return read_trace(path)
+
+
+def folded(request: Request, vocabulary: int) -> tuple[int, ...]:
+    """The prompt in a vocabulary that may be smaller than the one it was written in."""
+    return tuple(token % vocabulary for token in request.prompt_ids)

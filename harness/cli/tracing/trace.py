@@ -1,0 +1,119 @@
+"""The command ``trace``: what a stored run decided becomes a file that backends replay."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.core.errors import UserError, nearest
+from harness.core.nouns import REPLAYED, canonical_json, to_json
+
+if TYPE_CHECKING:
+    from results.store.records import StoredTrial
+
+RECORDS = ("adadecode", "vllm-early-exit")
+"""Backends with an option `record`."""
+Key = Callable[["StoredTrial"], str]
+
+
+def trace(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    out: Annotated[Path, typer.Option(help="The trace's file.")],
+    backend: Annotated[str | None, typer.Option(help="Whose decisions.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE of the variant; may be repeated.")
+    ] = None,
+    load: Annotated[str | None, typer.Option(help="As in tables: 'closed c=8'.")] = None,
+    model: Annotated[str | None, typer.Option(help="As in tables.")] = None,
+) -> None:
+    """Write what a run decided (exits, acceptance, lengths) for replay on other models."""
+    import results
+    from results.traces.file import write_trace
+    from results.traces.recording import has_recorded, make_trace
+
+    run = results.load(directory)
+    ended = [s for s in run.stored if s.record.status == "ok" and not _is_replay(s)]
+    if not ended:
+        raise UserError(f"{directory}: no trial in it that ended well and decided for itself")
+    chosen = _one(ended, "backend", lambda s: s.record.trial.backend, backend, directory)
+    chosen = _with_options(chosen, option or [], directory)
+    chosen = _one(chosen, "load", lambda s: s.record.trial.load.label(), load, directory)
+    chosen = _one(chosen, "model", lambda s: s.record.trial.model.name, model, directory)
+    records = [run.store.read(stored.record.key) for stored in _first_repeats(chosen)]
+    lengths = {
+        row["request_id"]: int(row["prompt_tokens"])
+        for record in records
+        for row in run.store.read_prompts(str(record.trial.workload.checksum))
+    }
+    made, left_out = make_trace(records, lengths)
+    write_trace(out, made)
+    if left_out:
+        print(f"{left_out} requests that did not end well are left out", file=sys.stderr)
+    if not has_recorded(records):
+        name = made.method
+        how = f"; run {name} with 'record: true' for them" if name in RECORDS else ""
+        print(
+            f"no decisions were recorded: lengths and passes alone, no confidences{how}",
+            file=sys.stderr,
+        )
+    print(f"trace: {out}: {len(made.rows)} requests of {made.method}")
+
+
+def _is_replay(stored: StoredTrial) -> bool:
+    backend = stored.record.backend
+    return backend is None or backend.provenance == REPLAYED
+
+
+def _one(
+    found: Sequence[StoredTrial], name: str, of: Key, wanted: str | None, directory: Path
+) -> list[StoredTrial]:
+    """The trials with the wanted value, or with the only one there is. Raises `UserError`."""
+    values = list(dict.fromkeys(map(of, found)))
+    if wanted is None and len(values) > 1:
+        raise UserError(f"{directory}: several {name}s; give --{name}: {', '.join(values)}")
+    if wanted is not None and wanted not in values:
+        raise UserError(f"--{name}: '{wanted}' is not in {directory}; {nearest(wanted, values)}")
+    return [stored for stored in found if wanted in (None, of(stored))]
+
+
+def _with_options(
+    found: Sequence[StoredTrial], wanted: Sequence[str], directory: Path
+) -> list[StoredTrial]:
+    """The trials of the one variant that has these options. Raises `UserError`."""
+    for text in wanted:
+        name, mark, value = text.partition("=")
+        if not mark:
+            raise UserError(f"--option: expected NAME=VALUE, got '{text}'")
+        values = list(dict.fromkeys(_text(s.record.trial.options.get(name)) for s in found))
+        if value not in values:
+            raise UserError(f"--option: no variant with {text}; {name} is {' or '.join(values)}")
+        found = [s for s in found if _text(s.record.trial.options.get(name)) == value]
+    variants = {canonical_json(to_json(s.record.trial.options)): s for s in found}
+    if len(variants) > 1:
+        every = variants.values()
+        told = "; ".join(_telling(s.record.trial.options, every) for s in every)
+        raise UserError(f"{directory}: several variants; give --option NAME=VALUE: {told}")
+    return list(found)
+
+
+def _telling(options: Any, all_: Iterable[StoredTrial]) -> str:
+    """The options of a variant in which the variants differ."""
+    others = [other.record.trial.options for other in all_]
+    names = sorted({name for other in others for name in other})
+    told = [n for n in names if len({canonical_json(to_json(o.get(n))) for o in others}) > 1]
+    return " ".join(f"{name}={_text(options.get(name))}" for name in told)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else canonical_json(to_json(value))
+
+
+def _first_repeats(found: Sequence[StoredTrial]) -> list[StoredTrial]:
+    """Of each workload the first repeat that there is."""
+    by_repeat = sorted(found, key=lambda stored: stored.record.trial.repeat)
+    first = {canonical_json(to_json(s.record.trial.workload)): s for s in reversed(by_repeat)}
+    return [stored for stored in found if stored in first.values()]

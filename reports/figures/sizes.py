@@ -1,0 +1,98 @@
+"""What becomes of a speed-up as the model grows, and what the steps are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reports.cells import Cell
+from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
+from reports.numbers import milliseconds, percent, ratio
+from reports.svg import INK, SURFACE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class SizedSpeedup(NamedTuple):
+    """A speed-up at one size of the model."""
+
+    cell: Cell
+    size_bytes: int
+    """Weights that a pass reads."""
+    speedup: float
+    holds: bool
+    bound: bool
+    """Whether one of its sides is overhead-bound."""
+
+
+class StepParts(NamedTuple):
+    """Shares of a step. They add up to 1; the last two are one where the engine does not tell how
+    long its passes take."""
+
+    floor: float
+    passes: float
+    """Of passes, beyond the floor."""
+    engine: float | None
+    """None: among `passes`."""
+
+
+SHADES = (1.0, 0.5, 0.18)
+"""Of a bar's floor, passes and engine."""
+
+
+def against_size(axes: Axes, lines: Sequence[Sequence[SizedSpeedup]]) -> None:
+    """A line per variant over the bytes of the model's weights; one workload, one load. Hollow:
+    overhead-bound or not valid. Dashed: where neither side is faster."""
+    points = sorted({point.size_bytes / 1e9 for line in lines for point in line})
+    for line in lines:
+        _line(axes, sorted(line, key=lambda point: point.size_bytes))
+    rule(axes, y=1.0)
+    value_axis(axes, "x", points, log_from=3.0)
+    value_axis(axes, "y", [point.speedup for line in lines for point in line])
+    axes.set_ylim(bottom=min(0.9, *(point.speedup * 0.9 for line in lines for point in line)))
+    axes.set_xlabel("weights, GB")
+    axes.set_ylabel("speed-up")
+
+
+def _line(axes: Axes, points: Sequence[SizedSpeedup]) -> None:
+    variant = points[0].cell.variant
+    marker = MARKERS[variant.style % len(MARKERS)]
+    x = [point.size_bytes / 1e9 for point in points]
+    drawn: list[Any] = axes.plot(
+        x, [point.speedup for point in points], color=variant.colour, linestyle=variant.line,
+        linewidth=1.6, marker=marker, markersize=4.5,
+    )  # fmt: skip
+    doubtful = [point for point in points if point.bound or not point.holds]
+    drawn += axes.plot(
+        [point.size_bytes / 1e9 for point in doubtful], [point.speedup for point in doubtful],
+        linestyle="", color=variant.colour, marker=marker, markersize=4.5, markerfacecolor=SURFACE,
+    )  # fmt: skip
+    note = ", ".join(f"{ratio(point.speedup)}× on {point.cell.model}" for point in points)
+    tag(drawn, points[0].cell, note)
+
+
+def step_parts(axes: Axes, cells: Sequence[tuple[Cell, StepParts]]) -> None:
+    """A bar per cell, grouped by workload: dark the floor, lighter the rest of the passes, faint
+    the engine around them; one load."""
+    rows = LabelledRows(axes)
+    for cell, parts in cells:
+        y, left = rows.place(cell), 0.0
+        drawn: list[Any] = []
+        for share, shade in zip(parts, SHADES, strict=True):
+            if share:
+                bar = axes.barh(
+                    y, share, left=left, height=0.68, color=cell.variant.colour, alpha=shade,
+                    linewidth=0,
+                )  # fmt: skip
+                drawn += bar.patches
+                left += share
+        step_s = cell.value("step_s") or 0.0
+        note = f"{milliseconds(step_s)} ms, floor {percent(parts.floor)}%"
+        text = axes.annotate(note, (1, y), xytext=(4, 0), textcoords="offset points")
+        text.set(color=INK, va="center", fontsize=7.5)
+        tag([*drawn, text], cell, f"{cell.workload}, {note}")
+    rows.finish()
+    axes.set_xlim(0, 1.65)
+    axes.set_xticks([0, 0.5, 1], ["0", "50", "100%"])
+    axes.set_xlabel("share of a step")

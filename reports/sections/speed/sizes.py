@@ -1,0 +1,203 @@
+"""What becomes of each speed-up as the model grows: the answer to "would it hold on mine?"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.figures import sizes as figures
+from reports.figures.sizes import SizedSpeedup
+from reports.numbers import ratio, significant
+from reports.panels import Panel, PanelGroup
+from reports.sections import Section
+from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
+from reports.words.overhead import SHRINKS, shrinking
+from results.compare.pairing import NATIVE
+
+_NOTE = (
+    "Speed-up over the reference against the bytes of weights that a pass reads. Hollow: "
+    "overhead-bound (see the step times) or not valid. Dashed: where neither is faster."
+)
+BASELINES = {"vllm-early-exit": "vllm"}
+"""The plain decoding of a backend's own engine, where it is not `NATIVE`."""
+
+
+class Sized(NamedTuple):
+    """A cell whose model's size is known, and what it is set against."""
+
+    cell: Cell
+    size_bytes: int
+    plain: Cell | None
+    """Plain decoding on the same engine."""
+    bound: bool
+    """Whether either side of its speed-up over the reference is overhead-bound."""
+
+    @property
+    def task(self) -> str:
+        """The workload without the model."""
+        return self.cell.workload.removesuffix(f" on {self.cell.model}")
+
+    @property
+    def over_plain(self) -> float | None:
+        """Speed-up over plain decoding on the same engine."""
+        if self.plain is None:
+            return None
+        return self.cell.value(self.metric)
+
+    @property
+    def metric(self) -> str:
+        """The name of `over_plain`."""
+        own = self.plain is not None and self.plain.variant.backend == NATIVE
+        return "speedup_native" if own else "speedup"
+
+    def point(self) -> SizedSpeedup | None:
+        """For the figure; None without a speed-up."""
+        speedup = self.cell.value("speedup")
+        if not speedup:
+            return None
+        holds = self.cell.holds("speedup")
+        return SizedSpeedup(self.cell, self.size_bytes, speedup, holds, self.bound)
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """A panel per load and workload, a row per cell; None unless models of several sizes ran."""
+    found = [own for own in sized(seen) if own.cell.value("speedup") is not None]
+    if len({own.size_bytes for own in found}) < 2:
+        return None
+    table = build(COLUMNS, found, _row)
+    groups = [PanelGroup(list(_panels(found)))]
+    return Section("sizes", "Against the size of the model", _NOTE, groups, table,
+                   sentences(found), "Model size")  # fmt: skip
+
+
+def sized(seen: Overview) -> list[Sized]:
+    """Every measured cell but the reference's whose model's bytes are known, by size within
+    workload, load and variant."""
+    found, bound = [], shrinking(seen.cells)
+    for cell in seen.cells:
+        known = cell.measured.pass_bytes
+        if known is None or not cell.is_measured or cell.variant.is_reference:
+            continue
+        beside = [c for c in seen.cells if (c.workload, c.load) == (cell.workload, cell.load)]
+        reference = next((c for c in beside if c.variant.is_reference), None)
+        name = BASELINES.get(cell.variant.backend, NATIVE)
+        plain = next((c for c in beside if c.variant.backend == name), None)
+        if name != NATIVE and (reference is None or reference.variant.backend != name):
+            plain = None  # no speed-up over it was computed
+        if name == cell.variant.backend:
+            plain = None
+        size = known["layers"] * known["layer"] + known["head"]
+        found.append(Sized(cell, size, plain, cell in bound))
+    order = {text: place for place, text in enumerate(dict.fromkeys(own.task for own in found))}
+    found.sort(key=lambda o: (order[o.task], o.cell.order, o.cell.variant.index, o.size_bytes))
+    return found
+
+
+def predicted(own: Sized) -> float | None:
+    """What costs and decisions alone come to, over plain decoding on the same engine. AdaDecode's
+    from the costs that it measured; for a batch that leaves together, the layers that did not run
+    at plain decoding's time per layer, less what checks and fills took."""
+    if own.plain is None or own.plain.variant.backend == NATIVE:
+        return own.cell.value("predicted_speedup")
+    plain, known = own.plain, own.cell.measured.pass_bytes
+    step, engine = plain.value("step_s"), plain.value("overhead_share")
+    skipped, mine = own.cell.value("early_exit_rate"), own.cell.value("step_s")
+    inside = own.cell.value("overhead_share")
+    if not step or engine is None or skipped is None or not mine or inside is None or not known:
+        return None
+    layers = known["layers"] * known["layer"] / own.size_bytes
+    extra = (own.cell.value("check_time_share") or 0) + (own.cell.value("fill_time_share") or 0)
+    took = step * (1 - (1 - engine) * layers * skipped) + mine * (1 - inside) * extra
+    return step / took if took > 0 else None
+
+
+def sentences(found: Sequence[Sized]) -> list[str]:
+    """For each variant and load what becomes of its speed-up, over all workloads, from the smallest
+    model to the largest."""
+    words = []
+    for key in dict.fromkeys((own.cell.variant.index, own.cell.load) for own in found):
+        same = [own for own in found if (own.cell.variant.index, own.cell.load) == key]
+        words.append(_sentence(same))
+    return [text for text in words if text]
+
+
+def _sentence(same: Sequence[Sized]) -> str:
+    by_size: dict[int, list[Sized]] = {}
+    for own in same:
+        by_size.setdefault(own.size_bytes, []).append(own)
+    if len(by_size) < 2:
+        return ""
+    means = [
+        (size, _mean(own.cell.value("speedup") or 0.0 for own in by_size[size]))
+        for size in sorted(by_size)
+    ]
+    cell = same[0].cell
+    steps = ", ".join(
+        f"{ratio(mean)}× on {by_size[size][0].cell.model} ({significant(size / 1e9, 2)} GB)"
+        for size, mean in means
+    )
+    text = f"{cell.variant.label}, {cell.load}: {steps}."
+    if (where := crossing(means)) is not None:
+        text += f" It crosses 1 at about {significant(where / 1e9, 2)} GB of weights."
+    last = by_size[means[-1][0]]
+    if any(own.bound for own in last):
+        text += " Up to the largest model here the steps are overhead-bound: beyond it is unknown."
+    elif all(own.cell.value("floor_share") is not None for own in last):
+        text += (
+            " There neither side is overhead-bound: on larger models the ratio follows what is "
+            "read and what is decided."
+        )
+    return text
+
+
+def crossing(means: Sequence[tuple[int, float]]) -> float | None:
+    """The last size at which a speed-up passes 1, on a straight line over the logarithms of both
+    between measured sizes; None where it does not."""
+    found = None
+    for (low, first), (high, second) in pairwise(means):
+        if first > 0 < second and (first - 1) * (second - 1) < 0:
+            share = math.log(first) / (math.log(first) - math.log(second))
+            found = math.exp(math.log(low) + share * math.log(high / low))
+    return found
+
+
+def _mean(values: Iterable[float]) -> float:
+    kept = [math.log(value) for value in values if value > 0]
+    return math.exp(sum(kept) / len(kept)) if kept else 0.0
+
+
+def _panels(found: Sequence[Sized]) -> Iterator[Panel]:
+    for task, load in dict.fromkeys((own.task, own.cell.load) for own in found):
+        lines: dict[int, list[SizedSpeedup]] = {}
+        for own in found:
+            if (own.task, own.cell.load) == (task, load) and (point := own.point()):
+                lines.setdefault(own.cell.variant.index, []).append(point)
+        paint = partial(figures.against_size, lines=list(lines.values()))
+        title = f"Speed-up against the size of the model: {task}, {load}"
+        yield Panel(paint, title, f"{task}, {load}", load=load)
+
+
+def _row(own: Sized) -> BodyRow:
+    css = "invalid" * (not own.cell.holds("speedup"))
+    return scope(own.cell)._replace(group=(own.task, own.cell.load), css=css)
+
+
+_SPEED = Group("Speed-up over", "×")
+COLUMNS: tuple[Column[Sized], ...] = (
+    *places(lambda own: own.cell),
+    Column("Weights", lambda own: own.size_bytes / 1e9, lambda value: significant(value, 2), "GB",
+           "read by a pass"),
+    Column("the reference", lambda own: own.cell.value("speedup"), ratio, group=_SPEED,
+           small=lambda own: bounds(own.cell, "speedup")),
+    Column("same engine, plain", lambda own: own.over_plain, ratio, group=_SPEED,
+           small=lambda own: bounds(own.cell, own.metric) if own.over_plain else "",
+           why="it is that engine's plain decoding, or that was not run"),
+    Column("predicted", predicted, ratio, group=_SPEED,
+           help="the same engine's, from costs and decisions alone", why="no costs were told"),
+    Column("", lambda own: SHRINKS if own.bound else "", css=""),
+)  # fmt: skip

@@ -1,0 +1,100 @@
+"""Where the time of a step goes, and so which ratios would not survive a larger model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.figures import sizes as figures
+from reports.figures.sizes import StepParts
+from reports.numbers import counted, milliseconds, percent
+from reports.panels import Panel, Place, group, panels
+from reports.sections import Section
+from reports.tables import LOAD, WORKLOAD, BodyRow, Column, Group, build, scope
+from reports.words.overhead import BOUND, SHRINKS, is_overhead_bound
+
+_NOTE = (
+    "A step is what a request waits for one pass through the model. Dark: the floor, which is the "
+    "time to read (or multiply with) what the pass uses at this machine's measured rates. Lighter: "
+    "the rest of the passes. Faint: the engine around them. Where the floor is less than half, the "
+    f"step is {BOUND}, and every ratio with it changes as models grow."
+)
+_UNKNOWN = (
+    "The floor is not known: 'decodebench doctor --bandwidth' measures this machine once, and runs "
+    "after it have one."
+)
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """A bar and a row per cell; None where no backend tells of its steps."""
+    cells = [cell for cell in seen.cells if cell.value("overhead_share") is not None or floor(cell)]
+    if not cells:
+        return None
+    known = [cell for cell in cells if floor(cell)]
+    groups = group(panels(seen, _bars, known, per="load")) if known else ()
+    table = build(COLUMNS, cells, _row)
+    note = _NOTE if known else _UNKNOWN
+    title = "Where the time of a step goes"
+    return Section("steps", title, note, groups, table, sentences(cells), "Step time")
+
+
+def floor(cell: Cell) -> float | None:
+    """The share of a step that its floor takes; no more than all of it."""
+    share = cell.value("floor_share")
+    return None if share is None else min(share, 1.0)
+
+
+def parts(cell: Cell) -> StepParts:
+    """What a step of a cell with a floor is made of."""
+    least, engine = floor(cell) or 0.0, cell.value("overhead_share")
+    if engine is not None:
+        engine = min(engine, 1 - least)
+    return StepParts(least, max(1 - least - (engine or 0.0), 0.0), engine)
+
+
+def sentences(cells: Sequence[Cell]) -> list[str]:
+    """How many cells are bound by overhead, and what follows."""
+    bound = [cell for cell in cells if is_overhead_bound(cell)]
+    if not bound:
+        return []
+    names = list(dict.fromkeys(cell.variant.label for cell in bound))
+    listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return [
+        f"In {len(bound)} of {counted(len(cells), 'cell')} over half of a step is overhead "
+        f"({listed}): a ratio with one of these does not hold for a larger model."
+    ]
+
+
+def _bars(place: Place) -> Iterator[Panel]:
+    shown = [(cell, parts(cell)) for cell in place.cells]
+    title = f"What a step is made of, by workload and backend{place.words}"
+    yield Panel(partial(figures.step_parts, cells=shown), title)
+
+
+def _row(cell: Cell) -> BodyRow:
+    css = "invalid" * (not cell.stands_alone)
+    return scope(cell)._replace(group=cell.workload, css=css)
+
+
+def _passes(cell: Cell) -> float | None:
+    known = floor(cell) is not None and cell.value("overhead_share") is not None
+    return parts(cell).passes if known else None
+
+
+_PARTS = Group("Share of a step", "%")
+_UNTOLD = "the backend does not tell how long its passes take"
+_UNMEASURED = "this machine's bandwidth was never measured: 'decodebench doctor --bandwidth'"
+COLUMNS: tuple[Column[Cell], ...] = (
+    WORKLOAD,
+    LOAD,
+    Column("Step", lambda cell: cell.value("step_s"), milliseconds, "ms", why="no steps were told"),
+    Column("floor", floor, percent, group=_PARTS, why=_UNMEASURED,
+           help="reading or multiplying, at this machine's measured rates"),
+    Column("passes", _passes, percent, group=_PARTS, why=_UNTOLD,
+           help="of the model, beyond the floor"),
+    Column("engine", lambda cell: cell.value("overhead_share"), percent, group=_PARTS, why=_UNTOLD,
+           help="around the model's passes"),
+    Column("", lambda cell: SHRINKS if is_overhead_bound(cell) else "", css=""),
+)  # fmt: skip

@@ -1,0 +1,36 @@
+"""Which ratios say more about the engines around small models than about large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reports.cells import Cell
+
+BOUND = "overhead-bound"
+SHRINKS = "overhead-bound: shrinks with size"
+HALF = 0.5
+
+
+def overhead_share(cell: Cell) -> float | None:
+    """The share of a step that would not grow with the model: what lies above its floor or, where
+    the floor is not known, what the engine spends beside its passes. None where neither is."""
+    floor = cell.value("floor_share")
+    return cell.value("overhead_share") if floor is None else max(1 - floor, 0.0)
+
+
+def is_overhead_bound(cell: Cell) -> bool:
+    """Whether over half of a step is such overhead."""
+    share = overhead_share(cell)
+    return share is not None and share > HALF
+
+
+def shrinking(cells: Iterable[Cell]) -> set[Cell]:
+    """The cells whose speed-up over the reference has a side that is overhead-bound."""
+    cells = list(cells)
+    references = {(c.workload, c.load): c for c in cells if c.variant.is_reference}
+    found = set()
+    for cell in cells:
+        other = references.get((cell.workload, cell.load))
+        if other is not None and cell is not other and cell.value("speedup") is not None:
+            found |= {cell} if is_overhead_bound(cell) or is_overhead_bound(other) else set()
+    return found

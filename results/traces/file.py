@@ -1,0 +1,176 @@
+"""Traces as Parquet files: a row for each request, and what was recorded in the file's metadata.
+
+| column | type | meaning |
+|---|---|---|
+| `workload`, `request_id` | string | |
+| `prompt_tokens`, `answer_tokens` | int32 | lengths; the prompt's is -1 where not known |
+| `finished` | string | stop or length |
+| `positions` | list of int32 | of each attempt; 0 is the first token after the prompt's own |
+| `confidence` | list of float32 | attempts x exits, NaN where an exit was not asked |
+| `agrees` | list of int8 | likewise: 1, 0, or -1 where nobody knows |
+| `drafted`, `accepted`, `batch` | list of int32 | of each full pass; -1 where not known |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core.errors import UserError
+from harness.core.files import MIB, open_plain, size, write_atomic
+from results.traces.recorded import DecisionTrace, TraceRow
+
+SCHEMA_VERSION = 1
+METADATA = b"decodebench.trace"
+MAGIC = b"PAR1"
+MAX_BYTES = 1024 * MIB
+AGAIN = "'decodebench trace' makes one"
+LISTS = {
+    "positions": np.int32,
+    "confidence": np.float32,
+    "agrees": np.int8,
+    "drafted": np.int32,
+    "accepted": np.int32,
+    "batch": np.int32,
+}
+MOST_CONFIDENT = 1.001
+"""Probabilities and cosines, rounded."""
+
+
+def write_trace(path: Path, trace: DecisionTrace) -> None:
+    """Write a trace, whole or not at all. Raises `OSError`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = trace.rows
+    about = {
+        "schema_version": SCHEMA_VERSION,
+        "method": trace.method,
+        "depth": trace.depth,
+        "exits": list(trace.exits),
+        "thresholds": list(trace.thresholds),
+        "settings": dict(trace.settings),
+        "model": trace.model,
+        "checksum": trace.checksum,
+        "workloads": list(trace.workloads),
+    }
+    columns: dict[str, Any] = {
+        "workload": [row.workload for row in rows],
+        "request_id": [row.request_id for row in rows],
+        "prompt_tokens": pa.array([row.prompt_tokens for row in rows], pa.int32()),
+        "answer_tokens": pa.array([row.answer_tokens for row in rows], pa.int32()),
+        "finished": [row.finished for row in rows],
+    }
+    for name, kind in LISTS.items():
+        values = [getattr(row, name).ravel() for row in rows]
+        columns[name] = pa.array(values, pa.list_(pa.from_numpy_dtype(kind)))
+    table = pa.table(columns).replace_schema_metadata({METADATA: json.dumps(about)})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", compression_level=19)
+    write_atomic(path, sink.getvalue().to_pybytes())
+
+
+def read_trace(path: Path) -> DecisionTrace:
+    """Read a trace. Raises `UserError` for a file that is missing, broken or no trace, for another
+    version of the schema, and for numbers that no recording writes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = _content(path)
+    if content[:4] != MAGIC:
+        raise UserError(f"{path}: not a trace: no Parquet file; {AGAIN}")
+    try:
+        table = pq.read_table(pa.BufferReader(content), use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: broken Parquet ({str(error).splitlines()[0]})") from None
+    metadata = (table.schema.metadata or {}).get(METADATA)
+    if metadata is None:
+        raise UserError(f"{path}: not a trace: no '{METADATA.decode()}' in it; {AGAIN}")
+    with _strange(path):
+        about = json.loads(metadata)
+        if (version := about["schema_version"]) != SCHEMA_VERSION:
+            raise UserError(
+                f"{path}: schema version {version} of traces, expected {SCHEMA_VERSION}; record it "
+                "anew with this decodebench"
+            )
+        return _parse(table, about)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with open_plain(path) as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"{path}: no such trace: {reason}") from None
+    if len(content) > MAX_BYTES:
+        raise UserError(f"{path}: larger than {size(MAX_BYTES)}, more than is read of a trace")
+    return content
+
+
+@contextmanager
+def _strange(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        what = f"no '{error.args[0]}'" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"{path}: damaged trace: {what}; record it anew") from None
+
+
+def _parse(table: Any, about: Mapping[str, Any]) -> DecisionTrace:
+    """Raises `KeyError`, `TypeError` or `ValueError` for what no recording writes."""
+    exits, depth = tuple(about["exits"]), about["depth"]
+    thresholds = tuple(float(x) for x in about["thresholds"])
+    if not all(type(x) is int for x in (*exits, *(() if depth is None else (depth,)))):
+        raise ValueError(f"exits {list(exits)} of {depth} layers are no whole numbers")
+    if exits and (depth is None or not 0 < exits[0] <= exits[-1] < depth):
+        raise ValueError(f"exits {list(exits)} lie outside {depth} layers")
+    if list(exits) != sorted(set(exits)) or len(thresholds) != len(exits):
+        raise ValueError(f"exits {list(exits)} with thresholds {list(thresholds)}")
+    names = ["workload", "request_id", "prompt_tokens", "answer_tokens", "finished", *LISTS]
+    data = {name: table.column(name).to_pylist() for name in names}
+    rows = tuple(_row(data, place, len(exits)) for place in range(len(table)))
+    if not rows:
+        raise ValueError("it holds no request")
+    if len({row.request_id for row in rows}) < len(rows):
+        raise ValueError("a request stands twice")
+    return DecisionTrace(
+        method=str(about["method"]),
+        depth=depth,
+        exits=exits,
+        thresholds=thresholds,
+        settings=dict(about["settings"]),
+        model=str(about["model"]),
+        checksum=about["checksum"],
+        rows=rows,
+    )
+
+
+def _row(data: Mapping[str, Sequence[Any]], place: int, exits: int) -> TraceRow:
+    name, tokens = data["request_id"][place], data["answer_tokens"][place]
+    finished = data["finished"][place]
+    found = {key: np.array(data[key][place], kind) for key, kind in LISTS.items()}
+    positions, confidence = found["positions"], found["confidence"]
+    if finished not in ("stop", "length") or tokens < 1:
+        raise ValueError(f"request {name} has {tokens} tokens and ended with {finished!r}")
+    if len(confidence) != len(positions) * exits or len(found["agrees"]) != len(confidence):
+        raise ValueError(f"request {name} has not {exits} numbers for each of its attempts")
+    if len(positions) and not 0 <= positions.min() <= positions.max() < max(tokens - 1, 1):
+        raise ValueError(f"request {name} has an attempt outside its {tokens} tokens")
+    if (np.abs(confidence[~np.isnan(confidence)]) > MOST_CONFIDENT).any():
+        raise ValueError(f"request {name} has a confidence above 1")
+    if not np.isin(found["agrees"], (-1, 0, 1)).all():
+        raise ValueError(f"request {name} has an agreement that is not 1, 0 or -1")
+    if not len(found["drafted"]) == len(found["accepted"]) == len(found["batch"]):
+        raise ValueError(f"request {name} has passes of different lengths")
+    shape = (len(positions), exits)
+    found["confidence"], found["agrees"] = (
+        found[key].reshape(shape) for key in ("confidence", "agrees")
+    )
+    workload, prompt = str(data["workload"][place]), int(data["prompt_tokens"][place])
+    return TraceRow(workload, str(name), prompt, int(tokens), finished, **found)

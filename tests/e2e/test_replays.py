@@ -1,0 +1,43 @@
+"""Recorded runs of vLLM's backends, replayed on the model they were recorded from: the same work,
+commit by commit. Our own engine's are in tests/unit/backends/own/test_replays.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.child import CHILDREN, run_child
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("replays")
+    record = folder / "record.json"
+    run_child(CHILDREN / "replay_child.py", folder, record, timeout=900)
+    told: dict[str, Any] = json.loads(record.read_text())
+    return told
+
+
+@pytest.mark.parametrize("case", ["alone", "batch", "decaying", "state", "vllm"])
+def test_a_replay_does_the_same_work(found: dict[str, Any], case: str) -> None:
+    assert found[f"{case} replayed"] == found[f"{case} real"]
+
+
+def test_the_cases_leave_early_and_in_batches(found: dict[str, Any]) -> None:
+    for case in ("alone", "batch", "decaying", "state"):
+        counts = [done[3] for poll in found[f"{case} real"] for done in poll if done[2]]
+        assert sum(c.get("layers_skipped", 0) for c in counts) > 0, case
+    rows = [done[3]["batch_rows"] for poll in found["batch real"] for done in poll if done[2]]
+    assert max(rows) > 64, "steps of several requests"
+
+
+def test_a_replay_says_that_it_is_one(found: dict[str, Any]) -> None:
+    assert found["info"] == ["measured cost, replayed decisions", False]

@@ -1,0 +1,80 @@
+"""Records runs of vLLM's backends on the demo model and replays them, in a process of its own.
+
+Usage: ``python replay_child.py FOLDER RECORD.json``. The record holds, by name, what each poll of
+a real run and of its replay handed out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from backends import open_backend
+from backends.checkpoints import models
+from harness.core.nouns import Model, Request, Sampling
+from tests.support.exits.replays import drive, record, write_recorded
+from workloads.bundled import rows
+from workloads.prompts import encode_prompt
+
+DEMO = models.BUNDLED["demo"]
+FIXED = {"threads": 1, "max_model_len": 1024}
+EARLY = {"layers": [2, 4, 6], "threshold": 0.8}
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "alone": (1, {}),
+    "batch": (8, {}),
+    "decaying": (3, {"decay": "calm", "threshold": 0.6}),
+    "state": (2, {"measure": "state", "threshold": 0.95}),
+}
+"""Requests under way, and what is asked beside `EARLY`."""
+
+
+def main() -> None:
+    folder, result = (Path(argument) for argument in sys.argv[1:3])
+    asked = requests()
+    found: dict[str, Any] = {}
+    real: Any = opened("vllm-early-exit", {**EARLY, "record": True})
+    for name, (concurrency, options) in CASES.items():
+        real.configure(options)
+        found[f"{name} real"] = drive(real, asked, concurrency)
+        # a trace says under what it was recorded, as an engine that is opened so does
+        settings = {**real.info.options, **options}
+        if "threshold" in options:
+            settings["thresholds"] = [options["threshold"]] * 3
+        real.info.options.update(settings)
+        write_recorded(folder / name, real, record(real, asked, concurrency))
+    real.close()
+    for name, (concurrency, options) in CASES.items():
+        again = opened("vllm-early-exit", {**EARLY, **options, "replay": str(folder / name)})
+        found["info"] = [again.info.provenance, again.info.lossless]
+        found[f"{name} replayed"] = drive(again, asked, concurrency)
+        again.close()
+    plain = opened("vllm", {})
+    found["vllm real"] = drive(plain, asked, 4)
+    write_recorded(folder / "lengths", plain, record(plain, asked, 4))
+    plain.close()
+    plain = opened("vllm", {"replay": str(folder / "lengths")})
+    found["vllm replayed"] = drive(plain, asked, 4)
+    plain.close()
+    result.write_text(json.dumps(found))
+
+
+def opened(name: str, options: Mapping[str, Any]) -> Any:
+    model = Model("demo", dtype="bfloat16")
+    return open_backend(name, DEMO, model, {**FIXED, **options})
+
+
+def requests() -> list[Request]:
+    tokenizer = models.load_tokenizer(DEMO)
+    stops = models.stop_ids(DEMO, tokenizer)
+    return [
+        Request(f"{name}-{i}", tuple(encode_prompt(tokenizer, name, row)), 64, Sampling(), stops)
+        for name in ("gsm8k", "humaneval", "xsum")
+        for i, row in enumerate(rows(name, "test", 4, 7))
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""What becomes of a speed-up as the model grows: drawn, told in words, doubted where it is due."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.nouns import Measured, Model
+from reports.cells import Cell, Overview, overview
+from reports.collect import Samples
+from reports.sections.speed import sizes, steps
+from reports.words.overhead import is_overhead_bound, overhead_share, shrinking
+from results import load
+from tests.support.results.report_runs import ENGINES, LOADS, PLAIN, MadeUpBackend, write_run
+
+MODELS = tuple(Model("0.1b", shape=True, layers=layers) for layers in (1, 2, 4))
+SIZES = {"0.1b, 1 layer": 100, "0.1b, 2 layers": 200, "0.1b, 4 layers": 400}
+ADADECODE = MadeUpBackend("adadecode", 0.004, {"gamma": 0.75})
+"""2.5 times as fast as the reference on one layer, and slower with each more (`write_run`)."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Overview:
+    folder = tmp_path_factory.mktemp("sizes")
+    engines = (ENGINES[0], ADADECODE, ENGINES[1], PLAIN)
+    small: dict[str, Any] = {"workloads": ["gsm8k"], "loads": LOADS[:1], "repeats": 2}
+    return overview(load(write_run(folder, engines=engines, models=MODELS, requests=12, **small)))
+
+
+def with_bytes(seen: Overview, told: Mapping[str, Any] | None = None) -> Overview:
+    """The same with what passes read, and metrics of steps for all cells."""
+
+    def known(cell: Cell) -> Cell:
+        size = SIZES[cell.model]
+        read = {"layer": size // 4, "layers": 3, "head": size - 3 * (size // 4), "kv": 1}
+        return dataclasses.replace(
+            cell,
+            measured=Measured(
+                pass_bytes={name: n * 10**6 for name, n in read.items()} | {"layers": 3}
+            ),
+            metrics={**cell.metrics, **(told or {})},
+        )
+
+    return dataclasses.replace(seen, cells=tuple(map(known, seen.cells)))
+
+
+def changed(seen: Overview, backend: str, **metrics: float | None) -> Overview:
+    cells = [
+        dataclasses.replace(cell, metrics={**cell.metrics, **metrics})
+        if cell.variant.backend == backend
+        else cell
+        for cell in seen.cells
+    ]
+    return dataclasses.replace(seen, cells=tuple(cells))
+
+
+SOUND = {"step_s": 0.01, "overhead_share": 0.1, "floor_share": 0.8}
+
+
+def test_each_method_has_a_line_over_the_sizes_and_a_sentence(run: Overview) -> None:
+    seen = with_bytes(run, SOUND)
+    found = sizes.section(seen, Samples())
+    assert found is not None
+    assert found.table is not None
+    assert len(found.table.rows) == 9, "three methods on three models, the reference left out"
+    (words,) = [text for text in found.words if text.startswith("adadecode")]
+    assert "on 0.1b, 1 layer (0.10 GB)" in words
+    assert "on 0.1b, 4 layers (0.40 GB)" in words
+    assert "crosses 1 at about 0.2" in words, "2.5 times as fast, then 1.25, then 0.62"
+    assert "neither side is overhead-bound" in words
+    assert [len(group.panels) for group in found.groups] == [1]
+
+
+def test_one_size_says_nothing_about_others(run: Overview) -> None:
+    seen = with_bytes(run)
+    alone = tuple(cell for cell in seen.cells if cell.model == "0.1b, 1 layer")
+    assert sizes.section(dataclasses.replace(seen, cells=alone), Samples()) is None
+    assert sizes.section(run, Samples()) is None, "no bytes are known"
+
+
+def test_a_ratio_with_an_overhead_bound_side_is_marked(run: Overview) -> None:
+    seen = changed(with_bytes(run, SOUND), "vllm", floor_share=0.49)
+    found = sizes.section(seen, Samples())
+    assert found is not None
+    assert found.table is not None
+    assert all("shrinks with size" in row.cells[-1].text for row in found.table.rows)
+    assert all("beyond it is unknown" in text for text in found.words)
+    assert {cell.variant.backend for cell in shrinking(seen.cells)} == {
+        "adadecode", "vllm-early-exit", "autoregressive",
+    }  # fmt: skip
+
+
+def test_what_nothing_is_known_of_is_neither_marked_nor_called_sound(run: Overview) -> None:
+    found = sizes.section(with_bytes(run), Samples())
+    assert found is not None
+    assert all("overhead-bound" not in text for text in found.words)
+    assert shrinking(run.cells) == set()
+
+
+def test_an_early_exit_is_predicted_from_plain_layers_checks_and_fills(run: Overview) -> None:
+    told = {"early_exit_rate": 0.5, "check_time_share": 0.1, "fill_time_share": 0.1}
+    seen = changed(with_bytes(run, SOUND), "vllm-early-exit", **told, step_s=0.008)
+    (own,) = [
+        one
+        for one in sizes.sized(seen)
+        if (one.cell.variant.backend, one.cell.model) == ("vllm-early-exit", "0.1b, 1 layer")
+    ]
+    took = 0.010 * (1 - 0.9 * 0.75 * 0.5) + 0.008 * 0.9 * 0.2
+    assert sizes.predicted(own) == pytest.approx(0.010 / took)
+    assert own.over_plain == own.cell.value("speedup")
+    untold = changed(seen, "vllm", step_s=None)
+    assert {
+        sizes.predicted(o)
+        for o in sizes.sized(untold)
+        if o.cell.variant.backend == "vllm-early-exit"
+    } == {None}
+
+
+def test_adadecode_is_set_against_our_own_plain_decoding(run: Overview) -> None:
+    seen = changed(with_bytes(run, SOUND), "adadecode", predicted_speedup=1.7)
+    found = {(o.cell.variant.backend, o.cell.model): o for o in sizes.sized(seen)}
+    own = found["adadecode", "0.1b, 2 layers"]
+    assert sizes.predicted(own) == 1.7
+    assert own.over_plain == own.cell.value("speedup_native")
+    assert own.over_plain != own.cell.value("speedup")
+    assert found["autoregressive", "0.1b, 2 layers"].over_plain is None
+
+
+@pytest.mark.parametrize(
+    ("means", "where"),
+    [
+        ([(100, 4.0), (400, 0.25)], 200.0),
+        ([(100, 0.5), (400, 2.0)], 200.0),
+        ([(100, 3.0), (400, 1.5)], None),
+        ([(100, 2.0), (200, 0.5), (400, 2.0)], 200 * 2**0.5),
+        ([(100, 2.0)], None),
+        ([(100, 0.0), (400, 2.0)], None),
+    ],
+)
+def test_where_a_line_crosses_one(means: list[tuple[int, float]], where: float | None) -> None:
+    assert sizes.crossing(means) == (None if where is None else pytest.approx(where))
+
+
+def test_a_step_is_shown_in_its_parts(run: Overview) -> None:
+    seen = with_bytes(run, SOUND)
+    parts = steps.parts(seen.cells[0])
+    assert (parts.floor, parts.passes, parts.engine) == pytest.approx((0.8, 0.1, 0.1))
+    found = steps.section(seen, Samples())
+    assert found is not None
+    assert found.table is not None
+    assert len(found.table.rows) == len(seen.cells)
+    assert [len(group.panels) for group in found.groups] == [1]
+    assert found.words == []
+
+
+@pytest.mark.parametrize(
+    ("told", "parts", "share"),
+    [
+        ({"floor_share": 1.04, "overhead_share": 0.1}, (1.0, 0.0, 0.0), 0.0),
+        ({"floor_share": 0.3, "overhead_share": None}, (0.3, 0.7, None), 0.7),
+        ({"floor_share": 0.3, "overhead_share": 0.2}, (0.3, 0.5, 0.2), 0.7),
+        ({"floor_share": None, "overhead_share": 0.6}, (0.0, 0.4, 0.6), 0.6),
+        ({"floor_share": None, "overhead_share": None}, (0.0, 1.0, None), None),
+    ],
+)
+def test_parts_add_up_and_what_is_not_known_is_not_shown(
+    run: Overview, told: dict[str, Any], parts: tuple[float, ...], share: float | None
+) -> None:
+    cell = with_bytes(run, {"step_s": 0.01, **told}).cells[0]
+    assert tuple(steps.parts(cell)) == pytest.approx(parts)
+    assert overhead_share(cell) == (None if share is None else pytest.approx(share))
+    assert is_overhead_bound(cell) == (share is not None and share > 0.5)
+
+
+def test_without_a_bandwidth_the_note_says_how_to_get_one(run: Overview) -> None:
+    seen = with_bytes(run, {"step_s": 0.01, "overhead_share": 0.6, "floor_share": None})
+    found = steps.section(seen, Samples())
+    assert found is not None
+    assert "doctor --bandwidth" in found.note
+    assert not found.groups
+    assert "In 12 of 12 cells over half of a step is overhead" in found.words[0]
+    assert steps.section(run, Samples()) is None
+
+
+def test_the_page_has_both_sections_only_where_there_is_something_to_say(
+    run: Overview, tmp_path: Path
+) -> None:
+    from reports.page import write_report
+
+    small: dict[str, Any] = {"workloads": ["gsm8k"], "loads": LOADS[:1], "repeats": 1}
+    text = write_report(write_run(tmp_path, engines=ENGINES[:2], requests=8, **small)).read_text()
+    assert 'id="sizes"' not in text
+    assert 'id="steps"' not in text

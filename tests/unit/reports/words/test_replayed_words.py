@@ -1,0 +1,69 @@
+"""The page's words about replayed decisions: costs, and no rank beside real runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import results
+from harness.core.nouns import REPLAYED, Load
+from reports.cells import Overview, overview
+from reports.page import render
+from reports.words.headline import COST_ALONE, headline
+from reports.words.verdict import verdicts
+from tests.support.results.report_runs import MadeUpBackend, write_run
+
+APART = "Not ranked, for their decisions were replayed:"
+REPLAY = {"replay": "demo"}
+REAL = (
+    MadeUpBackend("vllm", 0.010, provenance="official code"),
+    MadeUpBackend("vllm-early-exit", 0.008, changes=0.2, lossless=False),
+)
+MADE = (
+    MadeUpBackend("vllm", 0.020, REPLAY, provenance=REPLAYED, lossless=False),
+    MadeUpBackend("adadecode", 0.004, REPLAY, provenance=REPLAYED, lossless=False),
+)
+
+
+def seen(folder: Path, engines: Sequence[MadeUpBackend]) -> Overview:
+    one = (Load("closed", concurrency=1),)
+    return overview(
+        results.load(write_run(folder, engines=engines, workloads=("gsm8k",), loads=one))
+    )
+
+
+def words(found: Overview) -> str:
+    return headline(found.cells, found.variants, found.why_no_speedup)
+
+
+def test_a_run_of_both_ranks_the_real_ones_only(tmp_path: Path) -> None:
+    found = seen(tmp_path, REAL + MADE)
+    text = words(found)
+    assert text.startswith("vllm-early-exit (re-implementation, lossy†) was the fastest: 1.2")
+    assert text.endswith(f"{APART} vllm replay=demo, adadecode.")
+    lines = verdicts(found.cells, found.variants, found.why_no_speedup)
+    assert [line.variant.is_replay for line in lines] == [False, False]
+
+
+def test_a_run_of_replays_compares_costs(tmp_path: Path) -> None:
+    found = seen(tmp_path, MADE)
+    text = words(found)
+    assert text.startswith(f"adadecode ({REPLAYED}) was the fastest: 5.0")
+    assert text.endswith(f"]. {COST_ALONE}")
+    (_, line) = verdicts(found.cells, found.variants, found.why_no_speedup)
+    assert (line.answers, line.answers_caption) == ("–", REPLAYED)
+    assert "cost alone" in line.sentence
+    assert "answers" not in line.sentence
+
+
+def test_without_a_real_reference_nothing_is_ranked(tmp_path: Path) -> None:
+    found = words(seen(tmp_path, (REAL[1], *MADE)))
+    assert found.startswith("The reference was not run with its own decisions, so nothing")
+
+
+def test_the_page_names_the_provenance_and_has_no_answers(tmp_path: Path) -> None:
+    seen(tmp_path, MADE)
+    page = render(results.load(tmp_path))
+    assert page.count(REPLAYED) > 2
+    assert "No trial has answers" in page
+    assert "same answers" not in page

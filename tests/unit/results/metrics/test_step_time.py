@@ -1,0 +1,122 @@
+"""Where the time of a step goes, on trials whose times were chosen by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from harness.core.ceilings import Ceilings
+from harness.core.names import ATTENDED, PASS_US, attended
+from harness.core.nouns import Generation, Measured, TrialRecord
+from results.metrics import step_time
+from results.metrics.arrays import from_record
+from tests.support.results.make_trials import generation, record, told, trial
+
+BYTES = {"layer": 1_000, "layers": 4, "head": 2_000, "kv": 10}
+READS = Ceilings("cpu", "test", {1: {1: 1e6}, 2: {1: 2e6}}, {1: 1e9}, {})
+"""Bytes per second, whatever the size."""
+
+
+def answer(name: str = "r0", begin_ms: float = 0.0, **counts: float) -> Generation:
+    """11 tokens, one each 10 ms: 10 steps in 100 ms, the passes of which took 40 ms."""
+    known = {"steps": 10.0, "layers_run": 40.0, ATTENDED: 300.0, PASS_US: 40_000.0} | counts
+    return generation(name, [begin_ms + 10 * i for i in range(11)], telemetry=known)
+
+
+def made(
+    *generations: Generation,
+    known: Mapping[str, int] | None = BYTES,
+    ceilings: Ceilings | None = READS,
+    options: Mapping[str, Any] = {},
+) -> TrialRecord:
+    backend = dataclasses.replace(told("vllm", options), measured=Measured(pass_bytes=known))
+    environment = {"ceilings": None if ceilings is None else ceilings.to_json()}
+    found = record(trial(), generations)
+    model = dataclasses.replace(found.trial.model, dtype="bfloat16")
+    return dataclasses.replace(
+        found,
+        trial=dataclasses.replace(found.trial, model=model),
+        backend=backend,
+        environment=environment,
+    )
+
+
+def shares(found: TrialRecord) -> dict[str, float | None]:
+    return step_time.shares(from_record(found), found)
+
+
+def test_a_step_is_floor_passes_and_overhead() -> None:
+    found = shares(made(answer()))
+    assert found["step_s"] == pytest.approx(0.010)
+    assert found["overhead_share"] == pytest.approx(0.6)
+    read = 40 * 1_000 + 10 * 2_000 + 300 * 10
+    assert found["floor_share"] == pytest.approx(read / 2e6 / 0.1)
+
+
+def test_many_rows_are_bound_by_arithmetic() -> None:
+    slow = dataclasses.replace(READS, bf16_flop_per_s={2: 1e5})
+    found = shares(made(answer(), ceilings=slow))
+    assert found["floor_share"] == pytest.approx(60_000 / 1e5 / 0.1)
+    both = shares(made(answer("r0"), answer("r1"), ceilings=slow))
+    assert both["floor_share"] == pytest.approx(2 * 60_000 / 1e5 / 0.1)
+    single = made(answer(), ceilings=slow)
+    model = dataclasses.replace(single.trial.model, dtype="float32")
+    single = dataclasses.replace(single, trial=dataclasses.replace(single.trial, model=model))
+    assert shares(single)["floor_share"] == pytest.approx(63_000 / 2e6 / 0.1)
+
+
+def test_the_threads_that_the_backend_had_decide_the_bandwidth() -> None:
+    one, two = shares(made(answer(), options={"threads": 1})), shares(made(answer()))
+    assert one["floor_share"] == pytest.approx(2 * (two["floor_share"] or 0))
+
+
+def test_each_row_of_a_step_reads_a_cache_of_its_own_and_the_weights_are_read_once() -> None:
+    side_by_side = shares(made(answer("r0"), answer("r1")))
+    one_by_one = shares(made(answer("r0"), answer("r1", begin_ms=100)))
+    read = 40 * 1_000 + 10 * 2_000
+    assert side_by_side["floor_share"] == pytest.approx((read + 2 * 3_000) / 2e6 / 0.1)
+    assert one_by_one["floor_share"] == pytest.approx((read + 3_000) / 2e6 / 0.1)
+
+
+def test_layers_that_did_not_run_were_not_read() -> None:
+    half = shares(made(answer(layers_run=20.0)))
+    assert half["floor_share"] == pytest.approx((20_000 + 20_000 + 3_000) / 2e6 / 0.1)
+
+
+def test_one_token_has_no_steps_and_failures_do_not_count() -> None:
+    short = generation("r1", [5.0], telemetry={"cached_tokens": 0.0})
+    lost = dataclasses.replace(answer("r2", steps=1000.0), finished="error", error="gone")
+    assert shares(made(answer(), short, lost)) == shares(made(answer()))
+
+
+def test_what_is_not_known_is_none() -> None:
+    assert shares(made(answer(), known=None))["floor_share"] is None
+    assert shares(made(answer(), ceilings=None))["floor_share"] is None
+    untold = generation("r0", [0.0, 10.0], telemetry={"steps": 1.0})
+    assert shares(made(untold)) == {
+        "step_s": pytest.approx(0.01),
+        "overhead_share": None,
+        "floor_share": None,
+    }
+    partly = shares(made(answer(), generation("r1", [0.0, 10.0], telemetry={"steps": 1.0})))
+    assert partly["overhead_share"] is None
+    silent = generation("r0", [0.0, 10.0])
+    assert set(shares(made(silent)).values()) == {None}
+    once = generation("r0", [0.0, 0.0], telemetry={"steps": 1.0})
+    assert set(shares(made(once)).values()) == {None}
+
+
+def test_passes_over_rounding_are_no_negative_overhead() -> None:
+    assert shares(made(answer(pass_us=100_001.0)))["overhead_share"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "positions"), [(5, 1, 0), (5, 2, 6), (5, 4, 6 + 7 + 8), (0, 0, 0)]
+)
+def test_a_token_attends_to_all_before_it_and_itself(
+    prompt: int, tokens: int, positions: int
+) -> None:
+    assert attended(prompt, tokens) == positions
