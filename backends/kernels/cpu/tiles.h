@@ -16,6 +16,7 @@ namespace decodebench {
 
 constexpr int MOST_STREAMED = 64;  // rows that a pass over the matrix takes along
 constexpr int BLOCKS = 8;          // of outputs that many rows compute at a time
+constexpr int SHORT = 128;         // inputs: those of keys
 constexpr int64_t STEPS = 8;       // times 32 inputs of two blocks, which stay in the first cache
 
 // Floats of a thread's own that a product needs.
@@ -64,7 +65,9 @@ template <> struct Tiles<Bf16> {
         configure(rows, half);
         if (rows > MOST_STREAMED && !half) return blocked(m, x, rows, first, last, room, put);
         alignas(64) Vec out[MOST_STREAMED * 2];
-        bool together = m.step > m.block && rows <= PANEL && !half;
+        // short blocks side by side: each end of one leaves the tiles idle for a while
+        bool near = m.step > m.block || m.inputs <= SHORT;
+        bool together = near && rows <= PANEL && !half;
         int64_t some = together ? 4 : 2;
         for (int row = 0, here; row < rows; row += here) {
             Inputs<Bf16> from = x;
@@ -132,7 +135,7 @@ template <> struct Tiles<Bf16> {
         for (int line = 0; line < STEP * LANES; line += 32) __builtin_prefetch(soon + line, 0, 2);
     }
 
-    // Up to 4 blocks that lie together for each 32 inputs, for up to 16 rows; out[4 * r] is row r's.
+    // Up to 4 blocks side by side, for up to 16 rows; out[4 * r] is row r's.
     [[gnu::noinline]] static void beside(const Packed<Bf16>& m, const Inputs<Bf16>& x, int64_t block,
                                          int64_t count, Vec* out) {
         const int64_t row = x.row * int64_t(sizeof(Bf16));
