@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backends.checkpoints.shapes import folder
 from harness.core.errors import UserError, nearest
-from harness.core.files import cache_folder
+from harness.core.files import cache_folder, rename_folder
 
 SHAPE = re.compile(r"[^.].*-[0-9a-f]{12}")
 KERNELS = "decodebench-native-*.so"
@@ -65,7 +65,7 @@ def remove(one: Kept) -> None:
         return
     with folder.writing("cache"):
         going = path.with_name(f".{path.name}{folder.UNFINISHED}")
-        path.rename(going)
+        rename_folder(path, going)
         shutil.rmtree(going)
 
 

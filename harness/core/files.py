@@ -133,6 +133,13 @@ def write_temporary(target: Path, data: bytes) -> Path:
     return path
 
 
+def rename_folder(folder: Path, target: Path) -> None:
+    """Give a folder another name beside it, in one step that survives a power cut. Raises
+    `OSError`."""
+    folder.rename(target)
+    sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the renames in `folder` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -119,7 +119,7 @@ def test_frontiers_give_the_logits_of_a_whole_pass(kind: str, dtype: torch.dtype
         found, confidence = executor.exit_head(index, everything)
         state = states[head.layer][4:].to(dtype)
         normed = rms_norm_reference(state, weights.norm, weights.epsilon)[1]
-        best, probability = exit_head_reference(normed, head.matrix, head.token_ids)
+        best, probability = exit_head_reference(normed, head.plain(), head.token_ids)
         assert confidence == pytest.approx(probability.tolist(), abs=48 * ROUNDING[dtype])
         sure = (probability > 0.4).tolist()
         pairs = zip(found, best.tolist(), sure, strict=True)

@@ -27,7 +27,7 @@ from backends.checkpoints.shapes.ladder import LADDER
 from backends.checkpoints.shapes.sizes import BF16_BYTES, Sizes, read_sizes
 from backends.checkpoints.shapes.weights import SEED, write_weights
 from harness.core.errors import UserError, nearest
-from harness.core.files import cache_folder, sync_folder, user_path
+from harness.core.files import cache_folder, rename_folder, sync_folder, user_path
 from harness.core.nouns import Model, canonical_json
 
 GIB = 2**30
@@ -197,8 +197,7 @@ def _generate(shape: Shape, model: Model, target: Path) -> None:
         with _progress(shape, model, target) as tell:
             digests = write_weights(making, shape.sizes, shape.depth, tell)
         sync_folder(making)
-        making.rename(target)
-        sync_folder(target.parent)
+        rename_folder(making, target)
     except BaseException as error:
         shutil.rmtree(making, ignore_errors=True)
         if isinstance(error, OSError):  # a full disk does not say which file it would not take

@@ -1,8 +1,8 @@
 """The shapes that have a name, each as the ``config.json`` of its checkpoint.
 
 0.1b, 0.5b and 1b are Llamas of our own: ever wider, with heads of 64, a vocabulary that grows with
-them and the demo model's 4,096 positions; 1b is Llama-3.2-1B with 0.5b's vocabulary and ratio of
-feed-forward to width, so that it has 1.00e9 parameters. The others are as published on the
+them and the demo model's 4,096 positions; 1b is Llama-3.2-1B with 0.5b's vocabulary and
+feed-forward layers of 7,168, so that it has 1.00e9 parameters. The others are as published on the
 Hugging Face hub: meta-llama/Llama-3.2-1B and Llama-3.1-8B, Qwen/Qwen3-0.6B and Qwen3-8B,
 codellama/CodeLlama-13b-hf and CodeLlama-34b-hf.
 """

@@ -16,7 +16,7 @@ ALIGNMENT = 64
 """Bytes of a cache line, and of the widest vector."""
 
 
-MAPPED = 1 << 17
+MAPPED = 1 << 20
 """From here on, memory is a mapping of its own, in huge pages where the system has them."""
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -42,7 +43,7 @@ def weights(directory: Path) -> dict[str, int]:
     before = reset_peak()
     packed = load_packed(directory, shape, torch.bfloat16)
     loaded = above(before)
-    room = {"slots": 1, "max_len": 16, "threads": 1}
+    room: dict[str, Any] = {"slots": 1, "max_len": 16, "threads": 1}
     kept = [NativeExecutor(packed, shape, **room) for _ in range(2)]
     kept[1].greedy(StepRows.of([(0, 0, 1)]))
     return {"loaded": loaded, "opened": above(before)}
@@ -51,7 +52,7 @@ def weights(directory: Path) -> dict[str, int]:
 def cache(slots: int, max_len: int, used: int) -> dict[str, int]:
     """So many positions in every slot; then one slot filled and let go."""
     model = random_model("llama", torch.bfloat16)
-    room = {"threads": 1, "max_len": max_len}
+    room: dict[str, Any] = {"threads": 1, "max_len": max_len}
     NativeExecutor(model.weights, model.architecture, slots=1, **room).close()
 
     def fill(slot: int, start: int, end: int) -> None:

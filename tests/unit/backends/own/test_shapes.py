@@ -44,7 +44,7 @@ def test_heads_that_the_kernels_cannot_take_are_refused_before_anything_is_loade
     name: str, kernels: str, tmp_path: Path
 ) -> None:
     model = small_shape(tmp_path, head_dim=20)
-    options = {"kernels": kernels} | ({"heads": "original"} if name == "adadecode" else {})
+    options = {"kernels": kernels, "replay": "demo"}
     line = "head_dim 20: the native kernels need a multiple of 16"
     with pytest.raises(UserError, match=line) as caught:
         backends.warnings(name, model, options)

@@ -1,0 +1,105 @@
+"""Every system at 8B on a GPU: random weights, replayed decisions, the sweep itself.
+
+    python benchmarks/gpu/sizes.py --out FOLDER [--sizes 1b llama-3.1-8b] [--requests 32]
+                                   [--repeats 3] [--minutes 9] [--tiny]
+
+Measures the device's bandwidth, then runs `benchmarks/sizes.py`'s decoding experiment with CUDA
+graphs: plain vLLM, early exit inside it (a graph per segment, and vLLM beside it in the same mode
+and runner), plain decoding on our engine, and AdaDecode with the model's own head at each exit and
+with a shortlist of 16,384 tokens. Tells each system's share of the bandwidth floor and its
+speed-ups; `decodebench report FOLDER/decoding` draws them. What was measured stays in FOLDER: the
+same command goes on where it was stopped. `--tiny` tries the whole path on 0.1b, on a CPU too. The
+last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.sizes import experiment, methods, rounded
+from reports.cells import Overview, overview
+from results import load
+
+LONGEST = 1024
+SHORTLIST = 16384
+PIECEWISE = {"compilation_config": {"cudagraph_mode": "PIECEWISE"}}
+"""A graph for each segment: what early exit needs, and plain vLLM likewise to be compared with."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sizes", nargs="+", default=["1b", "llama-3.1-8b"])
+    parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=9.0, help="after which it stops")
+    parser.add_argument("--tiny", action="store_true", help="try the whole path in small")
+    chosen = parser.parse_args()
+    if chosen.tiny:
+        chosen.sizes, chosen.rows, chosen.tokens = ["0.1b"], [1], 4
+        chosen.requests = chosen.repeats = 1
+    decodebench("doctor", "--bandwidth")
+    out = chosen.out / "decoding"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    file = out.with_suffix(".yaml")
+    file.write_text(yaml.safe_dump(asked(chosen)))
+    ended = decodebench("run", str(file), "--out", str(out), seconds=60 * chosen.minutes)
+    seen = overview(load(out))
+    result = {model: shares(seen, model) for model in chosen.sizes}
+    print(json.dumps({"ended": ended, **result}))
+    sys.exit(not ended)
+
+
+def decodebench(*arguments: str, seconds: float | None = None) -> bool:
+    """Run a command of ours; whether it ended well and in time. What a sweep has stored by then is
+    whole."""
+    command = [sys.executable, "-m", "harness.cli.main", *arguments]
+    # vLLM's newer runner cannot leave early; both sides run the same one
+    environment = os.environ | {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+    try:
+        done = subprocess.run(command, env=environment, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def asked(chosen: argparse.Namespace) -> dict[str, Any]:
+    """The experiment."""
+    common = {"max_model_len": LONGEST, "replay": "demo"}
+    graphs = {**common, "enforce_eager": False}
+    segments = graphs if chosen.tiny else {**graphs, "engine": PIECEWISE}
+    backends = [
+        {"name": "vllm", **graphs},
+        {"name": "vllm-early-exit", **graphs},
+        {"name": "autoregressive", **common},
+        {"name": "adadecode", "heads": "original", **common},
+        {"name": "adadecode", "heads": "original", "shortlist": SHORTLIST, **common},
+    ]
+    if segments != graphs:
+        backends.insert(1, {"name": "vllm", **segments})
+    workloads = [{"name": "gsm8k", "max_new_tokens": chosen.tokens}]
+    return experiment(chosen, "decoding", backends, workloads, chosen.rows)
+
+
+def shares(seen: Overview, model: str) -> dict[str, Any]:
+    """Each system's share of the floor, and what the methods gain."""
+    floors = {
+        f"{cell.variant.label}, {cell.load}": rounded(cell.value("floor_share"))
+        for cell in seen.cells
+        if cell.model in ("", model) and cell.is_measured
+    }
+    return {"share_of_floor": floors, "methods": methods(seen, model)}
+
+
+if __name__ == "__main__":
+    main()
