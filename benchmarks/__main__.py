@@ -42,6 +42,7 @@ SCRIPTS = (
     Script("soundness/fuzz_inputs", "--experiments 20 --data 4 --command 1"),
     Script("soundness/planted_faults", "--only load_loop"),
     Script("engine_growth", ""),
+    Script("engine_at_size", "--quick"),
     Script("adadecode", "--parts speed --requests 1 --repeats 1"),
     Script("soundness/replay", "--quick"),
     Script("vllm_overhead", "--requests 1 --tokens 8 --repeats 1"),

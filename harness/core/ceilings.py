@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -65,6 +65,26 @@ class Ceilings:
             "bf16_flop_per_s": {str(n): rate for n, rate in self.bf16_flop_per_s.items()},
             "cache_bytes": dict(self.cache_bytes),
         }
+
+
+def best(one: Ceilings, other: Ceilings | None) -> Ceilings:
+    """The better of two measurements, number by number: what else a machine does only ever lowers
+    them. `one` alone where they differ in what was measured."""
+    if other is None or _kind(one) != _kind(other):
+        return one
+    rates = {
+        threads: {
+            size: max(rate, other.read_bytes_per_s[threads][size]) for size, rate in sizes.items()
+        }
+        for threads, sizes in one.read_bytes_per_s.items()
+    }
+    flops = {n: max(rate, other.bf16_flop_per_s[n]) for n, rate in one.bf16_flop_per_s.items()}
+    return replace(one, read_bytes_per_s=rates, bf16_flop_per_s=flops)
+
+
+def _kind(found: Ceilings) -> tuple[object, ...]:
+    sizes = {threads: set(rates) for threads, rates in found.read_bytes_per_s.items()}
+    return found.device, sizes, set(found.bf16_flop_per_s)
 
 
 def _of_threads(measured: Mapping[int, T], threads: int | None) -> T:

@@ -100,7 +100,7 @@ class Executor(Protocol):
     """Positions per slot."""
     device: str
     kernels: str
-    """What computes: "native-avx512bf16", "torch", "triton", ..."""
+    """What computes: "native-amx", "torch", "triton", ..."""
 
     piece: int
     """Where a prompt may be cut: after every so many of its tokens, and nowhere else. So the

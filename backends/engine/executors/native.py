@@ -18,7 +18,6 @@ from backends.engine.model.heads import ExitHead
 from backends.engine.model.memory import aligned
 from backends.engine.model.packed import (
     DTYPES,
-    LANES,
     PackedLayer,
     PackedMatrix,
     PackedWeights,
@@ -30,8 +29,10 @@ from backends.kernels.cpu import native
 
 Hidden = NDArray[np.float32]
 _NO_ROWS = np.empty(0, np.int32)
-MOST_ROWS = 64
+MOST_ROWS = 256
 """Rows of one call; more are run one part after another."""
+POSITIONS = 32
+"""The kernels read the values of so many positions together."""
 _ALL_ROWS = np.arange(MOST_ROWS, dtype=np.int32)
 
 
@@ -72,7 +73,7 @@ class NativeExecutor:
         self._dtype = weights.embedding.dtype
         packed = packed_weights(weights)
         self._kept: list[Tensor | NDArray[np.uint8]] = []
-        self._length = -(-max_len // LANES) * LANES
+        self._length = -(-max_len // POSITIONS) * POSITIONS
         self._cache = HostCache(architecture, slots + 1, self._length, self._dtype)
         bounds = (0, *self.exits, architecture.layers)
         self._spans = list(itertools.pairwise(bounds))
@@ -194,10 +195,12 @@ class NativeExecutor:
             layers,
         )
         self._at = ctypes.addressof(model)
-        model.shared = self._scratch(self._library.shared_bytes(self._at, MOST_ROWS))
-        widest = max(shape.width, shape.heads * shape.head_dim) * self._dtype.itemsize
-        model.own_bytes = -(-MOST_ROWS * widest // 64) * 64
-        model.own = self._scratch(model.own_bytes * threads)
+        shared, own = ctypes.c_int64(), ctypes.c_int64()
+        self._library.scratch_bytes(
+            self._at, MOST_ROWS, ctypes.addressof(shared), ctypes.addressof(own)
+        )
+        model.shared, model.own_bytes = self._scratch(shared.value), own.value
+        model.own = self._scratch(own.value * threads)
         return model
 
     def _layer(self, layer: PackedLayer, number: int) -> native.CLayer:

@@ -3,23 +3,24 @@
 #pragma once
 
 #include "model.h"
-#include "products.h"
 
 namespace decodebench {
 
-constexpr int QUERIES = 12;  // queries that share the reading of their keys
-
-// Scores to weights: exponentials against their maximum; both kept in `to`.
-inline void soften(float* weight, int count, float* to) {
-    float top = LOWEST;
-    for (int i = 0; i < count; ++i) top = weight[i] > top ? weight[i] : top;
-    for (int i = count; i % LANES; ++i) weight[i] = LOWEST;
+// Scores to weights: exponentials against their maximum, as the product takes them, and 0 up to
+// `size`; maximum and sum into `to`.
+template <class T> inline void soften(float* scores, int count, int size, T* weights, float* to) {
+    Vec most = Vec{} + LOWEST;
+    for (int i = count; i < size; ++i) scores[i] = LOWEST;
+    for (int i = 0; i < size; i += LANES) {
+        Vec here = load(scores + i);
+        most = here > most ? here : most;
+    }
+    float top = highest(most);
     Vec total = {};
-    for (int i = 0; i < count; i += LANES) {
-        Vec scores = load(weight + i);
-        Vec w = scores == LOWEST ? Vec{} : exponential(scores - top);
-        store(w, weight + i);
-        total += w;
+    for (int i = 0; i < size; i += LANES) {
+        Vec here = load(scores + i);
+        store(here == LOWEST ? Vec{} : exponential(here - top), weights + i);
+        total += load(weights + i);
     }
     to[0] = top;
     to[1] = sum(total);
@@ -34,10 +35,13 @@ template <class T> struct Attention : Work<T> {
     using Work<T>::keys;
     using Work<T>::group;
     using Work<T>::chunks;
+    using Work<T>::part_size;
     using Work<T>::qkv;
     using Work<T>::query;
     using Work<T>::partial;
+    using Work<T>::attended;
     using Work<T>::cache;
+    using Work<T>::room;
 
     // Queries lie by key-value head, row and head of the group: what reads the same keys is together.
     T* queries_of(int head, int row) const {
@@ -45,132 +49,149 @@ template <class T> struct Attention : Work<T> {
     }
 
     // Rotary embedding (half-split) of one head, after its own norm where the model has one.
-    template <class Put> void rotate(float* x, const float* gain, int position, Put put) const {
+    void rotate(float* x, const float* gain, int position) const {
         int half = m.head_dim / 2;
-        if (gain) normalise(x, gain, m.head_dim, m.epsilon, x);
+        if (gain)
+            normalise(x, gain, m.head_dim, m.epsilon, [&](int i, Vec value) { store(value, x + i); });
         const float* c = m.cosines + int64_t(position) * half;
         const float* s = m.sines + int64_t(position) * half;
+        float* __restrict upper = x + half;
         for (int i = 0; i < half; ++i) {
-            float low = x[i], high = x[i + half];
-            put(i, low * c[i] - high * s[i]);
-            put(i + half, high * c[i] + low * s[i]);
+            float low = x[i], high = upper[i];
+            x[i] = low * c[i] - high * s[i];
+            upper[i] = high * c[i] + low * s[i];
         }
+    }
+
+    // Values lie by 32 positions, in each like a packed matrix of head_dim outputs.
+    int64_t value_place(int position, int i) const {
+        int64_t piece = int64_t(position) / STEP * STEP * m.head_dim;
+        return piece + packed<T>(i, position % STEP, STEP);
     }
 
     // Queries of a row and key-value head into `query`, keys (packed) and values into the cache.
     void place(const Layer& layer, int row, int head) const {
-        float* values = qkv + int64_t(row) * (queries + 2 * keys);
+        constexpr int G = Dot<T>::GROUP;
+        float* found = qkv + int64_t(row) * (queries + 2 * keys);
         int position = rows.positions[row], size = m.head_dim;
-        for (int g = head * group; g < (head + 1) * group; ++g) {
-            T* to = queries_of(head, row) + (g - head * group) * size;
-            rotate(values + g * size, layer.q_norm, position,
-                   [&](int i, float value) { narrow(value, to[i]); });
+        T* q = queries_of(head, row);
+        for (int g = 0; g < group; ++g) {
+            float* from = found + (head * group + g) * size;
+            rotate(from, layer.q_norm, position);
+            for (int i = 0; i < size; i += LANES) store(load(from + i), q + g * size + i);
         }
-        T* k = cache(layer.keys, row, head);
-        rotate(values + queries + head * size, layer.k_norm, position,
-               [&](int i, float value) { narrow(value, k[packed<T>(position, i, size)]); });
-        T* v = cache(layer.values, row, head) + int64_t(position) * size;
-        const float* from = values + queries + keys + head * size;
-        for (int i = 0; i < size; i += LANES) store(load(from + i), v + i);
+        T *k = cache(layer.keys, row, head), *v = cache(layer.values, row, head), sixteen[LANES];
+        float *key = found + queries + head * size, *value = key + keys;
+        rotate(key, layer.k_norm, position);
+        if (position % STEP == 0) clear_values(v, row);
+        for (int i = 0; i < size; i += LANES) {
+            store(load(key + i), sixteen);
+            T* to = k + packed<T>(position, i, size);
+            for (int j = 0; j < LANES; j += G) std::memcpy(to + j * LANES, sixteen + j, G * sizeof(T));
+            store(load(value + i), sixteen);
+            to = v + value_place(position, i);
+            for (int j = 0; j < LANES; ++j) to[j * G] = sixteen[j];
+        }
     }
 
-    float* part(int row, int head, int chunk) const {
-        int64_t index = (int64_t(row) * m.heads + head) * chunks + chunk;
-        return partial + index * (m.head_dim + LANES);
+    // Of the 32 values that a row is the first of, those that no row of this call writes: a product
+    // reads all 32, and what memory held before must not be NaN.
+    void clear_values(T* v, int row) const {
+        int start = rows.positions[row], end = row;
+        while (end < n && rows.slots[end] == rows.slots[row]) ++end;
+        for (int p = rows.positions[end - 1] + 1; p < start + STEP; ++p)
+            for (int i = 0; i < m.head_dim; ++i) v[value_place(p, i)] = T{};
     }
 
-    // Rows of one sequence and a key-value head over one chunk of keys: per query the maximum, the
-    // sum and the weighted values.
-    void attend(const Layer& layer, int row, int rows_here, int head, int chunk) const {
+    // Rows of one sequence: up to QUERIES queries of a key-value head, from number `first` on.
+    struct Task {
+        int row, next, head, first, count;  // next: the row of the next sequence
+    };
+
+    template <class Do> void tasks(int head, Do act) const {
+        for (int row = 0, next; row < n; row = next) {
+            for (next = row + 1; next < n && rows.slots[next] == rows.slots[row];) ++next;
+            int all = (next - row) * group;
+            for (int done = 0; done < all; done += QUERIES)
+                act(Task{row, next, head, done, all - done < QUERIES ? all - done : QUERIES});
+        }
+    }
+
+    int row_of(const Task& task, int i) const { return task.row + (task.first + i) / group; }
+
+    int chunks_of(int row) const { return rows.positions[row] / CHUNK + 1; }
+
+    // A task over one chunk of keys. to(i): where query i's maximum, sum and weighted values go.
+    template <class To> void attend(const Layer& layer, const Task& task, int chunk, To to) const {
         int size = m.head_dim, start = chunk * CHUNK;
-        const T* k = cache(layer.keys, row, head) + int64_t(start) * size;
-        const T* v = cache(layer.values, row, head) + int64_t(start) * size;
-        float scale = 1.0f / std::sqrt(float(size));
-        auto seen = [&](int r) {
-            int count = rows.positions[r] + 1 - start;
-            return count < CHUNK ? count : CHUNK;
+        auto seen = [&](int i) {
+            int count = rows.positions[row_of(task, i)] + 1 - start;
+            return count < 0 ? 0 : count < CHUNK ? count : CHUNK;
         };
-        while (rows_here && seen(row) <= 0) ++row, --rows_here;
-        int all = rows_here * group;
-        for (int done = 0; done < all; done += QUERIES) {
-            int some = all - done < QUERIES ? all - done : QUERIES, counts[QUERIES];
-            alignas(64) float weight[QUERIES][CHUNK];
-            float* to[QUERIES];
-            for (int i = 0; i < some; ++i) {
-                int r = row + (done + i) / group;
-                counts[i] = seen(r);
-                to[i] = part(r, head * group + (done + i) % group, chunk);
+        int most = int(rounded(seen(task.count - 1), STEP));
+        alignas(64) float scores[QUERIES][CHUNK];
+        alignas(64) T weights[QUERIES][CHUNK];
+        float scale = 1.0f / std::sqrt(float(size));
+        const T* k = cache(layer.keys, task.row, task.head) + int64_t(start) * size;
+        const T* v = cache(layer.values, task.row, task.head) + int64_t(start) * size;
+        const T* then = k + CHUNK * size;
+        if (seen(task.count - 1) < CHUNK)
+            then = task.next < n ? cache(layer.keys, task.next, task.head) : k;
+        product(Packed<T>::whole(k, size, v),
+                Inputs<T>::by_row(queries_of(task.head, task.row) + task.first * size, size),
+                task.count, 0, most / LANES, nullptr, [&](int i, int64_t block, const Vec* dots) {
+                    store(*dots * scale, scores[i] + block * LANES);
+                });
+        for (int i = 0; i < task.count; ++i) soften(scores[i], seen(i), most, weights[i], to(i));
+        product(Packed<T>{v, most, LANES * STEP, int64_t(STEP) * size, then},
+                Inputs<T>::by_row(weights[0], CHUNK), task.count, 0, size / LANES, nullptr,
+                [&](int i, int64_t block, const Vec* value) {
+                    store(*value, to(i) + LANES + block * LANES);
+                });
+    }
+
+    // The chunks of a query put together, in order. `parts`: that of the first, the others after it.
+    void combine(int row, int head, const float* parts) const {
+        int used = chunks_of(row);
+        float top = LOWEST, total = 0.0f;
+        for (int c = 0; c < used; ++c) top = std::fmax(top, parts[c * part_size]);
+        for (int i = 0; i < m.head_dim; i += LANES) {
+            Vec value = {}, factor = {};
+            for (int c = 0; c < used; ++c) {
+                const float* from = parts + c * part_size;
+                if (c % LANES == 0) factor = factors(from, used - c, top);
+                if (i == 0) total += factor[c % LANES] * from[1];
+                value += load(from + LANES + i) * factor[c % LANES];
             }
-            product(k, queries_of(head, row) + done * size, size, some, 0,
-                    (counts[some - 1] + LANES - 1) / LANES,
-                    [&](int i, int64_t block, const Vec* dots) {
-                        store(*dots * scale, weight[i] + block * LANES);
-                    });
-            for (int i = 0; i < some; ++i) soften(weight[i], counts[i], to[i]);
-            int i = 0;
-            for (; i + 4 <= some; i += 4) weigh<4>(v, weight + i, counts + i, to + i);
-            for (; i < some; ++i) weigh<1>(v, weight + i, counts + i, to + i);
+            store(value / total, attended.place(row, head * m.head_dim + i));
         }
     }
 
-    template <int R>
-    void weigh(const T* v, const float (*weight)[CHUNK], const int* counts, float** to) const {
-        int at = 0;
-        for (; at + 4 * LANES <= m.head_dim; at += 4 * LANES)
-            columns<R, 4>(v, weight, counts, to, at);
-        for (; at < m.head_dim; at += LANES) columns<R, 1>(v, weight, counts, to, at);
-    }
-
-    template <int R, int N>
-    void columns(const T* v, const float (*weight)[CHUNK], const int* counts, float** to,
-                 int at) const {
-        Vec total[R][N] = {};
-        int i = 0;
-        for (; i < counts[0]; ++i) {  // the first row sees least
-            Vec column[N];
-            for (int n = 0; n < N; ++n) column[n] = load(v + i * m.head_dim + at + n * LANES);
-            for (int r = 0; r < R; ++r)
-                for (int n = 0; n < N; ++n) total[r][n] += column[n] * weight[r][i];
-        }
-        for (int r = 1; r < R; ++r)
-            for (int k = i; k < counts[r]; ++k)
-                for (int n = 0; n < N; ++n)
-                    total[r][n] += load(v + k * m.head_dim + at + n * LANES) * weight[r][k];
-        for (int r = 0; r < R; ++r) std::memcpy(to[r] + LANES + at, total[r], sizeof total[r]);
-    }
-
-    // The chunks of a row put together, in order, for all its heads.
-    void combine(int row, T* out) const {
-        int used = rows.positions[row] / CHUNK + 1;
-        for (int g = 0; g < m.heads; ++g) {
-            float top = LOWEST, total = 0.0f;
-            for (int c = 0; c < used; ++c) top = std::fmax(top, part(row, g, c)[0]);
-            float factor[LANES];
-            for (int i = 0; i < m.head_dim; i += LANES) {
-                Vec value = {};
-                for (int c = 0; c < used; ++c) {
-                    const float* from = part(row, g, c);
-                    if (c % LANES == 0) factors(row, g, c, used, top, factor);
-                    if (i == 0) total += factor[c % LANES] * from[1];
-                    value += load(from + LANES + i) * factor[c % LANES];
-                }
-                value /= total;
-                store(value, out + g * m.head_dim + i);
-            }
-        }
-    }
-
-    void factors(int row, int head, int first, int used, float top, float* factor) const {
+    Vec factors(const float* parts, int count, float top) const {
         Vec v;
-        for (int j = 0; j < LANES; ++j)
-            v[j] = first + j < used ? part(row, head, first + j)[0] - top : LOWEST;
-        v = exponential(v);
-        std::memcpy(factor, &v, sizeof v);
+        for (int j = 0; j < LANES; ++j) v[j] = j < count ? parts[j * part_size] - top : LOWEST;
+        return exponential(v);
     }
 
+    // A task over all its keys, by one thread.
+    void attend_whole(const Layer& layer, const Task& task) const {
+        float* parts = room();
+        auto query = [&](int i) { return parts + int64_t(i) * chunks * part_size; };
+        for (int chunk = 0; chunk < chunks_of(row_of(task, task.count - 1)); ++chunk)
+            attend(layer, task, chunk, [&](int i) { return query(i) + chunk * part_size; });
+        for (int i = 0; i < task.count; ++i)
+            combine(row_of(task, i), task.head * group + (task.first + i) % group, query(i));
+    }
+
+    float* shared_part(int row, int head) const {
+        return partial + (int64_t(row) * m.heads + head) * chunks * part_size;
+    }
+
+    // The attention of all rows into `attended`. Where the heads go into the threads evenly, no thread
+    // waits for another's keys; else few rows share out their chunks, many their tasks.
     void attention(const Layer& layer) const {
         int threads = omp_get_num_threads(), me = omp_get_thread_num(), turn = 0;
-        bool by_head = m.kv_heads % threads == 0;  // then no thread waits for another's keys
+        bool by_head = m.kv_heads % threads == 0;
         auto mine = [&](int head) { return (by_head ? head : turn++) % threads == me; };
         for (int head = 0; head < m.kv_heads; ++head)
             for (int row = 0; row < n; ++row)
@@ -179,12 +200,27 @@ template <class T> struct Attention : Work<T> {
 #pragma omp barrier
         }
         turn = 0;
+        bool whole = by_head || n > SPLIT;
         for (int head = 0; head < m.kv_heads; ++head)
-            for (int row = 0, next; row < n; row = next) {
-                for (next = row + 1; next < n && rows.slots[next] == rows.slots[row];) ++next;
-                for (int chunk = 0; chunk * CHUNK <= rows.positions[next - 1]; ++chunk)
-                    if (mine(head)) attend(layer, row, next - row, head, chunk);
-            }
+            tasks(head, [&](const Task& task) {
+                if (whole) {
+                    if (mine(head)) attend_whole(layer, task);
+                    return;
+                }
+                int last = chunks_of(row_of(task, task.count - 1));
+                for (int chunk = 0; chunk < last; ++chunk)
+                    if (mine(head)) attend(layer, task, chunk, [&](int i) {
+                        int g = head * group + (task.first + i) % group;
+                        return shared_part(row_of(task, i), g) + chunk * part_size;
+                    });
+            });
+        if (whole) return;
+#pragma omp barrier
+        Range some = share(int64_t(n) * m.heads);
+        for (int64_t i = some.first; i < some.last; ++i) {
+            int row = int(i / m.heads), head = int(i % m.heads);
+            combine(row, head, shared_part(row, head));
+        }
     }
 };
 

@@ -7,7 +7,7 @@
 namespace decodebench {
 
 constexpr int STREAMS = 16;        // read side by side: one alone does not keep the memory busy
-constexpr int AHEAD = 2048;        // bytes; the hardware's own prefetcher stops at a page's end
+constexpr int READ_AHEAD = 2048;   // bytes; the hardware's own prefetcher stops at a page's end
 constexpr int LINE = 64, AT_ONCE = 4;
 
 // Reads `lines` cache lines from `from` on, whole steps of all streams, and gives back a number that
@@ -18,7 +18,7 @@ inline int32_t read_lines(const char* from, int64_t lines) {
     for (int64_t i = 0; i + AT_ONCE <= each; i += AT_ONCE)
         for (int s = 0; s < STREAMS; ++s) {
             const char* at = from + (s * each + i) * LINE;
-            for (int k = 0; k < AT_ONCE; ++k) __builtin_prefetch(at + AHEAD + k * LINE);
+            for (int k = 0; k < AT_ONCE; ++k) __builtin_prefetch(at + READ_AHEAD + k * LINE);
             for (int k = 0; k < AT_ONCE; ++k) total[s] ^= read<Ints>(at + k * LINE);
         }
     for (int s = 1; s < STREAMS; ++s) total[0] ^= total[s];

@@ -18,17 +18,18 @@ template <class T> struct Layers : Attention<T> {
     using Attention<T>::hidden;
     using Attention<T>::qkv;
     using Attention<T>::activated;
-    using Attention<T>::own;
+    using Attention<T>::attended;
+    using Attention<T>::room;
     using Attention<T>::normalised;
     using Attention<T>::attention;
-    using Attention<T>::combine;
     using Attention<T>::ring;
 
     void run(const Layer& layer) const {
         int outputs = queries + 2 * keys;
-        const T* x = normalised(layer.input_norm);
+        auto row = [&](int64_t r) { return hidden + r * width; };
+        Inputs<T> x = normalised(n, layer.input_norm, row);
         Range mine = share(outputs / LANES);
-        product(static_cast<const T*>(layer.qkv), x, width, n, mine.first, mine.last,
+        product(Packed<T>::weights(layer.qkv, width), x, n, mine.first, mine.last, room(),
                 [&](int r, int64_t block, const Vec* value) {
                     Vec bias = layer.qkv_bias ? load(layer.qkv_bias + block * LANES) : Vec{};
                     store(*value + bias, qkv + int64_t(r) * outputs + block * LANES);
@@ -36,32 +37,30 @@ template <class T> struct Layers : Attention<T> {
 #pragma omp barrier
         attention(layer);
 #pragma omp barrier
-        T* attended = own();
-        for (int r = 0; r < n; ++r) combine(r, attended + int64_t(r) * queries);
         auto add = [&](int r, int64_t block, const Vec* value) {
             float* to = hidden + int64_t(r) * width + block * LANES;
             store(load(to) + *value, to);
         };
         mine = share(width / LANES);
-        product(static_cast<const T*>(layer.out), attended, queries, n, mine.first, mine.last, add);
+        product(Packed<T>::weights(layer.out, queries), attended, n, mine.first, mine.last, room(), add);
 #pragma omp barrier
-        x = normalised(layer.post_norm);
-        gate(static_cast<const T*>(layer.gate_up), x);
+        x = normalised(n, layer.post_norm, row);
+        gate(Packed<T>::weights(layer.gate_up, width), x);
 #pragma omp barrier
-        product(static_cast<const T*>(layer.down), activated, m.feed_forward, n, mine.first,
-                mine.last, add);
+        product(Packed<T>::weights(layer.down, m.feed_forward), activated, n, mine.first, mine.last,
+                room(), add);
 #pragma omp barrier
     }
 
     // Blocks of gates (even) and ups (odd) alternate, so that a pair is at hand at once.
-    void gate(const T* weights, const T* x) const {
+    void gate(const Packed<T>& weights, const Inputs<T>& x) const {
         Range mine = share(m.feed_forward / LANES);
-        product(weights, x, width, n, 2 * mine.first, 2 * mine.last,
+        product(weights, x, n, 2 * mine.first, 2 * mine.last, room(),
                 [&](int r, int64_t block, const Vec* value) {
                     if (block % 2) return;
                     Vec gate = value[0], up = value[1];
                     store(gate / (exponential(-gate) + 1.0f) * up,
-                          activated + int64_t(r) * m.feed_forward + block / 2 * LANES);
+                          activated.place(r, block / 2 * LANES));
                 });
     }
 

@@ -16,7 +16,10 @@ namespace {
 template <class Do> void parallel(const Model* model, const Rows* rows, Do act) {
     auto go = [&](const auto& work) {
 #pragma omp parallel num_threads(model->threads)
-        act(work);
+        {
+            act(work);
+            release_tiles();
+        }
     };
     if (model->dtype == 0) go(Heads<float>(*model, *rows));
     else if (model->dtype == 1) go(Heads<Bf16>(*model, *rows));
@@ -27,12 +30,15 @@ template <class Do> void parallel(const Model* model, const Rows* rows, Do act) 
 
 extern "C" {
 
-// Bytes that all threads share for `rows` rows.
-int64_t shared_bytes(const Model* m, int64_t rows) {
-    int64_t keys = int64_t(m->kv_heads) * m->head_dim, queries = int64_t(m->heads) * m->head_dim;
-    int64_t chunks = (m->max_len + CHUNK - 1) / CHUNK;
-    return rows * 4 * (m->width + queries * 2 + 2 * keys + m->feed_forward +
-                       m->heads * chunks * (m->head_dim + LANES)) + 1024;
+// Bytes that all threads share, and that each has for itself, for `rows` rows.
+void scratch_bytes(const Model* model, int32_t rows, int64_t* shared, int64_t* own) {
+    typed(model->dtype, [&](auto number) {
+        Model sized = *model;
+        sized.shared = nullptr;
+        Work<decltype(number)> work(sized, Rows{rows, nullptr, nullptr, nullptr});
+        *shared = work.bytes;
+        *own = work.own_bytes();
+    });
 }
 
 // Floats that a head's `parts` hold for `rows` rows.
@@ -129,7 +135,17 @@ int32_t read_all(const void* from, int64_t bytes, int32_t threads) {
     return found;
 }
 
+// Whether products in bfloat16 now go through matrix tiles: where they are wanted, the compiler was
+// let use them and the system gives them. Not to be changed while anything is in a cache.
+int32_t use_tiles(int32_t wanted) {
+#if defined(__AMX_BF16__) && defined(__AMX_TILE__)
+    tiles_allowed = wanted && ask_for_tiles();
+#endif
+    return Tiles<Bf16>::used();
+}
+
 const char* instructions() {
+    if (Tiles<Bf16>::used()) return "amx";
 #if defined(__AVX512BF16__)
     return "avx512bf16";
 #elif defined(__AVX512F__)

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "vectors.h"
+#include "products.h"
 
 extern "C" {
 
@@ -44,45 +44,77 @@ struct Head {
 
 namespace decodebench {
 
-constexpr int CHUNK = 128;  // keys per attention task
+constexpr int CHUNK = 128;      // keys per attention task
+constexpr int QUERIES = PANEL;  // queries that share the reading of their keys
+constexpr int FEW = 16;         // rows whose norms every thread computes for itself
+constexpr int SPLIT = 64;       // most rows whose keys several threads may share
+
+// Takes pieces of memory, one after another, each on a cache line of its own.
+struct Pieces {
+    char* start;
+    int64_t bytes = 0;
+    template <class V> V* take(int64_t count) {
+        char* here = start ? start + bytes : nullptr;
+        bytes += rounded(count * int64_t(sizeof(V)), 64);
+        return reinterpret_cast<V*>(here);
+    }
+};
 
 template <class T> struct Work {
     const Model& m;
     const Rows& rows;
-    int n, width, queries, keys, group, chunks;
+    int n, width, queries, keys, group, chunks, part_size;
     float *hidden, *qkv, *partial;  // shared by the threads
-    T *activated, *query;
+    T* query;
+    Inputs<T> whole, attended, activated;
+    int64_t bytes;
 
     Work(const Model& model, const Rows& given)
         : m(model), rows(given), n(given.count), width(m.width), queries(m.heads * m.head_dim),
           keys(m.kv_heads * m.head_dim), group(m.heads / m.kv_heads),
-          chunks((m.max_len + CHUNK - 1) / CHUNK) {
-        char* at = m.shared;
-        auto take = [&](int64_t bytes) {
-            char* here = at;
-            at += (bytes + 63) / 64 * 64;
-            return here;
+          chunks((m.max_len + CHUNK - 1) / CHUNK), part_size(m.head_dim + LANES) {
+        Pieces shared{m.shared};
+        auto inputs = [&](int64_t size) {
+            return Inputs<T>::tiled(shared.take<T>(tiled_size(n, size)), n, size);
         };
-        hidden = reinterpret_cast<float*>(take(4ll * n * width));
-        qkv = reinterpret_cast<float*>(take(4ll * n * (queries + 2 * keys)));
-        activated = reinterpret_cast<T*>(take(int64_t(sizeof(T)) * n * m.feed_forward));
-        query = reinterpret_cast<T*>(take(int64_t(sizeof(T)) * n * queries));
-        partial = reinterpret_cast<float*>(take(0));
+        hidden = shared.take<float>(int64_t(n) * width);
+        qkv = shared.take<float>(int64_t(n) * (queries + 2 * keys));
+        query = shared.take<T>(int64_t(n) * queries);
+        partial = shared.take<float>(int64_t(n < SPLIT ? n : SPLIT) * m.heads * chunks * part_size);
+        whole = inputs(width);
+        attended = inputs(queries);
+        activated = inputs(m.feed_forward);
+        bytes = shared.bytes;
     }
 
-    T* own() const {
-        return reinterpret_cast<T*>(m.own + m.own_bytes * omp_get_thread_num());
+    char* own() const { return m.own + m.own_bytes * omp_get_thread_num(); }
+
+    // What a thread has for itself: rows of inputs, or parts of an attention, or a product's room.
+    int64_t own_bytes() const {
+        int64_t parts = int64_t(QUERIES) * chunks * part_size * 4, room = room_floats(n) * 4;
+        int64_t few = tiled_size(FEW, width) * int64_t(sizeof(T));
+        int64_t most = parts > room ? parts : room;
+        return rounded(most > few ? most : few, 64);
     }
+    float* room() const { return reinterpret_cast<float*>(own()); }
 
     T* cache(void* base, int row, int head) const {
         int64_t place = int64_t(rows.slots[row]) * m.kv_heads + head;
         return static_cast<T*>(base) + place * m.max_len * m.head_dim;
     }
 
-    T* normalised(const float* gain) const {
-        T* x = own();
-        for (int r = 0; r < n; ++r)
-            normalise(hidden + int64_t(r) * width, gain, width, m.epsilon, x + int64_t(r) * width);
+    // Rows under their norm, as inputs of a product: few by every thread, many by all together.
+    template <class Row> Inputs<T> normalised(int count, const float* gain, Row row) const {
+        bool few = count <= FEW;
+        T* to = few ? reinterpret_cast<T*>(own()) : whole.at;
+        Inputs<T> x = Inputs<T>::tiled(to, count, width);
+        Range mine = few ? Range{0, count} : share(count);
+        for (int64_t r = mine.first; r < mine.last; ++r)
+            normalise(row(r), gain, width, m.epsilon,
+                      [&](int i, Vec value) { store(value, x.place(r, i)); });
+        if (!few) {
+#pragma omp barrier
+        }
         return x;
     }
 

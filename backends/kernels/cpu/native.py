@@ -157,7 +157,8 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     declared: dict[str, tuple[Any, list[Any]]] = {
         "instructions": (ctypes.c_char_p, []),
         "read_all": (number, [pointer, long, number]),
-        "shared_bytes": (long, [pointer, long]),
+        "use_tiles": (number, [number]),
+        "scratch_bytes": (None, [pointer, number, pointer, pointer]),
         "parts_floats": (long, [long, long]),
         "group": (number, [number]),
         "pack": (None, [number, pointer, long, long, pointer]),
@@ -174,4 +175,5 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     for name, (result, arguments) in declared.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
+    library.use_tiles(1)
     return library

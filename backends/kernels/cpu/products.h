@@ -1,14 +1,12 @@
-// Products of a packed matrix with a few rows. Each output is one chain of multiply-adds in the
+// Products of a packed matrix with rows of inputs. Each output is one chain of multiply-adds in the
 // order of its inputs, so that it depends on its row alone, however many rows there are.
 
 #pragma once
 
-#include "vectors.h"
+#include "tiles.h"
 
 namespace decodebench {
 
-// Matrices are packed so that the lanes of a vector are 16 outputs: blocks of 16 outputs, in each the
-// inputs one after another, GROUP of them side by side. No sum over lanes is ever needed.
 template <class T> struct Dot {
     static constexpr int GROUP = 1;
     static Vec weights(const T* from) { return load(from); }
@@ -32,48 +30,64 @@ template <class T> inline int64_t packed(int64_t n, int64_t k, int64_t size) {
     return n / LANES * LANES * size + k / G * G * LANES + n % LANES * G + k % G;
 }
 
-// put(row, block, values): N blocks of outputs for R rows.
-template <class T, int R, int N, class Put>
-inline void tile(const T* weights, const T* x, int64_t size, int row, int64_t block, Put put) {
+// N blocks of outputs for R rows.
+template <class T, int R, int N>
+[[gnu::noinline]] void dot(const Packed<T>& m, const Inputs<T>& x, int row, int64_t block, Vec* out) {
     typedef Dot<T> D;
     Vec total[R][N] = {};
-    const T* w = weights + block * LANES * size;
-    x += row * size;
-    for (int64_t k = 0; k < size; k += D::GROUP) {
-        decltype(D::weights(w)) column[N];
-        for (int n = 0; n < N; ++n) column[n] = D::weights(w + n * LANES * size + k * LANES);
-        for (int r = 0; r < R; ++r) {
-            auto value = D::inputs(x + r * size + k);
-            for (int n = 0; n < N; ++n) total[r][n] = D::add(total[r][n], column[n], value);
+    const T* from[R];
+    for (int r = 0; r < R; ++r) from[r] = x.place(row + r, 0);
+    const T* w = m.at + block * m.block;
+    for (int64_t first = 0; first < m.inputs; first += STEP) {
+        int64_t here = m.inputs - first < STEP ? m.inputs - first : STEP;
+        for (int64_t k = 0; k < here; k += D::GROUP) {
+            decltype(D::weights(w)) column[N];
+            for (int n = 0; n < N; ++n) column[n] = D::weights(w + n * m.block + k * LANES);
+            for (int r = 0; r < R; ++r) {
+                auto value = D::inputs(from[r] + k);
+                for (int n = 0; n < N; ++n) total[r][n] = D::add(total[r][n], column[n], value);
+            }
+        }
+        w += m.step;
+        for (int r = 0; r < R; ++r) from[r] += x.step;
+    }
+    std::memcpy(out, total, sizeof total);
+}
+
+// Up to 6 rows.
+template <class T, int N>
+inline void dots(const Packed<T>& m, const Inputs<T>& x, int row, int rows, int64_t block, Vec* out) {
+    switch (rows) {
+        case 6: return dot<T, 6, N>(m, x, row, block, out);
+        case 5: return dot<T, 5, N>(m, x, row, block, out);
+        case 4: return dot<T, 4, N>(m, x, row, block, out);
+        case 3: return dot<T, 3, N>(m, x, row, block, out);
+        case 2: return dot<T, 2, N>(m, x, row, block, out);
+        case 1: return dot<T, 1, N>(m, x, row, block, out);
+    }
+}
+
+// put(row, block, values), for the rows of x times the blocks first to last - 1 of a packed matrix. Of
+// two blocks, from an even distance to `first` on, the second's values come right after the first's.
+// `room` has room_floats(rows) for this thread.
+template <class T, class Put>
+inline void product(const Packed<T>& m, const Inputs<T>& x, int rows, int64_t first, int64_t last,
+                    float* room, Put put) {
+    if (Tiles<T>::used()) return Tiles<T>::product(m, x, rows, first, last, room, put);
+    alignas(64) Vec out[24];
+    for (int64_t block = first, some; block < last; block += some) {
+        int64_t left = last - block;
+        some = left >= 8 && rows == 1 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        for (int row = 0, here; row < rows; row += here) {
+            here = rows - row < 6 ? rows - row : 6;
+            if (some == 8) dot<T, 1, 8>(m, x, 0, block, out);
+            else if (some == 4) dots<T, 4>(m, x, row, here, block, out);
+            else if (some == 2) dots<T, 2>(m, x, row, here, block, out);
+            else dots<T, 1>(m, x, row, here, block, out);
+            for (int r = 0; r < here; ++r)
+                for (int64_t n = 0; n < some; ++n) put(row + r, block + n, out + r * some + n);
         }
     }
-    for (int r = 0; r < R; ++r)
-        for (int n = 0; n < N; ++n) put(row + r, block + n, total[r] + n);
-}
-
-template <class T, int N, class Put>
-inline void tiles(const T* weights, const T* x, int64_t size, int rows, int64_t block, Put put) {
-    int row = 0;
-    for (; row + 6 <= rows; row += 6) tile<T, 6, N>(weights, x, size, row, block, put);
-    switch (rows - row) {
-        case 5: return tile<T, 5, N>(weights, x, size, row, block, put);
-        case 4: return tile<T, 4, N>(weights, x, size, row, block, put);
-        case 3: return tile<T, 3, N>(weights, x, size, row, block, put);
-        case 2: return tile<T, 2, N>(weights, x, size, row, block, put);
-        case 1: return tile<T, 1, N>(weights, x, size, row, block, put);
-    }
-}
-
-// All rows of x (rows, size) times the blocks first to last - 1 of a packed matrix.
-template <class T, class Put>
-inline void product(const T* weights, const T* x, int64_t size, int rows, int64_t first,
-                    int64_t last, Put put) {
-    int64_t block = first;
-    if (rows == 1)
-        for (; block + 8 <= last; block += 8) tile<T, 1, 8>(weights, x, size, 0, block, put);
-    for (; block + 4 <= last; block += 4) tiles<T, 4>(weights, x, size, rows, block, put);
-    if (block + 2 <= last) tiles<T, 2>(weights, x, size, rows, block, put), block += 2;
-    if (block < last) tiles<T, 1>(weights, x, size, rows, block, put);
 }
 
 }  // namespace decodebench

@@ -53,7 +53,13 @@ inline void narrow(float x, Bf16& to) {
 
 #if defined(__AVX512F__)
 inline float sum(Vec v) { return _mm512_reduce_add_ps((__m512)v); }
+inline float highest(Vec v) { return _mm512_reduce_max_ps((__m512)v); }
 #else
+inline float highest(Vec v) {
+    float top = v[0];
+    for (int i = 1; i < LANES; ++i) top = v[i] > top ? v[i] : top;
+    return top;
+}
 inline float sum(Vec v) {
     float lanes[LANES];
     std::memcpy(lanes, &v, sizeof v);
@@ -91,12 +97,13 @@ inline void store(Vec value, Bf16* to) {
 }
 #endif
 
-template <class T>
-void normalise(const float* x, const float* gain, int size, float epsilon, T* out) {
+// put(i, values): 16 numbers at a time of a row under its norm (RMSNorm).
+template <class Put>
+inline void normalise(const float* x, const float* gain, int size, float epsilon, Put put) {
     Vec squares = {};
     for (int i = 0; i < size; i += LANES) squares += load(x + i) * load(x + i);
     float scale = 1.0f / std::sqrt(sum(squares) / size + epsilon);
-    for (int i = 0; i < size; i += LANES) store(load(x + i) * scale * load(gain + i), out + i);
+    for (int i = 0; i < size; i += LANES) put(i, load(x + i) * scale * load(gain + i));
 }
 
 struct Range { int64_t first, last; };

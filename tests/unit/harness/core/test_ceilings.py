@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
-from harness.core.ceilings import Ceilings, ceilings_from_json
+from harness.core.ceilings import Ceilings, best, ceilings_from_json
 
 KNOWN = Ceilings(
     "cpu", "native-amx", {1: {100: 8.0, 400: 2.0}, 4: {100: 20.0, 400: 10.0}}, {4: 1e12}, {"L2": 64}
@@ -45,6 +46,18 @@ def test_products_have_a_rate_by_threads(threads: int | None, rate: float) -> No
 
 def test_json_and_back() -> None:
     assert ceilings_from_json(json.loads(json.dumps(KNOWN.to_json()))) == KNOWN
+
+
+def test_the_better_of_two_measurements_counts() -> None:
+    busy = replace(
+        KNOWN, read_bytes_per_s={1: {100: 9.0, 400: 1.0}, 4: {100: 2.0, 400: 1.0}}, kernels="other"
+    )
+    found = best(busy, KNOWN)
+    assert found.read_bytes_per_s == {1: {100: 9.0, 400: 2.0}, 4: {100: 20.0, 400: 10.0}}
+    assert best(KNOWN, replace(KNOWN, bf16_flop_per_s={4: 2e12})).bf16_flop_per_s == {4: 2e12}
+    assert best(busy, None) is busy
+    assert best(busy, replace(KNOWN, device="cuda")) is busy
+    assert best(busy, replace(KNOWN, read_bytes_per_s={1: {100: 8.0}})) is busy
 
 
 @pytest.mark.parametrize(
