@@ -113,6 +113,8 @@ def _pairs(options: Mapping[str, Any]) -> str:
 def plain(value: Any) -> str:
     """An option's value as people read it: ``yes``, ``0.75``, ``[2, 4]``. Not made safe."""
     if isinstance(value, Mapping):
+        if "name" in value:  # rates, whose numbers are too many for a label
+            return str(value["name"])
         return "{" + ", ".join(f"{k}={plain(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(plain, value)) + "]"

@@ -5,7 +5,8 @@
 
 Each system is opened three times with the same options: once to record its decisions, then for
 real and as a replay of them, in turns on the same requests. Ratios are of output tokens per second,
-real over replayed: 1 where replaying costs nothing. The last line is JSON.
+real over replayed, and of CPU time ("cpu", which other work disturbs less), replayed over real: 1
+where replaying costs nothing. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -102,9 +104,12 @@ def compared(
             "replayed": opened(name, {**options, "replay": str(trace)}),
         }
         counts: dict[str, list[dict[str, float]]] = {}
+        cpu_s: dict[str, list[float]] = {kind: [] for kind in both}
 
         def speed(kind: str) -> float:
+            began = time.process_time()
             done = answers(both[kind], asked, concurrency)
+            cpu_s[kind].append(time.process_time() - began)
             counts[kind] = [_counts(generation) for generation in done]
             return tokens_per_second(done)
 
@@ -114,6 +119,7 @@ def compared(
             backend.close()
     return {
         **spread(found["real"], found["replayed"]),
+        "cpu": spread(cpu_s["replayed"][1:], cpu_s["real"][1:]),  # the first round does not count
         "same counts": counts["real"] == counts["replayed"],
     }
 

@@ -113,13 +113,19 @@ def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         others = [c["options"] for c in variants.values() if c["backend"] == cell["backend"]]
         keys = sorted(set().union(*others))
         varying = [k for k in keys if any(o.get(k) != cell["options"].get(k) for o in others)]
-        options = " ".join(f"{key}={cell['options'].get(key, 'default')}" for key in varying)
+        own = {key: cell["options"].get(key, "default") for key in varying}
+        options = " ".join(f"{key}={_named(value)}" for key, value in own.items())
         kind = [] if cell["provenance"] == "official code" else [cell["provenance"] or "failed"]
         lossy = cell["lossless"] is False and cell["provenance"] != REPLAYED
         kind += ["lossy"] * lossy
         told = f"({', '.join(kind)})" if kind else ""
         names[variant] = " ".join(filter(None, [cell["backend"], options, told]))
     return names
+
+
+def _named(value: Any) -> Any:
+    """Of rates, whose numbers are too many for a row, their name where they have one."""
+    return value.get("name", value) if isinstance(value, Mapping) else value
 
 
 def _cell_row(cell: Mapping[str, Any], name: str) -> list[str]:

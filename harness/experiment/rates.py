@@ -30,7 +30,7 @@ def take_rates(
             raise section.wrong(name, "a mapping of exits, acceptance, length, correlation", rates)
         section.plain(name, rates)
         check(rates, where)
-    return {name: to_json(rates) for name, rates in found.items()}
+    return {name: to_json({"name": name, **rates}) for name, rates in found.items()}
 
 
 def with_rates(options: Mapping[str, Any], rates: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,8 @@ class Rates:
 
 TraceSource = DecisionTrace | Rates
 """Where a replay finds its rows."""
-KEYS = ("exits", "acceptance", "length", "correlation", "seed")
+KEYS = ("name", "exits", "acceptance", "length", "correlation", "seed")
+"""A name decides nothing: tables show it in the place of the numbers."""
 
 
 def parse_rates(given: Mapping[str, Any], where: str) -> Rates:
@@ -104,6 +105,9 @@ def parse_rates(given: Mapping[str, Any], where: str) -> Rates:
     for key in given:
         if key not in KEYS:
             raise UserError(f"{where}.{key}: unknown key; {nearest(str(key), KEYS)}")
+    name = given.get("name", "rates")
+    if not isinstance(name, str) or not name:
+        raise UserError(f"{where}.name: expected a text, got {name!r}")
     shares = _exits(given.get("exits", {}), f"{where}.exits")
     correlation = _share(given.get("correlation", 0.0), f"{where}.correlation")
     if correlation == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from vllm.forward_context import get_forward_context
@@ -38,6 +39,8 @@ class Control:
         self._policy = ExitPolicy(NEVER)
         self._steps: list[DecodedStep] = []
         self._decode_steps = 0
+        self._decoded: list[int] = []
+        """Of each request of the step, the token that it decodes (`_tokens`); kept for replays."""
         self._on_cuda = torch.cuda.is_available()
 
     def set_policy(self, policy: ExitPolicy, measure: Measure | None) -> None:
@@ -96,13 +99,28 @@ class Control:
         if self.records:
             step.confidence.append(confidence.tolist())
         if self.replay is not None:
-            told = torch.tensor(self.replay(layer, step.names, self._tokens()))
-            passed = (told.to(confidence.dtype) > _on_cpu(limits)).tolist()
+            passed = self._replayed(layer, step, limits, confidence.dtype)
         own = step.own_exits
         for row, passes in enumerate(passed):
             if passes and own[row] == self.depth:
                 own[row] = layer
         return self.depth not in own
+
+    def _replayed(
+        self, layer: int, step: DecodedStep, limits: Any, dtype: torch.dtype
+    ) -> list[bool]:
+        """Who passes by the trace. What was computed has been paid for."""
+        assert self.replay is not None
+        if len(step.checked) == 1:
+            self._decoded = self._tokens()
+        told = self.replay(layer, step.names, self._decoded)
+        if isinstance(limits, float) and dtype == torch.float32:
+            # as torch compares them, without a tensor
+            bound = float(np.float32(limits))
+            return [value > bound for value in told]
+        limits = limits.cpu() if isinstance(limits, Tensor) else limits
+        passed: list[bool] = (torch.tensor(told).to(dtype) > limits).tolist()
+        return passed
 
     def now(self) -> int:
         """Nanoseconds, with the device's work done; 0 where nothing is timed."""
@@ -132,7 +150,3 @@ class Control:
             batch.num_computed_tokens_cpu[:count] - batch.num_prompt_tokens[:count]
         ).tolist()
         return found
-
-
-def _on_cpu(limits: Any) -> Any:
-    return limits.cpu() if isinstance(limits, Tensor) else limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.core.nouns import REPLAYED
 from reports.figures.axes import MARKERS
 from reports.variants import NamedOptions, variants
 
@@ -98,3 +99,13 @@ def test_the_legend_has_a_mark_for_every_marker_of_the_plots() -> None:
         [NamedOptions("fast", {"n": n}, "simulation", False) for n in range(len(MARKERS))]
     )
     assert len({variant.mark for variant in found}) == len(MARKERS)
+
+
+def test_rates_are_told_by_their_name() -> None:
+    made = {"name": "chatty", "exits": {"0.5": 0.4}}
+    found = variants(
+        [NamedOptions("vllm", {"replay": value}, REPLAYED, False) for value in (made, "demo")]
+    )
+    assert [v.label for v in found] == ["vllm replay=chatty", "vllm replay=demo"]
+    assert found[0].provenance == REPLAYED
+    assert found[0].is_replay

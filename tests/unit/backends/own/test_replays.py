@@ -12,6 +12,8 @@ import pytest
 
 from backends import check_options, load_class, open_backend, pins, settings
 from backends.checkpoints import models, traces
+from backends.engine.streams import Stream
+from backends.own.decisions import Replayer
 from harness.core.backend import Backend
 from harness.core.closure import Sources
 from harness.core.errors import UserError
@@ -246,3 +248,17 @@ def test_the_bundled_trace_is_what_the_demo_model_does() -> None:
     backend.close()
     assert found == {r.id: mine[r.id].answer_tokens for r in asked}
     assert all(len(r.prompt_ids) == mine[r.id].prompt_tokens for r in asked)
+
+
+def test_a_draft_that_is_made_anew_is_decided_as_it_was() -> None:
+    """At position 1 the recorded run was sure and wrong, then unsure and right."""
+    replayer = Replayer(made_trace(), [0, 1])
+    stream = Stream("gsm8k-1", (9,), 16, tokens=[9, 5, 6])
+    replayer.enter(stream, Request("gsm8k-1", (9,), 16))
+    assert stream.last == 5
+    for sure, chosen, selected in (([0.2, 0.8], [7, 3], [6, 3]), ([0.3, 0.6], [4, 3], [7, 3])):
+        found = [replayer.confidence(stream, exit_, 7, 0.0) for exit_ in (0, 1)]
+        assert found == pytest.approx(sure)
+        stream.tokens = [9, 5, 6, 7]
+        assert replayer.selected(stream, 2, chosen) == selected
+        stream.tokens = [9, 5, 6]

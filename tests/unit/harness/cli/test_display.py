@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from harness.cli import display
+from harness.core.nouns import REPLAYED
 
 PROGRAM = """
 from harness.cli import display
@@ -114,6 +115,18 @@ def test_a_lossy_variant_is_named_so(capsys: pytest.CaptureFixture[str]) -> None
     text = capsys.readouterr().out
     assert text.count("lossy") == 1
     assert "adadecode verify=False (re-implementation, lossy)" in text
+
+
+def test_a_replay_is_named_so_and_has_no_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    made = {"replay": {"name": "chatty", "exits": {"0.5": 0.4}}}
+    scores = dict.fromkeys(("exact_match", "exact_match_flexible"))
+    alike = {"provenance": REPLAYED, "lossless": False, "consistency_ratio": None, **scores}
+    display.print_cells([cell(), cell(options=made, **alike)])
+    text = capsys.readouterr().out
+    (row,) = [line for line in text.splitlines() if "chatty" in line]
+    assert row.startswith("adadecode replay=chatty (measured cost, replayed decisions) ")
+    assert "lossy" not in text
+    assert row.split("1846.74]")[1].split()[0] == "–"
 
 
 def test_the_realised_rate_stands_beside_the_one_asked_for(

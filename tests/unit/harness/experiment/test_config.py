@@ -225,10 +225,10 @@ def with_rates(backend: dict[str, Any], **rates: Any) -> Any:
 
 
 def test_rates_stand_in_the_trials_that_name_them() -> None:
-    own = {"exits": {"0.25": 0.1, "0.5": 0.4}, "acceptance": 0.95}
+    own = {"name": "chatty", "exits": {"0.25": 0.1, "0.5": 0.4}, "acceptance": 0.95}
     named = with_rates({"name": "vllm", "replay": ["chatty", "demo", {"length": 3}]}, chatty=RATES)
     assert [b.options["replay"] for b in named.backends] == [own, "demo", {"length": 3}]
-    inline = with_rates({"name": "vllm", "replay": RATES})
+    inline = with_rates({"name": "vllm", "replay": {"name": "chatty", **RATES}})
     assert inline.backends[0] == named.backends[0]
     again = parse_experiment(
         yaml.safe_load(named.to_yaml()),

@@ -90,6 +90,7 @@ def test_lengths_have_their_mean_and_bounds() -> None:
             "x.length.most: unknown key; expected",
         ),
         ({"length": {"mean": 3, "min": 0, "max": 9}}, "x.length.min: expected a whole number"),
+        ({"name": 3}, "x.name: expected a text, got 3"),
         ({"seed": -1}, "x.seed: expected a whole number of at least 0, got -1"),
     ],
 )
