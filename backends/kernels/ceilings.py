@@ -6,6 +6,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ MIB = 2**20
 SIZES = (16 * MIB, 64 * MIB, 128 * MIB, 192 * MIB, 1024 * MIB)
 """Working sets: what a model's weights come to when one token after another reads them. They stand
 close together where caches end."""
-REPEATS = 15
+STREAMS = (1, 4, 16)
+"""Read side by side by each thread; the best counts."""
+REPEATS = 9
 PRODUCT = 2048
 """Rows, columns and inner size of the product; four times as large on a GPU."""
 HUGE_PAGE = 2 * MIB
@@ -49,7 +52,7 @@ def _cpu() -> Ceilings:
     return Ceilings("cpu", name, rates, flops, _caches())
 
 
-def _rate(read: Callable[[int, int, int], object], size: int, threads: int) -> float:
+def _rate(read: Callable[[int, int, int, int], object], size: int, threads: int) -> float:
     """Bytes per second over a buffer in huge pages, as the engine's weights lie."""
     with mmap.mmap(-1, size + HUGE_PAGE) as memory:
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -60,11 +63,12 @@ def _rate(read: Callable[[int, int, int], object], size: int, threads: int) -> f
         whole[:] = 1
         start = whole.ctypes.data + -whole.ctypes.data % HUGE_PAGE
         del whole  # else the mapping cannot be closed
-        return size / _seconds(lambda: read(start, size, threads))
+        return size / min(_seconds(partial(read, start, size, threads, n)) for n in STREAMS)
 
 
-def _reader() -> tuple[str, Callable[[int, int, int], object]]:
-    """What reads `bytes` from an address with so many threads; torch where nothing compiles."""
+def _reader() -> tuple[str, Callable[[int, int, int, int], object]]:
+    """What reads from an address so many bytes with so many threads, each as so many streams; torch
+    where nothing compiles."""
     from backends.kernels.cpu import native
 
     try:
@@ -74,7 +78,7 @@ def _reader() -> tuple[str, Callable[[int, int, int], object]]:
     return f"native-{library.instructions().decode()}", library.read_all
 
 
-def _torch_reads(address: int, size: int, threads: int) -> object:
+def _torch_reads(address: int, size: int, threads: int, _: int) -> object:
     import ctypes
 
     import torch

@@ -8,18 +8,19 @@ import pytest
 from backends.kernels import ceilings
 from backends.kernels.cpu import native
 
-STEP = 64 * 4 * 16
-"""Bytes of one step of all streams."""
+STEP = 64 * 16 * 16
+"""Bytes of one step of 16 streams."""
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_every_byte_is_read_once(threads: int, steps: int) -> None:
+@pytest.mark.parametrize("streams", [1, 4, 16])
+def test_every_byte_is_read_once(threads: int, steps: int, streams: int) -> None:
     data = np.random.default_rng(7).integers(-(2**31), 2**31, STEP * steps * threads // 4, np.int32)
-    found = native.library().read_all(data.ctypes.data, data.nbytes, threads)
+    found = native.library().read_all(data.ctypes.data, data.nbytes, threads, streams)
     assert found == np.bitwise_xor.reduce(data)
     data[-1] ^= 1
-    assert native.library().read_all(data.ctypes.data, data.nbytes, threads) == found ^ 1
+    assert native.library().read_all(data.ctypes.data, data.nbytes, threads, streams) == found ^ 1
 
 
 def test_torch_reads_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +31,7 @@ def test_torch_reads_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> 
     name, read = ceilings._reader()
     data = np.ones(1000, np.int64)
     assert name == "torch"
-    assert int(read(data.ctypes.data, data.nbytes, 1)) == 1000  # type: ignore[call-overload]
+    assert int(read(data.ctypes.data, data.nbytes, 1, 1)) == 1000  # type: ignore[call-overload]
 
 
 def test_a_small_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

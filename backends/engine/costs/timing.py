@@ -14,43 +14,61 @@ from harness.core.pass_costs import StepCosts
 
 POSITIONS = 256
 """Length of the text whose next tokens are timed."""
-RUNS = 25
+RUNS, FEWEST_RUNS, WARM_UP = 25, 5, 3
+ENOUGH_S = 3.0
+"""After which no more than the fewest runs are made: a run of a large model takes long, and varies
+little."""
+PLAIN, ASKED, FULL, VERIFIED = range(4)
+"""Passes at one row, with the exit heads asked; at all rows, with the final head asked of all."""
 
 
 def measure(executor: Executor, max_drafts: int) -> StepCosts:
     """Microseconds of each segment and head for one sequence, at one row and at `max_drafts` + 1
     (where a slot is shorter: at the most rows that it holds after a prompt of one token).
 
-    Lower quartiles of `RUNS` calls, which other work on the machine disturbs least; host time
-    included. Slot 0 of the executor is overwritten.
+    Segments are timed one after another as a pass runs them, so that each finds its weights where
+    a pass finds them: those of one segment alone may lie in a cache that all of them do not fit in.
+    Lower quartiles of up to `RUNS` passes, which other work on the machine disturbs least; host
+    time included. Slot 0 of the executor is overwritten.
     """
     drafts = min(max_drafts, executor.max_len - 2)
     length = min(POSITIONS, executor.max_len - drafts - 1)
     executor.prefill(0, [0] * length)
-
-    def timed(index: int, rows: int, wanted: int) -> float:
-        def call() -> None:
-            # the rows are made anew each time, as the decoder does it
-            table = StepRows([0] * rows, range(length, length + rows), [0] * rows)
-            executor.advance(index, table, np.arange(wanted, dtype=np.int32))
-
-        return _timed(call)
-
     last = len(executor.exits)
-    segments, full, heads = [], [], []
-    for index in range(last + 1):
-        segments.append(timed(index, 1, 0))
-        full.append(timed(index, drafts + 1, 0))
-        if index < last:
-            heads.append(max(0.0, timed(index, 1, 1) - segments[-1]))
-    whole, whole_full = timed(last, 1, 1), timed(last, drafts + 1, drafts + 1)
+
+    def timed(kind: int, index: int) -> float:
+        rows = 1 if kind in (PLAIN, ASKED) else drafts + 1
+        wanted = rows if kind == ASKED or (kind == VERIFIED and index == last) else 0
+        started = time.perf_counter()
+        # the rows are made anew each time, as the decoder does it
+        table = StepRows([0] * rows, range(length, length + rows), [0] * rows)
+        executor.advance(index, table, np.arange(wanted, dtype=np.int32))
+        return time.perf_counter() - started
+
+    found = _rounds(timed, last + 1)
+    segments, asked, full = found[PLAIN], found[ASKED], found[FULL]
     return StepCosts(
         segments=tuple(segments),
-        exit_heads=tuple(heads),
-        final_head=max(0.0, whole - segments[-1]),
+        exit_heads=tuple(max(0.0, a - s) for a, s in zip(asked[:-1], segments[:-1], strict=True)),
+        final_head=max(0.0, asked[-1] - segments[-1]),
         segments_full=tuple(full),
-        final_head_full=max(0.0, whole_full - full[-1]),
+        final_head_full=max(0.0, found[VERIFIED][-1] - full[-1]),
     )
+
+
+def _rounds(timed: Callable[[int, int], float], segments: int) -> list[list[float]]:
+    """Microseconds by kind of pass and segment."""
+    found: list[list[list[float]]] = [[[] for _ in range(segments)] for _ in range(4)]
+    begin = time.perf_counter()
+    for run in range(-WARM_UP, RUNS):
+        if run >= FEWEST_RUNS and time.perf_counter() - begin > ENOUGH_S:
+            break
+        for kind, parts in enumerate(found):
+            for index, part in enumerate(parts):
+                seconds = timed(kind, index)
+                if run >= 0:
+                    part.append(seconds)
+    return [[1e6 * statistics.quantiles(part, n=4)[0] for part in parts] for parts in found]
 
 
 def layer_costs(plain: StepCosts, cut: StepCosts, layers: int) -> LayerCosts:
@@ -68,14 +86,3 @@ def layer_costs(plain: StepCosts, cut: StepCosts, layers: int) -> LayerCosts:
         final_head_full=plain.final_head_full,
         per_pass=per_pass,
     )
-
-
-def _timed(call: Callable[[], object]) -> float:
-    for _ in range(3):
-        call()
-    found = []
-    for _ in range(RUNS):
-        started = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - started)
-    return 1e6 * statistics.quantiles(found, n=4)[0]

@@ -6,13 +6,13 @@
 
 namespace decodebench {
 
-constexpr int STREAMS = 16;        // read side by side: one alone does not keep the memory busy
-constexpr int READ_AHEAD = 2048;   // bytes; the hardware's own prefetcher stops at a page's end
-constexpr int LINE = 64, AT_ONCE = 4;
+constexpr int READ_AHEAD = 1024;   // bytes; the hardware's own prefetcher stops at a page's end
+constexpr int LINE = 64, AT_ONCE = 16;
 
-// Reads `lines` cache lines from `from` on, whole steps of all streams, and gives back a number that
-// depends on each of them, so that no compiler leaves one out.
-inline int32_t read_lines(const char* from, int64_t lines) {
+// Reads `lines` cache lines from `from` on, whole steps of STREAMS side by side (how many keep the
+// memory busiest differs), and gives back a number that depends on each of them, so that no compiler
+// leaves one out.
+template <int STREAMS> int32_t read_lines(const char* from, int64_t lines) {
     int64_t each = lines / STREAMS;
     Ints total[STREAMS] = {};
     for (int64_t i = 0; i + AT_ONCE <= each; i += AT_ONCE)

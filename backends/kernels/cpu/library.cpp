@@ -123,14 +123,18 @@ void arrange_fill(int32_t dtype, const void* both, int64_t rows, int64_t layers,
     });
 }
 
-// Reads `bytes` once, a share by each thread; the number given back depends on them.
-int32_t read_all(const void* from, int64_t bytes, int32_t threads) {
+// Reads `bytes` once, a share by each thread, as 1, 4 or 16 streams; the number given back depends on
+// them.
+int32_t read_all(const void* from, int64_t bytes, int32_t threads, int32_t streams) {
     int32_t found = 0;
 #pragma omp parallel num_threads(threads) reduction(^ : found)
     {
         Range mine = share(bytes / LINE);
-        found ^= read_lines(static_cast<const char*>(from) + mine.first * LINE,
-                            mine.last - mine.first);
+        const char* at = static_cast<const char*>(from) + mine.first * LINE;
+        int64_t lines = mine.last - mine.first;
+        found ^= streams == 1   ? read_lines<1>(at, lines)
+                 : streams == 4 ? read_lines<4>(at, lines)
+                                : read_lines<16>(at, lines);
     }
     return found;
 }

@@ -156,7 +156,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     single = ctypes.c_float
     declared: dict[str, tuple[Any, list[Any]]] = {
         "instructions": (ctypes.c_char_p, []),
-        "read_all": (number, [pointer, long, number]),
+        "read_all": (number, [pointer, long, number, number]),
         "use_tiles": (number, [number]),
         "scratch_bytes": (None, [pointer, number, pointer, pointer]),
         "parts_floats": (long, [long, long]),

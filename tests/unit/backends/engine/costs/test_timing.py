@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from backends.engine.costs import timing as calibration
-from backends.engine.costs.timing import RUNS, layer_costs, measure
+from backends.engine.costs.timing import (
+    FEWEST_RUNS,
+    RUNS,
+    WARM_UP,
+    _rounds,
+    layer_costs,
+    measure,
+)
 from backends.engine.executors.base import Int32, StepRows
 from harness.core.pass_costs import StepCosts
 from tests.support.engine.told_executor import ToldExecutor
 
 
-def test_a_call_costs_its_lower_quartile_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_costs_its_lower_quartile_in_microseconds() -> None:
     """Of 24 calls of 1 to 24 us and one that something held up: not mean nor median."""
-    seconds = [number * 1e-6 for number in range(1, RUNS)] + [1.0]
-    times = iter(seconds)
-    clock = _clock(times)
-    monkeypatch.setattr("backends.engine.costs.timing.time.perf_counter", lambda: next(clock))
-    calls: list[None] = []
-    assert calibration._timed(lambda: calls.append(None)) == pytest.approx(6.5)
-    assert len(calls) == RUNS + 3
-    assert next(times, None) is None, "the first calls are not timed"
+    turns: dict[tuple[int, int], int] = {}
+
+    def timed(kind: int, index: int) -> float:
+        turn = turns[kind, index] = turns.get((kind, index), -WARM_UP) + 1
+        return 1.0 if turn in (1 - WARM_UP, RUNS) else (turn + 100 * index) * 1e-6
+
+    found = _rounds(timed, 2)
+    assert set(turns) == {(kind, index) for kind in range(4) for index in range(2)}
+    assert set(turns.values()) == {RUNS}
+    assert found == [pytest.approx([6.5, 106.5])] * 4, "the first calls are not counted"
 
 
-def _clock(seconds: Iterator[float]) -> Iterator[float]:
-    now = 0.0
-    for duration in seconds:
-        yield now
-        now += duration
-        yield now
+def test_a_large_model_is_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, calls = [0.0], [0]
+
+    def slow(kind: int, index: int) -> float:
+        now[0] += 0.5
+        calls[0] += 1
+        return 0.5
+
+    monkeypatch.setattr("backends.engine.costs.timing.time.perf_counter", lambda: now[0])
+    assert _rounds(slow, 1) == [[pytest.approx(5e5)]] * 4
+    assert calls == [4 * (WARM_UP + FEWEST_RUNS)]
 
 
 class TimedExecutor(ToldExecutor):

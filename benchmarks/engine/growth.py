@@ -1,6 +1,6 @@
 """How the time of a token grows on our engine's C++ kernels, with the context and with the layers.
 
-    python benchmarks/engine_growth.py [--model demo] [--dtype bfloat16] [--figure FILE]
+    python benchmarks/engine/growth.py [--model demo] [--dtype bfloat16] [--figure FILE]
 
 Beside it the time in which the same threads read as many bytes (the weights and the cached keys and
 values) again and again: the floor of any decoding at one row. The last line is JSON.

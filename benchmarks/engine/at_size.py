@@ -1,6 +1,6 @@
 """Our engine's C++ kernels on models larger than the caches: the share of the memory's own rate.
 
-    python benchmarks/engine_at_size.py [--sizes 0.1b 0.5b 1b] [--rows 2 4 8 16 32] [--quick]
+    python benchmarks/engine/at_size.py [--sizes 0.1b 0.5b 1b] [--rows 2 4 8 16 32] [--quick]
 
 Random weights in bfloat16. For each size: a step of plain decoding (all layers and the greedy
 head) of one sequence beside the time in which the same threads read as many bytes as its weights
@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from backends.engine.executors.base import StepRows
 from backends.engine.executors.native import NativeExecutor
+from backends.engine.model.memory import aligned
 from backends.engine.model.weights import Weights
 from backends.kernels.cpu import native
 from benchmarks.support.size_model import SIZES, products, random_weights, token_bytes
@@ -73,7 +74,8 @@ def one_size(name: str, chosen: argparse.Namespace) -> dict[str, Any]:
 def decoding(run: NativeExecutor, weights: Weights, chosen: argparse.Namespace) -> dict[str, Any]:
     """A step at one row beside the floor, and at more rows beside one."""
     moved = token_bytes(weights)
-    memory = np.ones(moved, np.uint8)
+    memory = aligned(moved)
+    memory[:] = 1
     library = native.library()
 
     def step(rows: int) -> Callable[[], object]:
@@ -81,7 +83,7 @@ def decoding(run: NativeExecutor, weights: Weights, chosen: argparse.Namespace) 
         wanted = np.arange(rows, dtype=np.int32)
         return lambda: run.advance(0, table, wanted)
 
-    calls = {"floor": lambda: library.read_all(memory.ctypes.data, moved, chosen.threads)}
+    calls = {"floor": lambda: library.read_all(memory.ctypes.data, moved, chosen.threads, 1)}
     calls |= {str(rows): step(rows) for rows in (1, *chosen.rows)}
     times = in_turns(calls, chosen.repeats)
     one = times["1"]
