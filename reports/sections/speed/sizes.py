@@ -100,8 +100,9 @@ def sized(seen: Overview) -> list[Sized]:
 
 def predicted(own: Sized) -> float | None:
     """What costs and decisions alone come to, over plain decoding on the same engine. AdaDecode's
-    from the costs that it measured; for a batch that leaves together, the layers that did not run
-    at plain decoding's time per layer, less what checks and fills took."""
+    from the costs that it measured; for a batch that leaves together, plain decoding's step without
+    the layers that did not run, and without the head where a check's logits serve, but with what
+    checks and fills took."""
     if own.plain is None or own.plain.variant.backend == NATIVE:
         return own.cell.value("predicted_speedup")
     plain, known = own.plain, own.cell.measured.pass_bytes
@@ -110,10 +111,22 @@ def predicted(own: Sized) -> float | None:
     inside = own.cell.value("overhead_share")
     if not step or engine is None or skipped is None or not mine or inside is None or not known:
         return None
-    layers = known["layers"] * known["layer"] / own.size_bytes
+    passes, layers = step * (1 - engine), known["layers"] * known["layer"] / own.size_bytes
+    saved = passes * (layers * skipped + (1 - layers) * _heads_saved(own.cell))
     extra = (own.cell.value("check_time_share") or 0) + (own.cell.value("fill_time_share") or 0)
-    took = step * (1 - (1 - engine) * layers * skipped) + mine * (1 - inside) * extra
+    took = step - saved + mine * (1 - inside) * extra
     return step / took if took > 0 else None
+
+
+def _heads_saved(cell: Cell) -> float:
+    """The share of steps whose tokens come from the logits of the check at which they left: where
+    the check is the model's own head. All steps that may leave ask at the first layer."""
+    if (cell.effective.get("measure"), cell.effective.get("heads")) != ("softmax", "original"):
+        return 0.0
+    by_layer = cell.metrics.get("exits_by_layer") or {}
+    asked = max((counts.get("checks", 0) for counts in by_layer.values()), default=0)
+    left = sum(counts.get("exits", 0) for counts in by_layer.values())
+    return min(left / asked, 1.0) if asked else 0.0
 
 
 def sentences(found: Sequence[Sized]) -> list[str]:

@@ -111,6 +111,16 @@ def test_an_early_exit_is_predicted_from_plain_layers_checks_and_fills(run: Over
     ]
     took = 0.010 * (1 - 0.9 * 0.75 * 0.5) + 0.008 * 0.9 * 0.2
     assert sizes.predicted(own) == pytest.approx(0.010 / took)
+    exits = {"1": {"checks": 100, "exits": 60}, "2": {"checks": 40, "exits": 20}}
+    reused = dataclasses.replace(
+        own.cell,
+        effective={"measure": "softmax", "heads": "original"},
+        metrics={**own.cell.metrics, "exits_by_layer": exits},
+    )
+    took -= 0.010 * 0.9 * 0.25 * 0.8
+    assert sizes.predicted(own._replace(cell=reused)) == pytest.approx(0.010 / took), (
+        "four of five tokens come from the logits of a check"
+    )
     assert own.over_plain == own.cell.value("speedup")
     untold = changed(seen, "vllm", step_s=None)
     assert {
