@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.core.names import ATTENDED, CACHED_TOKENS, PASS_US
 from harness.core.nouns import Request
 from tests.support.exits.exit_reference import Decided, ExitReference, Rule
 
-TIMES = ("check_us", "fill_us", "forward_us")
+LEFT_OUT = ("check_us", "fill_us", "forward_us", PASS_US, CACHED_TOKENS, ATTENDED)
 
 
 @dataclass
@@ -119,7 +120,7 @@ def _compare(
 
 def untimed(telemetry: Mapping[str, float]) -> dict[str, float]:
     """What does not depend on the machine."""
-    return {n: c for n, c in telemetry.items() if n not in (*TIMES, "cached_tokens")}
+    return {n: c for n, c in telemetry.items() if n not in LEFT_OUT}
 
 
 def counted(
