@@ -34,4 +34,6 @@ def section(seen: Overview, _: Samples) -> Section | None:
         "results/reference/cpu/sizes' draws it, 'decodebench run experiments/sizes.yaml' measures "
         "it here."
     )
+    first = f"Measured cost, replayed decisions, over {visible(str(run.experiment['reference']))}:"
+    words = [first, *words]
     return Section("stored-sizes", "On larger models", note, words=words, short="Larger models")
