@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 import xml.etree.ElementTree as ElementTree
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,10 @@ def inline_svg(figure: Figure, prefix: str, title: str) -> Markup:
     """
     buffer = io.StringIO()
     metadata: dict[str, Any] = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    with warnings.catch_warnings():
+        # the reader's font draws the text, not the one that is measured here
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
+        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
     root = ElementTree.fromstring(buffer.getvalue())
     _drop(root, {f"{_SVG}metadata", f"{_SVG}style"})
     for element in list(root.iter()):

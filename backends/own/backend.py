@@ -58,7 +58,11 @@ class EngineBackend(Backend):
         is run for is their cost."""
         if options["kernels"] != "auto" or _device() != "cpu":
             return
-        if misfit := _misfit(read_architecture(model_dir)):
+        try:
+            architecture = read_architecture(model_dir)
+        except EngineError as error:
+            raise UserError(str(error)) from None
+        if misfit := _misfit(architecture):
             raise UserError(f"{misfit}; 'kernels: torch' measures torch in their place")
 
     def __init__(

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,8 @@ LISTS = {
     "accepted": np.int32,
     "batch": np.int32,
 }
+MOST_TOKENS = 1_000_000
+"""Of an answer: a replay keeps something for each of its positions."""
 MOST_CONFIDENT = 1.001
 """Probabilities and cosines, rounded."""
 
@@ -117,7 +120,14 @@ def _content(path: Path) -> bytes:
 def _strange(path: Path) -> Iterator[None]:
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         what = f"no '{error.args[0]}'" if isinstance(error, KeyError) else str(error)
         raise UserError(f"{path}: damaged trace: {what}; record it anew") from None
 
@@ -132,6 +142,8 @@ def _parse(table: Any, about: Mapping[str, Any]) -> DecisionTrace:
         raise ValueError(f"exits {list(exits)} lie outside {depth} layers")
     if list(exits) != sorted(set(exits)) or len(thresholds) != len(exits):
         raise ValueError(f"exits {list(exits)} with thresholds {list(thresholds)}")
+    if any(math.isnan(x) for x in thresholds):
+        raise ValueError(f"thresholds {list(thresholds)} are no numbers")
     names = ["workload", "request_id", "prompt_tokens", "answer_tokens", "finished", *LISTS]
     data = {name: table.column(name).to_pylist() for name in names}
     rows = tuple(_row(data, place, len(exits)) for place in range(len(table)))
@@ -158,6 +170,8 @@ def _row(data: Mapping[str, Sequence[Any]], place: int, exits: int) -> TraceRow:
     positions, confidence = found["positions"], found["confidence"]
     if finished not in ("stop", "length") or tokens < 1:
         raise ValueError(f"request {name} has {tokens} tokens and ended with {finished!r}")
+    if tokens > MOST_TOKENS:
+        raise ValueError(f"request {name} has {tokens} tokens, more than {MOST_TOKENS:,}")
     if len(confidence) != len(positions) * exits or len(found["agrees"]) != len(confidence):
         raise ValueError(f"request {name} has not {exits} numbers for each of its attempts")
     if len(positions) and not 0 <= positions.min() <= positions.max() < max(tokens - 1, 1):

@@ -17,6 +17,8 @@ from results.traces.recorded import Counts, DecisionTrace, TraceRow
 
 SAMPLES, SAMPLE_TOKENS = 64, 256
 """Rows that stand for all, and their length where the rates give none."""
+SAMPLE_MOST_TOKENS = 4096
+"""Of a row that stands for all: a longer one shows no more of the rates, and takes long to draw."""
 SPREAD = 4.0
 """Sum of the two parameters of the beta distribution that lengths are drawn from: it has a single
 peak, inside the bounds, for means in the middle half of them."""
@@ -65,7 +67,7 @@ class Rates:
 
     def samples(self) -> Sequence[TraceRow]:
         """Rows that stand for all: some."""
-        most = SAMPLE_TOKENS if self.length is None else self.length[2]
+        most = SAMPLE_TOKENS if self.length is None else min(self.length[2], SAMPLE_MOST_TOKENS)
         return [self.row_for(f"sample {n}", most, ignore_eos=False) for n in range(SAMPLES)]
 
     def _tokens(self, draw: random.Random) -> int | None:

@@ -36,6 +36,11 @@ def test_text_is_escaped_and_never_read_as_mathematics() -> None:
     assert '<title id="p-title">A &amp; &lt;B&gt;</title>' in svg
 
 
+def test_a_name_outside_the_drawing_font_is_text_without_a_warning() -> None:
+    with drawing():
+        assert "\u540d" in str(draw(Panel(lambda axes: axes.text(1, 1, "\u540d"), "A"), "p-"))
+
+
 def test_series_carry_the_filter_attribute_and_a_tooltip() -> None:
     root = ElementTree.fromstring(_draw("p-"))
     (group,) = (e for e in root.iter() if e.get("data-variant") == "v3")

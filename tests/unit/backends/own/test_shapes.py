@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,18 @@ def test_heads_that_the_kernels_cannot_take_are_refused_before_anything_is_loade
         backends.warnings(name, model, options)
     assert "\n" not in str(caught.value)
     backends.warnings(name, model, {**options, "kernels": "torch"})
+
+
+@pytest.mark.parametrize(
+    "changes", [{"hidden_act": "gelu"}, {"rope_scaling": {"rope_type": "yarn", "factor": 4}}]
+)
+def test_what_the_engine_does_not_compute_is_refused_as_bad_input(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    model = small_shape(tmp_path, **changes)
+    with pytest.raises(UserError, match=r"config\.json: (hidden_act|rope_type): is ") as caught:
+        backends.warnings("autoregressive", model, {})
+    assert "failed" not in str(caught.value), "not as a mistake of the backend's own"
 
 
 def test_a_trained_model_of_such_sizes_is_run_by_torch_all_the_same(tmp_path: Path) -> None:

@@ -99,3 +99,9 @@ def test_what_cannot_be_is_refused_in_a_line(given: dict[str, Any], words: str) 
         parse_rates(given, "x")
     assert str(caught.value).startswith(words)
     assert "\n" not in str(caught.value)
+
+
+def test_rows_that_stand_for_all_are_no_longer_than_they_need_be() -> None:
+    rates = parse_rates({"exits": {0.5: 0.4}, "length": 20_000}, "rates.x")
+    rows = rates.samples()
+    assert {row.answer_tokens for row in rows} == {4096}

@@ -76,6 +76,8 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
         ("not 1, 0 or -1", None, lambda c: c.update(agrees=[[3] * 10] * 2)),
         ("outside its 5 tokens", None, lambda c: c.update(positions=[[4] * 5] * 2)),
         ("passes of different lengths", None, lambda c: c.update(drafted=[[1]] * 2)),
+        ("are no numbers", lambda a: a.update(thresholds=[0.5, float("nan")]), None),
+        ("more than 1,000,000", None, lambda c: c.update(answer_tokens=[2**31 - 1, 9])),
         ("has 0 tokens", None, lambda c: c.update(answer_tokens=[0, 9])),
         ("ended with 'error'", None, lambda c: c.update(finished=["error"] * 2)),
         ("a request stands twice", None, lambda c: c.update(request_id=["a", "a"])),
@@ -89,6 +91,14 @@ def test_what_no_recording_writes_is_refused(
     with pytest.raises(UserError, match=words) as caught:
         read_trace(path)
     assert str(caught.value).startswith(f"{path}: damaged trace: ")
+
+
+def test_a_description_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = rewritten(tmp_path)
+    table = pq.read_table(path).replace_schema_metadata({METADATA: b"[" * 100_000})
+    pq.write_table(table, path)
+    with pytest.raises(UserError, match="damaged trace: maximum recursion depth"):
+        read_trace(path)
 
 
 def test_a_trace_without_a_request_is_refused(tmp_path: Path) -> None:
