@@ -145,19 +145,24 @@ def _sentence(same: Sequence[Sized]) -> str:
         by_size.setdefault(own.size_bytes, []).append(own)
     if len(by_size) < 2:
         return ""
+    sound = {size: all(o.cell.holds("speedup") for o in by_size[size]) for size in sorted(by_size)}
     means = [
-        (size, _mean(own.cell.value("speedup") or 0.0 for own in by_size[size]))
-        for size in sorted(by_size)
+        (size, _mean(own.cell.value("speedup") or 0.0 for own in by_size[size])) for size in sound
     ]
     cell = same[0].cell
     steps = ", ".join(
-        f"{ratio(mean)}× on {by_size[size][0].cell.model} ({significant(size / 1e9, 2)} GB)"
+        f"{ratio(mean)}× on {by_size[size][0].cell.model} ({significant(size / 1e9, 2)} GB"
+        + (")" if sound[size] else ", not valid)")
         for size, mean in means
     )
     text = f"{cell.variant.label}, {cell.load}: {steps}."
-    if (where := crossing(means)) is not None:
+    where = crossing(means)
+    if where is not None and all(sound.values()):
         text += f" It crosses 1 at about {significant(where / 1e9, 2)} GB of weights."
-    last = by_size[means[-1][0]]
+    largest = means[-1][0]
+    last = by_size[largest]
+    if not sound[largest]:
+        return text
     if any(own.bound for own in last):
         text += " Up to the largest model here the steps are overhead-bound: beyond it is unknown."
     elif all(own.cell.value("floor_share") is not None for own in last):

@@ -37,8 +37,11 @@ def test_text_is_escaped_and_never_read_as_mathematics() -> None:
 
 
 def test_a_name_outside_the_drawing_font_is_text_without_a_warning() -> None:
+    def paint(axes: Any) -> None:
+        axes.text(1, 1, "\u540d")
+
     with drawing():
-        assert "\u540d" in str(draw(Panel(lambda axes: axes.text(1, 1, "\u540d"), "A"), "p-"))
+        assert "\u540d" in str(draw(Panel(paint, "A"), "p-"))
 
 
 def test_series_carry_the_filter_attribute_and_a_tooltip() -> None:

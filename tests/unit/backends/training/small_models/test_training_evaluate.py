@@ -100,7 +100,7 @@ def test_the_bundled_checkpoint_is_what_the_design_allows(target: Path) -> None:
     assert sum(p.numel() for p in model.parameters()) <= 12_000_000
     layer = sum(p.numel() for p in model.model.layers[0].parameters())
     assert shape.vocabulary * shape.width <= layer / 2, "an exit check costs at most half a layer"
-    assert {p.suffix for p in files} <= {".json", ".safetensors", ".md", ".py", ".pyc"}
+    assert {p.suffix for p in files} <= {".json", ".safetensors", ".parquet", ".md", ".py", ".pyc"}
 
 
 def test_the_bundled_model_solves_the_tasks(target: Path) -> None:

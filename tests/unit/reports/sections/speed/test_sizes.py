@@ -75,6 +75,22 @@ def test_each_method_has_a_line_over_the_sizes_and_a_sentence(run: Overview) -> 
     assert [len(group.panels) for group in found.groups] == [1]
 
 
+def test_what_is_not_valid_is_told_so_and_nothing_follows_from_it(run: Overview) -> None:
+    def doubtful(cell: Cell) -> Cell:
+        return dataclasses.replace(
+            cell, valid_trials=0, metrics={**cell.metrics, "void_metrics": []}
+        )
+
+    seen = with_bytes(run, SOUND)
+    largest = [cell.model == "0.1b, 4 layers" for cell in seen.cells]
+    cells = [doubtful(c) if last else c for c, last in zip(seen.cells, largest, strict=True)]
+    found = sizes.section(dataclasses.replace(seen, cells=tuple(cells)), Samples())
+    assert found is not None
+    for text in found.words:
+        assert text.endswith("on 0.1b, 4 layers (0.40 GB, not valid).")
+        assert text.count("not valid") == 1
+
+
 def test_one_size_says_nothing_about_others(run: Overview) -> None:
     seen = with_bytes(run)
     alone = tuple(cell for cell in seen.cells if cell.model == "0.1b, 1 layer")

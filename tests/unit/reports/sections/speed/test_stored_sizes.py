@@ -23,7 +23,7 @@ def test_a_run_of_the_demo_model_shows_the_record(tmp_path: Path) -> None:
     found = stored_sizes.section(overview(load(write_run(tmp_path, **SMALL))), Samples())
     assert found is not None
     assert found.words[0] == "Measured cost, replayed decisions, over vllm:"
-    assert all("0.1b" in text and "1b (2.0 GB)" in text for text in found.words[1:])
+    assert all("0.1b" in text and "on 1b (2.0 GB" in text for text in found.words[1:])
     assert {text.partition(",")[0] for text in found.words[1:]} == {
         "adadecode", "autoregressive", "vllm-early-exit",
     }  # fmt: skip
