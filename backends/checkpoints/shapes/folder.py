@@ -100,7 +100,8 @@ def read_shape(model: Model) -> Shape:
         **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
     }
     config = {k: v for k, v in config.items() if k not in ("dtype", "auto_map")} | cut
-    return Shape(_file_name(model), config, replace(whole, layers=layers), whole.layers)
+    name = _file_name(replace(model, layers=None) if layers == whole.layers else model)
+    return Shape(name, config, replace(whole, layers=layers), whole.layers)
 
 
 def generated(model: Model, cache_gib: int) -> Path:

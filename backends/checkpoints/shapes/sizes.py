@@ -111,6 +111,9 @@ def read_sizes(config: Mapping[str, Any], where: str) -> Sizes:
             f"{where}: hidden_size: is {width}; expected a multiple of the {heads} heads, or a "
             "head_dim"
         )
+    tied = config.get("tie_word_embeddings")
+    if not isinstance(tied, bool | None):
+        raise UserError(f"{where}: tie_word_embeddings: is {tied!r:.40}; expected true or false")
     return Sizes(
         layers=size("num_hidden_layers"),
         width=width,
@@ -119,7 +122,7 @@ def read_sizes(config: Mapping[str, Any], where: str) -> Sizes:
         kv_heads=kv_heads,
         head_dim=size("head_dim", QWEN3_HEAD if family == "qwen3" else width // heads),
         vocabulary=size("vocab_size"),
-        tied=bool(config.get("tie_word_embeddings", False)),
+        tied=bool(tied),
         qkv_bias=family == "qwen2",
         qk_norm=family == "qwen3",
     )

@@ -46,6 +46,7 @@ def test_a_shape_is_a_checkpoint_that_is_made_once(tmp_path: Path, cache: Path) 
     assert models.resolve(model) == found
     assert (found / "model.safetensors").stat().st_mtime_ns == state.st_mtime_ns
     assert models.resolve(small_shape(tmp_path / "mine", layers=2)) != found
+    assert models.resolve(small_shape(tmp_path / "mine", layers=4)) == found, "all of them"
 
 
 def test_answers_never_end_by_a_token_of_their_own(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_bundled_models_and_shapes_are_listed_with_their_sizes() -> None:
         ({"hidden_size": None}, "hidden_size: missing; expected a positive whole number"),
         ({"num_hidden_layers": 0}, "num_hidden_layers: is 0; expected a positive"),
         ({"vocab_size": "x" * 99}, "vocab_size: is 'xxx"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings: is 'no'; expected true or false"),
         ({"num_key_value_heads": 5}, "num_key_value_heads: is 5; expected a divisor of the 12"),
         ({"head_dim": None, "hidden_size": 770}, "hidden_size: is 770; expected a multiple"),
         ({"attention_bias": True}, "attention_bias: is true; random weights are made without"),
