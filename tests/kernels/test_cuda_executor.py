@@ -35,7 +35,19 @@ IDS = [5, 17, 3, 88, 41, 7, 7, 60, 2]
 def shape_of(kind: str) -> Architecture:
     frequencies = tuple(10000.0 ** (-i / 16) for i in range(0, 16, 2))
     return Architecture(
-        *(kind, 3, 48, 80, 2, 1, 16, 97, 1e-5, 64, False, kind == "qwen2", kind == "qwen3"),
+        family=kind,
+        layers=3,
+        width=48,
+        feed_forward=80,
+        heads=2,
+        kv_heads=1,
+        head_dim=16,
+        vocabulary=97,
+        epsilon=1e-5,
+        positions=64,
+        tied=False,
+        qkv_bias=kind == "qwen2",
+        qk_norm=kind == "qwen3",
         inverse_frequencies=frequencies,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.engine.model.architecture import FAMILIES
+from backends.engine.model.dimensions import Dimensions
 from harness.core.errors import UserError, nearest
 
 BF16_BYTES = 2
@@ -14,31 +15,9 @@ QWEN3_HEAD = 128
 """What transformers gives Qwen3 where its configuration names no size of a head."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How large each part of a model is."""
-
-    layers: int
-    width: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-    tied: bool
-    """Whether the final head is the embedding."""
-    qkv_bias: bool = False
-    qk_norm: bool = False
-
-    @property
-    def query_size(self) -> int:
-        """Rows of the query projection."""
-        return self.heads * self.head_dim
-
-    @property
-    def kv_size(self) -> int:
-        """Rows of the key projection, and of the value projection."""
-        return self.kv_heads * self.head_dim
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes(Dimensions):
+    """How large each part of a model is, and what that comes to."""
 
     @property
     def parameters(self) -> int:

@@ -26,6 +26,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from backends.checkpoints.shapes.sizes import BF16_BYTES, Sizes
+from backends.engine.model.dimensions import tensor_shapes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,32 +67,19 @@ class Tensor:
 def tensors(sizes: Sizes, depth: int) -> Iterator[Tensor]:
     """The tensors of a checkpoint in the order in which they are written. `depth`: layers of the
     whole model, of which `sizes` may have the first only."""
-    yield Tensor("model.embed_tokens.weight", (sizes.vocabulary, sizes.width), EMBEDDING_DEVIATION)
-    for index in range(sizes.layers):
-        yield from _layer(sizes, f"model.layers.{index}.", depth)
-    yield Tensor("model.norm.weight", (sizes.width,), None)
-    if not sizes.tied:
-        yield Tensor("lm_head.weight", (sizes.vocabulary, sizes.width), EMBEDDING_DEVIATION)
+    for name, shape in tensor_shapes(sizes):
+        yield Tensor(name, shape, _deviation(name, shape, depth))
 
 
-def _layer(sizes: Sizes, prefix: str, depth: int) -> Iterator[Tensor]:
-    def matrix(name: str, rows: int, columns: int, share: float = 1.0) -> Tensor:
-        return Tensor(f"{prefix}{name}_proj.weight", (rows, columns), (share / columns) ** 0.5)
-
-    width, query, kv, inner = sizes.width, sizes.query_size, sizes.kv_size, sizes.feed_forward
-    residual = 1 / (2 * depth)
-    yield Tensor(f"{prefix}input_layernorm.weight", (width,), None)
-    for name, rows in (("q", query), ("k", kv), ("v", kv)):
-        yield matrix(f"self_attn.{name}", rows, width)
-        if sizes.qkv_bias:
-            yield Tensor(f"{prefix}self_attn.{name}_proj.bias", (rows,), EMBEDDING_DEVIATION)
-        if sizes.qk_norm and name != "v":
-            yield Tensor(f"{prefix}self_attn.{name}_norm.weight", (sizes.head_dim,), None)
-    yield matrix("self_attn.o", width, query, residual)
-    yield Tensor(f"{prefix}post_attention_layernorm.weight", (width,), None)
-    yield matrix("mlp.gate", inner, width)
-    yield matrix("mlp.up", inner, width)
-    yield matrix("mlp.down", width, inner, residual)
+def _deviation(name: str, shape: tuple[int, ...], depth: int) -> float | None:
+    if name.endswith("norm.weight"):
+        return None
+    if not name.endswith("_proj.weight"):  # embedding, head and biases
+        return EMBEDDING_DEVIATION
+    to_residual = name.endswith(("o_proj.weight", "down_proj.weight"))
+    share: float = 1 / (2 * depth) if to_residual else 1.0
+    deviation: float = (share / shape[1]) ** 0.5
+    return deviation
 
 
 def values(tensor: Tensor) -> Iterator[NDArray[np.uint16]]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backends.engine.model.dimensions import Dimensions
+
 MISTRAL, MISTRAL_WINDOW = "MistralForCausalLM", 4096
 """What transformers takes for the window of a Mistral whose configuration names none."""
 FAMILIES = {
@@ -31,42 +33,20 @@ class EngineError(ValueError):
     """Something that the engine was given cannot be used; the message is one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture(Dimensions):
     """The sizes of a model and what its layers are made of."""
 
     family: str
     """"llama" (Mistral with full attention too), "qwen2" or "qwen3"."""
-    layers: int
-    width: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    """Need not be width / heads."""
-    vocabulary: int
     epsilon: float
     """Of every RMSNorm."""
     positions: int
     """The longest sequence that the checkpoint is meant for."""
-    tied: bool
-    """Whether the final head is the embedding."""
-    qkv_bias: bool
-    qk_norm: bool
     inverse_frequencies: tuple[float, ...]
     """Radians per position of each of the head_dim / 2 rotated pairs, scaling applied."""
     rope_factor: float = 1.0
     """What cosines and sines are multiplied by; 1 in every scaling that is known here."""
-
-    @property
-    def query_size(self) -> int:
-        """Rows of the query projection."""
-        return self.heads * self.head_dim
-
-    @property
-    def kv_size(self) -> int:
-        """Rows of the key projection, and of the value projection."""
-        return self.kv_heads * self.head_dim
 
 
 def read_architecture(directory: Path) -> Architecture:

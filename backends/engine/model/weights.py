@@ -11,6 +11,7 @@ from torch import Tensor
 
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.checkpoint import READ, Checkpoint
+from backends.engine.model.dimensions import tensor_shapes
 
 COMPARED_ROWS = 1024
 """Rows of two matrices that are held against each other at a time."""
@@ -102,7 +103,7 @@ def read_parts(
 ) -> ModelParts[M]:
     """A model whose matrices are `made`. Raises what `load_weights` does."""
     also = {"lm_head.weight"} if architecture.tied else set()
-    checkpoint.check(_shapes(architecture), also)
+    checkpoint.check(dict(tensor_shapes(architecture)), also)
     embedding = made.stacked("model.embed_tokens.weight")
     layers = tuple(_layer(architecture, i, made, vectors) for i in range(architecture.layers))
     norm = vectors.gain("model.norm")
@@ -135,35 +136,6 @@ def _layer(
         gate_up=made.paired(prefix + "mlp.gate_proj.weight", prefix + "mlp.up_proj.weight"),
         down=made.stacked(prefix + "mlp.down_proj.weight"),
     )
-
-
-def _shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Every tensor that the checkpoint must hold, under Hugging Face's name."""
-    width, inner = architecture.width, architecture.feed_forward
-    queries, keys = architecture.query_size, architecture.kv_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (architecture.vocabulary, width),
-        "model.norm.weight": (width,),
-    }
-    if not architecture.tied:
-        shapes["lm_head.weight"] = (architecture.vocabulary, width)
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (width,),
-        "post_attention_layernorm.weight": (width,),
-        "self_attn.o_proj.weight": (width, queries),
-        "mlp.gate_proj.weight": (inner, width),
-        "mlp.up_proj.weight": (inner, width),
-        "mlp.down_proj.weight": (width, inner),
-    }
-    for name, rows in (("q", queries), ("k", keys), ("v", keys)):
-        layer[f"self_attn.{name}_proj.weight"] = (rows, width)
-        if architecture.qkv_bias:
-            layer[f"self_attn.{name}_proj.bias"] = (rows,)
-        if architecture.qk_norm and name != "v":
-            layer[f"self_attn.{name}_norm.weight"] = (architecture.head_dim,)
-    for index in range(architecture.layers):
-        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
-    return shapes
 
 
 def _refuse_an_untied_head(
