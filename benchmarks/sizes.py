@@ -1,7 +1,7 @@
 """Every system at the sizes that users run: random weights, replayed decisions, the sweep itself.
 
     python benchmarks/sizes.py [--sizes 0.1b 0.5b 1b] [--tokens 48] [--requests 6] [--repeats 3]
-                               [--out FOLDER]
+                               [--parts decoding prompts] [--out FOLDER]
 
 Two experiments, each run by `decodebench run`: decoding at 1, 8 and 16 requests in flight, and
 prompts of 1,000 tokens. For each size: plain decoding on our engine over vLLM compiled, its share
@@ -29,6 +29,7 @@ from reports.cells import Cell, Overview, overview
 from reports.sections.speed import sizes
 from results import load
 
+PARTS = ("decoding", "prompts")
 PROMPT = 1000
 LONGEST = 1280
 """Positions: a long prompt and a few tokens."""
@@ -44,20 +45,20 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", nargs="+", type=int, default=list(ROWS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--out", type=Path, default=None)
     chosen = parser.parse_args()
+    result: dict[str, dict[str, Any]] = {model: {} for model in chosen.sizes}
     with tempfile.TemporaryDirectory() as folder:
         out = chosen.out or Path(folder)
-        decoding = measured(out / "decoding", decode_experiment(chosen))
-        reading = measured(out / "prompts", prompt_experiment(chosen, Path(folder)))
-    result = {
-        model: {
-            **decoded(decoding, model),
-            **read(reading, model),
-            "methods": methods(decoding, model),
-        }
-        for model in chosen.sizes
-    }
+        if "decoding" in chosen.parts:
+            decoding = measured(out / "decoding", decode_experiment(chosen))
+            for model, found in result.items():
+                found |= {**decoded(decoding, model), "methods": methods(decoding, model)}
+        if "prompts" in chosen.parts:
+            reading = measured(out / "prompts", prompt_experiment(chosen, Path(folder)))
+            for model, found in result.items():
+                found |= read(reading, model)
     for model, found in result.items():
         print(f"{model}: {json.dumps(found)}", flush=True)
     print(json.dumps(result))

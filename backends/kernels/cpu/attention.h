@@ -193,8 +193,8 @@ template <class T> struct Attention : Work<T> {
         int threads = omp_get_num_threads(), me = omp_get_thread_num(), turn = 0;
         bool by_head = m.kv_heads % threads == 0;
         auto mine = [&](int head) { return (by_head ? head : turn++) % threads == me; };
-        for (int head = 0; head < m.kv_heads; ++head)
-            for (int row = 0; row < n; ++row)
+        for (int row = 0; row < n; ++row)
+            for (int head = 0; head < m.kv_heads; ++head)
                 if (mine(head)) place(layer, row, head);
         if (!by_head) {
 #pragma omp barrier
