@@ -74,8 +74,13 @@ def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     Raises `UserError` for what it cannot run."""
     from backends.checkpoints import models
 
+    directory = models.resolve(model, weights=load_class(name).needs_model)
+    return warnings_on(directory, name, model, options)
+
+
+def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
+    """What `warnings` says, of a model in `directory`; a shape needs no weights there."""
     cls = load_class(name)
-    directory = models.resolve(model, weights=cls.needs_model)
     check_options(name, options)
     if model.shape:  # before heads and classifiers are looked for, which no shape has
         with asking(name, "check_shape"):

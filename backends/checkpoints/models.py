@@ -125,9 +125,11 @@ def checksum(directory: Path) -> str:
 
 
 def one_line(error: object) -> str:
-    """An error's first line that says something, cut to 300 characters."""
+    """An error's first line that says something, and the next where it ends in a colon; cut to 300
+    characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
+    told = lines[:2] if lines and lines[0].endswith(":") else lines[:1]
+    return (" ".join(told) or type(error).__name__)[:300]
 
 
 def _shape(model: Model, cache_gib: int) -> Path:

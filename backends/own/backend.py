@@ -63,7 +63,10 @@ class EngineBackend(Backend):
         except EngineError as error:
             raise UserError(str(error)) from None
         if misfit := _misfit(architecture):
-            raise UserError(f"{misfit}; 'kernels: torch' measures torch in their place")
+            raise UserError(
+                f"{model_dir / 'config.json'}: {misfit}; 'kernels: torch' measures torch in their "
+                "place"
+            )
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import backends
 import workloads
 from backends.checkpoints import catalogue, models
-from backends.checkpoints.shapes.folder import GIB, read_shape
+from backends.checkpoints.shapes.folder import GIB, outline, read_shape
 from harness.core.errors import UserError
 from harness.core.files import MIB
 from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
@@ -24,6 +24,8 @@ from workloads import arrivals, datasets, prompts
 from workloads.measured import load_prompts, load_rows, rows_checksum, times_checksum
 from workloads.readers import Budget
 
+Engine = tuple[str, Model, Mapping[str, Any]]
+"""A backend's name, its model and its options."""
 ENGINE_ROOM_BYTES = 3 * GIB // 2
 """What an engine needs beside the weights: torch, vLLM, the KV of a few requests."""
 
@@ -75,6 +77,7 @@ def _pinned_model(model: Model, experiment: Experiment, weights: bool) -> tuple[
     model = replace(model, dtype=preferred_dtype() if model.dtype == "auto" else model.dtype)
     if model.shape and weights:
         _refuse_too_large(model)
+        _refuse_unfit(model, experiment)
     directory = models.resolve(model, weights=weights, cache_gib=experiment.limits.cache_gib)
     checksum = models.checksum(directory)
     _refuse_change(f"model '{model.label()}'", model.checksum, checksum)
@@ -94,6 +97,14 @@ def _refuse_too_large(model: Model) -> None:
             f"{model.dtype} and about {ENGINE_ROOM_BYTES / GIB:.1f} GiB beside them, and this "
             f"machine has {has / GIB:.1f} GiB of {kind}; fewer 'layers' need less"
         )
+
+
+def _refuse_unfit(model: Model, experiment: Experiment) -> None:
+    """Raise `UserError` for a shape that a backend does not take, before its weights are made."""
+    with outline(model) as directory:
+        models.load_tokenizer(directory)  # reads the configuration, as the engines will
+        engines = [(choice.name, model, choice.options) for choice in experiment.backends]
+        _answers(engines, functools.partial(backends.warnings_on, directory))
 
 
 def _pinned_load(load: Load, experiment: Experiment, budget: Budget) -> Load:
@@ -118,15 +129,23 @@ def warnings(trials: Sequence[Trial]) -> list[str]:
     """What the user probably did not mean, each told once. Raises `UserError` for options that a
     backend cannot run on this model, before anything runs."""
     engines = {trial.engine_key(): trial for trial in trials}.values()
+    return _answers([(e.backend, e.model, e.options) for e in engines], backends.warnings)
+
+
+def _answers(
+    engines: Sequence[Engine], ask: Callable[[str, Model, Mapping[str, Any]], list[str]]
+) -> list[str]:
+    """What each is answered with, each line once. A `UserError` names the backend, and where it
+    stands with several options, which of them."""
     found: list[str] = []
-    for trial in engines:
+    for name, model, options in engines:
         try:
-            found += backends.warnings(trial.backend, trial.model, trial.options)
+            found += ask(name, model, options)
         except UserError as error:
-            line = by_backend(trial.backend, error)
-            if sum(other.backend == trial.backend for other in engines) == 1:
+            line = by_backend(name, error)
+            if sum(other == name for other, _, _ in engines) == 1:
                 raise UserError(line) from None
-            raise UserError(f"{line} (with {canonical_json(trial.options)})") from None
+            raise UserError(f"{line} (with {canonical_json(options)})") from None
     return list(dict.fromkeys(found))
 
 

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,6 +121,22 @@ def generated(model: Model, cache_gib: int) -> Path:
     with contextlib.suppress(OSError):
         os.utime(target)  # the last use, for `decodebench cache`
     return target
+
+
+@contextlib.contextmanager
+def outline(model: Model) -> Iterator[Path]:
+    """A folder with a shape's checkpoint but for the weights, for as long as the block runs: what
+    does not depend on them can be refused before they are made. A `UserError` out of the block
+    names the user's file in place of the folder's. Raises what `read_shape` does."""
+    shape = read_shape(model)
+    with tempfile.TemporaryDirectory() as name:
+        _write_texts(Path(name), shape.config)
+        try:
+            yield Path(name)
+        except UserError as error:
+            where, _ = _config(model)
+            line = re.sub(rf"{re.escape(name)}/\w+\.json", lambda _: where, str(error))
+            raise UserError(line) from None
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from results.rows import summaries
 from results.store.folder import Store
 from tests.support.small_shapes import small_shape
 
+MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
 QUICK = {"name": "scripted", "ttft_s": 0.002, "itl_s": 0.001, "tokens": 4}
 
 
@@ -163,3 +164,24 @@ def test_weights_of_what_a_backend_does_not_load_count_nothing(tmp_path: Path) -
     scripted, own = experiment.trials()
     assert wiring.weight_bytes(scripted) == 0
     assert wiring.weight_bytes(own) > 2 * 1536 * 64
+
+
+@pytest.mark.parametrize(
+    ("backend", "changes", "said"),
+    [
+        ("autoregressive", {"head_dim": 24}, "head_dim 24: the native kernels need"),
+        ("autoregressive", {"sliding_window": 64, **MISTRAL}, "sliding_window: is 64; expected"),
+        ("scripted", {"layer_types": ["other"] * 4}, "Class validation error .*layer_type"),
+        ("adadecode", {}, "random weights"),
+    ],
+)
+def test_what_a_backend_does_not_take_is_refused_before_it_is_made(
+    tmp_path: Path, backend: str, changes: dict[str, Any], said: str
+) -> None:
+    """In one line, which names the user's file where it is at fault."""
+    small = small_shape(tmp_path, **changes)
+    where = f"{small.name}: .*" if changes else ""
+    with pytest.raises(UserError, match=f"{where}{said}") as refused:
+        resolved({"shape": small.name}, backends=["vllm", backend])
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "cache" / "decodebench" / "shapes").exists()
