@@ -17,8 +17,10 @@ BACKENDS: dict[str, str] = {
     "autoregressive": "backends.own.autoregressive:Autoregressive",
     "http": "backends.http.backend:HttpBackend",
     "scripted": "backends.scripted:ScriptedBackend",
+    "speculative": "backends.own.speculative:Speculative",
     "vllm": "backends.vllm.backend:VllmBackend",
     "vllm-early-exit": "backends.early_exit.backend:VllmEarlyExit",
+    "vllm-speculative": "backends.vllm.speculative:VllmSpeculative",
 }
 
 

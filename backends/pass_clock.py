@@ -10,42 +10,43 @@ from harness.core.names import ATTENDED, PASS_US, attended
 
 
 class PassClock:
-    """The time that passes through a model have taken so far, and what each request under way had
-    to wait for. It enters no latency."""
+    """The time that passes through a model, and other work that is watched, have taken so far, and
+    what each request under way had to wait for. It enters no latency."""
 
     def __init__(self) -> None:
-        self._spent_ns = 0
-        self._runs = False
-        self._first_ns: dict[Hashable, int] = {}
+        self._spent_ns: dict[str, int] = {}
+        """By count."""
+        self._first_ns: dict[Hashable, dict[str, int]] = {}
         """By request: what had been spent when its first commit came."""
 
-    def watch(self, owner: Any, *names: str) -> None:
-        """Take the time of these methods of `owner`, which return when their work is done. Where
-        one calls another, the time counts once."""
-        self._runs = True
+    def watch(self, owner: Any, *names: str, count: str = PASS_US) -> None:
+        """Take the time of these methods of `owner`, which return when their work is done, into one
+        count. Where one calls another of the same count, the time counts once."""
+        self._spent_ns[count] = 0
         for name in names:
-            setattr(owner, name, self._timed(getattr(owner, name)))
+            setattr(owner, name, self._timed(getattr(owner, name), count))
 
     def begin(self, request: Hashable) -> None:
         """A request's first commit is made; a second call changes nothing."""
-        self._first_ns.setdefault(request, self._spent_ns)
+        if request not in self._first_ns:
+            self._first_ns[request] = dict(self._spent_ns)
 
     def end(self, request: Hashable, prompt: int, tokens: int) -> dict[str, float]:
         """Its last is made, after a prompt of so many tokens: the counts that are told of it."""
         first_ns = self._first_ns.pop(request, self._spent_ns)
-        context = {ATTENDED: float(attended(prompt, tokens))}
-        return {**context, PASS_US: (self._spent_ns - first_ns) / 1e3} if self._runs else context
+        spent = {name: (ns - first_ns[name]) / 1e3 for name, ns in self._spent_ns.items()}
+        return {ATTENDED: float(attended(prompt, tokens)), **spent}
 
     def clear(self) -> None:
         """Forget every request."""
         self._first_ns.clear()
 
-    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _timed(self, function: Callable[..., Any], count: str) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
-            before, begin = self._spent_ns, time.perf_counter_ns()
+            before, begin = self._spent_ns[count], time.perf_counter_ns()
             found = function(*args, **kwargs)
             # not added to: one of these calls inside another has been counted twice else
-            self._spent_ns = before + time.perf_counter_ns() - begin
+            self._spent_ns[count] = before + time.perf_counter_ns() - begin
             return found
 
         return timed

@@ -26,6 +26,7 @@ from backends.early_exit.policy import (
 )
 from backends.vllm.arguments import (
     OWN_ARGUMENTS,
+    SPECULATIVE_ARGUMENTS,
     check_engine,
     effective,
     engine_arguments,
@@ -46,7 +47,7 @@ REFUSED_ARGUMENTS = OWN_ARGUMENTS | {
     "hf_overrides": OWN_MODEL,
     "additional_config": "the backend has its own settings there",
     "scheduler_cls": "the option prompt_steps",
-    **dict.fromkeys(("speculative_config", "spec_method", "spec_model", "spec_tokens"), NO_DRAFTS),
+    **dict.fromkeys(SPECULATIVE_ARGUMENTS, NO_DRAFTS),
     **dict.fromkeys(("quantization", "quantization_config"), "the fill needs plain weights"),
     **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size"), ONE_DEVICE),
     **dict.fromkeys(("data_parallel_size", "data_parallel_backend"), ONE_DEVICE),
@@ -264,11 +265,11 @@ class VllmEarlyExit(VllmBackend):
                 self._decided.note(step, self._live)
         return outputs
 
-    def _telemetry(
-        self, name: str, before: int, tokens: int, *, ended: bool
-    ) -> Mapping[str, float]:
+    def _telemetry(self, output: Any, before: int, tokens: int) -> Mapping[str, float]:
+        if output.finish_reason is None:
+            return NOTHING
         # an asynchronous scheduler may have decoded one token more, which is not handed out
-        return self._log.take(name, max(before + tokens - 1, 0)) if ended else NOTHING
+        return self._log.take(output.request_id, max(before + tokens - 1, 0))
 
     def _replay(self, name: str, row: TraceRow, max_new_tokens: int) -> None:
         if self._replayed is not None:

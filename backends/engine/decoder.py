@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from backends.engine.decisions import DecisionHook
 from backends.engine.drafters.base import Drafter
+from backends.engine.drafters.counts import draft_counts
 from backends.engine.executors.base import RING, Executor
 from backends.engine.passes import Span, depths, enter, numbers, rows_of
 from backends.engine.sampling import select
@@ -208,8 +209,8 @@ class Decoder:
             self._decisions.verified(stream, start, taken, accepted, self._under_way)
         output = self._emit(stream, start, emitted, counts)
         if self._drafter is not None:
-            counts["drafted"], counts["accepted"] = len(drafts), accepted
-            counts.update(self._drafter.verified(stream, accepted))
+            counts |= draft_counts(len(drafts), accepted, ended=accepted == len(emitted))
+            counts |= self._drafter.verified(stream, accepted)
         return output
 
     def _emit(

@@ -48,6 +48,7 @@ OWN_ARGUMENTS = {
     "stream_interval": "each step's tokens are stamped",
 }
 """Engine arguments that may not be passed through, and why."""
+SPECULATIVE_ARGUMENTS = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
 REFUSALS = (
     AssertionError,
     AttributeError,

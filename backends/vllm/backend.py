@@ -21,6 +21,8 @@ from backends.checkpoints import models, traces
 from backends.pass_clock import PassClock
 from backends.vllm.arguments import (
     CPU_KV_CACHE_GIB,
+    OWN_ARGUMENTS,
+    SPECULATIVE_ARGUMENTS,
     check_engine,
     effective,
     engine_arguments,
@@ -40,6 +42,9 @@ from harness.core.nouns import (
 )
 from results.traces.recorded import TraceRow
 
+PLAIN_ARGUMENTS = OWN_ARGUMENTS | dict.fromkeys(
+    SPECULATIVE_ARGUMENTS, "the backend 'vllm-speculative' decodes with drafts"
+)
 FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 DRAIN_STEPS = 8
 NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -99,10 +104,10 @@ class VllmBackend(Backend):
             SamplingParams,
             detokenize=False,
             ignore_eos=True,
-            logprobs=2 if options["margins"] else None,
+            logprobs=2 if options.get("margins") else None,
             skip_clone=True,
         )
-        self._with_margins = options["margins"]
+        self._with_margins = bool(options.get("margins"))
         self._layers = engine.vllm_config.model_config.hf_text_config.num_hidden_layers
         self._one_token = self._work(1)
         self._tasks = engine.get_supported_tasks()
@@ -114,7 +119,7 @@ class VllmBackend(Backend):
             # on a GPU a call returns before its work is done
             engine.collective_rpc(self._watch)
         self._refused: list[Commit] = []
-        replay = options["replay"]
+        replay = options.get("replay")
         self._source = None if replay is None else traces.open_source(replay, self.NAME)
         self.info = BackendInfo(
             name=self.NAME,
@@ -128,7 +133,7 @@ class VllmBackend(Backend):
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's, and
         for a trace that cannot be read."""
-        check_engine(cls.NAME, options["engine"])
+        check_engine(cls.NAME, options["engine"], PLAIN_ARGUMENTS)
         if options["replay"] is not None:
             traces.open_source(options["replay"], cls.NAME)
 
@@ -231,7 +236,7 @@ class VllmBackend(Backend):
         if output.prefill_stats is not None:
             live.cached_tokens = output.prefill_stats.num_cached_tokens
         ended = output.finish_reason is not None
-        telemetry = self._telemetry(output.request_id, before, len(tokens), ended=ended)
+        telemetry = self._telemetry(output, before, len(tokens))
         if self._with_margins and output.new_logprobs is not None:
             telemetry = {**telemetry, **_margins(before, output.new_logprobs.logprobs)}
         if not ended:
@@ -254,11 +259,9 @@ class VllmBackend(Backend):
         """Whether its text is promised to be plain decoding's."""
         return True
 
-    def _telemetry(
-        self, name: str, before: int, tokens: int, *, ended: bool
-    ) -> Mapping[str, float]:
-        """What `tokens` new tokens add to the counts of the request `name`, which had `before`; the
-        prompt's own token is not counted."""
+    def _telemetry(self, output: Any, before: int, tokens: int) -> Mapping[str, float]:
+        """What `tokens` new tokens add to the counts of a request that had `before`; the prompt's
+        own token is not counted."""
         if not before:
             return NOTHING
         return self._one_token if tokens == 1 else self._work(tokens)

@@ -14,6 +14,8 @@ CACHED_TOKENS = "cached_tokens"
 PASS_US = "pass_us"
 """Telemetry: microseconds that passes through the model took, all requests' together, from a
 request's first commit to its last."""
+DRAFT_US = "draft_us"
+"""Telemetry: likewise of making drafts, where that is no part of the model's passes."""
 ATTENDED = "attended_positions"
 """Telemetry: positions of the cache that the passes of a request read, its prompt's pass aside."""
 

@@ -2,10 +2,10 @@
 engine around them.
 
 A request waits from its first commit to its last. Of that time the passes of the model took a part
-that the backend tells (`harness.core.names.PASS_US`); the rest is the engine's overhead:
-scheduling, making inputs, choosing tokens, handing them out. And the passes cannot be shorter than
-it takes to read what they read, and to multiply with it, at the rates that were measured on this
-machine (`harness.core.ceilings`): the floor.
+that the backend tells (`harness.core.names.PASS_US`), and making drafts another (`DRAFT_US`); the
+rest is the engine's overhead: scheduling, making inputs, choosing tokens, handing them out. And the
+passes cannot be shorter than it takes to read what they read, and to multiply with it, at the rates
+that were measured on this machine (`harness.core.ceilings`): the floor.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from harness.core.ceilings import ceilings_from_json
-from harness.core.names import ATTENDED, PASS_US
+from harness.core.names import ATTENDED, DRAFT_US, PASS_US
 from harness.core.nouns import TrialRecord
 from results.metrics.arrays import Floats, RequestArrays
 from results.metrics.latency import NS, decode_s
 
-NAMES = ("step_s", "overhead_share", "floor_share")
+NAMES = ("step_s", "overhead_share", "draft_share", "floor_share")
 
 
 def shares(requests: RequestArrays, record: TrialRecord) -> dict[str, float | None]:
@@ -37,10 +37,13 @@ def shares(requests: RequestArrays, record: TrialRecord) -> dict[str, float | No
     if not total or steps is None or not steps.sum():
         return dict.fromkeys(NAMES)
     floor = _floor_s(requests, record, total)
-    busy = None if passes is None else float(passes.sum()) / 1e6
+    drafting = _sampled(requests, DRAFT_US)
+    drafts = None if drafting is None else float(drafting.sum()) / 1e6 / total
+    busy = None if passes is None else float(passes.sum()) / 1e6 / total + (drafts or 0.0)
     return {
         "step_s": total / float(steps.sum()),
-        "overhead_share": None if busy is None else max(1 - busy / total, 0.0),
+        "overhead_share": None if busy is None else max(1 - busy, 0.0),
+        "draft_share": drafts,
         "floor_share": None if floor is None else floor / total,
     }
 

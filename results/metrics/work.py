@@ -7,6 +7,8 @@ is None unless its counts are there. Sums run over the completed requests of a t
 |---|---|
 | `drafted` | tokens proposed before verification (draft model, n-gram, early prediction) |
 | `accepted` | drafted tokens that verification kept |
+| `judged_at_I` | drafts at position I, from 1, all before which stood |
+| `accepted_at_I` | those of them that verification kept |
 | `early_predictions` | tokens predicted at an intermediate layer (AdaDecode) |
 | `checks_layer_L` | times that the exit head after layer L was evaluated; L counts from 1 |
 | `exits_layer_L` | early predictions made there; they add up to `early_predictions` |
@@ -50,6 +52,7 @@ EXIT_COUNTS = ("checks", "exits", "accepted")
 BATCH_COUNTS = ("checks", "exits", "own_exits")
 """The same where a batch leaves together."""
 _BY_LAYER = re.compile(r"(checks|exits|accepted|own_exits)_layer_(\d+)")
+_BY_POSITION = re.compile(r"(judged|accepted)_at_(\d+)")
 _BY_BATCH = re.compile(r"decode_(steps|layers)_batch_(\d+)")
 Counts = dict[str, dict[str, float]]
 """Exit layer or batch size (as text, as JSON has keys), ascending -> counts by name."""
@@ -125,6 +128,14 @@ def exits_by_batch(sums: Mapping[str, float]) -> Counts | None:
     return {
         size: {name: value / int(size) for name, value in counts.items()}
         for size, counts in _by_number(sums, _BY_BATCH).items()
+    } or None
+
+
+def drafts_by_position(sums: Mapping[str, float]) -> Counts | None:
+    """For each position of a draft, from 1, how many were `judged` and `accepted`; None without."""
+    return {
+        place: {"judged": 0.0, "accepted": 0.0, **counts}
+        for place, counts in _by_number(sums, _BY_POSITION).items()
     } or None
 
 

@@ -141,6 +141,14 @@ EXITS = (
         formula=lambda t: work.exits_by_batch(t.once(_sums)),
         pooled="sum",
     ),
+    Metric(
+        name="drafts_by_position",
+        section="work",
+        text="Position of a draft, from 1 -> how many there were `judged`, all before them having "
+        "stood, and `accepted`. Drafts behind the end of an answer are not judged.",
+        formula=lambda t: work.drafts_by_position(t.once(_sums)),
+        pooled="sum",
+    ),
 )
 PREDICTIONS = (
     _prediction(
@@ -171,8 +179,16 @@ STEPS = (
     ),
     _share(
         "overhead_share",
-        "The part of that time in which the model did not run: scheduling, making inputs, choosing "
-        "tokens, handing them out (1 - `pass_us` / time). Told on a CPU only.",
+        "The part of that time in which neither the model ran nor drafts were made: scheduling, "
+        "making inputs, choosing tokens, handing them out (1 - (`pass_us` + `draft_us`) / time). "
+        "Told on a CPU only.",
+        better="smaller",
+    ),
+    _share(
+        "draft_share",
+        "The part of that time in which drafts were made outside the model's own passes "
+        "(`draft_us` / time): by a draft model, a trained head, a search in the text. Told on a "
+        "CPU only.",
         better="smaller",
     ),
     _share(

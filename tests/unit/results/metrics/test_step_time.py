@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.core.ceilings import Ceilings
-from harness.core.names import ATTENDED, PASS_US, attended
+from harness.core.names import ATTENDED, DRAFT_US, PASS_US, attended
 from harness.core.nouns import Generation, Measured, TrialRecord
 from results.metrics import step_time
 from results.metrics.arrays import from_record
@@ -56,6 +56,13 @@ def test_a_step_is_floor_passes_and_overhead() -> None:
     assert found["floor_share"] == pytest.approx(read / 2e6 / 0.1)
 
 
+def test_making_drafts_is_neither_the_models_time_nor_overhead() -> None:
+    found = shares(made(answer(**{DRAFT_US: 25_000.0})))
+    assert found["draft_share"] == pytest.approx(0.25)
+    assert found["overhead_share"] == pytest.approx(0.35)
+    assert shares(made(answer()))["draft_share"] is None
+
+
 def test_many_rows_are_bound_by_arithmetic() -> None:
     slow = dataclasses.replace(READS, bf16_flop_per_s={2: 1e5})
     found = shares(made(answer(), ceilings=slow))
@@ -99,6 +106,7 @@ def test_what_is_not_known_is_none() -> None:
     assert shares(made(untold)) == {
         "step_s": pytest.approx(0.01),
         "overhead_share": None,
+        "draft_share": None,
         "floor_share": None,
     }
     partly = shares(made(answer(), generation("r1", [0.0, 10.0], telemetry={"steps": 1.0})))

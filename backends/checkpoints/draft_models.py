@@ -1,0 +1,56 @@
+"""Which checkpoint drafts for a model, and whether it can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import models
+from backends.checkpoints.exit_heads import has_bundled
+from harness.core.errors import UserError
+from harness.core.nouns import Model
+
+AUTO = "auto"
+
+
+def find_draft(prefix: str, name: str, model_dir: Path) -> Path:
+    """The folder that `name` means for a model: "auto" (the demo model's), a bundled name, a path,
+    a hub id. Raises `UserError`, which begins with `prefix`, where there is none."""
+    if name == AUTO:
+        if not has_bundled(model_dir):
+            raise UserError(f"{prefix} 'draft': this model has no bundled draft model; name one")
+        name = "demo-draft"
+    try:
+        return models.resolve(Model(name))
+    except UserError as error:
+        raise UserError(f"{prefix} 'draft': {error}") from None
+
+
+def check_same_tokens(prefix: str, draft: Path, model_dir: Path) -> None:
+    """Raise `UserError` unless both read and write the same tokens."""
+    theirs, ours = (_vocabulary(folder) for folder in (draft, model_dir))
+    if theirs == ours:
+        return
+    other = next((token for token, at in ours.items() if theirs.get(token) != at), None)
+    where = f"token {other!r} is {theirs.get(other)} there and {ours[other]} here" if other else (
+        f"it knows {len(theirs)} tokens, the model {len(ours)}"
+    )  # fmt: skip
+    raise UserError(
+        f"{prefix} 'draft': {draft}: has another tokenizer ({where}); expected the model's"
+    )
+
+
+def check_drafts(prefix: str, drafts: int, model_dir: Path, max_model_len: int | None) -> None:
+    """Raise `UserError` for more drafts than the longest sequence has room for, beside a prompt and
+    the token that their verification brings."""
+    longest = max_model_len or models.read_config(model_dir).get("max_position_embeddings")
+    if isinstance(longest, int) and drafts > longest - 2:
+        raise UserError(
+            f"{prefix} 'drafts': is {drafts}; expected at most {longest - 2} in a context of "
+            f"{longest} tokens"
+        )
+
+
+def _vocabulary(folder: Path) -> dict[str, int]:
+    found: Any = models.load_tokenizer(folder).get_vocab()
+    return dict(found)

@@ -1,0 +1,86 @@
+"""Drafts from a smaller model with the same tokens (Leviathan et al., 2023; Chen et al., 2023).
+
+How many depends on how sure it is: a stream drafts on while the draft model gives its own token at
+least a certain probability, as AdaDecode's paper does for its baseline (appendix C: at most 12
+drafts, probability 0.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backends.engine.executors.base import RING, Executor
+from backends.engine.passes import Span, numbers, rows_of
+from backends.engine.streams import Stream
+
+
+class DraftModel:
+    """A `Drafter` with an executor of its own, which has a slot for each of the model's.
+
+    Its cache follows the model's: a position is computed from verified tokens or from a draft, and
+    computed again where a draft fell.
+
+    Args:
+        executor: holds the draft model, without exits.
+        max_drafts: most drafts of a stream at a time.
+        threshold: no draft follows one that the draft model held less probable than this.
+    """
+
+    exits: tuple[int, ...] = ()
+
+    def __init__(self, executor: Executor, max_drafts: int, threshold: float) -> None:
+        self.max_drafts = max_drafts
+        self._executor, self._threshold = executor, threshold
+        self._done = [0] * executor.slots
+        """By slot: positions that the draft model has processed."""
+
+    def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
+        """All streams together, a token of each at a time."""
+        drafting = [s for s in streams if s.room(self.max_drafts) > 0]
+        self._catch_up(drafting)
+        while drafting:
+            spans = [(s, self._done[s.slot], len(s.tokens)) for s in drafting]
+            drafting = self._try_token(spans)
+        return streams
+
+    def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
+        """What was computed from drafts that fell is forgotten."""
+        slot, processed = stream.slot, len(stream.tokens) - 1
+        self._done[slot] = min(self._done[slot], processed)
+        if stream.finished is not None:
+            self._executor.release(slot, self._done[slot])
+            self._done[slot] = 0
+        return {}
+
+    def reset(self) -> None:
+        """Forget every stream."""
+        self._done = [0] * self._executor.slots
+
+    def _catch_up(self, streams: Sequence[Stream]) -> None:
+        """Read what is new but for what a boundary holds: prompts, and what others decided."""
+        spans: list[Span] = []
+        for stream in streams:
+            start, end = self._done[stream.slot], len(stream.tokens) - 1
+            if end - start >= RING:
+                spans.append((stream, start, end))
+                self._done[stream.slot] = end
+        if spans:
+            self._executor.read(rows_of(spans))
+
+    def _try_token(self, spans: Sequence[Span]) -> list[Stream]:
+        """Draft one token after each span; the streams that may draft another."""
+        last, end = [], 0
+        for stream, start, stop in spans:
+            end += stop - start
+            last.append(end - 1)
+            self._done[stream.slot] = stop
+        tokens, sure = self._executor.advance(0, rows_of(spans), numbers(last))
+        going = []
+        for (stream, _, _), token, confidence in zip(spans, tokens, sure, strict=True):
+            # what follows a stop token is no part of the answer, so that it is not drafted either
+            if confidence < self._threshold or token in stream.stops:
+                continue
+            stream.tokens.append(token)
+            if stream.room(self.max_drafts) > 0:
+                going.append(stream)
+        return going
