@@ -50,3 +50,8 @@ def rows_of(spans: Sequence[Span]) -> StepRows:
 def numbers(rows: Sequence[int]) -> Int32:
     """Row numbers as an executor takes them."""
     return np.array(rows, np.int32)
+
+
+def ends_of(spans: Sequence[Span]) -> Int32:
+    """The number of the last row of each span among the rows of all."""
+    return numbers(list(itertools.accumulate(end - start for _, start, end in spans))) - np.int32(1)

@@ -7,10 +7,11 @@ drafts, probability 0.6).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
-from backends.engine.executors.base import RING, Executor
-from backends.engine.passes import Span, numbers, rows_of
+from backends.engine.executors.base import RING, Executor, Int32
+from backends.engine.passes import Span, ends_of, numbers, rows_of
 from backends.engine.streams import Stream
 
 
@@ -37,10 +38,20 @@ class DraftModel:
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
         """All streams together, a token of each at a time."""
         drafting = [s for s in streams if s.room(self.max_drafts) > 0]
+        if not drafting:
+            return streams
         self._catch_up(drafting)
-        while drafting:
-            spans = [(s, self._done[s.slot], len(s.tokens)) for s in drafting]
-            drafting = self._try_token(spans)
+        spans = [(s, self._done[s.slot], len(s.tokens)) for s in drafting]
+        most = [s.room(self.max_drafts) for s in drafting]
+        # what follows a stop token is no part of the answer, so that it is not drafted either
+        stops = frozenset[int]().union(*(s.stops for s in drafting))
+        found = self._executor.continued(
+            rows_of(spans), ends_of(spans), numbers(most), self._threshold, _sorted(stops)
+        )
+        for stream, room, tokens in zip(drafting, most, found, strict=True):
+            stream.tokens += tokens
+            # the last of as many as there was room for was not fed back
+            self._done[stream.slot] = len(stream.tokens) - (len(tokens) == room)
         return streams
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
@@ -67,20 +78,7 @@ class DraftModel:
         if spans:
             self._executor.read(rows_of(spans))
 
-    def _try_token(self, spans: Sequence[Span]) -> list[Stream]:
-        """Draft one token after each span; the streams that may draft another."""
-        last, end = [], 0
-        for stream, start, stop in spans:
-            end += stop - start
-            last.append(end - 1)
-            self._done[stream.slot] = stop
-        tokens, sure = self._executor.advance(0, rows_of(spans), numbers(last))
-        going = []
-        for (stream, _, _), token, confidence in zip(spans, tokens, sure, strict=True):
-            # what follows a stop token is no part of the answer, so that it is not drafted either
-            if confidence < self._threshold or token in stream.stops:
-                continue
-            stream.tokens.append(token)
-            if stream.room(self.max_drafts) > 0:
-                going.append(stream)
-        return going
+
+@functools.lru_cache(maxsize=64)
+def _sorted(stops: frozenset[int]) -> Int32:
+    return numbers(sorted(stops))

@@ -89,6 +89,45 @@ def check_prompts(rows: StepRows, max_len: int) -> None:
         raise EngineError(f"prompt of {count} tokens: expected 1 to {max_len}")
 
 
+def continue_by_steps(
+    executor: Executor,
+    rows: StepRows,
+    wanted: Int32,
+    most: Int32,
+    threshold: float,
+    stops: Int32,
+) -> list[list[int]]:
+    """`Executor.continued` by calls of `advance`.
+
+    Args:
+        rows: computed first.
+        wanted: ascending numbers of the rows that are continued.
+        most: tokens of each continuation, at least 1.
+        threshold: a token less probable than this ends its continuation and is no part of it.
+        stops: tokens that do so too.
+
+    Returns:
+        The continuations. All their tokens but the `most`-th are in the cache.
+    """
+    found: list[list[int]] = [[] for _ in wanted]
+    going: Sequence[int] = range(len(found))
+    ends, limits = set(stops.tolist()), most.tolist()
+    while going:
+        tokens, sure = executor.advance(0, rows, wanted)
+        slots, positions = rows.slots[wanted], rows.positions[wanted]
+        kept, left = [], []
+        for place, (number, token, confidence) in enumerate(zip(going, tokens, sure, strict=True)):
+            if confidence >= threshold and token not in ends:
+                found[number].append(token)
+                if len(found[number]) < limits[number]:
+                    kept.append(place)
+                    left.append(number)
+        next_tokens = [found[number][-1] for number in left]
+        rows = StepRows(slots[kept], positions[kept] + 1, next_tokens)
+        wanted, going = np.arange(len(left), dtype=np.int32), left
+    return found
+
+
 class Executor(Protocol):
     """Runs the segments of one model. Not safe for use from two threads."""
 
@@ -129,6 +168,13 @@ class Executor(Protocol):
         """`segment`, then its head on the rows whose numbers are `wanted` (ascending, may be
         empty): the exit head's tokens and probabilities, after the last segment the final head's.
         One call, since a call costs as much as a layer of a small model."""
+
+    def continued(
+        self, rows: StepRows, wanted: Int32, most: Int32, threshold: float, stops: Int32
+    ) -> list[list[int]]:
+        """Of a model without exits: `advance`, then greedy decoding after each of the rows whose
+        numbers are `wanted`, the last ones of their slots. `continue_by_steps` says what it does;
+        where calls are dear it is one."""
 
     def logits(self, rows: StepRows) -> Tensor:
         """(n, vocabulary) float32 on the CPU: the final head's logits."""

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backends.engine.executors.base import RING, Int32, StepRows, check_prompts
+from backends.engine.executors.base import RING, Int32, StepRows, check_prompts, continue_by_steps
 from backends.engine.executors.cuda_graph import capture
 from backends.engine.executors.cuda_layers import Activations, Cells, run_layers
 from backends.engine.model.architecture import Architecture, EngineError
@@ -141,6 +141,12 @@ class CudaExecutor:
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""
         return self._parts(index, rows, wanted, layers=True)
+
+    def continued(
+        self, rows: StepRows, wanted: Int32, most: Int32, threshold: float, stops: Int32
+    ) -> list[list[int]]:
+        """See `Executor.continued`."""
+        return continue_by_steps(self, rows, wanted, most, threshold, stops)
 
     def logits(self, rows: StepRows) -> Tensor:
         """See `Executor.logits`."""

@@ -11,7 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backends.engine.executors.base import RING, Int32, StepRows, check_prompts
+from backends.engine.executors.base import (
+    RING,
+    Int32,
+    StepRows,
+    check_prompts,
+    continue_by_steps,
+)
 from backends.engine.executors.host_cache import HostCache
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.heads import ExitHead
@@ -119,6 +125,26 @@ class NativeExecutor:
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""
         return self._advance(index, rows, self._spans[index], wanted)
+
+    def continued(
+        self, rows: StepRows, wanted: Int32, most: Int32, threshold: float, stops: Int32
+    ) -> list[list[int]]:
+        """See `Executor.continued`."""
+        if len(rows) > MOST_ROWS:
+            return continue_by_steps(self, rows, wanted, most, threshold, stops)
+        head, room = self._heads[-1], int(most.max(initial=0))
+        head.count, head.rows = len(wanted), wanted.ctypes.data
+        counts = np.empty(len(wanted), np.int32)
+        tokens = np.empty((len(wanted), room), np.int32)
+        whole = native.CContinuation(
+            *(most.ctypes.data, threshold, stops.ctypes.data, len(stops), room),
+            *(tokens.ctypes.data, counts.ctypes.data),
+        )
+        self._library.continue_greedy(
+            *(self._at, self._part(rows, 0), self.architecture.layers, self._at_boundary[-1]),
+            *(ctypes.addressof(head), ctypes.addressof(whole)),
+        )
+        return [row[:n] for row, n in zip(tokens.tolist(), counts.tolist(), strict=True)]
 
     def logits(self, rows: StepRows) -> Tensor:
         """See `Executor.logits`."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from backends.engine.executors.base import RING, Int32, StepRows, check_prompts
+from backends.engine.executors.base import RING, Int32, StepRows, check_prompts, continue_by_steps
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm
@@ -125,6 +125,12 @@ class TorchExecutor:
         return self.exit_head(
             index, StepRows(rows.slots[wanted], rows.positions[wanted], rows.tokens[wanted])
         )
+
+    def continued(
+        self, rows: StepRows, wanted: Int32, most: Int32, threshold: float, stops: Int32
+    ) -> list[list[int]]:
+        """See `Executor.continued`."""
+        return continue_by_steps(self, rows, wanted, most, threshold, stops)
 
     def logits(self, rows: StepRows) -> Tensor:
         """See `Executor.logits`."""

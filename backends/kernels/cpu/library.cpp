@@ -6,6 +6,7 @@
 
 #include "ceilings.h"
 #include "checks.h"
+#include "draft.h"
 #include "fill.h"
 #include "heads.h"
 
@@ -24,6 +25,19 @@ template <class Do> void parallel(const Model* model, const Rows* rows, Do act) 
     if (model->dtype == 0) go(Heads<float>(*model, *rows));
     else if (model->dtype == 1) go(Heads<Bf16>(*model, *rows));
     else go(Heads<Fp16>(*model, *rows));
+}
+
+// From boundary buffer `from` (null: from the tokens' embeddings) through layers first to last - 1
+// to the head's boundary, and there, where the head has rows, to their most probable tokens.
+void run(const Model& model, const Rows& rows, int first, int last, float* from, float* to,
+         const Head& head) {
+    parallel(&model, &rows, [&](const auto& work) {
+        if (first < last) work.segment(first, last, from, to);
+        if (head.count) {
+#pragma omp barrier
+            work.top(head);
+        }
+    });
 }
 
 }  // namespace
@@ -46,16 +60,17 @@ int64_t parts_floats(int64_t rows, int64_t vocabulary) {
     return rows * 3 * (vocabulary / (BLOCK * LANES) + 1);
 }
 
-// From boundary buffer `from` (null: from the tokens' embeddings) through layers first to last - 1
-// to the head's boundary, and there, where the head has rows, to their most probable tokens.
 void advance(const Model* model, const Rows* rows, int32_t first, int32_t last, float* from,
              float* to, const Head* head) {
-    parallel(model, rows, [&](const auto& work) {
-        if (first < last) work.segment(first, last, from, to);
-        if (head->count) {
-#pragma omp barrier
-            work.top(*head);
-        }
+    run(*model, *rows, first, last, from, to, *head);
+}
+
+// `advance` through all layers, then again for what was found, as long as the continuations go.
+void continue_greedy(const Model* model, const Rows* rows, int32_t layers, float* to,
+                     const Head* head, const Continuation* wanted) {
+    continue_rows(*rows, *head, *wanted, [&](const Rows& here, const Head& asked) {
+        // not `advance`: the C library has one too, and a call may be bound to that
+        run(*model, here, 0, layers, nullptr, to, asked);
     });
 }
 

@@ -85,6 +85,19 @@ class CHead(ctypes.Structure):
     ]
 
 
+class CContinuation(ctypes.Structure):
+    """What is continued, and what comes of it; as in the C++ source."""
+
+    _fields_ = [
+        ("most", ctypes.c_void_p),
+        ("threshold", ctypes.c_float),
+        ("stops", ctypes.c_void_p),
+        ("stop_count", ctypes.c_int32),
+        ("room", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in ("tokens", "counts")),
+    ]
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """The loaded kernels. Raises `NativeUnavailableError`."""
@@ -163,6 +176,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "group": (number, [number]),
         "pack": (None, [number, pointer, long, long, pointer]),
         "advance": (None, [pointer, pointer, number, number, pointer, pointer, pointer]),
+        "continue_greedy": (None, [pointer, pointer, number, pointer, pointer, pointer]),
         "head_logits": (None, [pointer, pointer, pointer, pointer]),
         "margins": (None, [number, pointer, long, long, pointer]),
         "cosines": (None, [number, pointer, pointer, long, long, pointer]),

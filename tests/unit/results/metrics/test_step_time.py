@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.core.ceilings import Ceilings
-from harness.core.names import ATTENDED, DRAFT_US, PASS_US, attended
+from harness.core.names import ATTENDED, PASS_US, attended
 from harness.core.nouns import Generation, Measured, TrialRecord
 from results.metrics import step_time
 from results.metrics.arrays import from_record
@@ -57,7 +57,7 @@ def test_a_step_is_floor_passes_and_overhead() -> None:
 
 
 def test_making_drafts_is_neither_the_models_time_nor_overhead() -> None:
-    found = shares(made(answer(**{DRAFT_US: 25_000.0})))
+    found = shares(made(answer(draft_us=25_000.0)))
     assert found["draft_share"] == pytest.approx(0.25)
     assert found["overhead_share"] == pytest.approx(0.35)
     assert shares(made(answer()))["draft_share"] is None

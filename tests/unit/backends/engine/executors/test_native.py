@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends.engine.executors.base import StepRows
+from backends.engine.executors.base import StepRows, continue_by_steps
 from backends.engine.model.architecture import EngineError
 from backends.engine.model.forward import final_logits, hidden_states
 from backends.kernels.cpu import native
@@ -252,3 +252,20 @@ def test_what_lies_beside_the_sources_is_no_source(
     (sources / ".library.cpp.swp").write_bytes(b"\xff\xfe")
     monkeypatch.setattr(native, "SOURCES", sources)
     assert native.library.__wrapped__()._name == real._name
+
+
+def test_continuations_in_one_call_are_those_of_many() -> None:
+    """Whatever ends them: their number, a token that is not sure enough, a stop token."""
+    model = random_model("llama", torch.bfloat16)
+    rows = StepRows.of([(0, 0, 5), (0, 1, 6), (1, 0, 7), (2, 0, 9)])
+    wanted, most = np.array([1, 2, 3], np.int32), np.array([3, 7, 1], np.int32)
+    free = executor(model).continued(rows, wanted, most, 0.0, np.empty(0, np.int32))
+    assert [len(tokens) for tokens in free] == most.tolist()
+    for threshold, stops in ((0.0, ()), (0.05, ()), (2.0, ()), (0.0, (free[1][2], 96))):
+        ends = np.array(stops, np.int32)
+        one, many = executor(model), executor(model)
+        found = one.continued(rows, wanted, most, threshold, ends)
+        assert found == continue_by_steps(many, rows, wanted, most, threshold, ends)
+        again = StepRows.of([(1, 1, 3)])
+        assert one.advance(0, again, wanted[:1] * 0) == many.advance(0, again, wanted[:1] * 0)
+    assert found[1] == free[1][:2]
