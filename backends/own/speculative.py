@@ -4,7 +4,7 @@ layers of the model itself. The text is plain decoding's at every temperature.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -24,6 +24,10 @@ PREFIX = f"backend '{NAME}': option"
 DRAFT_MODEL, LOOKUP, LAYERSKIP = "draft_model", "prompt_lookup", "layerskip"
 METHODS = (DRAFT_MODEL, LOOKUP, LAYERSKIP)
 MOST_DRAFTS = 15
+MOST = {DRAFT_MODEL: 12, LOOKUP: 8, LAYERSKIP: 8}
+"""Most tokens drafted for each verification, where their number is left open."""
+HOPES = {DRAFT_MODEL: 0.9, LOOKUP: 0.3, LAYERSKIP: 0.8}
+"""The acceptance of a first draft that is supposed before there were any."""
 ALWAYS = -1.0
 """A threshold below every probability."""
 BELONGS = {
@@ -47,13 +51,15 @@ class Speculative(EngineBackend):
         **{name: option for name, option in OPTIONS.items() if name != "replay"},
         "method": Option(str, DRAFT_MODEL, "where drafts come from", choices=METHODS),
         "drafts": Option(
-            int, 4, "most tokens drafted for each verification", minimum=1, maximum=MOST_DRAFTS
+            int, AUTO, "tokens drafted for each verification; auto: as many as pay, none included, "
+            "by measured costs and what has been accepted", minimum=1, maximum=MOST_DRAFTS,
+            words=(AUTO,),
         ),
         "draft": Option(
             str, AUTO, "draft_model: a bundled name, a folder or a hub id; auto: the demo model's"
         ),
         "threshold": Option(
-            float, 0.0, "draft_model: no draft follows one less probable than this", minimum=0,
+            float, 0.6, "draft_model: no draft follows one less probable than this", minimum=0,
             maximum=1,
         ),
         "lookup_min": Option(
@@ -84,7 +90,7 @@ class Speculative(EngineBackend):
         if model_dir is None:
             return
         shape = check_fit(NAME, model_dir, options)
-        check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])
+        check_drafts(PREFIX, _most(options), model_dir, options["max_model_len"])
         layer = options["exit_layer"]
         if layer != AUTO and layer >= shape.layers:
             raise UserError(f"{PREFIX} 'exit_layer': is {layer}; expected 1 to {shape.layers - 1}")
@@ -126,28 +132,33 @@ class Speculative(EngineBackend):
 
 
 def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Mapping[str, Any]) -> Made:
+    from backends.engine.costs.draft_costs import DraftModelCosts
     from backends.engine.drafters.draft_model import DraftModel
 
     folder = find_draft(PREFIX, options["draft"], model_dir)
     own = {**options, "replay": None, "max_model_len": loaded.max_len}
-    smaller = Loaded(NAME, folder, model, own).executor()
-    drafter = DraftModel(smaller, options["drafts"], options["threshold"])
-    return loaded.executor(), drafter, {}
+    smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
+    drafter = DraftModel(smaller, _most(options), options["threshold"])
+    return _made(
+        executor, drafter, options, lambda cost: DraftModelCosts(cost(executor), cost(smaller))
+    )
 
 
 def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Mapping[str, Any]) -> Made:
+    from backends.engine.costs.draft_costs import LookupCosts
     from backends.engine.drafters.lookup import PromptLookup
 
     executor = loaded.executor()
     drafter = PromptLookup(
-        executor.slots, options["drafts"], options["lookup_min"], options["lookup_max"]
+        executor.slots, _most(options), options["lookup_min"], options["lookup_max"]
     )
-    return executor, drafter, {}
+    return _made(executor, drafter, options, lambda cost: LookupCosts(cost(executor)))
 
 
 def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Mapping[str, Any]) -> Made:
-    """LayerSkip (Elhoushi et al., 2024): a fixed number of drafts from the first layers and the
-    model's own head, without asking how sure they are; the layers' caches serve both."""
+    """LayerSkip (Elhoushi et al., 2024): a number of drafts from the first layers and the model's
+    own head, without asking how sure they are; the layers' caches serve both."""
+    from backends.engine.costs.draft_costs import FirstLayersCosts
     from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
     from backends.engine.model.heads import ExitHead
 
@@ -155,8 +166,30 @@ def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Mapping[s
     if layer == AUTO:
         layer = max(1, loaded.architecture.layers // 4)
     executor = loaded.executor([ExitHead(layer, loaded.weights.head)])
-    drafter = ExitDrafter(executor, PredictionPolicy((ALWAYS,), options["drafts"]))
-    return executor, drafter, {"exit_layer": layer}
+    drafter = ExitDrafter(executor, PredictionPolicy((ALWAYS,), _most(options)))
+    found = _made(
+        *(executor, drafter, options),
+        lambda cost: FirstLayersCosts(cost(executor, 0, 1), cost(executor, 1, 2)),
+    )
+    return found[0], found[1], {"exit_layer": layer}
+
+
+def _most(options: Mapping[str, Any]) -> int:
+    drafts = options["drafts"]
+    return MOST[options["method"]] if drafts == AUTO else int(drafts)
+
+
+def _made(
+    executor: Any, drafter: Drafter, options: Mapping[str, Any], costs: Callable[[Any], Any]
+) -> Made:
+    """With a number of drafts that follows what they cost and bring, where it is left open."""
+    if options["drafts"] != AUTO:
+        return executor, drafter, {}
+    from backends.engine.costs.row_costs import row_costs
+    from backends.engine.drafters.adaptive import AdaptiveDrafts
+
+    hope = HOPES[options["method"]]
+    return executor, AdaptiveDrafts(drafter, costs(row_costs), hope), {}
 
 
 def _check_draft(folder: Path, options: Mapping[str, Any]) -> None:

@@ -1,0 +1,92 @@
+"""What a pass costs by its rows and sequences: for decisions about how many tokens to guess."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from backends.engine.costs.timing import ENOUGH_S, FEWEST_RUNS, POSITIONS, RUNS, WARM_UP
+from backends.engine.executors.base import Executor, StepRows
+
+ROWS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+SEQUENCES = 4
+"""Beside one, as many sequences are timed; each is taken to add the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCosts:
+    """Microseconds of one pass through some layers and a head on all rows."""
+
+    rows: tuple[int, ...]
+    us: tuple[float, ...]
+    """Of so many rows of one sequence; what lies between is on a line, what lies beyond goes on."""
+    positions: int
+    """Those before the first row."""
+    cache_us: float
+    """What the cache of another such sequence adds; half of it where there are half as many
+    positions."""
+
+    def of(self, rows: float, positions: float) -> float:
+        """So many rows, of sequences that have so many positions together."""
+        high = min(max(bisect_left(self.rows, rows), 1), len(self.rows) - 1)
+        if not high:
+            return self.us[0] * rows
+        low = high - 1
+        share = (rows - self.rows[low]) / (self.rows[high] - self.rows[low])
+        products = self.us[low] + share * (self.us[high] - self.us[low])
+        return products + self.cache_us * (positions / self.positions - 1)
+
+
+def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
+    """Time segments `first` to `last` - 1 of an executor, and the last one's head on all rows.
+
+    Lower quartiles, as `timing.measure` takes them, host time included. The first slots of the
+    executor are overwritten.
+    """
+    most = min(ROWS[-1], executor.max_len - 1)
+    length = min(POSITIONS, executor.max_len - most)
+    several = min(SEQUENCES, executor.slots)
+    for slot in range(several):
+        executor.prefill(slot, [0] * length)
+
+    def run(slots: int, rows: int) -> None:
+        # the rows are made anew each time, as the decoder does it
+        numbers = np.repeat(np.arange(slots), rows)
+        positions = np.tile(np.arange(length, length + rows), slots)
+        table = StepRows(numbers, positions, [0] * len(numbers))
+        asked = np.arange(len(numbers), dtype=np.int32)
+        for index in range(first, last):
+            executor.advance(index, table, asked if index == last - 1 else asked[:0])
+
+    counts = [rows for rows in ROWS if rows <= most]
+    calls = {rows: _call(run, 1, rows) for rows in counts} | {0: _call(run, several, 1)}
+    found = _lower_quartiles(calls)
+    beside = found.pop(0)
+    us = tuple(np.maximum.accumulate([found[rows] for rows in counts]).tolist())
+    alone = RowCosts(tuple(counts), us, length, 0.0).of(several, length)
+    extra = max(0.0, beside - alone) / (several - 1) if several > 1 else 0.0
+    return RowCosts(tuple(counts), us, length, extra)
+
+
+def _call(run: Callable[[int, int], None], slots: int, rows: int) -> Callable[[], None]:
+    return lambda: run(slots, rows)
+
+
+def _lower_quartiles(calls: dict[int, Callable[[], None]]) -> dict[int, float]:
+    """Microseconds of each call, timed in turns."""
+    times: dict[int, list[float]] = {number: [] for number in calls}
+    begin = time.perf_counter()
+    for turn in range(-WARM_UP, RUNS):
+        if turn >= FEWEST_RUNS and time.perf_counter() - begin > ENOUGH_S:
+            break
+        for number, call in calls.items():
+            started = time.perf_counter()
+            call()
+            if turn >= 0:
+                times[number].append(time.perf_counter() - started)
+    return {n: 1e6 * statistics.quantiles(found, n=4)[0] for n, found in times.items()}

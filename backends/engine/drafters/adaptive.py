@@ -1,0 +1,173 @@
+"""How many tokens to guess, none included, from what passes cost and what has been accepted.
+
+The goodput that TurboSpec controls (Liu et al., 2024, arXiv 2406.14066): with B sequences and up to
+k drafts each, the tokens that a verification is expected to bring over the time that drafting and
+verification are expected to take. Their expectation is that of the last verifications, by position.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Protocol
+
+from backends.engine.drafters.base import Drafter
+from backends.engine.streams import Stream
+
+MEMORY = 0.98
+"""What a verification's evidence is worth at the next."""
+PRIOR = 4.0
+"""Verifications that a belief is worth. The acceptance of a draft is believed to be that of the one
+before it."""
+PAUSED = 32
+"""Verifications between two choices, each of which takes the time of a small model's layer. The
+first ones come sooner, since there is more to learn from a verification."""
+EXPLORED = 64
+"""Steps between two at which one more is drafted than seems best, since nothing else could show
+that it has become worth while."""
+
+
+class DraftCosts(Protocol):
+    """What a method's steps cost."""
+
+    def of(self, sequences: int, positions: int, tokens: Sequence[float]) -> list[float]:
+        """Microseconds of drafting at most 0, 1, 2 ... tokens and of verifying them, one more than
+        `tokens` has.
+
+        Args:
+            sequences: that are under way.
+            positions: theirs together.
+            tokens: the share of the sequences that draft an I-th token, if so many may be.
+        """
+
+
+class AdaptiveDrafts:
+    """A `Drafter` that says how many another may make.
+
+    Args:
+        drafter: its `max_drafts` are the most that it may be asked for.
+        costs: of its steps.
+        hope: the acceptance of a first draft that is supposed before there were any.
+    """
+
+    def __init__(self, drafter: Drafter, costs: DraftCosts, hope: float) -> None:
+        self._drafter, self._costs, self._hope = drafter, costs, hope
+        self.exits, self.max_drafts = drafter.exits, drafter.max_drafts
+        self._asked: dict[int, tuple[int, int]] = {}
+        """By slot: how many drafts there could be, and how many there are."""
+        self._since = self._unseen = 0
+        self._pause = 1
+        self._chosen: dict[int, int] = {}
+        """By number of streams, since the last verifications were looked at."""
+        self._seen: Counter[tuple[int, int, int]] = Counter()
+        """Verifications by drafts that could be, were and stood; not looked at yet."""
+        self._come: list[_Rate] = []
+        """By position: how often there is such a draft when there is one before it."""
+        self._stand: list[_Rate] = []
+        """Likewise: how often there is one that stands when the one before it stood."""
+        self._comes: list[float] = []
+        """The share of streams with so many drafts or more."""
+        self._stands: list[float] = []
+        """That of streams in which so many stand."""
+        self._forget_evidence()
+
+    def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
+        """As many as seem best for so many streams, now and then one more."""
+        if self._unseen >= self._pause:
+            self._learn()
+        count = len(streams)
+        best = self._chosen.get(count)
+        if best is None:
+            best = self._chosen[count] = self._most_goodput(streams, self._stands)
+        self._since += 1
+        explores = self._since >= EXPLORED and best < self.max_drafts
+        if explores:
+            self._since = 0
+            # where not even drafts that all stood would pay there is nothing to be learnt
+            best = min(best + 1, self._most_goodput(streams, self._comes))
+        self._drafter.max_drafts = best
+        if explores and best == 1 and not self.exits:
+            # the newest alone: a drafter that was not asked for long has much to catch up with
+            self._note(self._drafter.draft(streams[-1:]), best)
+            return streams
+        drafted = self._drafter.draft(streams)
+        if best:
+            self._note(drafted, best)
+        return drafted
+
+    def _note(self, streams: Sequence[Stream], asked: int) -> None:
+        for stream in streams:
+            self._asked[stream.slot] = asked, stream.drafts
+
+    def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
+        """Take note of what stood; the drafter's own counts."""
+        asked = self._asked.pop(stream.slot, None)
+        if asked is not None and stream.finished is None:  # an end judges not all of them
+            self._seen[*asked, accepted] += 1
+            self._unseen += 1
+        return self._drafter.verified(stream, accepted)
+
+    def reset(self) -> None:
+        """Forget every stream, and what they showed: a trial knows nothing of the one before."""
+        self._drafter.reset()
+        self._asked.clear()
+        self._forget_evidence()
+
+    def _forget_evidence(self) -> None:
+        self._since = self._unseen = 0
+        self._pause = 1
+        self._chosen.clear()
+        self._seen.clear()
+        self._come = [_Rate() for _ in range(self.max_drafts)]
+        self._stand = [_Rate() for _ in range(self.max_drafts)]
+        self._believe()
+
+    def _learn(self) -> None:
+        for (asked, drafted, accepted), count in self._seen.items():
+            for rates, reached in ((self._come, drafted), (self._stand, accepted)):
+                for place in range(min(asked, reached + 1)):
+                    rates[place].add(count, place < reached)
+        self._seen.clear()
+        self._chosen.clear()
+        self._unseen = 0
+        self._pause = min(2 * self._pause, PAUSED)
+        self._believe()
+
+    def _believe(self) -> None:
+        self._comes, self._stands = _chained(self._come, 1.0), _chained(self._stand, self._hope)
+
+    def _most_goodput(self, streams: Sequence[Stream], stands: Sequence[float]) -> int:
+        """The number of drafts that brings most tokens per microsecond."""
+        positions = sum(len(stream.tokens) for stream in streams)
+        costs = self._costs.of(len(streams), positions, self._comes)
+        tokens = accumulate(stands, initial=1.0)
+        goodput = [brought / us for brought, us in zip(tokens, costs, strict=True)]
+        return goodput.index(max(goodput))
+
+
+class _Rate:
+    """A share, of which the latest cases count most."""
+
+    def __init__(self) -> None:
+        self._cases = self._yes = 0.0
+
+    def add(self, cases: int, yes: bool) -> None:
+        """So many more, all alike."""
+        fade = MEMORY**cases
+        self._cases = self._cases * fade + cases
+        self._yes = self._yes * fade + cases * yes
+
+    def given(self, belief: float) -> float:
+        """The share, a belief included."""
+        return (self._yes + PRIOR * belief) / (self._cases + PRIOR)
+
+
+def _chained(rates: Sequence[_Rate], belief: float) -> list[float]:
+    """The products of the first rates, each believed to be like the one before it."""
+    found, product = [], 1.0
+    for rate in rates:
+        belief = rate.given(belief)
+        product *= belief
+        found.append(product)
+    return found
