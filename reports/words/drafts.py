@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reports.cells import Cell, Overview
-from reports.numbers import counted, ratio, significant
+from reports.numbers import ratio, significant
+from reports.words.techniques import predicts_early
 from reports.words.verdict import Speed, speed
 from results.compare.pairing import NATIVE
 
@@ -14,7 +15,7 @@ VLLM = "vllm"
 _ALIKE = ("requests", "seed", "dtype")
 """What cells of one workload and load can still differ in."""
 _MOST = 4
-"""Variants, or workloads, that a sentence names."""
+"""Variants, or workloads of one, that a sentence names."""
 
 
 class Drafting(NamedTuple):
@@ -92,7 +93,8 @@ def _beside_plain(seen: Overview, cell: Cell) -> Drafting:
 
 def engine(cell: Cell) -> str:
     """The backend that decodes plainly on the cell's engine; empty where that is not known."""
-    if cell.effective.get("kernels") is not None:  # only our own engine names them
+    # only our own engine names its kernels, and only it predicts early
+    if cell.effective.get("kernels") is not None or predicts_early(cell):
         return NATIVE
     return VLLM if cell.variant.backend.partition("-")[0] == VLLM else ""
 
@@ -116,23 +118,24 @@ def _both(condition: str, own: Sequence[Drafting]) -> Iterator[str]:
     gains = [one for one, s in clear if s.is_faster]
     losses = [one for one, s in clear if s.is_slower]
     over = next((f"decode speed over {o.plain.variant.label}'s" for o in own if o.plain), "")
+    every = len({one.cell.workload for one in own})
     if gains:
-        told = _listed(gains, best_first=True)
+        told = _listed(gains, every, best_first=True)
         yield f"Under {condition} these drafts bring more than they cost ({over}): {told}."
     if losses:
-        told = _listed(losses, best_first=False)
+        told = _listed(losses, every, best_first=False)
         yield f"Under {condition} these drafts cost more than they bring ({over}): {told}."
 
 
-def _listed(own: Sequence[Drafting], *, best_first: bool) -> str:
-    """Each variant with its speed-up over the cells that it has here."""
+def _listed(own: Sequence[Drafting], every: int, *, best_first: bool) -> str:
+    """Each variant with its speed-up over the cells that it has here, of so many workloads."""
     rows: list[tuple[float, str]] = []
     for index in dict.fromkeys(one.cell.variant.index for one in own):
         same = [one for one in own if one.cell.variant.index == index]
         pooled = speed([one.cell for one in same], same[0].metric)
         if pooled is not None:
-            text = _gain(same, pooled) + ("" if best_first else _why(same))
-            rows.append((pooled.value, text))
+            text = f"{_gain(same, pooled)} on {_workloads(same, every)}"
+            rows.append((pooled.value, text + ("" if best_first else _why(same))))
     rows.sort(key=lambda row: row[0], reverse=best_first)
     more = [f"and {len(rows) - _MOST} more in the table"] * (len(rows) > _MOST)
     return "; ".join([*(text for _, text in rows[:_MOST]), *more])
@@ -140,17 +143,17 @@ def _listed(own: Sequence[Drafting], *, best_first: bool) -> str:
 
 def _gain(same: Sequence[Drafting], pooled: Speed) -> str:
     variant = same[0].cell.variant
-    return (
-        f"{ratio(pooled.value)}× {pooled.interval} with {variant.label} ({variant.provenance}) on "
-        f"{_workloads(same)}"
-    )
+    said = f"{variant.label} ({variant.provenance})"
+    return f"{ratio(pooled.value)}× {pooled.interval} with {said}"
 
 
-def _workloads(same: Sequence[Drafting]) -> str:
+def _workloads(same: Sequence[Drafting], every: int) -> str:
     # the model is said with the load
     names = [one.cell.workload.removesuffix(f" on {one.cell.model}") for one in same]
+    if len(names) > 2 and len(names) == every:
+        return f"all {every} workloads"
     if len(names) > _MOST:
-        return counted(len(names), "workload")
+        return f"{len(names)} of {every} workloads"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

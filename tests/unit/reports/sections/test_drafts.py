@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from reports.cells import Cell, Overview
+from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
 from reports.figures.drafts import curve
 from reports.page import write_report
 from reports.sections import Section, drafts
 from reports.tables import BodyCell, Table
 from reports.words.drafts import drafting
+from results import load
 from tests.support.results.drafting_runs import (
     MODEL,
     PLAIN_MS,
@@ -26,6 +27,7 @@ from tests.support.results.drafting_runs import (
     written,
 )
 from tests.support.results.report_pages import rows, section
+from tests.support.results.report_runs import EXITS, LOADS, write_run
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +150,17 @@ def test_drafts_of_the_model_s_own_layers_are_not_told_apart(seen: Overview) -> 
         assert row[title].undefined == "drafts are made in the model's own passes"
     assert row["Time of a step: all"].text == "1.50"
     assert row["Speed-up over plain: predicted"].text == "1.50"
+
+
+def test_steps_that_plain_decoding_does_not_tell_leave_the_measured_speed(tmp_path: Path) -> None:
+    run = write_run(tmp_path, engines=EXITS[:2], loads=LOADS[:1], workloads=["gsm8k"], requests=12)
+    (found,) = drafting(overview(load(run)))
+    assert found.predicted is None
+    assert found.measured
+    assert found.measured == found.cell.value("speedup_native")
+    (row,) = rows(write_report(run).read_text(), "drafts")
+    assert row.count("one of the two does not tell of its steps") == 3
+    assert f'data-sort="{found.measured!r}"' in row
 
 
 def test_without_plain_decoding_there_is_a_dash(seen: Overview, text: str) -> None:

@@ -42,6 +42,30 @@ def test_a_loss_says_what_a_step_brings_and_takes(seen: Overview) -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["gsm8k"], "on gsm8k, where"),
+        (["gsm8k", "xsum", "humaneval"], "on gsm8k, xsum and humaneval."),
+        (["gsm8k", "xsum", "humaneval", "qa"], "on all 4 workloads."),
+    ],
+)
+def test_workloads_are_named_unless_it_is_all_of_them(
+    seen: Overview, names: list[str], words: str
+) -> None:
+    """The fourth workload has a speed-up that is not clear, unless it is named."""
+    found = one(seen, backend="vllm-speculative")
+    unclear = {"speedup_low": 0.9, "speedup_high": 1.1}
+    cells = [
+        dataclasses.replace(
+            changed(found.cell, **({} if name in names else unclear)), workload=name
+        )
+        for name in ("gsm8k", "xsum", "humaneval", "qa")
+    ]
+    (sentence,) = sentences([found._replace(cell=cell) for cell in cells])
+    assert words in sentence
+
+
+@pytest.mark.parametrize(
     ("low", "high", "valid", "words"),
     [
         (1.01, 1.2, True, "bring more than they cost"),
