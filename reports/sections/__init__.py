@@ -33,6 +33,7 @@ SECTIONS = (
     "exits.prediction",
     "exits.ablations",
     "exits.gamma",
+    "drafts",
     "validity",
     "failures",
 )

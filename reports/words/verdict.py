@@ -74,28 +74,28 @@ class VerdictLine:
     sentence: str
 
 
-def speed(cells: Sequence[Cell]) -> Speed | None:
+def speed(cells: Sequence[Cell], metric: str = "speedup") -> Speed | None:
     """The speed-up over a variant's cells where it is valid (over all when it is in none), None
-    when undefined.
+    when undefined. `metric`: over the reference, or "speedup_native".
 
     The interval is the geometric mean of the cells' lower and of their upper ends: as wide as if
     the cells' errors went together, so it never promises more than the cells do.
     """
-    used = [cell for cell in cells if cell.value("speedup")]
-    valid = [cell for cell in used if cell.holds("speedup")]
-    triples = [_ends(cell) for cell in valid or used]
+    used = [cell for cell in cells if cell.value(metric)]
+    valid = [cell for cell in used if cell.holds(metric)]
+    triples = [_ends(cell, metric) for cell in valid or used]
     if not triples:
         return None
     value, low, high = (
         math.exp(sum(map(math.log, ends)) / len(ends)) for ends in zip(*triples, strict=True)
     )
-    bounded = all(cell.low("speedup") is not None for cell in valid or used)
+    bounded = all(cell.low(metric) is not None for cell in valid or used)
     return Speed(value, low, high, bool(valid), bounded)
 
 
-def _ends(cell: Cell) -> tuple[float, float, float]:
-    value = cell.value("speedup") or 1.0
-    return value, cell.low("speedup") or value, cell.high("speedup") or value
+def _ends(cell: Cell, metric: str) -> tuple[float, float, float]:
+    value = cell.value(metric) or 1.0
+    return value, cell.low(metric) or value, cell.high(metric) or value
 
 
 def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:

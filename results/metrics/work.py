@@ -84,6 +84,7 @@ def rates(sums: Mapping[str, float]) -> dict[str, float | None]:
         "early_prediction_rate": ratio(early, inferences),
         "rejection_rate": ratio(rejected, drafted),
         "acceptance_rate": ratio(accepted, drafted),
+        "drafts_per_step": ratio(drafted, steps),
         "tokens_per_step": ratio(sums.get("step_tokens"), steps),
         "full_passes_per_token": ratio(run, sums.get("layers_total")),
         **_batch_rates(sums),

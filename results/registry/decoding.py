@@ -89,6 +89,12 @@ WORK = (
     ),
     _rate("acceptance_rate", "accepted / drafted.", better="larger"),
     _rate(
+        "drafts_per_step",
+        "drafted / steps: drafts that a pass through the whole model verifies, those passes that "
+        "had none included.",
+        unit="tokens",
+    ),
+    _rate(
         "tokens_per_step", "step_tokens / steps, the bonus token included.",
         unit="tokens", better="larger",
     ),

@@ -34,7 +34,7 @@ CONTRACT = {
     *("mixed_steps", "mixed_step_share", "check_time_share", "fill_time_share"),
     *("exits_by_layer", "exits_by_batch"),
     *("throughput_ratio", "inner_token_latency_ratio"),
-    *("tokens_per_step", "acceptance_rate", "full_passes_per_token"),
+    *("tokens_per_step", "acceptance_rate", "drafts_per_step", "full_passes_per_token"),
     *("speedup", "speedup_low", "speedup_high", "speedup_native", "consistency_native"),
     *("rouge_l_to_full", "rouge_l_to_label", "pass_at_1", "exact_match"),
     "exact_match_flexible",

@@ -24,6 +24,7 @@ def test_rates_are_quotients_of_sums_over_completed_requests() -> None:
     )
     assert found["acceptance_rate"] == 0.5
     assert found["rejection_rate"] == 0.5
+    assert found["drafts_per_step"] == 12 / 5
     assert found["tokens_per_step"] == 10 / 5
     assert found["early_exit_rate"] is None
     assert found["early_prediction_rate"] is None
@@ -50,6 +51,7 @@ def test_zero_drafts_are_undefined_not_zero() -> None:
     found = rates({"drafted": 0.0, "accepted": 0.0, "steps": 5.0})
     assert found["acceptance_rate"] is None
     assert found["rejection_rate"] is None
+    assert found["drafts_per_step"] == 0
     assert found["tokens_per_step"] == 1.0
 
 

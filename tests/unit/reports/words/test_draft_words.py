@@ -1,0 +1,87 @@
+"""Sentences on drafts: who gains, who loses, and nothing where that is not clear."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from reports.cells import Overview
+from reports.page import write_report
+from reports.words.drafts import drafting, sentences
+from tests.support.results.drafting_runs import changed, one, records, written
+from tests.support.results.report_pages import section
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Overview:
+    return written(tmp_path_factory.mktemp("drafts"), records())
+
+
+def test_sentences_say_who_gains_and_who_loses(seen: Overview, tmp_path: Path) -> None:
+    told = sentences(drafting(seen))
+    assert told == [
+        "Under closed c=1 these drafts bring more than they cost (decode speed over "
+        "autoregressive's): 1.50× [1.50, 1.50] with speculative method=layerskip "
+        "(re-implementation) on gsm8k; 1.12× [1.12, 1.12] with speculative method=draft_model "
+        "(re-implementation) on gsm8k.",
+        "Under closed c=1 these drafts cost more than they bring (decode speed over vllm's): 0.90× "
+        "[0.90, 0.90] with vllm-speculative (re-implementation) on gsm8k and xsum.",
+    ]
+    written(tmp_path, records())
+    drawn = section(write_report(tmp_path).read_text(), "drafts").replace("&#39;", "'")
+    assert all(f"<p>{sentence}</p>" in drawn for sentence in told)
+
+
+def test_a_loss_says_what_a_step_brings_and_takes(seen: Overview) -> None:
+    (sentence,) = sentences([one(seen, backend="vllm-speculative")])
+    assert sentence.endswith(
+        "on gsm8k, where a step brings 2.25 tokens and takes the time of 2.50 plain ones."
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["gsm8k"], "on gsm8k, where"),
+        (["gsm8k", "xsum", "humaneval"], "on gsm8k, xsum and humaneval."),
+        (["gsm8k", "xsum", "humaneval", "qa"], "on all 4 workloads."),
+    ],
+)
+def test_workloads_are_named_unless_it_is_all_of_them(
+    seen: Overview, names: list[str], words: str
+) -> None:
+    """The fourth workload has a speed-up that is not clear, unless it is named."""
+    found = one(seen, backend="vllm-speculative")
+    unclear = {"speedup_low": 0.9, "speedup_high": 1.1}
+    cells = [
+        dataclasses.replace(
+            changed(found.cell, **({} if name in names else unclear)), workload=name
+        )
+        for name in ("gsm8k", "xsum", "humaneval", "qa")
+    ]
+    (sentence,) = sentences([found._replace(cell=cell) for cell in cells])
+    assert words in sentence
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "valid", "words"),
+    [
+        (1.01, 1.2, True, "bring more than they cost"),
+        (1.004, 1.2, True, ""),
+        (0.9, 1.2, True, ""),
+        (0.9, 0.996, True, ""),
+        (0.9, 0.99, True, "cost more than they bring"),
+        (1.01, 1.2, False, ""),
+        (None, None, True, ""),
+    ],
+)
+def test_no_sentence_where_the_interval_touches_1(
+    seen: Overview, low: float | None, high: float | None, valid: bool, words: str
+) -> None:
+    found = one(seen)
+    cell = changed(found.cell, speedup_native_low=low, speedup_native_high=high)
+    cell = dataclasses.replace(cell, valid_trials=cell.trials * valid)
+    told = sentences([found._replace(cell=cell)])
+    assert [words in sentence for sentence in told] == [True] * bool(words)
