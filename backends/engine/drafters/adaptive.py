@@ -83,7 +83,7 @@ class AdaptiveDrafts:
         self._since += 1
         explores = self._since >= EXPLORED and best < self.max_drafts
         if explores:
-            self._since = 0
+            self._since, self._pause = 0, 1
             # where not even drafts that all stood would pay there is nothing to be learnt
             best = min(best + 1, self._most_goodput(streams, self._comes))
         self._drafter.max_drafts = best
