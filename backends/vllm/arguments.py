@@ -65,15 +65,26 @@ def check_engine(
 ) -> None:
     """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's: `own` has
     those by name, with the reason."""
-    known = _engine_fields()
-    for name in arguments:
+    _check_names(
+        f"backend '{backend}': engine", arguments, own, _fields("engine/arg_utils.py", "EngineArgs")
+    )
+
+
+def check_speculative(where: str, fields: Mapping[str, Any], own: Mapping[str, str]) -> None:
+    """Raise `UserError`, which begins with `where`, for a field that vLLM's SpeculativeConfig lacks
+    or that is not the user's, as `own` says."""
+    known = _fields("config/speculative.py", "SpeculativeConfig")
+    _check_names(where, fields, own, known)
+
+
+def _check_names(
+    where: str, given: Iterable[str], own: Mapping[str, str], known: Iterable[str]
+) -> None:
+    for name in given:
         if name in own:
-            raise UserError(f"backend '{backend}': engine: {name}: {own[name]}")
+            raise UserError(f"{where}: {name}: {own[name]}")
         if name not in known:
-            raise UserError(
-                f"backend '{backend}': engine: vLLM has no argument '{name}': "
-                f"{_nearest(str(name), known)}"
-            )
+            raise UserError(f"{where}: vLLM has no argument '{name}': {_nearest(str(name), known)}")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -174,14 +185,15 @@ def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _engine_fields() -> frozenset[str]:
-    """The names of vLLM's EngineArgs, read from its source: importing it takes seconds."""
+def _fields(module: str, name: str) -> frozenset[str]:
+    """The names of the fields of one of vLLM's classes, read from its source: importing it takes
+    seconds."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise UserError("vllm is not installed; run 'make setup'")
-    source = Path(spec.origin).parent / "engine" / "arg_utils.py"
+    source = Path(spec.origin).parent / module
     for node in ast.parse(source.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and node.name == "EngineArgs":
+        if isinstance(node, ast.ClassDef) and node.name == name:
             fields = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
             return frozenset(target.id for target in fields if isinstance(target, ast.Name))
-    raise RuntimeError(f"{source}: no class EngineArgs")
+    raise RuntimeError(f"{source}: no class {name}")

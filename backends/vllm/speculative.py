@@ -15,10 +15,12 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import models
 from backends.checkpoints.draft_models import AUTO, check_drafts, check_same_tokens, find_draft
 from backends.engine.drafters.counts import draft_counts
+from backends.engine.model.architecture import FAMILIES
 from backends.vllm.arguments import (
     OWN_ARGUMENTS,
     SPECULATIVE_ARGUMENTS,
     check_engine,
+    check_speculative,
     effective,
     engine_arguments,
     load_engine,
@@ -33,7 +35,7 @@ from harness.core.nouns import Model
 NAME = "vllm-speculative"
 PREFIX = f"backend '{NAME}': option"
 DRAFT_MODEL, NGRAM, SUFFIX = "draft_model", "ngram", "suffix"
-HEADS = ("eagle", "eagle3", "medusa", "mlp_speculator", "mtp")
+HEADS = ("eagle", "eagle3", "medusa", "mlp_speculator")
 """Methods whose drafts come from a head that was trained for the model."""
 ON_GPU = ("ngram_gpu",)
 METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
@@ -81,9 +83,7 @@ class VllmSpeculative(VllmBackend):
         """Raise `UserError` for options that go against one another, a method that cannot run here
         and a draft model that does not fit."""
         check_engine(NAME, options["engine"], ARGUMENTS)
-        for name in options["speculative"]:
-            if name in GIVEN:
-                raise UserError(f"{PREFIX} 'speculative': {name}: {GIVEN[name]}")
+        check_speculative(f"{PREFIX} 'speculative'", options["speculative"], GIVEN)
         method, draft = options["method"], options["draft"]
         if options["lookup_min"] > options["lookup_max"]:
             raise UserError(
@@ -96,8 +96,8 @@ class VllmSpeculative(VllmBackend):
         check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])
         if method == DRAFT_MODEL:
             check_same_tokens(PREFIX, find_draft(PREFIX, draft, model_dir), model_dir)
-        elif draft != AUTO:
-            find_draft(PREFIX, draft, model_dir)
+        elif method in HEADS:
+            _check_head(method, find_draft(PREFIX, draft, model_dir))
 
     @classmethod
     def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
@@ -162,13 +162,24 @@ def _check_method(method: str, draft: str) -> None:
         raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")
     if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:
         raise UserError(
-            f"{PREFIX} 'method': suffix needs the package arctic-inference, which is not installed"
+            f"{PREFIX} 'method': suffix needs a package that is not installed; 'pip install "
+            "--no-deps arctic-inference==0.1.1' builds it"
         )
     if method in ON_GPU:
         import torch
 
         if not torch.cuda.is_available():
             raise UserError(f"{PREFIX} 'method': {method} needs a GPU; {NGRAM} does the same here")
+
+
+def _check_head(method: str, folder: Path) -> None:
+    """Raise `UserError` for a whole model where a head is expected."""
+    named = models.architecture(folder)
+    if named in FAMILIES:
+        raise UserError(
+            f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; {method} "
+            f"needs a trained head, or say 'method: {DRAFT_MODEL}'"
+        )
 
 
 def _config(model_dir: Path, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""What the two speculative backends refuse before anything is loaded, each in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import backends
+from backends.checkpoints import models
+from harness.core.errors import UserError
+from harness.core.nouns import Model
+from tests.support.small_shapes import small_shape
+
+DEMO = Model("demo")
+HAS_VLLM = importlib.util.find_spec("vllm") is not None
+WITH_VLLM = pytest.mark.skipif(not HAS_VLLM, reason="vllm is not installed")
+
+
+def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
+    with pytest.raises(UserError) as caught:
+        backends.warnings(name, model, options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "lookup"}, "did you mean 'prompt_lookup'?"),
+        ({"drafts": 16}, "expected at most 15, got 16"),
+        ({"drafts": 0}, "expected at least 1, got 0"),
+        ({"drafts": "many"}, "expected int or auto, got 'many'"),
+        ({"threshold": 1.5}, "expected at most 1"),
+        ({"exit_layer": 2}, "'exit_layer': belongs to method layerskip, not draft_model"),
+        ({"method": "layerskip", "draft": "demo"}, "'draft': belongs to method draft_model"),
+        ({"method": "layerskip", "exit_layer": 8}, "is 8; expected 1 to 7"),
+        ({"method": "prompt_lookup", "lookup_min": 5}, "is 5; expected at most lookup_max, 4"),
+        ({"drafts": 9, "max_model_len": 10}, "is 9; expected at most 8 in a context of 10 tokens"),
+        ({"draft": "demo-drafd"}, "'draft': model 'demo-drafd': no such folder"),
+        ({"replay": "demo"}, "unknown option 'replay'"),
+    ],
+)
+def test_our_engine_refuses(options: dict[str, Any], said: str) -> None:
+    assert said in refused("speculative", options)
+
+
+@WITH_VLLM
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "ngrm"}, "did you mean 'ngram'?"),
+        ({"method": "eagle3"}, "eagle3 needs a trained head: name it as 'draft'"),
+        ({"method": "medusa", "draft": "demo-draft"}, "LlamaForCausalLM is that of a whole model"),
+        ({"method": "ngram", "draft": "demo-draft"}, "ngram drafts from the text alone"),
+        ({"method": "ngram", "lookup_min": 9}, "is 9; expected at most lookup_max, 4"),
+        ({"drafts": 600, "max_model_len": 512}, "at most 510 in a context of 512 tokens"),
+        ({"speculative": {"num_speculative_tokens": 3}}, "num_speculative_tokens: the option 'dr"),
+        ({"speculative": {"synthetic_acceptance_length": 2}}, "answers would not be the model's"),
+        ({"speculative": {"prompt_lookup_maxx": 3}}, "vLLM has no argument 'prompt_lookup_maxx'"),
+        ({"engine": {"speculative_config": {}}}, "speculative_config: the options 'method'"),
+    ],
+)
+def test_vllm_is_not_even_asked(options: dict[str, Any], said: str) -> None:
+    assert said in refused("vllm-speculative", options)
+
+
+@WITH_VLLM
+def test_what_this_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "needs a GPU; ngram does the same" in refused(
+        "vllm-speculative", {"method": "ngram_gpu"}
+    )
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: None if name == "arctic_inference" else found(name),
+    )
+    assert "arctic-inference==0.1.1" in refused("vllm-speculative", {"method": "suffix"})
+
+
+@WITH_VLLM
+def test_plain_vllm_names_the_backend_that_drafts() -> None:
+    options = {"engine": {"speculative_config": {"method": "ngram"}}}
+    assert "the backend 'vllm-speculative' decodes with drafts" in refused("vllm", options)
+
+
+@pytest.mark.parametrize("name", ["speculative", pytest.param("vllm-speculative", marks=WITH_VLLM)])
+def test_a_draft_model_with_other_tokens_and_one_of_another_kind(name: str, tmp_path: Path) -> None:
+    source = models.BUNDLED["demo-draft"]
+    other = tmp_path / "other"
+    shutil.copytree(source, other)
+    tokenizer = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = list(vocabulary)[300:302]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    said = refused(name, {"draft": str(other)})
+    assert f"{other}: has another tokenizer (token " in said
+    shutil.copy(source / "tokenizer.json", other)
+    backends.warnings(name, DEMO, {"draft": str(other)})
+    if name == "speculative":
+        config = json.loads((other / "config.json").read_text())
+        (other / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64}))
+        assert "exceeds the model's 64 positions" in refused(name, {"draft": str(other)})
+        (other / "config.json").write_text(json.dumps({**config, "architectures": ["GPT2"]}))
+        assert "architecture GPT2 is not one it takes" in refused(name, {"draft": str(other)})
+
+
+@pytest.mark.parametrize("name", ["speculative", pytest.param("vllm-speculative", marks=WITH_VLLM)])
+def test_random_weights_are_not_drafted_for(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    small = small_shape(tmp_path / "small")
+    assert "drafts for random weights are never accepted" in refused(name, {}, small)
+    copy = tmp_path / "copy"
+    shutil.copytree(models.BUNDLED["demo"], copy)
+    assert "this model has no bundled draft model; name one" in refused(name, {}, Model(str(copy)))
