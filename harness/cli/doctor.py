@@ -10,7 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -73,8 +73,18 @@ def measure_ceilings() -> list[Finding]:
     return [
         Finding("read bandwidth", "ok", f"GB/s of {threads}: {by_size}; one thread {one:,.0f}"),
         Finding("bf16 products", "ok", f"{flops:,.2f} TFLOP/s, {threads}"),
+        Finding("caches", "ok", _caches(found.cache_bytes)),
         kept,
     ]
+
+
+def _caches(sizes: Mapping[str, int]) -> str:
+    """A core's caches, as the system tells them."""
+    told = (
+        f"{name} {size // MIB:,} MiB" if size >= MIB else f"{name} {size // 1024:,} KiB"
+        for name, size in sorted(sizes.items())
+    )
+    return ", ".join(told) or "the system does not tell their sizes"
 
 
 def _python() -> Finding:

@@ -89,7 +89,8 @@ def test_the_faults_fit_the_code() -> None:
         planted = fault.planted(text)
         assert planted is not None, f"stale: {fault}"
         assert planted != text
-        compile(planted, fault.file, "exec")
+        if fault.file.endswith(".py"):
+            compile(planted, fault.file, "exec")
         for name in fault.tests:
             assert (planted_faults.ROOT / name.partition("::")[0]).is_file(), name
 
