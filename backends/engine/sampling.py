@@ -2,15 +2,24 @@
 
 So a request's text does not depend on its neighbours, and a verified draft ends in the very token
 that plain decoding would have drawn (algorithm: "sample and compare", exact for any draft).
+
+Sampling takes the largest sum of log-probability and Gumbel noise (Gumbel-max). A draft model that
+samples with the noise of the same seed and position draws the same token more often than by any
+other noise shared beforehand: at least (1 - d) / (1 + d) for two distributions of total variation
+d, where rejection sampling accepts 1 - d (Daliri et al., 2024, arXiv 2408.07978).
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
@@ -27,35 +36,43 @@ GREEDY = TokenSampling()
 
 
 def select(logits: Tensor, sampling: TokenSampling, position: int) -> int:
-    """The token at `position` of the sequence, from its (vocabulary,) float32 logits.
+    """The token at `position` of the sequence, from its (vocabulary,) float32 logits on the CPU.
 
-    Greedy takes the lowest id of equal maxima. Sampling inverts the distribution function at a
-    number in [0, 1) that seed and position determine.
+    Greedy takes the lowest id of equal maxima. Sampling takes the maximum of logits over the
+    temperature and noise, among the tokens that `top_p` keeps.
     """
     if sampling.temperature == 0:
         return int(torch.argmax(logits))
-    probabilities = torch.softmax(logits.double() / sampling.temperature, 0)
-    order = None
+    scaled = logits.double() / sampling.temperature
+    noisy = scaled + gumbel(sampling.seed, position, len(logits))
     if sampling.top_p < 1:
-        probabilities, order = torch.sort(probabilities, descending=True, stable=True)
+        probabilities, order = torch.sort(torch.softmax(scaled, 0), descending=True, stable=True)
         before = torch.cumsum(probabilities, 0) - probabilities
-        probabilities = probabilities.masked_fill(before >= sampling.top_p, 0.0)
-    mass = torch.cumsum(probabilities, 0)
-    point = uniform(sampling.seed, position) * float(mass[-1])
-    place = int(torch.searchsorted(mass, point, right=True))
-    # rounding may leave the point at the very end, where no probability is
-    place = min(place, int(torch.nonzero(probabilities)[-1]))
-    return place if order is None else int(order[place])
+        noisy[order[before >= sampling.top_p]] = -torch.inf
+    return int(torch.argmax(noisy))
 
 
-def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) of 53 bits for a seed and a position (SplitMix64, Steele et al. 2014)."""
-    state = _mix(seed & _MASK) ^ (position * 0x9E3779B97F4A7C15 & _MASK)
-    return (_mix(state) >> 11) / (1 << 53)
+@functools.lru_cache(maxsize=64)
+def gumbel(seed: int, position: int, count: int) -> Tensor:
+    """(count,) float64 of the standard Gumbel distribution, for a seed and a position; the same
+    numbers begin a longer row. Not to be written to: the last ones are kept, since a draft and its
+    verification need the same."""
+    return torch.from_numpy(-np.log(-np.log(uniform(seed, position, count))))
 
 
-def _mix(state: int) -> int:
-    state = (state + 0x9E3779B97F4A7C15) & _MASK
-    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    state = (state ^ (state >> 27)) * 0x94D049BB133111EB & _MASK
-    return state ^ (state >> 31)
+def uniform(seed: int, position: int, count: int) -> NDArray[np.float64]:
+    """(count,) numbers between 0 and 1, neither included, of 53 bits (SplitMix64, Steele et al.
+    2014, as a hash)."""
+    start = _mixed(np.uint64(seed & _MASK)) ^ np.uint64(position * GOLDEN & _MASK)
+    with np.errstate(over="ignore"):
+        states = _mixed(start) + np.arange(count, dtype=np.uint64) * np.uint64(GOLDEN)
+    bits = (_mixed(states) >> np.uint64(11)).astype(np.float64)
+    return np.asarray((bits + 0.5) / (1 << 53), np.float64)
+
+
+def _mixed(state: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        mixed = np.asarray(state + np.uint64(GOLDEN), np.uint64)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(mixed ^ (mixed >> np.uint64(31)), np.uint64)

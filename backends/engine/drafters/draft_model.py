@@ -2,7 +2,8 @@
 
 How many depends on how sure it is: a stream drafts on while the draft model gives its own token at
 least a certain probability, as AdaDecode's paper does for its baseline (appendix C: at most 12
-drafts, probability 0.6).
+drafts, probability 0.6). A stream that samples drafts samples, with the noise of its verification
+(`backends.engine.sampling`), since the most probable token is not the one that will be drawn.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from backends.engine.executors.base import RING, Executor, Int32
+import torch
+
+from backends.engine.executors.base import RING, Executor, Int32, StepRows
 from backends.engine.passes import Span, ends_of, numbers, rows_of
+from backends.engine.sampling import select
 from backends.engine.streams import Stream
 
 
@@ -38,9 +42,14 @@ class DraftModel:
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
         """All streams together, a token of each at a time."""
         drafting = [s for s in streams if s.room(self.max_drafts) > 0]
-        if not drafting:
-            return streams
         self._catch_up(drafting)
+        self._draft_greedily([s for s in drafting if s.sampling.temperature == 0])
+        self._sample([s for s in drafting if s.sampling.temperature > 0])
+        return streams
+
+    def _draft_greedily(self, drafting: Sequence[Stream]) -> None:
+        if not drafting:
+            return
         spans = [(s, self._done[s.slot], len(s.tokens)) for s in drafting]
         most = [s.room(self.max_drafts) for s in drafting]
         # what follows a stop token is no part of the answer, so that it is not drafted either
@@ -52,7 +61,26 @@ class DraftModel:
             stream.tokens += tokens
             # the last of as many as there was room for was not fed back
             self._done[stream.slot] = len(stream.tokens) - (len(tokens) == room)
-        return streams
+
+    def _sample(self, drafting: Sequence[Stream]) -> None:
+        """With the noise that verification will have at the same position."""
+        while drafting:
+            spans = [(s, self._done[s.slot], len(s.tokens)) for s in drafting]
+            rows = rows_of(spans)
+            self._executor.segment(0, rows)
+            last = ends_of(spans)
+            asked = StepRows(rows.slots[last], rows.positions[last], rows.tokens[last])
+            going = []
+            for stream, logits in zip(drafting, self._executor.logits(asked), strict=True):
+                place = self._done[stream.slot] = len(stream.tokens)
+                token = select(logits, stream.sampling, place)
+                scaled = logits.double() / stream.sampling.temperature
+                sure = float(torch.exp(scaled[token] - torch.logsumexp(scaled, 0)))
+                if sure >= self._threshold and token not in stream.stops:
+                    stream.tokens.append(token)
+                    if stream.room(self.max_drafts) > 0:
+                        going.append(stream)
+            drafting = going
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """What was computed from drafts that fell is forgotten."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends.engine.sampling import TokenSampling, select, uniform
+from backends.engine.sampling import TokenSampling, gumbel, select, uniform
 
 
 def frequencies(sampling: TokenSampling, logits: torch.Tensor, draws: int = 4000) -> np.ndarray:
@@ -42,15 +42,49 @@ def test_top_p_stops_at_the_token_that_reaches_the_mass_exactly() -> None:
 
 
 def test_a_token_without_probability_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.engine.sampling.uniform", lambda *_: 1 - 2**-53)
+    monkeypatch.setattr(
+        "backends.engine.sampling.gumbel", lambda *_: torch.tensor([-3.0, -3.0, 40.0])
+    )
     logits = torch.tensor([0.0, 1.0, -torch.inf])
     assert select(logits, TokenSampling(1.0), 0) == 1
 
 
 def test_uniform_numbers_are_even_and_independent_of_their_neighbours() -> None:
-    grid = np.array([[uniform(seed, place) for place in range(300)] for seed in range(100)])
-    counts, _ = np.histogram(grid, bins=20, range=(0, 1))
-    assert ((counts - 1500) ** 2 / 1500).sum() < 45  # chi-square, 19 degrees: 1 in 1,000
-    assert abs(np.corrcoef(grid[:, 0], grid[:, 1])[0, 1]) < 0.35
-    assert abs(np.corrcoef(grid[:-1].ravel(), grid[1:].ravel())[0, 1]) < 0.02
-    assert uniform(-1, 0) == uniform(2**64 - 1, 0)
+    grid = np.array([[uniform(seed, place, 4) for place in range(300)] for seed in range(100)])
+    for axis in range(4):
+        counts, _ = np.histogram(grid[:, :, axis], bins=20, range=(0, 1))
+        assert ((counts - 1500) ** 2 / 1500).sum() < 45  # chi-square, 19 degrees: 1 in 1,000
+    for one, other in (
+        (grid[:-1], grid[1:]), (grid[:, :-1], grid[:, 1:]), (grid[..., :-1], grid[..., 1:])
+    ):  # fmt: skip
+        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.01
+    assert (uniform(-1, 0, 3) == uniform(2**64 - 1, 0, 3)).all()
+    assert (uniform(5, 7, 9)[:4] == uniform(5, 7, 4)).all(), "a longer row begins with a shorter"
+    assert 0 < grid.min() < grid.max() < 1
+
+
+def test_noise_is_gumbels() -> None:
+    noise = torch.cat([gumbel(1, position, 100) for position in range(500)]).numpy()
+    assert noise.mean() == pytest.approx(0.5772, abs=0.02)
+    assert noise.var() == pytest.approx(np.pi**2 / 6, abs=0.05)
+
+
+def test_shared_noise_accepts_nearly_what_rejection_sampling_does() -> None:
+    """Daliri et al., 2024: between (1 - d) / (1 + d) and 1 - d, d the total variation."""
+    draw = torch.Generator().manual_seed(4)
+    same, most, least = [], [], []
+    for pair in range(40):
+        draft, target = (2 * torch.randn(30, generator=draw) for _ in range(2))
+        target = 0.5 * target + 0.5 * draft
+        p, q = torch.softmax(target, 0), torch.softmax(draft, 0)
+        apart = float(0.5 * (p - q).abs().sum())
+        sampling = TokenSampling(1.0, seed=pair)
+        hits = [
+            select(target, sampling, place) == select(draft, sampling, place)
+            for place in range(400)
+        ]
+        same.append(np.mean(hits))
+        most.append(1 - apart)
+        least.append((1 - apart) / (1 + apart))
+    assert np.mean(least) - 0.01 < np.mean(same) < np.mean(most) + 0.01
+    assert np.mean(same) > (np.mean(least) + np.mean(most)) / 2
