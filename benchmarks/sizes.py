@@ -16,18 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from reports.cells import Cell, Overview, overview
+from benchmarks.support.sweeps import measured, rounded
+from reports.cells import Cell, Overview
 from reports.sections.speed import sizes
-from results import load
 
 PARTS = ("decoding", "prompts")
 PROMPT = 1000
@@ -131,16 +127,6 @@ def experiment(
     }
 
 
-def measured(out: Path, content: dict[str, Any]) -> Overview:
-    """Run an experiment into a folder, and what came of it."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    file = out.with_suffix(".yaml")
-    file.write_text(yaml.safe_dump(content))
-    command = [sys.executable, "-m", "harness.cli.main", "run", str(file), "--out", str(out)]
-    subprocess.run(command, check=True)
-    return overview(load(out))
-
-
 def cell(seen: Overview, backend: str, model: str, load_value: float = 1) -> Cell:
     """The one of a backend on a model under a load."""
     return next(
@@ -188,11 +174,6 @@ def methods(seen: Overview, model: str) -> dict[str, Any]:
         for own in sizes.sized(seen)
         if own.cell.model in ("", model) and own.over_plain is not None
     }
-
-
-def rounded(value: float | None) -> float | None:
-    """Three decimals."""
-    return None if value is None else round(value, 3)
 
 
 if __name__ == "__main__":
