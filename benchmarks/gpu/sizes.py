@@ -24,7 +24,8 @@ from typing import Any
 
 import yaml
 
-from benchmarks.sizes import experiment, methods, rounded
+from benchmarks.sizes import experiment, methods
+from benchmarks.support.sweeps import rounded
 from reports.cells import Overview, overview
 from results import load
 
