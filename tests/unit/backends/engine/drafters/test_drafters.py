@@ -100,7 +100,7 @@ def test_the_text_is_plain_decodings(
     vocabulary = model.architecture.vocabulary
     expected, _ = run(Decoder(open_executor(model, (), 1)), requests(vocabulary, sampling))
     for kind, make in MADE.items():
-        for drafts in (1, 4, 15):
+        for drafts in (4, 15) if sampling == GREEDY else (1, 4):
             found, total = run(make(model, drafts), requests(vocabulary, sampling))
             assert found == expected, (kind, drafts)
             assert total["drafted"] > 0, kind
