@@ -133,6 +133,7 @@ class Speculative(EngineBackend):
 
 def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Mapping[str, Any]) -> Made:
     from backends.engine.costs.draft_costs import DraftModelCosts
+    from backends.engine.costs.row_costs import pass_costs
     from backends.engine.drafters.draft_model import DraftModel
 
     folder = find_draft(PREFIX, options["draft"], model_dir)
@@ -140,7 +141,10 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Mapping
     smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
     drafter = DraftModel(smaller, _most(options), options["threshold"])
     return _made(
-        executor, drafter, options, lambda cost: DraftModelCosts(cost(executor), cost(smaller))
+        executor,
+        drafter,
+        options,
+        lambda cost: DraftModelCosts(cost(executor), pass_costs(smaller)),
     )
 
 

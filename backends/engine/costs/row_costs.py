@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from backends.engine.costs.timing import ENOUGH_S, FEWEST_RUNS, POSITIONS, RUNS,
 from backends.engine.executors.base import Executor, StepRows
 
 ROWS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+TOKENS = 8
+"""Of a continuation that is timed."""
 SEQUENCES = 4
 """Beside one, as many sequences are timed; each is taken to add the same."""
 
@@ -40,6 +42,23 @@ class RowCosts:
         share = (rows - self.rows[low]) / (self.rows[high] - self.rows[low])
         products = self.us[low] + share * (self.us[high] - self.us[low])
         return products + self.cache_us * (positions / self.positions - 1)
+
+
+def pass_costs(executor: Executor) -> RowCosts:
+    """`row_costs` of a model without exits whose passes follow one another in one call
+    (`Executor.continued`): less what each call costs beyond its pass."""
+    found = row_costs(executor)
+    rows = StepRows.span(0, found.positions, [0])
+    most, nobody = np.array([TOKENS], np.int32), np.empty(0, np.int32)
+    first = np.zeros(1, np.int32)
+    times = _lower_quartiles(
+        {
+            1: lambda: executor.advance(0, rows, first),
+            TOKENS: lambda: executor.continued(rows, first, most, 0.0, nobody),
+        }
+    )
+    call = max(0.0, times[1] - times[TOKENS] / TOKENS)
+    return replace(found, us=tuple(max(us - call, us / 2) for us in found.us))
 
 
 def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
@@ -77,7 +96,7 @@ def _call(run: Callable[[int, int], None], slots: int, rows: int) -> Callable[[]
     return lambda: run(slots, rows)
 
 
-def _lower_quartiles(calls: dict[int, Callable[[], None]]) -> dict[int, float]:
+def _lower_quartiles(calls: Mapping[int, Callable[[], object]]) -> dict[int, float]:
     """Microseconds of each call, timed in turns."""
     times: dict[int, list[float]] = {number: [] for number in calls}
     begin = time.perf_counter()

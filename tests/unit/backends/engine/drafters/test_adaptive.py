@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from backends.engine.costs.draft_costs import DraftModelCosts, FirstLayersCosts, LookupCosts
-from backends.engine.costs.row_costs import RowCosts, row_costs
+from backends.engine.costs.row_costs import RowCosts, pass_costs, row_costs
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.adaptive import EXPLORED, AdaptiveDrafts
 from backends.engine.drafters.lookup import PromptLookup
@@ -175,3 +175,10 @@ def test_the_text_does_not_depend_on_it() -> None:
     assert text(Decoder(open_executor(model, ()), lookup)) == text(
         Decoder(open_executor(model, ()))
     )
+
+
+def test_passes_in_one_call_have_costs_too() -> None:
+    executor = open_executor(random_model("tied", torch.bfloat16), ())
+    apart, together = row_costs(executor), pass_costs(executor)
+    assert together.rows == apart.rows
+    assert all(us > 0 for us in together.us)
