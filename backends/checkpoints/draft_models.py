@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.exit_heads import has_bundled
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 
@@ -17,7 +16,7 @@ def find_draft(prefix: str, name: str, model_dir: Path) -> Path:
     """The folder that `name` means for a model: "auto" (the demo model's), a bundled name, a path,
     a hub id. Raises `UserError`, which begins with `prefix`, where there is none."""
     if name == AUTO:
-        if not has_bundled(model_dir):
+        if not models.is_demo(model_dir):
             raise UserError(f"{prefix} 'draft': this model has no bundled draft model; name one")
         name = "demo-draft"
     try:

@@ -66,15 +66,10 @@ def quarters(depth: int) -> tuple[int, ...]:
     return tuple(sorted({depth * quarter // 4 for quarter in (1, 2, 3)} - {0}))
 
 
-def has_bundled(model_dir: Path) -> bool:
-    """Whether heads for this model are bundled: it is the demo model."""
-    return model_dir.resolve() == models.BUNDLED["demo"].resolve()
-
-
 def find_folder(name: str, model_dir: Path) -> Path | None:
     """The folder that `name` means for a model: "auto", a bundled name, a path; None for the
     model's original head. Raises `UserError`."""
-    is_demo = has_bundled(model_dir)
+    is_demo = models.is_demo(model_dir)
     known = sorted(path.name for path in BUNDLED.glob("*/") if path.is_dir()) if is_demo else []
     if name == ORIGINAL:
         return None

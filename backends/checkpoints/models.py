@@ -54,6 +54,12 @@ def resolve(model: Model, *, weights: bool = True, cache_gib: int = CACHE_GIB) -
     return directory
 
 
+def is_demo(directory: Path) -> bool:
+    """Whether it is the bundled demo model, for which heads, calibrations and a draft model are
+    bundled too."""
+    return directory.resolve() == BUNDLED["demo"].resolve()
+
+
 def architecture(directory: Path) -> str | None:
     """The name that the checkpoint's ``config.json`` gives its architecture; None: it gives none.
     Raises `UserError` when it is not a JSON object."""

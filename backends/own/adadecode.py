@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from backends.checkpoints import exit_heads, traces
+from backends.checkpoints import exit_heads, models, traces
 from backends.checkpoints.exit_heads import AUTO
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
 from backends.own.chosen_exits import PAPER_GAMMA, ChosenExits, ExitQuestion
@@ -132,7 +132,7 @@ def _heads(chosen: Mapping[str, Any], model_dir: Path) -> Path | None:
     """The folder of exit heads; None for the model's own head, which in a replay stands in for what
     a model has no heads for. Raises `UserError`."""
     name = chosen["heads"]
-    if name == AUTO and chosen["replay"] is not None and not exit_heads.has_bundled(model_dir):
+    if name == AUTO and chosen["replay"] is not None and not models.is_demo(model_dir):
         name = exit_heads.ORIGINAL
     return exit_heads.find_folder(name, model_dir)
 

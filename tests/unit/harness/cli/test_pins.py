@@ -25,8 +25,8 @@ from tests.support.harness.sessions import make_trial
 from workloads import WORKLOADS, scoring
 from workloads.sandbox import runner
 
-OWN = {"adadecode", "autoregressive"}
-VLLM = {"vllm", "vllm-early-exit"}
+OWN = {"autoregressive", "adadecode", "speculative"}
+VLLM = {"vllm", "vllm-early-exit", "vllm-speculative"}
 ALL = set(BACKENDS)
 
 
@@ -108,7 +108,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
         ("backends/own/adadecode.py", {"adadecode"}),
         ("backends/engine/decoder.py", OWN),
         ("backends/engine/executors/cuda.py", OWN),
-        ("backends/engine/costs/exit_choice.py", {"adadecode"}),
+        ("backends/engine/costs/exit_choice.py", {"adadecode", "speculative"}),
+        ("backends/engine/drafters/adaptive.py", {"speculative"}),
+        ("backends/engine/drafters/counts.py", OWN | {"vllm-speculative"}),
+        ("backends/vllm/speculative.py", {"vllm-speculative"}),
         ("backends/http/stamps.py", {"http"}),
         ("backends/http/workers.py", {"http"}),
         ("backends/scripted.py", {"scripted"}),

@@ -103,7 +103,7 @@ def test_the_text_is_plain_decodings(
         for drafts in (4, 15) if sampling == GREEDY else (1, 4):
             found, total = run(make(model, drafts), requests(vocabulary, sampling))
             assert found == expected, (kind, drafts)
-            assert total["drafted"] > 0, kind
+            assert total["drafted"] > 0 or kind == "other", kind
             if kind == "draft=target":
                 assert total["accepted"] == total["drafted"]
                 assert total["judged_at_1"] == total["accepted_at_1"]
