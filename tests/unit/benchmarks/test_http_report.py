@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.support.cpu_time import run_metered
-from benchmarks.support.http_report import compare, cpu_us_per_token, read_rate, report
-from benchmarks.support.http_tools import ALL, ToolLoad, ToolTold
+from benchmarks.support.http.report import compare, cpu_us_per_token, read_rate, report
+from benchmarks.support.http.tools import ALL, ToolLoad, ToolTold
 from harness.cli.truth.server import Answered
 
 MS = 1_000_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import http_truth
-from benchmarks.support.http_tools import ALL
+from benchmarks.support.http.tools import ALL
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def test_an_exit_head_is_made_once_for_all_executors(monkeypatch: pytest.MonkeyP
 def test_the_seed_decides_what_is_sampled() -> None:
     found = []
     for seed in (3, 3, 4):
-        asked = [Request(r.id, r.prompt_ids, 8, Sampling(1.0, 1.0, seed)) for r in demo_requests(1)]
+        asked = [Request(r.id, r.prompt_ids, 8, Sampling(2.0, 1.0, seed)) for r in demo_requests(1)]
         found.append(answer(opened("autoregressive"), asked, 4))
     assert found[0] == found[1] != found[2]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.support.http_tools import ToolLoad, ToolTold
+from benchmarks.support.http.tools import ToolLoad, ToolTold
 from harness.cli.truth.server import Answered
 
 IDLE, LOADED = "ttft-100", "tokens"

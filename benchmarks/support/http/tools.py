@@ -28,7 +28,7 @@ QUIET = {
     "HF_ENDPOINT": "http://127.0.0.1:9",
 }
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-OURS = "from benchmarks.support.http_ours import main; main()"
+OURS = "from benchmarks.support.http.ours import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
