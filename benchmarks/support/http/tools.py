@@ -17,7 +17,7 @@ from typing import Any, Literal
 from benchmarks.http_parity import BENCH, bench_flags
 from harness.core.nouns import Load
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / ".tools"
 QUIET = {
     "DO_NOT_TRACK": "1",
