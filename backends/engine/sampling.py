@@ -43,7 +43,9 @@ def select(logits: Tensor, sampling: TokenSampling, position: int) -> int:
     """
     if sampling.temperature == 0:
         return int(torch.argmax(logits))
-    scaled = logits.double() / sampling.temperature
+    wide = logits.double()
+    # the highest is 0, however small the temperature
+    scaled = (wide - wide.max()) / sampling.temperature
     noisy = scaled + gumbel(sampling.seed, position, len(logits))
     if sampling.top_p < 1:
         probabilities, order = torch.sort(torch.softmax(scaled, 0), descending=True, stable=True)
@@ -61,13 +63,13 @@ def gumbel(seed: int, position: int, count: int) -> Tensor:
 
 
 def uniform(seed: int, position: int, count: int) -> NDArray[np.float64]:
-    """(count,) numbers between 0 and 1, neither included, of 53 bits (SplitMix64, Steele et al.
+    """(count,) numbers between 0 and 1, neither included, of 52 bits (SplitMix64, Steele et al.
     2014, as a hash)."""
     start = _mixed(np.uint64(seed & _MASK)) ^ np.uint64(position * GOLDEN & _MASK)
     with np.errstate(over="ignore"):
         states = _mixed(start) + np.arange(count, dtype=np.uint64) * np.uint64(GOLDEN)
-    bits = (_mixed(states) >> np.uint64(11)).astype(np.float64)
-    return np.asarray((bits + 0.5) / (1 << 53), np.float64)
+    bits = (_mixed(states) >> np.uint64(12)).astype(np.float64)
+    return np.asarray((bits + 0.5) / (1 << 52), np.float64)
 
 
 def _mixed(state: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:

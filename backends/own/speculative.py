@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from backends.checkpoints import models
-from backends.checkpoints.draft_models import AUTO, check_drafts, check_same_tokens, find_draft
+from backends.checkpoints.draft_models import (
+    AUTO,
+    check_drafts,
+    check_length,
+    check_same_tokens,
+    find_draft,
+)
 from backends.own.backend import LONGEST, OPTIONS, EngineBackend, Loaded, check_fit
 from harness.core.backend import Option
 from harness.core.errors import UserError
@@ -90,15 +96,17 @@ class Speculative(EngineBackend):
         if model_dir is None:
             return
         shape = check_fit(NAME, model_dir, options)
-        check_drafts(PREFIX, _most(options), model_dir, options["max_model_len"])
+        if options["drafts"] != AUTO:
+            check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])
         layer = options["exit_layer"]
         if layer != AUTO and layer >= shape.layers:
             raise UserError(f"{PREFIX} 'exit_layer': is {layer}; expected 1 to {shape.layers - 1}")
         if method == DRAFT_MODEL:
             folder = find_draft(PREFIX, options["draft"], model_dir)
             longest = options["max_model_len"] or min(shape.positions, LONGEST)
-            _check_draft(folder, {**options, "max_model_len": longest})
             check_same_tokens(PREFIX, folder, model_dir)
+            check_length(PREFIX, folder, longest)
+            _check_draft(folder, {**options, "max_model_len": longest})
 
     @classmethod
     def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:

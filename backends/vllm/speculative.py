@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from backends.checkpoints import models
-from backends.checkpoints.draft_models import AUTO, check_drafts, check_same_tokens, find_draft
+from backends.checkpoints.draft_models import (
+    AUTO,
+    check_drafts,
+    check_length,
+    check_same_tokens,
+    find_draft,
+    longest_sequence,
+)
 from backends.engine.drafters.counts import draft_counts
 from backends.engine.model.architecture import FAMILIES
 from backends.vllm.arguments import (
@@ -44,11 +51,11 @@ ARGUMENTS = OWN_ARGUMENTS | dict.fromkeys(
     SPECULATIVE_ARGUMENTS, "the options 'method', 'draft', 'drafts' and 'speculative'"
 ) | {"per_request_spec_decode_metrics": "always on"}  # fmt: skip
 GIVEN = {
-    "method": "the option 'method'",
-    "model": "the option 'draft'",
-    "num_speculative_tokens": "the option 'drafts'",
-    "prompt_lookup_min": "the option 'lookup_min'",
-    "prompt_lookup_max": "the option 'lookup_max'",
+    "method": "is the backend's option 'method'",
+    "model": "is the backend's option 'draft'",
+    "num_speculative_tokens": "is the backend's option 'drafts'",
+    "prompt_lookup_min": "is the backend's option 'lookup_min'",
+    "prompt_lookup_max": "is the backend's option 'lookup_max'",
     "synthetic_acceptance_rates": "answers would not be the model's",
     "synthetic_acceptance_length": "answers would not be the model's",
 }
@@ -95,7 +102,10 @@ class VllmSpeculative(VllmBackend):
             return
         check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])
         if method == DRAFT_MODEL:
-            check_same_tokens(PREFIX, find_draft(PREFIX, draft, model_dir), model_dir)
+            folder = find_draft(PREFIX, draft, model_dir)
+            check_same_tokens(PREFIX, folder, model_dir)
+            # beyond its length vLLM puts zeros in the place of drafts, and has them verified
+            check_length(PREFIX, folder, longest_sequence(model_dir, options["max_model_len"]))
         elif method in HEADS:
             _check_head(method, find_draft(PREFIX, draft, model_dir))
 

@@ -14,6 +14,8 @@ from results.compare.pairing import NATIVE
 VLLM = "vllm"
 _ALIKE = ("requests", "seed", "dtype")
 """What cells of one workload and load can still differ in."""
+_ALIKE_OPTIONS = ("threads", "kernels")
+"""Without which the same engine is not the same."""
 _MOST = 4
 """Variants, or workloads of one, that a sentence names."""
 
@@ -64,8 +66,10 @@ class Drafting(NamedTuple):
 
 
 def drafting(seen: Overview) -> list[Drafting]:
-    """The measured cells of all variants that drafted anywhere, in the page's order."""
-    drafts = {c.variant.index for c in seen.cells if c.value("acceptance_rate") is not None}
+    """The measured cells of all variants that could draft, in the page's order: to have drafted
+    nothing costs, too."""
+    told = ("acceptance_rate", "draft_share")
+    drafts = {c.variant.index for c in seen.cells if any(c.value(n) is not None for n in told)}
     cells = [c for c in seen.cells if c.variant.index in drafts and c.is_measured]
     return [_beside_plain(seen, cell) for cell in cells]
 
@@ -79,6 +83,7 @@ def _beside_plain(seen: Overview, cell: Cell) -> Drafting:
         and (other.workload, other.load) == (cell.workload, cell.load)
         and other.variant.is_replay == cell.variant.is_replay
         and all(other.metrics[key] == cell.metrics[key] for key in _ALIKE)
+        and all(other.effective.get(key) == cell.effective.get(key) for key in _ALIKE_OPTIONS)
     ]
     # pairs are made with the first variant that was listed
     found = [other for other in found if other.variant.index == found[0].variant.index]

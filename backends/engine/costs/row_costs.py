@@ -14,6 +14,7 @@ from backends.engine.costs.timing import ENOUGH_S, FEWEST_RUNS, POSITIONS, RUNS,
 from backends.engine.executors.base import Executor, StepRows
 
 ROWS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+LEAST_US = 1e-3
 TOKENS = 8
 """Of a continuation that is timed."""
 SEQUENCES = 4
@@ -41,7 +42,10 @@ class RowCosts:
         low = high - 1
         share = (rows - self.rows[low]) / (self.rows[high] - self.rows[low])
         products = self.us[low] + share * (self.us[high] - self.us[low])
-        return products + self.cache_us * (positions / self.positions - 1)
+        caches = self.cache_us * (positions / self.positions - 1)
+        return max(
+            products + caches, products / 2, LEAST_US
+        )  # one that is timed ill can be anything
 
 
 def pass_costs(executor: Executor) -> RowCosts:

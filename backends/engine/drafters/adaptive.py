@@ -98,7 +98,10 @@ class AdaptiveDrafts:
 
     def _note(self, streams: Sequence[Stream], asked: int) -> None:
         for stream in streams:
-            self._asked[stream.slot] = asked, stream.drafts
+            could = min(
+                asked, stream.drafts + max(stream.room(asked), 0)
+            )  # the answer's end is near
+            self._asked[stream.slot] = could, stream.drafts
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """Take note of what stood; the drafter's own counts."""

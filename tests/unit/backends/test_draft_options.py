@@ -43,6 +43,7 @@ def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
         ({"drafts": 9, "max_model_len": 10}, "is 9; expected at most 8 in a context of 10 tokens"),
         ({"draft": "demo-drafd"}, "'draft': model 'demo-drafd': no such folder"),
         ({"replay": "demo"}, "unknown option 'replay'"),
+        ({"draft": ""}, "'draft': is empty; expected a bundled name"),
     ],
 )
 def test_our_engine_refuses(options: dict[str, Any], said: str) -> None:
@@ -59,7 +60,10 @@ def test_our_engine_refuses(options: dict[str, Any], said: str) -> None:
         ({"method": "ngram", "draft": "demo-draft"}, "ngram drafts from the text alone"),
         ({"method": "ngram", "lookup_min": 9}, "is 9; expected at most lookup_max, 4"),
         ({"drafts": 600, "max_model_len": 512}, "at most 510 in a context of 512 tokens"),
-        ({"speculative": {"num_speculative_tokens": 3}}, "num_speculative_tokens: the option 'dr"),
+        (
+            {"speculative": {"num_speculative_tokens": 3}},
+            "num_speculative_tokens: is the backend's",
+        ),
         ({"speculative": {"synthetic_acceptance_length": 2}}, "answers would not be the model's"),
         ({"speculative": {"prompt_lookup_maxx": 3}}, "vLLM has no argument 'prompt_lookup_maxx'"),
         ({"engine": {"speculative_config": {}}}, "speculative_config: the options 'method'"),
@@ -106,10 +110,15 @@ def test_a_draft_model_with_other_tokens_and_one_of_another_kind(name: str, tmp_
     assert f"{other}: has another tokenizer (token " in said
     shutil.copy(source / "tokenizer.json", other)
     backends.warnings(name, DEMO, {"draft": str(other)})
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "vocab_size": 1400}))
+    assert "vocab_size: is 1400; expected the model's 1280" in refused(name, {"draft": str(other)})
+    (other / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64}))
+    assert "is meant for 64 positions; 'max_model_len: 64' or" in refused(
+        name, {"draft": str(other)}
+    )
+    backends.warnings(name, DEMO, {"draft": str(other), "max_model_len": 64})
     if name == "speculative":
-        config = json.loads((other / "config.json").read_text())
-        (other / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64}))
-        assert "exceeds the model's 64 positions" in refused(name, {"draft": str(other)})
         (other / "config.json").write_text(json.dumps({**config, "architectures": ["GPT2"]}))
         assert "architecture GPT2 is not one it takes" in refused(name, {"draft": str(other)})
 

@@ -88,3 +88,8 @@ def test_shared_noise_accepts_nearly_what_rejection_sampling_does() -> None:
         least.append((1 - apart) / (1 + apart))
     assert np.mean(least) - 0.01 < np.mean(same) < np.mean(most) + 0.01
     assert np.mean(same) > (np.mean(least) + np.mean(most)) / 2
+
+
+def test_no_temperature_is_too_small() -> None:
+    logits = torch.tensor([-1.0, 0.5, 9.0, 3.0])
+    assert [select(logits, TokenSampling(t), 0) for t in (1e-300, 1e-308, 1e-310)] == [2, 2, 2]

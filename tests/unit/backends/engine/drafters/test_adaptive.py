@@ -142,6 +142,7 @@ def test_costs_between_and_beyond_what_was_timed() -> None:
     assert [costs.of(rows, 100) for rows in (1, 1.5, 2, 3, 4, 6)] == [10, 15, 20, 40, 60, 100]
     assert costs.of(2, 300) == 30
     assert costs.of(1, 50) == 7.5
+    assert RowCosts((1, 2), (10.0, 20.0), 512, 150.0).of(1, 2) == 5, "timed ill, but not negative"
     flat = RowCosts((1, 2), (100.0, 100.0), 100, 0.0)
     small = RowCosts((1, 2), (10.0, 10.0), 100, 0.0)
     assert DraftModelCosts(flat, small).of(3, 100, [1.0, 0.5]) == [100, 110, 120]
