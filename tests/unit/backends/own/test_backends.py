@@ -100,10 +100,11 @@ def test_an_exit_head_is_made_once_for_all_executors(monkeypatch: pytest.MonkeyP
 
 def test_the_seed_decides_what_is_sampled() -> None:
     found = []
-    for seed in (3, 3, 4):
-        asked = [Request(r.id, r.prompt_ids, 8, Sampling(2.0, 1.0, seed)) for r in demo_requests(1)]
+    for seed in (3, 3, 4, 5, 6, 7):
+        asked = [Request(r.id, r.prompt_ids, 8, Sampling(1.0, 1.0, seed)) for r in demo_requests(1)]
         found.append(answer(opened("autoregressive"), asked, 4))
-    assert found[0] == found[1] != found[2]
+    assert found[0] == found[1]
+    assert len({str(texts) for texts in found}) >= 3, "the model is sure of most tokens, not of all"
 
 
 def test_greedy_text_is_that_of_transformers(tmp_path: Path) -> None:

@@ -100,10 +100,10 @@ def test_the_text_is_plain_decodings(
     vocabulary = model.architecture.vocabulary
     expected, _ = run(Decoder(open_executor(model, (), 1)), requests(vocabulary, sampling))
     for kind, make in MADE.items():
-        for drafts in (4, 15) if sampling == GREEDY else (1, 4):
+        for drafts in (1, 4, 15):
             found, total = run(make(model, drafts), requests(vocabulary, sampling))
             assert found == expected, (kind, drafts)
-            assert total["drafted"] > 0 or kind == "other", kind
+            assert total["drafted"] > 0, kind
             if kind == "draft=target":
                 assert total["accepted"] == total["drafted"]
                 assert total["judged_at_1"] == total["accepted_at_1"]
