@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,20 @@ def find_draft(prefix: str, name: str, model_dir: Path) -> Path:
         return models.resolve(Model(name))
     except UserError as error:
         raise UserError(f"{prefix} 'draft': {error}") from None
+
+
+def draft_files(folder: Path) -> list[Path]:
+    """What decides its drafts."""
+    return [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+
+
+def check_lookup(prefix: str, options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for n-grams of at least more tokens than of at most."""
+    if options["lookup_min"] > options["lookup_max"]:
+        raise UserError(
+            f"{prefix} 'lookup_min': is {options['lookup_min']}; expected at most lookup_max, "
+            f"{options['lookup_max']}"
+        )
 
 
 def check_same_tokens(prefix: str, draft: Path, model_dir: Path) -> None:

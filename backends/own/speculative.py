@@ -13,7 +13,9 @@ from backends.checkpoints.draft_models import (
     AUTO,
     check_drafts,
     check_length,
+    check_lookup,
     check_same_tokens,
+    draft_files,
     find_draft,
 )
 from backends.own.backend import LONGEST, OPTIONS, EngineBackend, Loaded, check_fit
@@ -37,13 +39,13 @@ HOPES = {DRAFT_MODEL: 0.9, LOOKUP: 0.3, LAYERSKIP: 0.8}
 ALWAYS = -1.0
 """A threshold below every probability."""
 BELONGS = {
-    "draft": (DRAFT_MODEL,),
-    "threshold": (DRAFT_MODEL,),
-    "lookup_min": (LOOKUP,),
-    "lookup_max": (LOOKUP,),
-    "exit_layer": (LAYERSKIP,),
+    "draft": DRAFT_MODEL,
+    "threshold": DRAFT_MODEL,
+    "lookup_min": LOOKUP,
+    "lookup_max": LOOKUP,
+    "exit_layer": LAYERSKIP,
 }
-"""The methods that an option means something for, where not all."""
+"""The one method that an option means something for."""
 
 
 Made = tuple[Any, "Drafter", dict[str, Any]]
@@ -85,14 +87,10 @@ class Speculative(EngineBackend):
         """Raise `UserError` for options that go against one another, and for a draft model and
         sizes that do not fit the model."""
         method = options["method"]
-        for name, methods in BELONGS.items():
-            if method not in methods and options[name] != cls.OPTIONS[name].default:
-                raise UserError(f"{PREFIX} '{name}': belongs to method {methods[0]}, not {method}")
-        if options["lookup_min"] > options["lookup_max"]:
-            raise UserError(
-                f"{PREFIX} 'lookup_min': is {options['lookup_min']}; expected at most "
-                f"lookup_max, {options['lookup_max']}"
-            )
+        for name, own in BELONGS.items():
+            if method != own and options[name] != cls.OPTIONS[name].default:
+                raise UserError(f"{PREFIX} '{name}': belongs to method {own}, not {method}")
+        check_lookup(PREFIX, options)
         if model_dir is None:
             return
         shape = check_fit(NAME, model_dir, options)
@@ -119,8 +117,7 @@ class Speculative(EngineBackend):
         """The draft model's files. Raises `UserError`."""
         if options["method"] != DRAFT_MODEL:
             return []
-        folder = find_draft(PREFIX, options["draft"], model_dir)
-        return [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+        return draft_files(find_draft(PREFIX, options["draft"], model_dir))
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:

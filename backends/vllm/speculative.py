@@ -17,7 +17,9 @@ from backends.checkpoints.draft_models import (
     AUTO,
     check_drafts,
     check_length,
+    check_lookup,
     check_same_tokens,
+    draft_files,
     find_draft,
     longest_sequence,
 )
@@ -92,11 +94,7 @@ class VllmSpeculative(VllmBackend):
         check_engine(NAME, options["engine"], ARGUMENTS)
         check_speculative(f"{PREFIX} 'speculative'", options["speculative"], GIVEN)
         method, draft = options["method"], options["draft"]
-        if options["lookup_min"] > options["lookup_max"]:
-            raise UserError(
-                f"{PREFIX} 'lookup_min': is {options['lookup_min']}; expected at most "
-                f"lookup_max, {options['lookup_max']}"
-            )
+        check_lookup(PREFIX, options)
         _check_method(method, draft)
         if model_dir is None:
             return
@@ -119,8 +117,7 @@ class VllmSpeculative(VllmBackend):
         """The draft model's or head's files. Raises `UserError`."""
         if options["method"] != DRAFT_MODEL and options["draft"] == AUTO:
             return []
-        folder = find_draft(PREFIX, options["draft"], model_dir)
-        return [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+        return draft_files(find_draft(PREFIX, options["draft"], model_dir))
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:

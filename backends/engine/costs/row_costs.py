@@ -43,9 +43,8 @@ class RowCosts:
         share = (rows - self.rows[low]) / (self.rows[high] - self.rows[low])
         products = self.us[low] + share * (self.us[high] - self.us[low])
         caches = self.cache_us * (positions / self.positions - 1)
-        return max(
-            products + caches, products / 2, LEAST_US
-        )  # one that is timed ill can be anything
+        # a cache that was timed beside other work may seem to cost more than all else
+        return max(products + caches, products / 2, LEAST_US)
 
 
 def pass_costs(executor: Executor) -> RowCosts:

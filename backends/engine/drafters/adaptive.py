@@ -98,9 +98,8 @@ class AdaptiveDrafts:
 
     def _note(self, streams: Sequence[Stream], asked: int) -> None:
         for stream in streams:
-            could = min(
-                asked, stream.drafts + max(stream.room(asked), 0)
-            )  # the answer's end is near
+            # near the end of its answer a stream has room for fewer
+            could = min(asked, stream.drafts + max(stream.room(asked), 0))
             self._asked[stream.slot] = could, stream.drafts
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
