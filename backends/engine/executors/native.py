@@ -19,7 +19,7 @@ from backends.engine.executors.base import (
     continue_by_steps,
 )
 from backends.engine.executors.host_cache import HostCache
-from backends.engine.model.architecture import Architecture
+from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.memory import aligned
 from backends.engine.model.packed import (
@@ -140,9 +140,12 @@ class NativeExecutor:
             *(most.ctypes.data, threshold, stops.ctypes.data, len(stops), room),
             *(tokens.ctypes.data, counts.ctypes.data),
         )
-        self._library.continue_greedy(
-            *(self._at, self._part(rows, 0), self.architecture.layers, self._at_boundary[-1]),
-            *(ctypes.addressof(head), ctypes.addressof(whole)),
+        self._check(
+            self._library.continue_greedy(
+                *(self._at, self._part(rows, 0), self.architecture.layers, self._at_boundary[-1]),
+                *(ctypes.addressof(head), ctypes.addressof(whole)),
+            ),
+            rows,
         )
         return [row[:n] for row, n in zip(tokens.tolist(), counts.tolist(), strict=True)]
 
@@ -153,9 +156,10 @@ class NativeExecutor:
         for start in range(0, len(rows), MOST_ROWS):
             part = self._part(rows, start)
             head.count, head.rows = self._rows.count, _ALL_ROWS.ctypes.data
-            self._library.head_logits(
+            done = self._library.head_logits(
                 self._at, part, ctypes.addressof(head), found[start:].data_ptr()
             )
+            self._check(done, rows)
         return found
 
     def release(self, slot: int, length: int) -> None:
@@ -185,9 +189,10 @@ class NativeExecutor:
             head.count = asked = len(here)
             if asked:
                 head.rows = here.ctypes.data
-            self._library.advance(
+            done = self._library.advance(
                 *(self._at, self._part(rows, start), *span, source, target, ctypes.addressof(head))
             )
+            self._check(done, rows)
             if asked:
                 tokens += self._tokens[:asked]
                 confidences += self._confidences[:asked]
@@ -195,6 +200,14 @@ class NativeExecutor:
         if shortlist is not None:
             tokens = [shortlist[token] for token in tokens]
         return tokens, confidences
+
+    def _check(self, done: int, rows: StepRows) -> None:
+        if not done:
+            limits = [self.slots, self.max_len, self.architecture.vocabulary]
+            raise EngineError(
+                f"native executor: rows {rows.table.T.tolist()} (slot, position, token), or what "
+                f"continues them, go beyond {limits}"
+            )
 
     def _part(self, rows: StepRows, start: int) -> int:
         """Where up to `MOST_ROWS` rows from `start` are described; the next call overwrites it."""
@@ -215,7 +228,8 @@ class NativeExecutor:
         model = native.CModel(
             DTYPES[self._dtype],
             *(shape.width, shape.feed_forward, shape.heads, shape.kv_heads, shape.head_dim),
-            *(self._length, RING, threads, shape.epsilon),
+            *(self._length, RING, threads, self.slots, self.max_len, shape.vocabulary),
+            shape.epsilon,
             self._packed(weights.embedding),
             *(self._keep(t) for t in (weights.norm, *tables)),
             layers,

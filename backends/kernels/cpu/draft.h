@@ -19,10 +19,10 @@ struct Continuation {
     int32_t *tokens, *counts;
 };
 
-// run(rows, head): computes rows and the most probable tokens after them. `head.rows` are the rows
-// that are continued.
+// run(rows, head): computes rows and the most probable tokens after them, unless the model has no
+// room for them: then it ends with false. `head.rows` are the rows that are continued.
 template <class Run>
-void continue_rows(const Rows& rows, Head head, const Continuation& wanted, Run run) {
+bool continue_rows(const Rows& rows, Head head, const Continuation& wanted, Run run) {
     int asked = head.count;
     std::vector<int32_t> who(asked), slots(asked), positions(asked), tokens(asked), numbers(asked);
     std::vector<int32_t> found(asked);
@@ -37,7 +37,7 @@ void continue_rows(const Rows& rows, Head head, const Continuation& wanted, Run 
     head.confidences = sure.data();
     Rows here = rows;
     while (head.count) {
-        run(here, head);
+        if (!run(here, head)) return false;
         int left = 0;
         for (int i = 0; i < head.count; ++i) {
             int row = who[i], token = found[i];
@@ -56,6 +56,7 @@ void continue_rows(const Rows& rows, Head head, const Continuation& wanted, Run 
         head.rows = numbers.data();
         here = Rows{left, slots.data(), positions.data(), tokens.data()};
     }
+    return true;
 }
 
 }  // namespace decodebench

@@ -29,8 +29,10 @@ template <class Do> void parallel(const Model* model, const Rows* rows, Do act) 
 
 // From boundary buffer `from` (null: from the tokens' embeddings) through layers first to last - 1
 // to the head's boundary, and there, where the head has rows, to their most probable tokens.
-void run(const Model& model, const Rows& rows, int first, int last, float* from, float* to,
+// False, and nothing done, for rows that the model has no room or no token for.
+bool run(const Model& model, const Rows& rows, int first, int last, float* from, float* to,
          const Head& head) {
+    if (!fits(model, rows)) return false;
     parallel(&model, &rows, [&](const auto& work) {
         if (first < last) work.segment(first, last, from, to);
         if (head.count) {
@@ -38,6 +40,7 @@ void run(const Model& model, const Rows& rows, int first, int last, float* from,
             work.top(head);
         }
     });
+    return true;
 }
 
 }  // namespace
@@ -60,22 +63,24 @@ int64_t parts_floats(int64_t rows, int64_t vocabulary) {
     return rows * 3 * (vocabulary / (BLOCK * LANES) + 1);
 }
 
-void advance(const Model* model, const Rows* rows, int32_t first, int32_t last, float* from,
-             float* to, const Head* head) {
-    run(*model, *rows, first, last, from, to, *head);
+int32_t advance(const Model* model, const Rows* rows, int32_t first, int32_t last, float* from,
+                float* to, const Head* head) {
+    return run(*model, *rows, first, last, from, to, *head);
 }
 
 // `advance` through all layers, then again for what was found, as long as the continuations go.
-void continue_greedy(const Model* model, const Rows* rows, int32_t layers, float* to,
-                     const Head* head, const Continuation* wanted) {
-    continue_rows(*rows, *head, *wanted, [&](const Rows& here, const Head& asked) {
+int32_t continue_greedy(const Model* model, const Rows* rows, int32_t layers, float* to,
+                        const Head* head, const Continuation* wanted) {
+    return continue_rows(*rows, *head, *wanted, [&](const Rows& here, const Head& asked) {
         // not `advance`: the C library has one too, and a call may be bound to that
-        run(*model, here, 0, layers, nullptr, to, asked);
+        return run(*model, here, 0, layers, nullptr, to, asked);
     });
 }
 
-void head_logits(const Model* model, const Rows* rows, const Head* head, float* out) {
+int32_t head_logits(const Model* model, const Rows* rows, const Head* head, float* out) {
+    if (!fits(*model, *rows)) return false;
     parallel(model, rows, [&](const auto& work) { work.logits(*head, out); });
+    return true;
 }
 
 // A matrix (outputs, inputs) of 2- or 4-byte numbers, by `dtype`, as the products read it. `to` has

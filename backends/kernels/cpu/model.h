@@ -14,6 +14,7 @@ struct Layer {
 
 struct Model {
     int32_t dtype, width, feed_forward, heads, kv_heads, head_dim, max_len, ring, threads;
+    int32_t slots, positions, vocabulary;  // max_len: positions, rounded up
     float epsilon;
     const void* embedding;  // packed, as every matrix
     const float *norm, *cosines, *sines;  // (max_len, head_dim / 2)
@@ -48,6 +49,16 @@ constexpr int CHUNK = 128;      // keys per attention task
 constexpr int QUERIES = PANEL;  // queries that share the reading of their keys
 constexpr int FEW = 16;         // rows whose norms every thread computes for itself
 constexpr int SPLIT = 64;       // most rows whose keys several threads may share
+
+// Whether the model has a slot, a position and a token for every row.
+inline bool fits(const Model& model, const Rows& rows) {
+    auto inside = [](int32_t number, int32_t end) { return number >= 0 && number < end; };
+    for (int r = 0; r < rows.count; ++r)
+        if (!inside(rows.slots[r], model.slots) || !inside(rows.positions[r], model.positions) ||
+            !inside(rows.tokens[r], model.vocabulary))
+            return false;
+    return true;
+}
 
 // Takes pieces of memory, one after another, each on a cache line of its own.
 struct Pieces {

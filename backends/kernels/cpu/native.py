@@ -49,7 +49,7 @@ class CModel(ctypes.Structure):
             (name, ctypes.c_int32)
             for name in (
                 *("dtype", "width", "feed_forward", "heads", "kv_heads", "head_dim"),
-                *("max_len", "ring", "threads"),
+                *("max_len", "ring", "threads", "slots", "positions", "vocabulary"),
             )
         ),
         ("epsilon", ctypes.c_float),
@@ -175,9 +175,9 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "parts_floats": (long, [long, long]),
         "group": (number, [number]),
         "pack": (None, [number, pointer, long, long, pointer]),
-        "advance": (None, [pointer, pointer, number, number, pointer, pointer, pointer]),
-        "continue_greedy": (None, [pointer, pointer, number, pointer, pointer, pointer]),
-        "head_logits": (None, [pointer, pointer, pointer, pointer]),
+        "advance": (number, [pointer, pointer, number, number, pointer, pointer, pointer]),
+        "continue_greedy": (number, [pointer, pointer, number, pointer, pointer, pointer]),
+        "head_logits": (number, [pointer, pointer, pointer, pointer]),
         "margins": (None, [number, pointer, long, long, pointer]),
         "cosines": (None, [number, pointer, pointer, long, long, pointer]),
         "arrange_fill": (

@@ -54,10 +54,18 @@ class RandomModel:
 
 
 def random_model(
-    name: str, dtype: torch.dtype = torch.float32, *, seed: int = 0, agreement: float = 0.25
+    name: str,
+    dtype: torch.dtype = torch.float32,
+    *,
+    seed: int = 0,
+    agreement: float = 0.25,
+    vocabulary: int | None = None,
 ) -> RandomModel:
-    """One of `SHAPES`. `agreement` scales what later layers add: near 0 all layers agree."""
-    shape = SHAPES[name]
+    """One of `SHAPES`, or with another vocabulary.
+
+    `agreement` scales what later layers add: near 0 all layers agree.
+    """
+    shape = replace(SHAPES[name], vocabulary=vocabulary or SHAPES[name].vocabulary)
     frequencies = 10000.0 ** -(torch.arange(0, shape.head_dim, 2) / shape.head_dim)
     shape = replace(shape, inverse_frequencies=tuple(frequencies.tolist()))
     draw = torch.Generator().manual_seed(seed)

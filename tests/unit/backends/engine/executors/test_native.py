@@ -185,6 +185,21 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         NativeExecutor(model.weights, odd, slots=1, max_len=8)
 
 
+def test_rows_that_the_model_has_no_room_or_token_for_are_refused() -> None:
+    """Before memory that is not the model's is read."""
+    run = executor(random_model("llama"), max_len=40)
+    for row in ((3, 0, 1), (0, 40, 1), (0, 0, 97), (-1, 0, 1), (0, -1, 1), (0, 0, -1)):
+        said = rf"rows \[\[{row[0]}, {row[1]}, {row[2]}\]\] .* go beyond \[3, 40, 97\]"
+        with pytest.raises(EngineError, match=said):
+            run.segment(0, StepRows.of([row]))
+        with pytest.raises(EngineError, match=said):
+            run.logits(StepRows.of([row]))
+    rows, ones = StepRows.of([(0, 38, 1)]), np.ones(1, np.int32)
+    assert len(run.continued(rows, ones * 0, ones * 2, -1.0, ones[:0])[0]) == 2
+    with pytest.raises(EngineError, match="or what continues them"):
+        run.continued(rows, ones * 0, ones * 3, -1.0, ones[:0])
+
+
 def test_without_a_compiler_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     native.library.cache_clear()
     monkeypatch.delenv("CXX", raising=False)
