@@ -1,0 +1,160 @@
+"""What the methods of speculative decoding on our own engine need, a `Method` each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backends.checkpoints import models
+from backends.checkpoints.draft_models import (
+    AUTO,
+    check_length,
+    check_same_tokens,
+    draft_files,
+    find_draft,
+)
+from backends.own.backend import LONGEST, EngineBackend, Loaded, check_fit
+from harness.core.errors import UserError
+from harness.core.nouns import Model
+
+if TYPE_CHECKING:
+    from backends.engine.drafters.base import Drafter
+    from backends.engine.model.architecture import Architecture
+
+NAME = "speculative"
+PREFIX = f"backend '{NAME}': option"
+ALWAYS = -1.0
+"""A threshold below every probability."""
+
+Options = Mapping[str, Any]
+Made = tuple[Any, "Drafter", dict[str, Any]]
+"""An executor of the model, what drafts for it, and options that took effect."""
+
+
+def _nothing(model_dir: Path, shape: Architecture, options: Options) -> None:
+    """Nothing to check."""
+
+
+def _no_files(model_dir: Path, options: Options) -> list[Path]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to draft."""
+
+    make: Callable[[Loaded, Path, Model, Options], Made]
+    options: tuple[str, ...]
+    """The backend's options that mean something for this method alone."""
+    most: int
+    """Most tokens drafted for each verification, where their number is left open."""
+    hope: float
+    """The acceptance of a first draft that is supposed before there were any."""
+    check: Callable[[Path, Architecture, Options], None] = _nothing
+    """Raises `UserError` for options that do not fit the model."""
+    files: Callable[[Path, Options], list[Path]] = _no_files
+    """What it reads beside the model. Raises `UserError`."""
+
+
+def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
+    from backends.engine.costs.draft_costs import DraftModelCosts
+    from backends.engine.costs.row_costs import pass_costs
+    from backends.engine.drafters.draft_model import DraftModel
+
+    folder = find_draft(PREFIX, options["draft"], model_dir)
+    own = {**options, "replay": None, "max_model_len": loaded.max_len}
+    smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
+    drafter = DraftModel(smaller, _most(options), options["threshold"])
+    return _made(
+        executor,
+        drafter,
+        options,
+        lambda cost: DraftModelCosts(cost(executor), pass_costs(smaller)),
+    )
+
+
+def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
+    from backends.engine.costs.draft_costs import LookupCosts
+    from backends.engine.drafters.lookup import PromptLookup
+
+    executor = loaded.executor()
+    drafter = PromptLookup(
+        executor.slots, _most(options), options["lookup_min"], options["lookup_max"]
+    )
+    return _made(executor, drafter, options, lambda cost: LookupCosts(cost(executor)))
+
+
+def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
+    """LayerSkip (Elhoushi et al., 2024): a number of drafts from the first layers and the model's
+    own head, without asking how sure they are; the layers' caches serve both."""
+    from backends.engine.costs.draft_costs import FirstLayersCosts
+    from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
+    from backends.engine.model.heads import ExitHead
+
+    layer = options["exit_layer"]
+    if layer == AUTO:
+        layer = max(1, loaded.architecture.layers // 4)
+    executor = loaded.executor([ExitHead(layer, loaded.weights.head)])
+    drafter = ExitDrafter(executor, PredictionPolicy((ALWAYS,), _most(options)))
+    found = _made(
+        *(executor, drafter, options),
+        lambda cost: FirstLayersCosts(cost(executor, 0, 1), cost(executor, 1, 2)),
+    )
+    return found[0], found[1], {"exit_layer": layer}
+
+
+def _most(options: Options) -> int:
+    drafts = options["drafts"]
+    return METHODS[options["method"]].most if drafts == AUTO else int(drafts)
+
+
+def _made(executor: Any, drafter: Drafter, options: Options, costs: Callable[[Any], Any]) -> Made:
+    """With a number of drafts that follows what they cost and bring, where it is left open."""
+    if options["drafts"] != AUTO:
+        return executor, drafter, {}
+    from backends.engine.costs.row_costs import row_costs
+    from backends.engine.drafters.adaptive import AdaptiveDrafts
+
+    hope = METHODS[options["method"]].hope
+    return executor, AdaptiveDrafts(drafter, costs(row_costs), hope), {}
+
+
+def _check_draft_model(model_dir: Path, shape: Architecture, options: Options) -> None:
+    folder = find_draft(PREFIX, options["draft"], model_dir)
+    longest = options["max_model_len"] or min(shape.positions, LONGEST)
+    check_same_tokens(PREFIX, folder, model_dir)
+    check_length(PREFIX, folder, longest)
+    _check_draft(folder, {**options, "max_model_len": longest})
+
+
+def _check_draft(folder: Path, options: Options) -> None:
+    """Raise `UserError` for a draft model that the engine cannot take."""
+    found = models.architecture(folder)
+    if found not in EngineBackend.families:
+        raise UserError(f"{PREFIX} 'draft': {folder}: architecture {found} is not one it takes")
+    try:
+        check_fit(NAME, folder, options)
+    except UserError as error:
+        raise UserError(f"{PREFIX} 'draft': {error}") from None
+
+
+def _draft_model_files(model_dir: Path, options: Options) -> list[Path]:
+    return draft_files(find_draft(PREFIX, options["draft"], model_dir))
+
+
+def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
+    layer = options["exit_layer"]
+    if layer != AUTO and layer >= shape.layers:
+        raise UserError(f"{PREFIX} 'exit_layer': is {layer}; expected 1 to {shape.layers - 1}")
+
+
+METHODS = {
+    "draft_model": Method(
+        *(_draft_model, ("draft", "threshold"), 12, 0.9),
+        *(_check_draft_model, _draft_model_files),
+    ),
+    "prompt_lookup": Method(_lookup, ("lookup_min", "lookup_max"), 8, 0.3),
+    "layerskip": Method(_layerskip, ("exit_layer",), 8, 0.8, _check_exit),
+}
