@@ -129,6 +129,8 @@ class Overview:
     """One mapping per trial: `results.rows.summaries`."""
     why_no_speedup: str
     """Empty when the reference has finished trials."""
+    published: Mapping[str, Any] | None = None
+    """A paper's table that the experiment has: see `harness.experiment.published`."""
 
     @property
     def workloads(self) -> list[str]:
@@ -176,7 +178,8 @@ def overview(run: Run) -> Overview:
     ]
     workloads = list(dict.fromkeys(cell.workload for cell in cells))
     cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
-    return Overview(tuple(cells), tuple(found), list(rows.values()), _why_no_speedup(run, cells))
+    why, published = _why_no_speedup(run, cells), run.experiment.get("published")
+    return Overview(tuple(cells), tuple(found), list(rows.values()), why, published)
 
 
 def _cell(

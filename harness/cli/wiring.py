@@ -19,6 +19,7 @@ from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
 from harness.experiment.config import Experiment, Known
 from harness.measure.machine import gpu, meters
 from harness.measure.sweep import by_backend
+from results.registry import METRICS
 from results.traces import rates
 from workloads import arrivals, datasets, prompts
 from workloads.measured import load_prompts, load_rows, rows_checksum, times_checksum
@@ -38,6 +39,7 @@ def known() -> Known:
         check_options=backends.check_options,
         check_workload=datasets.row_options,
         check_rates=rates.parse_rates,
+        metrics=[key for metric in METRICS for key in metric.keys],
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from harness.experiment.grid import expand
 from harness.experiment.limits import Limits, take_limits
 from harness.experiment.loads import LOAD_KEYS, take_loads
 from harness.experiment.models import SHAPE_KEYS, take_models
+from harness.experiment.published import Published, take_published
 from harness.experiment.rates import take_rates, with_rates
 from harness.experiment.resolved import as_written
 from harness.experiment.section import MAX_SEED, YamlSection
@@ -47,6 +48,8 @@ class Known:
     """Raises `UserError` when a workload cannot take its options."""
     check_rates: Callable[[Mapping[str, Any], str], object]
     """Raises `UserError`, which begins with the text, for rates that cannot be replayed."""
+    metrics: Collection[str] = ()
+    """Names of what a paper may have published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class Experiment:
     seed: int = 0
     time_limit_s: float = 3600.0
     limits: Limits = field(default_factory=Limits)
+    published: Published | None = None
+    """A paper's table, which the report sets beside what was measured."""
 
     def to_yaml(self) -> str:
         """The resolved experiment as text, for the run folder."""
@@ -141,6 +146,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
         time_limit_s=top.number("time_limit_s", 3600.0, above=0.0, most=MAX_LIMIT_S),
         limits=limits,
     )
+    published = take_published(top, known.metrics, experiment.backends, experiment.workloads)
     names = list(dict.fromkeys(choice.name for choice in experiment.backends))
     reference = top.text("reference", names[0])
     if reference not in names:
@@ -154,7 +160,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
         ("load", experiment.loads),
     ):
         _refuse_doubles(top, key, choices)
-    return dataclasses.replace(experiment, reference=reference)
+    return dataclasses.replace(experiment, reference=reference, published=published)
 
 
 def _elsewhere(known: Known) -> dict[str, str]:

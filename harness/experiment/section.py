@@ -62,6 +62,10 @@ class YamlSection:
         hint = nearest(key, self._left) if self._left else ""
         return f" (found '{hint[14:-2]}')" if hint.startswith("did you mean") else ""
 
+    def left(self) -> list[str]:
+        """What was not taken yet."""
+        return list(self._left)
+
     def rest(self) -> dict[str, Any]:
         """All that was not taken yet, taken now."""
         rest, self._left = self._left, {}

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell
-from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
+from reports.figures.axes import LabelledRows, rule, tag, value_axis
 from reports.numbers import percent, ratio
-from reports.svg import GRID, INK, MUTED, SURFACE
+from reports.svg import GRID, INK, SURFACE
 from reports.words.techniques import counts_hold, leaves_early
 
 if TYPE_CHECKING:
@@ -172,51 +172,3 @@ def promise(cell: Cell) -> float | None:
     """What the backend predicted of itself on its calibration text, before anything ran."""
     value = cell.measured.predicted_speedup
     return float(value) if isinstance(value, int | float) else None
-
-
-class Curve(NamedTuple):
-    """Cells that differ in gamma only, by gamma, and the other options where there are several
-    such curves."""
-
-    label: str
-    cells: Sequence[tuple[float, Cell]]
-
-
-def against_gamma(axes: Axes, curves: Sequence[Curve], metric: str, label: str) -> None:
-    """A line per curve over the confidence threshold; one workload, one load, one metric."""
-    is_share = metric.endswith("_rate")
-    scale = 100 if is_share else 1
-    for place, curve in enumerate(curves):
-        points = [(g, v, c) for g, c in curve.cells if (v := c.value(metric)) is not None]
-        if not points:
-            continue
-        colour = points[0][2].variant.colour
-        style = ("-", "--", ":", "-.")[place % 4]
-        axes.plot(
-            [g for g, *_ in points], [v * scale for _, v, _ in points], color=colour,
-            linestyle=style, linewidth=1.4,
-        )  # fmt: skip
-        for gamma, value, cell in points:
-            _point(axes, cell, metric, (gamma, value * scale), MARKERS[place % len(MARKERS)])
-        if curve.label:
-            at = (points[-1][0], points[-1][1] * scale)
-            text = axes.annotate(curve.label, at, xytext=(0, 5), textcoords="offset points")
-            text.set(color=MUTED, fontsize=7, ha="right")
-    value_axis(axes, "x", [])
-    value_axis(axes, "y", [])
-    if is_share:
-        axes.set_ylim(0, axes.get_ylim()[1] * 1.05 or 1.0)
-    else:
-        rule(axes, y=1.0)
-    axes.set_xlabel("threshold γ")
-    axes.set_ylabel(label)
-
-
-def _point(axes: Axes, cell: Cell, metric: str, at: tuple[float, float], marker: str) -> None:
-    colour, alpha = cell.variant.colour, 1.0 if cell.holds(metric) else 0.35
-    low, high = cell.low(metric), cell.high(metric)
-    drawn: list[Any] = []
-    if low is not None and high is not None and not metric.endswith("_rate"):
-        drawn += axes.plot([at[0]] * 2, [low, high], color=colour, linewidth=1.1, alpha=0.6 * alpha)
-    drawn += axes.plot(*at, marker, color=colour, markersize=4.5, alpha=alpha)
-    tag(drawn, cell, f"{cell.workload}, γ={at[0]:g}: {at[1]:.3g}")

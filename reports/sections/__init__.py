@@ -34,6 +34,8 @@ SECTIONS = (
     "exits.ablations",
     "exits.gamma",
     "drafts",
+    "draft_numbers",
+    "published",
     "validity",
     "failures",
 )

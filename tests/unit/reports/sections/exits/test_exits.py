@@ -13,7 +13,7 @@ from reports.cells import Cell, Overview, overview
 from reports.figures.exits import believed, shares
 from reports.page import write_report
 from reports.sections.exits import ablations, prediction
-from reports.sections.exits.gamma import gamma_curves
+from reports.sweeps import option_curves
 from results import load
 from tests.support.exits.early_exits import Exits
 from tests.support.results.report_pages import section
@@ -254,7 +254,7 @@ def test_curves_differ_in_gamma_only(tmp_path: Path) -> None:
         engine(True, max_drafts=1),
     )
     run = write_run(tmp_path, engines=engines, **{**SMALL, "workloads": ["gsm8k"], "repeats": 1})
-    curves = gamma_curves(early(overview(load(run))))
+    curves = option_curves(early(overview(load(run))), "gamma")
     assert {curve.label: [gamma for gamma, _ in curve.cells] for curve in curves} == {
         "max_drafts=5": [0.5, 0.75, 0.9],
         "max_drafts=3": [0.5, 0.6, 0.7, 0.75],
