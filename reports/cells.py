@@ -68,7 +68,7 @@ class Cell:
     def holds(self, name: str) -> bool:
         """Whether a metric may be believed: a comparison may be void where all else stands."""
         void = self.metrics.get("void_metrics") or ()
-        return self.valid or (len(void) > 0 and name not in void)
+        return name not in void and (self.valid or len(void) > 0)
 
     @property
     def stands_alone(self) -> bool:

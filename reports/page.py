@@ -24,6 +24,7 @@ from reports.text import script_json, visible
 from reports.words import facts
 from reports.words.definitions import definitions
 from reports.words.headline import headline, trust_line
+from reports.words.quality import AnswerQuality, qualities
 from reports.words.verdict import verdicts
 from results import load
 
@@ -59,7 +60,7 @@ def render(run: Run) -> str:
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     blocks, data = _requests(run, seen, samples)
     context: dict[str, Any] = {
-        **_words(run, seen),
+        **_words(run, seen, samples),
         "variants": seen.variants,
         "filters": facts.filters(seen),
         "sections": made,
@@ -97,15 +98,16 @@ def _template() -> jinja2.Template:
     return environment.get_template("page.html.j2")
 
 
-def _words(run: Run, seen: Overview) -> dict[str, Any]:
+def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
+    quality = {model: qualities(own, seen.variants, samples) for model, own in _by_model(seen)}
     return {
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
         "alerts": facts.alerts(run, seen),
-        "headline": _headline(seen),
+        "headline": _headline(seen, quality),
         "trust": trust_line(seen.cells),
         "verdicts": [
-            (model, verdicts(own, seen.variants, seen.why_no_speedup))
+            (model, verdicts(own, seen.variants, seen.why_no_speedup, quality[model]))
             for model, own in _by_model(seen)
         ],
     }
@@ -117,9 +119,10 @@ def _by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
         yield model, [cell for cell in seen.cells if cell.model == model]
 
 
-def _headline(seen: Overview) -> str:
+def _headline(seen: Overview, quality: Mapping[str, Mapping[int, AnswerQuality]]) -> str:
     found = {
-        model: headline(own, seen.variants, seen.why_no_speedup) for model, own in _by_model(seen)
+        model: headline(own, seen.variants, seen.why_no_speedup, quality[model])
+        for model, own in _by_model(seen)
     }
     if len(set(found.values())) == 1:
         return next(iter(found.values()))

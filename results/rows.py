@@ -77,6 +77,7 @@ def evaluate(
         found = [_row(*parts, group, own) for parts in zip(same, pairs, natives, strict=True)]
         intervals = {
             "speedup": _interval(same, pairs),
+            "speedup_matched": _interval(same, pairs, matched=True),
             "speedup_native": _interval(same, natives),
         }
         for member, row in zip(same, found, strict=True):
@@ -155,7 +156,9 @@ def _added(values: Sequence[Any]) -> Any:
     return sum(numbers) if numbers else work.added(values)
 
 
-def _interval(same: Sequence[Member], pairs: Sequence[Versus | None]) -> Interval | None:
+def _interval(
+    same: Sequence[Member], pairs: Sequence[Versus | None], *, matched: bool = False
+) -> Interval | None:
     """Pool the repeats of one cell. Against itself a backend's speed-up is 1, without bounds."""
     both = list(zip(same, pairs, strict=True))
     if any(pair is not None and pair.other is member for member, pair in both):
@@ -165,7 +168,7 @@ def _interval(same: Sequence[Member], pairs: Sequence[Versus | None]) -> Interva
     for member, pair in both:
         if pair is not None and pair.log_ratios is not None and member.requests is not None:
             ids.append(member.requests.ids)
-            logs.append(pair.log_ratios)
+            logs.append(pair.matched if matched and pair.matched is not None else pair.log_ratios)
     if not logs:
         return None
     names, matrix = _matrix(ids, logs)

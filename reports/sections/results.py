@@ -64,7 +64,7 @@ def _numbers(why_no_speedup: str, shrinks: Collection[Cell]) -> Iterator[Column[
     def beside(cell: Cell) -> str:
         if cell.variant.is_reference:
             return "reference"
-        return bounds(cell, "speedup") + f" {BOUND}" * (cell in shrinks)
+        return bounds(cell, "speedup") + _matched(cell) + f" {BOUND}" * (cell in shrinks)
 
     yield dataclasses.replace(
         number("speedup", ratio, "×", has_interval=True),
@@ -115,11 +115,23 @@ def _why_undefined(cell: Cell, metric: str, why_no_speedup: str) -> str:
     return "undefined: no request finished"
 
 
-def _floor(cell: Cell) -> str:
-    floor = cell.value("noise_floor")
-    if floor is None:
+def _matched(cell: Cell) -> str:
+    """The speed-up at equal lengths, where answers have others and it is another number."""
+    matched, whole = cell.value("speedup_matched"), cell.value("speedup")
+    if matched is None or whole is None or ratio(matched) == ratio(whole):
         return ""
-    return "with itself" if cell.variant.is_reference else f"floor {percent(floor)}"
+    return f" at equal lengths {ratio(matched)}"
+
+
+def _floor(cell: Cell) -> str:
+    """What the reference has with itself, and by how much answers are longer or shorter."""
+    if cell.variant.is_reference:
+        return "with itself" if cell.value("noise_floor") is not None else ""
+    floor, length = cell.value("noise_floor"), cell.value("length_ratio")
+    words = [] if floor is None else [f"floor {percent(floor)}"]
+    if length is not None and significant(length) != "1.00":
+        words.append(f"{percent(abs(length - 1))}% {'longer' if length > 1 else 'shorter'}")
+    return ", ".join(words)
 
 
 def _realised(cell: Cell) -> str:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from reports.cells import Cell, Overview
 from reports.numbers import ratio, significant
+from reports.words.speed import Speed, speed
 from reports.words.techniques import predicts_early
-from reports.words.verdict import Speed, speed
 from results.compare.pairing import NATIVE
 
 VLLM = "vllm"

@@ -218,7 +218,12 @@ def validity_note(seen: Overview, any_marked: bool) -> str:
         return (
             f"All {counted(total, 'trial')} are valid: no check found a reason against the numbers."
         )
-    return f"{valid} of {counted(total, 'trial')} are valid. What was found against the others:"
+    if valid == total:
+        return f"All {counted(total, 'trial')} are valid. Remarks, which concern single numbers:"
+    return (
+        f"{valid} of {counted(total, 'trial')} are valid. What was found against the others, and "
+        "remarks, which concern single numbers:"
+    )
 
 
 def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:

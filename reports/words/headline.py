@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from reports.cells import Cell
-from reports.numbers import counted, ratio
+from reports.numbers import counted, percent, ratio
 from reports.variants import Variant
-from reports.words.verdict import answer_words, consistency, speed
+from reports.words.drafts import engine
+from reports.words.overhead import shrinking
+from reports.words.quality import NO_SCORES, AnswerQuality
+from reports.words.speed import speed
+from reports.words.verdict import answer_words, consistency
+from results.compare.pairing import NATIVE
 
+BETWEEN_ENGINES = (
+    "Engines are not ranked against each other: on this model over half of a step is overhead "
+    "around the passes, so that such ratios shrink with its size."
+)
 COST_ALONE = "Decisions were replayed: this compares what they cost, and says nothing of answers."
 
 
-def headline(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str) -> str:
-    """The page's first sentence: the winner, or why there is none. Runs whose decisions were
-    replayed are ranked among themselves, and never beside real ones."""
+def headline(
+    cells: Sequence[Cell],
+    variants: Sequence[Variant],
+    why_no_speedup: str,
+    quality: Mapping[int, AnswerQuality] = NO_SCORES,
+) -> str:
+    """The page's first sentence: the winner, or why there is none. A faster one whose answers are
+    worse, or cannot be judged, is named behind it. Runs whose decisions were replayed are ranked
+    among themselves, and never beside real ones.
+
+    `quality`: by variant, of those that have task scores.
+    """
     real = [v for v in variants if not v.is_replay]
     if not real:
-        return f"{_ranking(cells, variants, why_no_speedup)} {COST_ALONE}"
+        return f"{_ranking(cells, variants, why_no_speedup, quality)} {COST_ALONE}"
     if len(real) == len(variants):
-        return _ranking(cells, variants, why_no_speedup)
+        return _ranking(cells, variants, why_no_speedup, quality)
     names = ", ".join(v.label for v in variants if v.is_replay)
     apart = f"Not ranked, for their decisions were replayed: {names}."
     if not any(v.is_reference for v in real):
         return f"The reference was not run with its own decisions, so nothing is ranked. {apart}"
     own = [cell for cell in cells if not cell.variant.is_replay]
-    return f"{_ranking(own, real, why_no_speedup)} {apart}"
+    return f"{_ranking(own, real, why_no_speedup, quality)} {apart}"
 
 
-def _ranking(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str) -> str:
+def _ranking(
+    cells: Sequence[Cell],
+    variants: Sequence[Variant],
+    why_no_speedup: str,
+    quality: Mapping[int, AnswerQuality],
+) -> str:
     if not any(cell.is_measured for cell in cells):
         return "Every trial failed, so there is nothing to compare. The errors are listed below."
     if why_no_speedup:
@@ -36,10 +60,57 @@ def _ranking(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
     rivals = [v for v in variants if not v.is_reference]
     if not rivals:
         return "Only the reference was run, so there is nothing to compare it with."
+    reference = next(v for v in variants if v.is_reference)
+    engines = {c.variant.index: engine(c) for c in cells if c.is_measured}
+    own = engines.get(reference.index)
+    others = {c for c in shrinking(cells) if engines.get(c.variant.index) == NATIVE != own}
+    if not others:
+        return _race(Race(reference.label, rivals), cells, quality)
+    ours = {c.variant.index for c in others}
+    theirs = [v for v in rivals if v.index not in ours]
+    faster = [v for v in rivals if v.index in ours and v.backend != NATIVE]
+    races = [Race(reference.label, theirs)] * bool(theirs)
+    races += [Race(NATIVE, faster, "speedup_native", "consistency_native")] * bool(faster)
+    return " ".join([*(_race(race, cells, quality) for race in races), BETWEEN_ENGINES])
+
+
+class Race(NamedTuple):
+    """Who is compared with whom."""
+
+    name: str
+    """What the speed-ups are over."""
+    rivals: Sequence[Variant]
+    speedup: str = "speedup"
+    same: str = "consistency_ratio"
+
+    def answers(self, cells: Sequence[Cell]) -> str:
+        """Whether the answers are the other's, as a noun phrase; empty when unknown."""
+        if self.same == "consistency_ratio":
+            return answer_words(cells)
+        shares = [share for cell in cells if (share := cell.value(self.same)) is not None]
+        if not shares:
+            return ""
+        if min(shares) == 1:
+            return "the same answers"
+        return f"different answers to {percent(1 - sum(shares) / len(shares))}% of the requests"
+
+    def keeps(self, cells: Sequence[Cell]) -> bool:
+        """Whether the answers are the other's, up to what it differs from itself."""
+        if self.same != "consistency_ratio":
+            return self.answers(cells) == "the same answers"
+        found = consistency(cells)
+        if found is None:
+            return False
+        share, floor = found
+        return share == 1 or (floor is not None and share >= floor)
+
+
+def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]) -> str:
+    rivals, metric = race.rivals, race.speedup
     groups = {v.index: [c for c in cells if c.variant.index == v.index] for v in rivals}
-    lost = [v.label for v in rivals if (s := speed(groups[v.index])) and not s.valid]
+    lost = [v.label for v in rivals if (s := speed(groups[v.index], metric)) and not s.valid]
     doubt = f" No speed-up of {', '.join(lost)} is valid." if lost else ""
-    sound = {index: scopes for index, group in groups.items() if (scopes := _sound(group))}
+    sound = {i: scopes for i, group in groups.items() if (scopes := _sound(group, metric))}
     common = set.intersection(*sound.values()) if sound else set()
     if sound and not common:
         return _unranked([v.label for v in rivals if v.index in sound]) + doubt
@@ -47,24 +118,51 @@ def _ranking(cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup:
         index: [c for c in group if (c.workload, c.load) in common or index not in sound]
         for index, group in groups.items()
     }
-    faster = [(s, v) for v in rivals if (s := speed(groups[v.index])) is not None and s.is_faster]
-    name = next((v.label for v in variants if v.is_reference), "the reference")
+    found = [(s, v) for v in rivals if (s := speed(groups[v.index], metric)) is not None]
+    faster = [(s, v) for s, v in found if s.is_faster]
     over = _over(common, {(c.workload, c.load) for c in cells})
     if not faster:
-        return f"No backend was clearly faster than {name}{over}.{doubt}"
-    found, winner = max(faster, key=lambda pair: pair[0].value)
+        return f"No backend was clearly faster than {race.name}{over}.{doubt}"
+    kept = [
+        (s, v)
+        for s, v in faster
+        if v.is_replay or race.keeps(groups[v.index]) or _as_good(quality.get(v.index))
+    ]
+    best, winner = max(kept or faster, key=lambda pair: pair[0].value)
+    beyond = [(s, v) for s, v in faster if s.value > best.value]
+    only = " whose answers are as good" * bool(beyond)
     text = (
-        f"{winner.label} ({winner.provenance}) was the fastest{over}: {ratio(found.value)}× the "
-        f"decode speed of {name} {found.interval}{_answers(groups[winner.index])}."
+        f"{winner.label} ({winner.provenance}) was the fastest{only}{over}: "
+        f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}"
     )
-    same = [(s, v) for s, v in faster if _keeps_answers(groups[v.index])]
-    if same and not _keeps_answers(groups[winner.index]):
-        best, keeper = max(same, key=lambda pair: pair[0].value)
-        text += (
-            f" The fastest whose answers differ no more than the reference's own: {keeper.label} "
-            f"({keeper.provenance}), {ratio(best.value)}× {best.interval}."
-        )
-    return text + doubt
+    if not winner.is_replay:
+        words = race.answers(groups[winner.index]) or "answers that could not be compared"
+        text += f", with {words}"
+    if not kept:
+        known = quality.get(winner.index)
+        return text + (f". Its answers are {known.words}." if known else ".") + doubt
+    if beyond:
+        most, other = max(beyond, key=lambda pair: pair[0].value)
+        price = _price(race, other, groups[other.index], quality)
+        named = f"{other.label} ({other.provenance})"
+        return f"{text}. {named} reached {ratio(most.value)}× {most.interval}. {price}{doubt}"
+    return f"{text}.{doubt}"
+
+
+def _as_good(quality: AnswerQuality | None) -> bool:
+    return quality is not None and quality.judgement == "as good"
+
+
+def _price(
+    race: Race, variant: Variant, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]
+) -> str:
+    """What a variant that does not keep the other's answers does to them."""
+    if variant.index in quality:
+        return f"Its answers are {quality[variant.index].words}."
+    words = race.answers(cells)
+    if not words:
+        return "Its answers could not be compared."
+    return f"It came with {words}, and no task score says what that costs."
 
 
 def _unranked(names: Sequence[str]) -> str:
@@ -74,9 +172,9 @@ def _unranked(names: Sequence[str]) -> str:
     )
 
 
-def _sound(cells: Sequence[Cell]) -> set[tuple[str, str]]:
+def _sound(cells: Sequence[Cell], metric: str) -> set[tuple[str, str]]:
     """Workloads and loads in which a variant's speed-up is valid."""
-    return {(c.workload, c.load) for c in cells if c.value("speedup") and c.holds("speedup")}
+    return {(c.workload, c.load) for c in cells if c.value(metric) and c.holds(metric)}
 
 
 def _over(common: Collection[object], every: Collection[object]) -> str:
@@ -100,15 +198,3 @@ def trust_line(cells: Sequence[Cell]) -> str:
     lost += [f"{doubtful} must not be believed (struck through below)"] * bool(doubtful)
     lost += [f"{part} valid except for comparisons (struck through below)"] * bool(part)
     return f"{valid} of {counted(total, 'trial')} are valid; {', '.join(lost)}."
-
-
-def _answers(cells: Sequence[Cell]) -> str:
-    if any(cell.variant.is_replay for cell in cells):
-        return ""
-    words = answer_words(cells)
-    return f", with {words}" if words else ", with answers that could not be compared"
-
-
-def _keeps_answers(cells: Sequence[Cell]) -> bool:
-    found = consistency(cells)
-    return found is not None and (found[0] == 1 or (found[1] is not None and found[0] >= found[1]))

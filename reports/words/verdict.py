@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from reports.cells import Cell
-from reports.numbers import counted, interval, percent, ratio
+from reports.numbers import counted, percent, ratio
 from reports.text import visible
 from reports.variants import Variant
-from results.compare.reasons import TOO_FEW_SAMPLES
+from reports.words.quality import NO_SCORES, AnswerQuality
+from reports.words.speed import Speed, speed
+from results.compare.reasons import CELL_NOT_VALID, LENGTH_MISMATCH, TOO_FEW_SAMPLES
 
-REMARK = TOO_FEW_SAMPLES
-"""Slug of a reason that a valid trial may carry: its high percentiles say little."""
+REMARKS = {TOO_FEW_SAMPLES, LENGTH_MISMATCH, CELL_NOT_VALID}
+"""Slugs of reasons that a valid trial may carry: they concern single numbers."""
 
 
 class Strip(NamedTuple):
@@ -26,33 +28,6 @@ class Strip(NamedTuple):
     low: float
     width: float
     value: float
-
-
-class Speed(NamedTuple):
-    """Geometric means over cells: of the speed-up and of each end of its interval."""
-
-    value: float
-    low: float
-    high: float
-    valid: bool
-    """False when no cell was valid, so that the number is over cells that are not."""
-    bounded: bool
-    """False when a cell has too few pairs for an interval: then the ends say nothing."""
-
-    @property
-    def is_faster(self) -> bool:
-        """Whether the interval, as it is shown, lies above 1, and the cells are valid."""
-        return self.valid and self.bounded and round(self.low, 2) > 1
-
-    @property
-    def is_slower(self) -> bool:
-        """Likewise below 1."""
-        return self.valid and self.bounded and round(self.high, 2) < 1
-
-    @property
-    def interval(self) -> str:
-        """The interval as shown; empty without one."""
-        return interval(self.low, self.high) if self.bounded else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +49,6 @@ class VerdictLine:
     sentence: str
 
 
-def speed(cells: Sequence[Cell], metric: str = "speedup") -> Speed | None:
-    """The speed-up over a variant's cells where it is valid (over all when it is in none), None
-    when undefined. `metric`: over the reference, or "speedup_native".
-
-    The interval is the geometric mean of the cells' lower and of their upper ends: as wide as if
-    the cells' errors went together, so it never promises more than the cells do.
-    """
-    used = [cell for cell in cells if cell.value(metric)]
-    valid = [cell for cell in used if cell.holds(metric)]
-    triples = [_ends(cell, metric) for cell in valid or used]
-    if not triples:
-        return None
-    value, low, high = (
-        math.exp(sum(map(math.log, ends)) / len(ends)) for ends in zip(*triples, strict=True)
-    )
-    bounded = all(cell.low(metric) is not None for cell in valid or used)
-    return Speed(value, low, high, bool(valid), bounded)
-
-
-def _ends(cell: Cell, metric: str) -> tuple[float, float, float]:
-    value = cell.value(metric) or 1.0
-    return value, cell.low(metric) or value, cell.high(metric) or value
-
-
 def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
     """Mean share of same answers and mean noise floor, over the cells where the share is valid (all
     when it is in none). None when undefined."""
@@ -110,10 +61,13 @@ def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
 
 
 def verdicts(
-    cells: Sequence[Cell], variants: Sequence[Variant], why_no_speedup: str
+    cells: Sequence[Cell],
+    variants: Sequence[Variant],
+    why_no_speedup: str,
+    quality: Mapping[int, AnswerQuality] = NO_SCORES,
 ) -> list[VerdictLine]:
     """One verdict per variant; `why_no_speedup` explains a missing reference. Beside real runs,
-    variants whose decisions were replayed have none."""
+    variants whose decisions were replayed have none. `quality`: by variant, where it is known."""
     real = [v for v in variants if not v.is_replay]
     variants = real or variants
     by_variant = {v.index: [c for c in cells if c.variant.index == v.index] for v in variants}
@@ -124,8 +78,23 @@ def verdicts(
         max([1.0, *(s.high for s in ends)]) * 1.05,
     )
     return [
-        _verdict(v, by_variant[v.index], speeds[v.index], span, why_no_speedup) for v in variants
+        replace(
+            line,
+            sentence=_with_quality(line.sentence, by_variant[line.variant.index], quality),
+        )
+        for v in variants
+        for line in [_verdict(v, by_variant[v.index], speeds[v.index], span, why_no_speedup)]
     ]
+
+
+def _with_quality(
+    sentence: str, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]
+) -> str:
+    """And what other answers cost, where there are others."""
+    found, share = quality.get(cells[0].variant.index) if cells else None, consistency(cells)
+    if found is None or share is None or share[0] == 1:
+        return sentence
+    return f"{sentence} Its answers are {found.words}.".strip()
 
 
 def _verdict(
@@ -229,7 +198,7 @@ def _trust(cells: Sequence[Cell]) -> tuple[str, str, str]:
 def first_reason(cells: Sequence[Cell]) -> str:
     """The most frequent reason against the cells' validity, empty when there is none.
 
-    Too few samples for a high percentile is a remark on a trial that is valid without it.
+    What concerns single numbers is a remark on a trial that is valid without it.
     """
     counts: Counter[str] = Counter()
     texts: dict[str, str] = {}
@@ -237,7 +206,7 @@ def first_reason(cells: Sequence[Cell]) -> str:
         for slug, (count, text) in cell.reasons.items():
             counts[slug] += count
             texts.setdefault(slug, visible(text.partition(":")[2].strip() or text))
-    weighty = [slug for slug in counts if slug != REMARK] or list(counts)
+    weighty = [slug for slug in counts if slug not in REMARKS] or list(counts)
     return texts[max(weighty, key=lambda slug: counts[slug])] if counts else ""
 
 

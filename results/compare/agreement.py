@@ -31,11 +31,24 @@ class Agreement:
     """(P,) index of the first differing token, -1 where the ids are equal."""
     counted_rows: Ints
     """(Q,) row in this trial of each pair that both completed and counted, ids known or not."""
-    length_differs: Flags
-    """(Q,) whether the two answers of such a pair have different numbers of tokens."""
+    tokens: Ints
+    """(Q,) tokens of this trial's answer to each of these."""
+    other_tokens: Ints
+    """(Q,) tokens of the other's."""
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def length_differs(self) -> Flags:
+        """(Q,) whether the two answers of such a pair have different numbers of tokens."""
+        return np.asarray(self.tokens != self.other_tokens)
+
+    @property
+    def length_ratio(self) -> float | None:
+        """All tokens of this trial's answers over those of the other's; None without any."""
+        total = int(self.other_tokens.sum())
+        return int(self.tokens.sum()) / total if total else None
 
     def equal(self) -> Flags:
         """(P,) whether the ids of a pair are equal."""
@@ -71,7 +84,7 @@ def compare(this: RequestArrays, other: RequestArrays, *, counts_hold: bool = Tr
     told = known_ids(this)[rows] & known_ids(other)[others]
     counted = told | counts_hold
     counted_rows = rows[counted]
-    length_differs = this.tokens[counted_rows] != other.tokens[others[counted]]
+    tokens, other_tokens = this.tokens[counted_rows], other.tokens[others[counted]]
     rows, others = rows[told], others[told]
     length = np.diff(this.token_start)[rows]
     other_length = np.diff(other.token_start)[others]
@@ -84,7 +97,7 @@ def compare(this: RequestArrays, other: RequestArrays, *, counts_hold: bool = Tr
     divergence[pairs] = places[first] - (end - shared)[pairs]
     if this.labels is not None and other.labels is not None:
         divergence[this.labels[rows] != other.labels[others]] = 0
-    return Agreement(rows, others, divergence, counted_rows, length_differs)
+    return Agreement(rows, others, divergence, counted_rows, tokens, other_tokens)
 
 
 def consistency_ratio(agreement: Agreement) -> float | None:
@@ -124,17 +137,17 @@ def earliest_divergence(
 
 
 def length_mismatch(agreement: Agreement) -> str | None:
-    """The reason that marks a trial whose outputs differ in length from the reference's.
-
-    It holds for lossy and lossless backends alike: tokens per second of different work cannot be
-    compared, whatever the reason for the difference is.
-    """
+    """The remark on a trial whose answers differ in length from the reference's: lossy and lossless
+    backends alike did other work then, which is no fault of the trial."""
     count = int(agreement.length_differs.sum())
     if not count:
         return None
+    change = 100 * ((agreement.length_ratio or 1.0) - 1)
+    size = f"{abs(change):.2g}% {'longer' if change > 0 else 'shorter'}" if change else "as long"
     return (
-        f"length-mismatch: {count} of {len(agreement.counted_rows)} outputs differ in length from "
-        "the reference's, so rates compare unequal work; run with ignore_eos to compare speed alone"
+        f"length-mismatch: {count} of {len(agreement.counted_rows)} answers differ in length from "
+        f"the reference's, in all {size}: what compares unequal work is void, time per token "
+        "stands (and `speedup_matched` compares equal lengths)"
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.core.nouns import Trial, canonical_json, to_json
 from results.compare.agreement import Agreement, compare
-from results.compare.stats import log_ratios
+from results.compare.stats import log_ratios, matched_log_ratios
 from results.metrics.arrays import Floats, Ints, RequestArrays
 from results.store.records import StoredTrial
 
@@ -53,6 +53,8 @@ class Versus:
     log_ratios: Floats | None
     """(R,) log speed-up per request of this trial, NaN where undefined; None across repeats, which
     are never paired for speed."""
+    matched: Floats | None = None
+    """(R,) the same at equal lengths; the very same array where no lengths differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,9 @@ def versus(member: Member, others: Mapping[int, Member]) -> Versus | None:
     agreement = compare(member.requests, other.requests, counts_hold=counts_hold)
     if other.trial.repeat != repeat:
         return Versus(other, agreement, None)
-    return Versus(other, agreement, log_ratios(member.requests, other.requests))
+    logs = log_ratios(member.requests, other.requests)
+    matched = matched_log_ratios(member.requests, other.requests, logs)
+    return Versus(other, agreement, logs, matched)
 
 
 def _counts_tokens(member: Member) -> bool:

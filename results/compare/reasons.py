@@ -11,6 +11,7 @@ from typing import Literal
 
 CELL_NOT_VALID = "cell-not-valid"
 TOO_FEW_SAMPLES = "too-few-samples"
+LENGTH_MISMATCH = "length-mismatch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,13 @@ REASONS = (
         "numbers may be warm and nobody can tell. One of the two is enough",
     ),
     Reason("output-clipped", "all", "answers ended for length before the tokens asked for"),
-    Reason("length-mismatch", "all", "answers whose lengths differ from the reference's"),
+    Reason(
+        LENGTH_MISMATCH,
+        "comparison",
+        "a remark: answers whose lengths differ from the reference's, by so much in all. What "
+        "compares unequal work is void (`throughput_ratio`, `request_per_s`, `e2e_s`, goodput in "
+        "requests); time per token, time to first token and quality stand",
+    ),
     Reason(
         "not-lossless",
         "all",
@@ -84,8 +91,7 @@ REASONS = (
     Reason(
         "reference-not-valid",
         "comparison",
-        "the reference's trial of the same repeat is not valid itself, for a reason other than its "
-        "lengths",
+        "the reference's trial of the same repeat is not valid itself",
     ),
     Reason(
         "pairs-apart",

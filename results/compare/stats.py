@@ -54,6 +54,36 @@ def log_ratios(this: RequestArrays, reference: RequestArrays) -> Floats:
     return logs
 
 
+def matched_log_ratios(this: RequestArrays, reference: RequestArrays, logs: Floats) -> Floats:
+    """(R,) `log_ratios`, which are given, with both answers of a pair cut where the shorter one
+    ends; `logs` itself where all lengths are equal."""
+    rows, others = pair(this, reference)
+    shorter = np.minimum(this.tokens[rows], reference.tokens[others])
+    differ = (this.tokens[rows] != reference.tokens[others]) & (shorter > 0)
+    if not differ.any():
+        return logs
+    rows, others, shorter = rows[differ], others[differ], shorter[differ]
+    ours, theirs = _cut_tpot(this, rows, shorter), _cut_tpot(reference, others, shorter)
+    found = logs.copy()
+    found[rows] = np.log(theirs / ours)
+    return found
+
+
+def _cut_tpot(requests: RequestArrays, rows: Ints, tokens: Ints) -> Floats:
+    """`tpot_s` in nanoseconds of the answers in `rows` up to the end of the commit that reaches so
+    many tokens, at least 1; NaN where that is the first one, or takes no time."""
+    total = np.cumsum(requests.commit_tokens)
+    first = requests.commit_start[rows]
+    before = total[first] - requests.commit_tokens[first]
+    last = np.searchsorted(total, before + tokens)
+    time = (requests.commit_ns[last] - requests.commit_ns[first]).astype(float)
+    later = total[last] - total[first]
+    usable = (later > 0) & (time > 0)
+    values = np.full(len(rows), np.nan)
+    values[usable] = time[usable] / later[usable]
+    return values
+
+
 def geometric_mean(logs: Floats) -> float | None:
     """exp of the mean of the defined entries; None when there are none."""
     defined = logs[~np.isnan(logs)]

@@ -2,7 +2,8 @@
 
 A trial that is unsound by itself has no number that holds. Where only what it is set against is
 unsound, or was measured at another time, its own numbers stand and those of the comparison are
-void. `results.compare.reasons` has the reasons by name.
+void. Where answers have other lengths than the reference's the trial is valid, and void is only
+what compares unequal work. `results.compare.reasons` has the reasons by name.
 """
 
 from __future__ import annotations
@@ -82,21 +83,22 @@ def judge(
     """The whole verdict on a trial. `compared`: what it is set against, the reference first; `own`:
     trial key -> `alone`, of the whole group; `metrics`: all names."""
     verdict = own[member.stored.record.key]
-    reasons, sound, void = list(verdict.reasons), verdict.valid, set[str]()
+    reasons, unequal, void = list(verdict.reasons), set[str](), set[str]()
     told: list[Member] = []
     for baseline, against in compared:
         if against is None or against.other is member:
             continue
         if baseline is REFERENCE and (text := agreement.length_mismatch(against.agreement)):
             reasons.append(text)
-            sound = False
+            unequal.update(registry.unequal_work())
         doubts = list(_doubts(member, against, baseline, own[against.other.stored.record.key]))
         if not any(against.other is other for other in told):
             reasons += [text for text, _ in doubts]
         void.update(name for _, names in doubts for name in names)
         told.append(against.other)
-    names = tuple(name for name in metrics if not sound or name in void)
-    return Reasons(not names, tuple(reasons), names)
+    doubtful = {name for name in metrics if not verdict.valid or name in void}
+    names = tuple(name for name in metrics if name in doubtful | unequal)
+    return Reasons(not doubtful, tuple(reasons), names)
 
 
 def tell_of_the_cell(rows: Sequence[dict[str, Any]]) -> None:

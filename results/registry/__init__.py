@@ -4,10 +4,19 @@ name, unit, formula and text from here. `python -m results.registry` writes the 
 
 from __future__ import annotations
 
-from results.registry import answers, decoding, trial
+from results.registry import answers, decoding, speed, trial
 from results.registry.metric import Metric, TrialInputs
 
-__all__ = ["METRICS", "Metric", "TrialInputs", "find", "of_the_cell", "scores", "void_with"]
+__all__ = [
+    "METRICS",
+    "Metric",
+    "TrialInputs",
+    "find",
+    "of_the_cell",
+    "scores",
+    "unequal_work",
+    "void_with",
+]
 
 METRICS: tuple[Metric, ...] = (
     *trial.COUNTS,
@@ -22,8 +31,8 @@ METRICS: tuple[Metric, ...] = (
     *decoding.PREDICTIONS,
     *decoding.STEPS,
     *answers.AGREEMENT,
-    *answers.SPEED,
-    *answers.NATIVE,
+    *speed.SPEED,
+    *speed.NATIVE,
     trial.MEAN_DECODE_RATE,
 )
 """In the order of `show --json`."""
@@ -42,6 +51,11 @@ def scores() -> tuple[Metric, ...]:
 def void_with(doubt: str) -> tuple[str, ...]:
     """Names that a doubt about a comparison (see `Metric.void_with`) makes void."""
     return tuple(key for metric in METRICS if metric.void_with == doubt for key in metric.keys)
+
+
+def unequal_work() -> tuple[str, ...]:
+    """Names of what compares unequal work where answers have other lengths."""
+    return tuple(key for metric in METRICS if metric.unequal_work for key in metric.keys)
 
 
 def of_the_cell() -> tuple[str, ...]:

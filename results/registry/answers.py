@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from results.compare import agreement, quality
-from results.compare.pairing import Versus
-from results.compare.stats import geometric_mean
-from results.metrics import distribution, latency
-from results.metrics.arrays import RequestArrays
-from results.metrics.work import ratio
+from results.metrics import distribution
 from results.registry.metric import Metric, TrialInputs
 
 
 def _earliest(t: TrialInputs) -> tuple[int, str, float | None] | tuple[None, None, None]:
     found = agreement.earliest_divergence(t.pairs, t.requests, t.reference)
     return found or (None, None, None)
-
-
-def _same_repeat(t: TrialInputs) -> RequestArrays | None:
-    """The reference's requests, unless another repeat stands in: speed is never compared so."""
-    return t.reference if t.against and t.against.log_ratios is not None else None
-
-
-def _throughput_ratio(t: TrialInputs) -> float | None:
-    other, throughput = _same_repeat(t), latency.output_tok_per_s
-    return ratio(throughput(t.requests), throughput(other)) if other is not None else None
-
-
-def _inner_token_ratio(t: TrialInputs) -> float | None:
-    other, inner = _same_repeat(t), latency.inner_token_latency_s
-    return ratio(inner(other), inner(t.requests)) if other is not None else None
-
-
-def _speedup(against: Versus | None) -> float | None:
-    logs = against.log_ratios if against else None
-    return geometric_mean(logs) if logs is not None else None
-
-
-def _paired(against: Versus | None) -> int | None:
-    logs = against.log_ratios if against else None
-    return int((~np.isnan(logs)).sum()) if logs is not None else None
 
 
 def _score(name: str, text: str, label: str) -> Metric:
@@ -147,65 +116,13 @@ AGREEMENT = (
         better="larger",
         void_with="reference answers",
     ),
-)
-SPEED = (
     Metric(
-        name="speedup",
-        section="speed",
-        text="The reference's decode time per output token (`tpot_s`) divided by this backend's, "
-        "paired on the same request in the same repeat; geometric mean over the pairs.",
-        formula=lambda t: _speedup(t.against),
+        name="length_ratio",
+        section="answers",
+        text="Tokens of all answers / tokens of the reference's answers to the same requests.",
+        formula=lambda t: t.pairs.length_ratio,
         needs="reference",
-        better="larger",
-        pooled="pairs",
-        void_with="reference speed",
-        label="Speed-up",
-        short="speed-up",
-    ),
-    Metric(
-        name="speedup_low",
-        section="speed",
-        text="The lower end of its 95% interval: a bootstrap that draws repeats and requests.",
-        formula=None,
-        better="larger",
-        pooled="pairs",
-        void_with="reference speed",
-    ),
-    Metric(
-        name="speedup_high",
-        section="speed",
-        text="The upper end of that interval.",
-        formula=None,
-        better="larger",
-        pooled="pairs",
-        void_with="reference speed",
-    ),
-    Metric(
-        name="speedup_requests",
-        section="speed",
-        text="Pairs that the trial's `speedup` is made of.",
-        formula=lambda t: _paired(t.against),
-        needs="reference",
-    ),
-    Metric(
-        name="throughput_ratio",
-        section="speed",
-        text="`output_tok_per_s` / the reference's of the same repeat (the early-exit paper, "
-        "figure 1).",
-        formula=_throughput_ratio,
-        needs="reference",
-        better="larger",
-        void_with="reference speed",
-    ),
-    Metric(
-        name="inner_token_latency_ratio",
-        section="speed",
-        text="The reference's `inner_token_latency_s` of the same repeat / this (the "
-        "early-exit paper, figure 2).",
-        formula=_inner_token_ratio,
-        needs="reference",
-        better="larger",
-        void_with="reference speed",
+        void_with="reference answers",
     ),
     Metric(
         name="noise_floor",
@@ -216,52 +133,5 @@ SPEED = (
         formula=None,
         better="larger",
         pooled="pairs",
-    ),
-)
-NATIVE = (
-    Metric(
-        name="consistency_native",
-        section="answers",
-        text="`consistency_ratio` against `autoregressive`: plain decoding on the same engine.",
-        formula=lambda t: agreement.consistency_ratio(t.native.agreement) if t.native else None,
-        needs="native",
-        better="larger",
-        void_with="native answers",
-    ),
-    Metric(
-        name="speedup_native",
-        section="speed",
-        text="`speedup` against `autoregressive`: plain decoding on the same engine, so that the "
-        "ratio is the algorithm's alone.",
-        formula=lambda t: _speedup(t.native),
-        needs="native",
-        better="larger",
-        pooled="pairs",
-        void_with="native speed",
-    ),
-    Metric(
-        name="speedup_native_low",
-        section="speed",
-        text="The lower end of its 95% interval.",
-        formula=None,
-        better="larger",
-        pooled="pairs",
-        void_with="native speed",
-    ),
-    Metric(
-        name="speedup_native_high",
-        section="speed",
-        text="The upper end of that interval.",
-        formula=None,
-        better="larger",
-        pooled="pairs",
-        void_with="native speed",
-    ),
-    Metric(
-        name="speedup_native_requests",
-        section="speed",
-        text="Pairs that the trial's `speedup_native` is made of.",
-        formula=lambda t: _paired(t.native),
-        needs="native",
     ),
 )

@@ -110,6 +110,9 @@ class Metric:
     ] = ""
     """What makes it void beside a trial that is unsound itself: doubts about the speed or the
     answers of the trial that it is set against."""
+    unequal_work: bool = False
+    """Whether it is another matter where answers are of other lengths than the reference's: void
+    then."""
     label: str = ""
     """The heading in the report's table, where it stands there."""
     short: str = ""

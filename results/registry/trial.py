@@ -100,6 +100,7 @@ RATES = (
         text="Completed requests / window: the time from the first submit to the last commit.",
         formula=lambda t: latency.request_per_s(t.requests),
         better="larger",
+        unequal_work=True,
     ),
     Metric(
         name="output_tok_per_s",
@@ -128,6 +129,7 @@ RATES = (
         "unfinished requests count as missed.",
         formula=lambda t: latency.goodput_req_per_s(t.requests, t.record.trial.slo),
         better="larger",
+        unequal_work=True,
         label="Goodput",
         short="goodput",
     ),
@@ -147,6 +149,7 @@ RATES = (
         "the flexible one) or equals the reference's / window.",
         formula=_good_and_right,
         better="larger",
+        unequal_work=True,
         void_with="reference answers",
     ),
 )
@@ -194,6 +197,7 @@ TIMES = (
         formula=lambda t: latency.e2e_s(t.requests),
         each="sample",
         better="smaller",
+        unequal_work=True,
         label="End to end",
         short="e2e",
     ),

@@ -19,8 +19,8 @@ from reports.words import techniques
 _NOTE = (
     "Each way to leave early, with its threshold as it took effect: how alike its answers are "
     "to the reference's (full), how good, and what was skipped and gained (the shape of the "
-    "early-exit paper's table 1). Struck through: not valid. Noise and answers of "
-    "other lengths make only times doubtful: exits and answers are not struck then."
+    "early-exit paper's table 1). Struck through: not valid. Noise makes only times "
+    "doubtful: exits and answers are not struck then."
 )
 _CALIBRATED = (
     " Calibrated: a statement above holds for prompts like those it was made on, decoded as it "

@@ -94,7 +94,13 @@ def test_length_mismatch_says_how_many() -> None:
     found = agreement.compare(arrays({"a": [1], "b": [2]}), arrays({"a": [1, 1], "b": [2]}))
     reason = agreement.length_mismatch(found)
     assert reason is not None
-    assert reason.startswith("length-mismatch: 1 of 2 outputs")
+    assert reason.startswith("length-mismatch: 1 of 2 answers differ")
+    assert "in all 33% shorter:" in reason
+    longer = agreement.compare(arrays({"a": [1, 1], "b": [2]}), arrays({"a": [1], "b": [2]}))
+    assert "in all 50% longer:" in (agreement.length_mismatch(longer) or "")
+    both = agreement.compare(arrays({"a": [1, 1], "b": [2]}), arrays({"a": [1], "b": [2, 2]}))
+    assert "in all as long:" in (agreement.length_mismatch(both) or "")
+    assert [found.length_ratio, longer.length_ratio, both.length_ratio] == [2 / 3, 1.5, 1.0]
 
 
 ids = st.lists(st.integers(0, 2), max_size=4)

@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.nouns import UNKNOWN_TOKEN
-from results.compare.stats import RESAMPLES, SEED, geometric_mean, log_ratios, speedup_interval
+from results.compare.stats import (
+    RESAMPLES,
+    SEED,
+    geometric_mean,
+    log_ratios,
+    matched_log_ratios,
+    speedup_interval,
+)
 from results.metrics.arrays import RequestArrays, from_record
 from tests.support.results.make_trials import generation, record, trial
 
@@ -28,6 +35,33 @@ def test_ratio_of_decode_times_of_equal_answers() -> None:
 
 def test_time_per_token_where_lengths_differ() -> None:
     assert ratios(arrays(a=[0, 10, 20]), arrays(a=[0, 20, 40, 60, 80])) == pytest.approx([2.0])
+
+
+def test_equal_lengths_compare_answers_up_to_the_shorter_one() -> None:
+    """The last token of the longer answer is slow, and counts no more."""
+    fast, slow = arrays(a=[0, 10, 20], b=[0, 10]), arrays(a=[0, 20, 40, 60, 990], b=[0, 20])
+    for this, other, expected in ((fast, slow, 2.0), (slow, fast, 0.5)):
+        logs = log_ratios(this, other)
+        matched = np.exp(matched_log_ratios(this, other, logs))
+        assert matched == pytest.approx([expected, expected])
+        assert np.exp(logs[0]) != pytest.approx(expected, rel=0.5)
+
+
+def test_a_commit_of_several_tokens_is_cut_behind_it() -> None:
+    """Three tokens of the reference against commits of 1, 3 and 4: the second reaches them."""
+    steps = [generation("a", [0, 30, 200], tokens=[1, 3, 4])]
+    this, other = from_record(record(trial(), steps)), arrays(a=[0, 20, 40])
+    matched = matched_log_ratios(this, other, log_ratios(this, other))
+    assert np.exp(matched) == pytest.approx([20 / 10])
+
+
+def test_equal_lengths_change_nothing_and_nothing_is_made_of_nothing() -> None:
+    one, same = arrays(a=[0, 10], b=[0, 30]), arrays(a=[0, 20], b=[0, 90])
+    logs = log_ratios(one, same)
+    assert matched_log_ratios(one, same, logs) is logs
+    empty, at_once = arrays(a=[], b=[5]), arrays(a=[5, 9], b=[5, 9])
+    for this, other in ((empty, at_once), (at_once, empty)):
+        assert np.isnan(matched_log_ratios(this, other, log_ratios(this, other))).all()
 
 
 def test_requests_are_paired_by_id_and_need_no_token_ids() -> None:

@@ -94,15 +94,21 @@ def test_requests_that_failed_break_no_promise(tmp_path: Path) -> None:
     assert verdict(tmp_path, ours, plain) == (True, [])
 
 
-def test_unequal_lengths_make_a_trial_invalid_also_in_its_cell(tmp_path: Path) -> None:
+def test_unequal_lengths_void_what_compares_unequal_work_alone(tmp_path: Path) -> None:
     records = [record(REFERENCE, [answer(10, [1, 2, 3])])]
     records += [record(trial("fast", repeat=r), [answer(10, [1, 2])]) for r in (0, 1)]
     run = run_of(tmp_path, *records)
     row, cell = of(summaries(run), "fast"), of(cells(run), "fast")
-    assert not row["valid"]
-    assert not cell["valid"]
-    assert row["invalid_reasons"][0].startswith("length-mismatch: 1 of 1 outputs")
+    for one in (row, cell):
+        assert one["valid"]
+        assert {"throughput_ratio", "e2e_s_p50", "goodput_req_per_s"} <= set(one["void_metrics"])
+        assert not {"speedup", "tpot_s_p50", "ttft_s_p50", "output_tok_per_s"} & set(
+            one["void_metrics"]
+        )
+    assert row["invalid_reasons"][0].startswith("length-mismatch: 1 of 1 answers")
+    assert "33% shorter" in row["invalid_reasons"][0]
     assert len(cell["invalid_reasons"]) == 1
+    assert row["length_ratio"] == 2 / 3
     assert of(summaries(run), "vllm")["valid"]
 
 

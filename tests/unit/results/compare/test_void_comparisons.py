@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.core.nouns import UNKNOWN_TOKEN, TrialRecord, Validity
+from results import registry
 from results.compare.validity import APART_LIMIT_S, NATIVE, REFERENCE
 from results.rows import cells, summaries
 from tests.support.results.make_trials import generation, record, trial
@@ -17,6 +18,7 @@ NOISY = Validity(False, ("machine-noisy: other processes used 30% of CPU time (l
 CLIPPED = Validity(False, ("output-clipped: 1 of 1 answers ended for length",))
 FEW = Validity(True, ("too-few-samples: 6 answers say nothing about p95",))
 BLOCK = {"block": 32}
+POOLED = ["speedup_low", "speedup_high", "speedup_matched_low", "speedup_matched_high"]
 
 
 def ran(backend: str, step_ms: float = 10, repeat: int = 0, **more: Any) -> TrialRecord:
@@ -102,10 +104,9 @@ def test_what_pools_an_unsound_repeat_is_void_in_the_rows_of_all(tmp_path: Path)
     run = run_of(tmp_path, *records)
     later = of(summaries(run), "fast", 1)
     assert later["valid"]
-    assert later["void_metrics"] == ["speedup_low", "speedup_high"]
+    assert later["void_metrics"] == POOLED
     assert later["invalid_reasons"] == [
-        "cell-not-valid: speedup_low, speedup_high pool all repeats, and these do not hold in "
-        "repeat 0"
+        f"cell-not-valid: {', '.join(POOLED)} pool all repeats, and these do not hold in repeat 0"
     ]
     cell = of(cells(run), "fast")
     assert not cell["valid"]
@@ -179,8 +180,9 @@ def counted(backend: str, count: int, **options: Any) -> TrialRecord:
 
 def test_lengths_are_compared_though_the_ids_are_not_known(tmp_path: Path) -> None:
     row = fast(tmp_path, ran("vllm"), counted("fast", 2))
-    assert not row["valid"]
-    assert row["invalid_reasons"][0].startswith("length-mismatch: 1 of 1 outputs differ")
+    assert row["valid"]
+    assert set(row["void_metrics"]) == set(registry.unequal_work())
+    assert row["invalid_reasons"][0].startswith("length-mismatch: 1 of 1 answers differ")
     assert row["consistency_ratio"] is None
     row = fast(tmp_path / "equal", ran("vllm"), counted("fast", 3))
     assert (row["valid"], row["consistency_ratio"]) == (True, None)
@@ -216,7 +218,7 @@ def test_a_repeat_that_is_unsound_by_itself_spoils_the_interval_of_the_others_on
         more = [*one.generations, generation("r1", [5, 9, 20])]
         object.__setattr__(one, "generations", more)
     later = of(summaries(run_of(tmp_path, *records)), "fast", 1)
-    assert (later["valid"], later["void_metrics"]) == (True, ["speedup_low", "speedup_high"])
+    assert (later["valid"], later["void_metrics"]) == (True, POOLED)
 
 
 def test_the_noise_floor_is_of_repeats_whose_answers_may_be_believed(tmp_path: Path) -> None:

@@ -123,10 +123,11 @@ def test_a_report_defines_what_its_run_has(tmp_path: Path) -> None:
 def test_what_compares_is_void_with_what_it_is_compared_with() -> None:
     assert set(REFERENCE.speed) == {
         *("speedup", "speedup_low", "speedup_high", "throughput_ratio"),
+        *("speedup_matched", "speedup_matched_low", "speedup_matched_high"),
         "inner_token_latency_ratio",
     }
     assert set(REFERENCE.answers) == {
-        *("good_and_right_per_s", "consistency_ratio", "rouge_l_to_full"),
+        *("good_and_right_per_s", "consistency_ratio", "rouge_l_to_full", "length_ratio"),
         *("first_divergence", "first_divergence_request", "first_divergence_margin"),
         *(f"first_divergence_{suffix}" for suffix in ("p50", "p95", "p99", "mean")),
     }
@@ -134,6 +135,11 @@ def test_what_compares_is_void_with_what_it_is_compared_with() -> None:
     assert NATIVE.answers == ("consistency_native",)
     assert set(registry.of_the_cell()) == {
         *("speedup_low", "speedup_high", "speedup_native_low", "speedup_native_high"),
+        *("speedup_matched_low", "speedup_matched_high"),
+    }
+    assert set(registry.unequal_work()) == {
+        *("throughput_ratio", "request_per_s", "goodput_req_per_s", "good_and_right_per_s"),
+        *(f"e2e_s_{suffix}" for suffix in ("p50", "p95", "p99", "mean")),
     }
 
 
