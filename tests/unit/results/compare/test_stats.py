@@ -39,8 +39,8 @@ def test_time_per_token_where_lengths_differ() -> None:
 
 def test_equal_lengths_compare_answers_up_to_the_shorter_one() -> None:
     """The last token of the longer answer is slow, and counts no more."""
-    fast, slow = arrays(a=[0, 10, 20], b=[0, 10]), arrays(a=[0, 20, 40, 60, 990], b=[0, 20])
-    for this, other, expected in ((fast, slow, 2.0), (slow, fast, 0.5)):
+    fast, slow = arrays(a=[0, 10, 20], b=[0, 10]), arrays(a=[0, 20, 80, 90, 990], b=[0, 40])
+    for this, other, expected in ((fast, slow, 4.0), (slow, fast, 0.25)):
         logs = log_ratios(this, other)
         matched = np.exp(matched_log_ratios(this, other, logs))
         assert matched == pytest.approx([expected, expected])
