@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from backends.engine.decisions import DecisionHook
 from backends.engine.drafters.base import Drafter
 from backends.engine.drafters.counts import draft_counts
+from backends.engine.draws import Draws
 from backends.engine.executors.base import RING, Executor
 from backends.engine.passes import Span, depths, enter, numbers, rows_of
 from backends.engine.sampling import select
 from backends.engine.streams import Output, Stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PREFILL_TOKENS = 512
 """Prompt tokens read before sequences under way go on: enough rows for their products to be bound
@@ -246,16 +253,21 @@ class Decoder:
         """The token after each position of the spans, from the full logits."""
         if not spans:
             return []
-        logits = iter(self._executor.logits(rows_of(spans)))
-        chosen = []
-        for stream, start, end in spans:
-            tokens = []
-            for position in range(start + 1, end + 1):
-                row = next(logits)
-                tokens.append(select(row, stream.sampling, position))
-                if self._margins:
-                    best, second = row.topk(2).values.tolist()
-                    place = position - len(stream.prompt)
-                    stream.margins[f"top2_margin@{place}"] = best - second
-            chosen.append(tokens)
-        return chosen
+        rows = rows_of(spans)
+        logits = self._executor.logits(rows)
+        if self._margins:
+            chosen = iter(self._with_margins(logits, spans))
+        else:
+            draws = Draws(s.sampling for s, start, end in spans for _ in range(start, end))
+            chosen = iter(draws.choose(logits, rows.positions + np.int32(1))[0])
+        return [[next(chosen) for _ in range(start, end)] for _, start, end in spans]
+
+    def _with_margins(self, logits: Tensor, spans: Sequence[Span]) -> list[int]:
+        """Also how far the best of each row is above the second."""
+        tokens = []
+        places = [(stream, p) for stream, start, end in spans for p in range(start + 1, end + 1)]
+        for row, (stream, position) in zip(logits, places, strict=True):
+            tokens.append(select(row, stream.sampling, position))
+            best, second = row.topk(2).values.tolist()
+            stream.margins[f"top2_margin@{position - len(stream.prompt)}"] = best - second
+        return tokens

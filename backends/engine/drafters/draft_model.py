@@ -11,11 +11,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-import torch
-
-from backends.engine.executors.base import RING, Executor, Int32, StepRows
+from backends.engine.draws import Draws
+from backends.engine.executors.base import RING, Executor, Int32
 from backends.engine.passes import Span, ends_of, numbers, rows_of
-from backends.engine.sampling import select
 from backends.engine.streams import Stream
 
 
@@ -43,11 +41,14 @@ class DraftModel:
         """All streams together, a token of each at a time."""
         drafting = [s for s in streams if s.room(self.max_drafts) > 0]
         self._catch_up(drafting)
-        self._draft_greedily([s for s in drafting if s.sampling.temperature == 0])
-        self._sample([s for s in drafting if s.sampling.temperature > 0])
+        self._continue([s for s in drafting if s.sampling.temperature == 0], None)
+        sampled = [s for s in drafting if s.sampling.temperature > 0]
+        if sampled:
+            self._continue(sampled, Draws(s.sampling for s in sampled))
         return streams
 
-    def _draft_greedily(self, drafting: Sequence[Stream]) -> None:
+    def _continue(self, drafting: Sequence[Stream], draws: Draws | None) -> None:
+        """All in one call, with the noise that verification will have at the same position."""
         if not drafting:
             return
         spans = [(s, self._done[s.slot], len(s.tokens)) for s in drafting]
@@ -55,32 +56,12 @@ class DraftModel:
         # what follows a stop token is no part of the answer, so that it is not drafted either
         stops = frozenset[int]().union(*(s.stops for s in drafting))
         found = self._executor.continued(
-            rows_of(spans), ends_of(spans), numbers(most), self._threshold, _sorted(stops)
+            rows_of(spans), ends_of(spans), numbers(most), self._threshold, _sorted(stops), draws
         )
         for stream, room, tokens in zip(drafting, most, found, strict=True):
             stream.tokens += tokens
             # the last of as many as there was room for was not fed back
             self._done[stream.slot] = len(stream.tokens) - (len(tokens) == room)
-
-    def _sample(self, drafting: Sequence[Stream]) -> None:
-        """With the noise that verification will have at the same position."""
-        while drafting:
-            spans = [(s, self._done[s.slot], len(s.tokens)) for s in drafting]
-            rows = rows_of(spans)
-            self._executor.segment(0, rows)
-            last = ends_of(spans)
-            asked = StepRows(rows.slots[last], rows.positions[last], rows.tokens[last])
-            going = []
-            for stream, logits in zip(drafting, self._executor.logits(asked), strict=True):
-                place = self._done[stream.slot] = len(stream.tokens)
-                token = select(logits, stream.sampling, place)
-                scaled = logits.double() / stream.sampling.temperature
-                sure = float(torch.exp(scaled[token] - torch.logsumexp(scaled, 0)))
-                if sure >= self._threshold and token not in stream.stops:
-                    stream.tokens.append(token)
-                    if stream.room(self.max_drafts) > 0:
-                        going.append(stream)
-            drafting = going
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """What was computed from drafts that fell is forgotten."""

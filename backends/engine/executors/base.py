@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from backends.engine.draws import Draws
     from backends.engine.model.architecture import Architecture
 
 RING = 16
@@ -96,6 +97,7 @@ def continue_by_steps(
     most: Int32,
     threshold: float,
     stops: Int32,
+    draws: Draws | None = None,
 ) -> list[list[int]]:
     """`Executor.continued` by calls of `advance`.
 
@@ -105,6 +107,7 @@ def continue_by_steps(
         most: tokens of each continuation, at least 1.
         threshold: a token less probable than this ends its continuation and is no part of it.
         stops: tokens that do so too.
+        draws: how each continuation is sampled; greedily without.
 
     Returns:
         The continuations. All their tokens but the `most`-th are in the cache.
@@ -113,7 +116,7 @@ def continue_by_steps(
     going: Sequence[int] = range(len(found))
     ends, limits = set(stops.tolist()), most.tolist()
     while going:
-        tokens, sure = executor.advance(0, rows, wanted)
+        tokens, sure = _chosen(executor, rows, wanted, None if draws is None else draws.of(going))
         slots, positions = rows.slots[wanted], rows.positions[wanted]
         kept, left = [], []
         for place, (number, token, confidence) in enumerate(zip(going, tokens, sure, strict=True)):
@@ -126,6 +129,17 @@ def continue_by_steps(
         rows = StepRows(slots[kept], positions[kept] + 1, next_tokens)
         wanted, going = np.arange(len(left), dtype=np.int32), left
     return found
+
+
+def _chosen(
+    executor: Executor, rows: StepRows, wanted: Int32, draws: Draws | None
+) -> tuple[list[int], list[float]]:
+    """What follows the rows whose numbers are `wanted`, and its probability."""
+    if draws is None:
+        return executor.advance(0, rows, wanted)
+    executor.segment(0, rows)
+    last = StepRows(rows.slots[wanted], rows.positions[wanted], rows.tokens[wanted])
+    return draws.choose(executor.logits(last), last.positions + np.int32(1))
 
 
 class Executor(Protocol):
@@ -170,10 +184,16 @@ class Executor(Protocol):
         One call, since a call costs as much as a layer of a small model."""
 
     def continued(
-        self, rows: StepRows, wanted: Int32, most: Int32, threshold: float, stops: Int32
+        self,
+        rows: StepRows,
+        wanted: Int32,
+        most: Int32,
+        threshold: float,
+        stops: Int32,
+        draws: Draws | None = None,
     ) -> list[list[int]]:
-        """Of a model without exits: `advance`, then greedy decoding after each of the rows whose
-        numbers are `wanted`, the last ones of their slots. `continue_by_steps` says what it does;
+        """Of a model without exits: `advance`, then decoding after each of the rows whose numbers
+        are `wanted`, the last ones of their slots. `continue_by_steps` says what it does;
         where calls are dear it is one."""
 
     def logits(self, rows: StepRows) -> Tensor:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backends.engine.draws import Draws
 from backends.engine.executors.base import RING, Int32, StepRows, check_prompts, continue_by_steps
 from backends.engine.executors.cuda_graph import capture
 from backends.engine.executors.cuda_layers import Activations, Cells, run_layers
@@ -143,10 +144,16 @@ class CudaExecutor:
         return self._parts(index, rows, wanted, layers=True)
 
     def continued(
-        self, rows: StepRows, wanted: Int32, most: Int32, threshold: float, stops: Int32
+        self,
+        rows: StepRows,
+        wanted: Int32,
+        most: Int32,
+        threshold: float,
+        stops: Int32,
+        draws: Draws | None = None,
     ) -> list[list[int]]:
         """See `Executor.continued`."""
-        return continue_by_steps(self, rows, wanted, most, threshold, stops)
+        return continue_by_steps(self, rows, wanted, most, threshold, stops, draws)
 
     def logits(self, rows: StepRows) -> Tensor:
         """See `Executor.logits`."""

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backends.engine.draws import Draws
 from backends.engine.executors.base import (
     RING,
     Int32,
@@ -127,11 +128,17 @@ class NativeExecutor:
         return self._advance(index, rows, self._spans[index], wanted)
 
     def continued(
-        self, rows: StepRows, wanted: Int32, most: Int32, threshold: float, stops: Int32
+        self,
+        rows: StepRows,
+        wanted: Int32,
+        most: Int32,
+        threshold: float,
+        stops: Int32,
+        draws: Draws | None = None,
     ) -> list[list[int]]:
         """See `Executor.continued`."""
         if len(rows) > MOST_ROWS:
-            return continue_by_steps(self, rows, wanted, most, threshold, stops)
+            return continue_by_steps(self, rows, wanted, most, threshold, stops, draws)
         head, room = self._heads[-1], int(most.max(initial=0))
         head.count, head.rows = len(wanted), wanted.ctypes.data
         counts = np.empty(len(wanted), np.int32)
@@ -140,13 +147,15 @@ class NativeExecutor:
             *(most.ctypes.data, threshold, stops.ctypes.data, len(stops), room),
             *(tokens.ctypes.data, counts.ctypes.data),
         )
-        self._check(
-            self._library.continue_greedy(
-                *(self._at, self._part(rows, 0), self.architecture.layers, self._at_boundary[-1]),
-                *(ctypes.addressof(head), ctypes.addressof(whole)),
-            ),
-            rows,
+        call = (
+            *(self._at, self._part(rows, 0), self.architecture.layers, self._at_boundary[-1]),
+            *(ctypes.addressof(head), ctypes.addressof(whole)),
         )
+        if draws is None:
+            done = self._library.continue_greedy(*call)
+        else:
+            done = self._library.continue_sampled(*call, draws.address)
+        self._check(done, rows)
         return [row[:n] for row, n in zip(tokens.tolist(), counts.tolist(), strict=True)]
 
     def logits(self, rows: StepRows) -> Tensor:

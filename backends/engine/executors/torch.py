@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from backends.engine.draws import Draws
 from backends.engine.executors.base import RING, Int32, StepRows, check_prompts, continue_by_steps
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
@@ -127,10 +128,16 @@ class TorchExecutor:
         )
 
     def continued(
-        self, rows: StepRows, wanted: Int32, most: Int32, threshold: float, stops: Int32
+        self,
+        rows: StepRows,
+        wanted: Int32,
+        most: Int32,
+        threshold: float,
+        stops: Int32,
+        draws: Draws | None = None,
     ) -> list[list[int]]:
         """See `Executor.continued`."""
-        return continue_by_steps(self, rows, wanted, most, threshold, stops)
+        return continue_by_steps(self, rows, wanted, most, threshold, stops, draws)
 
     def logits(self, rows: StepRows) -> Tensor:
         """See `Executor.logits`."""

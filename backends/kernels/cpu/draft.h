@@ -1,4 +1,4 @@
-// Greedy continuations, a token at a time, without coming back to the caller between two.
+// Continuations, a token at a time, without coming back to the caller between two.
 
 #pragma once
 
@@ -19,8 +19,9 @@ struct Continuation {
     int32_t *tokens, *counts;
 };
 
-// run(rows, head): computes rows and the most probable tokens after them, unless the model has no
-// room for them: then it ends with false. `head.rows` are the rows that are continued.
+// run(rows, head, who): computes rows and chooses the tokens after them, unless the model has no room
+// for them: then it ends with false. `head.rows` are the rows that are continued, `who` the numbers
+// of their continuations.
 template <class Run>
 bool continue_rows(const Rows& rows, Head head, const Continuation& wanted, Run run) {
     int asked = head.count;
@@ -37,7 +38,7 @@ bool continue_rows(const Rows& rows, Head head, const Continuation& wanted, Run 
     head.confidences = sure.data();
     Rows here = rows;
     while (head.count) {
-        if (!run(here, head)) return false;
+        if (!run(here, head, who.data())) return false;
         int left = 0;
         for (int i = 0; i < head.count; ++i) {
             int row = who[i], token = found[i];

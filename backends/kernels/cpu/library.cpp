@@ -9,6 +9,7 @@
 #include "draft.h"
 #include "fill.h"
 #include "heads.h"
+#include "sampling.h"
 
 using namespace decodebench;
 
@@ -71,10 +72,47 @@ int32_t advance(const Model* model, const Rows* rows, int32_t first, int32_t las
 // `advance` through all layers, then again for what was found, as long as the continuations go.
 int32_t continue_greedy(const Model* model, const Rows* rows, int32_t layers, float* to,
                         const Head* head, const Continuation* wanted) {
-    return continue_rows(*rows, *head, *wanted, [&](const Rows& here, const Head& asked) {
+    return continue_rows(*rows, *head, *wanted, [&](const Rows& here, const Head& asked, auto) {
         // not `advance`: the C library has one too, and a call may be bound to that
         return run(*model, here, 0, layers, nullptr, to, asked);
     });
+}
+
+// Likewise with sampled tokens: `draws` of each continuation.
+int32_t continue_sampled(const Model* model, const Rows* rows, int32_t layers, float* to,
+                         const Head* head, const Continuation* wanted, const Draws* draws) {
+    Race race(head->vocabulary, head->count, model->threads);
+    std::unique_ptr<float[]> logits(new float[head->count * head->vocabulary]);
+    auto step = [&](const Rows& here, const Head& asked, const int32_t* who) {
+        if (!fits(*model, here)) return false;
+        auto at = [&](int i) {
+            return draw_of(*draws, who[i], here.positions[asked.rows[i]] + 1);
+        };
+        parallel(model, &here, [&](const auto& work) {
+            work.segment(0, layers, nullptr, to);
+#pragma omp barrier
+            work.logits(asked, logits.get());
+#pragma omp barrier
+            race.run(logits.get(), asked.count, at, asked.tokens, asked.confidences);
+        });
+        return true;
+    };
+    return continue_rows(*rows, *head, *wanted, step);
+}
+
+// The choices from (rows, vocabulary) logits, for `positions` of sequences.
+void draw_rows(const float* logits, int32_t rows, int64_t vocabulary, const Draws* draws,
+               const int32_t* positions, int32_t threads, int32_t* tokens, float* sure) {
+    Race race(vocabulary, rows, threads);
+    auto at = [&](int i) { return draw_of(*draws, i, positions[i]); };
+#pragma omp parallel num_threads(race.threads)
+    race.run(logits, rows, at, tokens, sure);
+}
+
+// What a draw is made of: noise of the first `count` tokens, and the weights of `count` logits.
+void draw_parts(const float* logits, int64_t count, double temperature, uint64_t seed,
+                int32_t position, double* noises, double* weights) {
+    race_parts(logits, count, temperature, noise_start(seed, position), noises, weights);
 }
 
 int32_t head_logits(const Model* model, const Rows* rows, const Head* head, float* out) {

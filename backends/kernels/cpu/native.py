@@ -98,6 +98,12 @@ class CContinuation(ctypes.Structure):
     ]
 
 
+class CDraws(ctypes.Structure):
+    """How rows are sampled; as in the C++ source."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("temperatures", "top_ps", "seeds")]
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """The loaded kernels. Raises `NativeUnavailableError`."""
@@ -166,7 +172,7 @@ def _cpu() -> str:
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, long, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
-    single = ctypes.c_float
+    single, double = ctypes.c_float, ctypes.c_double
     declared: dict[str, tuple[Any, list[Any]]] = {
         "instructions": (ctypes.c_char_p, []),
         "read_all": (number, [pointer, long, number, number]),
@@ -177,6 +183,12 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "pack": (None, [number, pointer, long, long, pointer]),
         "advance": (number, [pointer, pointer, number, number, pointer, pointer, pointer]),
         "continue_greedy": (number, [pointer, pointer, number, pointer, pointer, pointer]),
+        "continue_sampled": (number, [pointer, pointer, number, *[pointer] * 4]),
+        "draw_rows": (None, [pointer, number, long, *[pointer] * 2, number, *[pointer] * 2]),
+        "draw_parts": (
+            None,
+            [pointer, long, double, ctypes.c_uint64, number, *[pointer] * 2],
+        ),
         "head_logits": (number, [pointer, pointer, pointer, pointer]),
         "margins": (None, [number, pointer, long, long, pointer]),
         "cosines": (None, [number, pointer, pointer, long, long, pointer]),

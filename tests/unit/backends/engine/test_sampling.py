@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from backends.engine.sampling import TokenSampling, gumbel, select, uniform
+from backends.engine.sampling import (
+    TokenSampling,
+    _exponential,
+    _logarithm,
+    draw,
+    noise,
+    select,
+    uniform,
+    weigh,
+)
 
 
 def frequencies(sampling: TokenSampling, logits: torch.Tensor, draws: int = 4000) -> np.ndarray:
@@ -42,9 +51,7 @@ def test_top_p_stops_at_the_token_that_reaches_the_mass_exactly() -> None:
 
 
 def test_a_token_without_probability_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "backends.engine.sampling.gumbel", lambda *_: torch.tensor([-3.0, -3.0, 40.0])
-    )
+    monkeypatch.setattr("backends.engine.sampling.noise", lambda *_: np.array([20.0, 20.0, 1e-16]))
     logits = torch.tensor([0.0, 1.0, -torch.inf])
     assert select(logits, TokenSampling(1.0), 0) == 1
 
@@ -63,10 +70,37 @@ def test_uniform_numbers_are_even_and_independent_of_their_neighbours() -> None:
     assert 0 < grid.min() < grid.max() < 1
 
 
-def test_noise_is_gumbels() -> None:
-    noise = torch.cat([gumbel(1, position, 100) for position in range(500)]).numpy()
-    assert noise.mean() == pytest.approx(0.5772, abs=0.02)
-    assert noise.var() == pytest.approx(np.pi**2 / 6, abs=0.05)
+def test_noise_is_exponential_and_its_negative_logarithm_gumbels() -> None:
+    found = np.concatenate([noise(1, position, 100) for position in range(500)])
+    assert found.mean() == pytest.approx(1, abs=0.02)
+    assert found.var() == pytest.approx(1, abs=0.05)
+    gumbel = -np.log(found)
+    assert gumbel.mean() == pytest.approx(0.5772, abs=0.02)
+    assert gumbel.var() == pytest.approx(np.pi**2 / 6, abs=0.05)
+
+
+def test_logarithm_and_exponential_are_those_of_a_library() -> None:
+    even = np.concatenate([uniform(2, 3, 20_000), [2.0**-53, 0.5, 1 - 2.0**-53, 1.0]])
+    assert np.abs(_logarithm(even) - np.log(even)).max() < 1e-14
+    near_1 = 1 - even * 1e-9
+    assert np.allclose(_logarithm(near_1), np.log(near_1), rtol=1e-15, atol=0)
+    below = np.concatenate([-700 * even, [0.0, -700.0]])
+    assert np.allclose(_exponential(below), np.exp(below), rtol=1e-15, atol=0)
+    assert _exponential(np.array([-701.0, -np.inf, np.nan])).tolist() == [0, 0, 0]
+    assert _exponential(np.zeros(1)) == 1
+    logits = np.array([1.0, 3.0, -np.inf, np.nan], np.float32)
+    assert weigh(logits, 2.0) == pytest.approx([np.exp(-1), 1, 0, 0], rel=1e-14)
+
+
+def test_a_draw_tells_the_probability_before_top_p() -> None:
+    logits = torch.tensor([0.3, 2.0, -1.0, 0.0])
+    expected = torch.softmax(logits / 0.7, 0)
+    for position in range(40):
+        token, sure = draw(logits, TokenSampling(0.7, 0.5, seed=1), position)
+        assert token == 1
+        assert sure == pytest.approx(expected[1])
+        token, sure = draw(logits, TokenSampling(0.7, seed=1), position)
+        assert sure == pytest.approx(expected[token])
 
 
 def test_shared_noise_accepts_nearly_what_rejection_sampling_does() -> None:

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from backends.engine.draws import Draws
 from backends.engine.executors.base import StepRows, continue_by_steps
 from backends.engine.model.architecture import EngineError
 from backends.engine.model.forward import final_logits, hidden_states
+from backends.engine.sampling import TokenSampling
 from backends.kernels.cpu import native
 from tests.support.engine.random_models import SHAPES, RandomModel, random_model
 
@@ -195,7 +197,10 @@ def test_rows_that_the_model_has_no_room_or_token_for_are_refused() -> None:
         with pytest.raises(EngineError, match=said):
             run.logits(StepRows.of([row]))
     rows, ones = StepRows.of([(0, 38, 1)]), np.ones(1, np.int32)
+    warm = Draws([TokenSampling(1.0)])
     assert len(run.continued(rows, ones * 0, ones * 2, -1.0, ones[:0])[0]) == 2
+    with pytest.raises(EngineError, match="or what continues them"):
+        run.continued(rows, ones * 0, ones * 3, -1.0, ones[:0], warm)
     with pytest.raises(EngineError, match="or what continues them"):
         run.continued(rows, ones * 0, ones * 3, -1.0, ones[:0])
 
@@ -269,18 +274,21 @@ def test_what_lies_beside_the_sources_is_no_source(
     assert native.library.__wrapped__()._name == real._name
 
 
-def test_continuations_in_one_call_are_those_of_many() -> None:
+@pytest.mark.parametrize("sampled", [False, True])
+def test_continuations_in_one_call_are_those_of_many(sampled: bool) -> None:
     """Whatever ends them: their number, a token that is not sure enough, a stop token."""
     model = random_model("llama", torch.bfloat16)
+    ways = [TokenSampling(0.3, 0.9, 1), TokenSampling(1e-308), TokenSampling(1.5, seed=2)]
+    draws = Draws(ways) if sampled else None
     rows = StepRows.of([(0, 0, 5), (0, 1, 6), (1, 0, 7), (2, 0, 9)])
     wanted, most = np.array([1, 2, 3], np.int32), np.array([3, 7, 1], np.int32)
-    free = executor(model).continued(rows, wanted, most, 0.0, np.empty(0, np.int32))
+    free = executor(model).continued(rows, wanted, most, 0.0, np.empty(0, np.int32), draws)
     assert [len(tokens) for tokens in free] == most.tolist()
     for threshold, stops in ((0.0, ()), (0.05, ()), (2.0, ()), (0.0, (free[1][2], 96))):
         ends = np.array(stops, np.int32)
         one, many = executor(model), executor(model)
-        found = one.continued(rows, wanted, most, threshold, ends)
-        assert found == continue_by_steps(many, rows, wanted, most, threshold, ends)
+        found = one.continued(rows, wanted, most, threshold, ends, draws)
+        assert found == continue_by_steps(many, rows, wanted, most, threshold, ends, draws)
         again = StepRows.of([(1, 1, 3)])
         assert one.advance(0, again, wanted[:1] * 0) == many.advance(0, again, wanted[:1] * 0)
     assert found[1] == free[1][:2]

@@ -1,0 +1,77 @@
+"""How the rows of a call are sampled, and their choices: in C++ where it can be built."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backends.engine.sampling import TokenSampling, draw
+from backends.kernels.cpu import native, native_checks
+
+Int32 = NDArray[np.int32]
+
+
+class Draws:
+    """Of n rows, in the form that the kernels read.
+
+    Args:
+        samplings: of each row, at temperatures above 0.
+    """
+
+    def __init__(self, samplings: Iterable[TokenSampling]) -> None:
+        self.samplings = tuple(samplings)
+        self._held = _columns(self.samplings)
+        self._described = native.CDraws(*(column.ctypes.data for column in self._held))
+        self.address = ctypes.addressof(self._described)
+        """Where the kernels find it."""
+
+    def __len__(self) -> int:
+        return len(self.samplings)
+
+    def of(self, rows: Sequence[int]) -> Draws:
+        """Those of some of the rows."""
+        return Draws(self.samplings[row] for row in rows)
+
+    def choose(
+        self, logits: Tensor, positions: Sequence[int] | Int32, threads: int | None = None
+    ) -> tuple[list[int], list[float]]:
+        """The token that `sampling.draw` gives each row, and its probability.
+
+        Args:
+            logits: (n, vocabulary) float32 on the CPU.
+            positions: in its sequence, of each row's choice.
+            threads: torch's number by default.
+        """
+        if not native_checks.available():
+            drawn = zip(logits, self.samplings, positions, strict=True)
+            found = [draw(row, how, int(place)) for row, how, place in drawn]
+            return [token for token, _ in found], [sure for _, sure in found]
+        assert logits.dtype == torch.float32
+        assert len(logits) == len(self) == len(positions)
+        logits = logits.contiguous()
+        places = np.array(positions, np.int32)
+        tokens = np.empty(len(self), np.int32)
+        sure = np.empty(len(self), np.float32)
+        native.library().draw_rows(
+            *(logits.data_ptr(), *logits.shape, self.address),
+            *(places.ctypes.data, threads or torch.get_num_threads()),
+            *(tokens.ctypes.data, sure.ctypes.data),
+        )
+        return tokens.tolist(), sure.tolist()
+
+
+@functools.lru_cache(maxsize=256)
+def _columns(
+    samplings: tuple[TokenSampling, ...],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint64]]:
+    return (
+        np.array([how.temperature for how in samplings], np.float64),
+        np.array([how.top_p for how in samplings], np.float64),
+        np.array([how.seed % 2**64 for how in samplings], np.uint64),
+    )
