@@ -22,10 +22,18 @@ class DraftModelCosts:
     def of(self, sequences: int, positions: int, tokens: Sequence[float]) -> list[float]:
         """See `DraftCosts.of`."""
         going = (1.0, *tokens[:-1])
-        passes = [self.draft.of(max(1.0, sequences * x), positions * x) for x in going]
+        passes = [self._pass(sequences, positions, share) for share in going]
         verified = _verified(self.verify, sequences, positions, tokens)
         drafted = accumulate(passes[: len(tokens)], initial=0.0)
         return [a + b for a, b in zip(verified, drafted, strict=True)]
+
+    def _pass(self, sequences: int, positions: int, share: float) -> float:
+        """Of a pass for those that still draft: none where no sequence does, each by itself."""
+        some = 1 - (1 - share) ** sequences
+        if not some:
+            return 0.0
+        going = share / some
+        return some * self.draft.of(max(1.0, sequences * going), positions * going)
 
 
 @dataclass(frozen=True, slots=True)
