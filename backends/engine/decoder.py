@@ -15,7 +15,7 @@ import numpy as np
 
 from backends.engine.decisions import DecisionHook
 from backends.engine.drafters.base import Drafter
-from backends.engine.drafters.counts import draft_counts
+from backends.engine.drafters.counts import NO_DRAFTS, draft_counts
 from backends.engine.draws import Draws
 from backends.engine.executors.base import RING, Executor
 from backends.engine.passes import Span, depths, enter, numbers, rows_of
@@ -216,8 +216,12 @@ class Decoder:
             self._decisions.verified(stream, start, taken, accepted, self._under_way)
         output = self._emit(stream, start, emitted, counts)
         if self._drafter is not None:
-            counts |= draft_counts(len(drafts), accepted, ended=accepted == len(emitted))
-            counts |= self._drafter.verified(stream, accepted)
+            if drafts:
+                counts |= draft_counts(len(drafts), accepted, ended=accepted == len(emitted))
+            else:
+                counts |= NO_DRAFTS
+            if own := self._drafter.verified(stream, accepted):
+                counts |= own
         return output
 
     def _emit(

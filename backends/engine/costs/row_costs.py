@@ -89,7 +89,9 @@ def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
     calls = {rows: _call(run, 1, rows) for rows in counts} | {0: _call(run, several, 1)}
     found = _lower_quartiles(calls)
     beside = found.pop(0)
-    us = tuple(np.maximum.accumulate([found[rows] for rows in counts]).tolist())
+    # other work makes a pass longer and never shorter: what few rows take beyond many is its doing
+    descending = np.minimum.accumulate([found[rows] for rows in reversed(counts)])
+    us = tuple(descending[::-1].tolist())
     alone = RowCosts(tuple(counts), us, length, 0.0).of(several, length)
     extra = max(0.0, beside - alone) / (several - 1) if several > 1 else 0.0
     return RowCosts(tuple(counts), us, length, extra)

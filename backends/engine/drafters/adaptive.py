@@ -23,6 +23,8 @@ before it."""
 PAUSED = 32
 """Verifications between two choices, each of which takes the time of a small model's layer. The
 first ones come sooner, since there is more to learn from a verification."""
+WORTH = 1.05
+"""Times plain decoding that drafting has to promise: the best of several estimates is too high."""
 EXPLORED = 64
 """Steps between two at which one more is drafted than seems best, since nothing else could show
 that it has become worth while."""
@@ -104,10 +106,11 @@ class AdaptiveDrafts:
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """Take note of what stood; the drafter's own counts."""
-        asked = self._asked.pop(stream.slot, None)
-        if asked is not None and stream.finished is None:  # an end judges not all of them
-            self._seen[*asked, accepted] += 1
-            self._unseen += 1
+        if self._asked:
+            asked = self._asked.pop(stream.slot, None)
+            if asked is not None and stream.finished is None:  # an end judges not all of them
+                self._seen[*asked, accepted] += 1
+                self._unseen += 1
         return self._drafter.verified(stream, accepted)
 
     def reset(self) -> None:
@@ -145,7 +148,8 @@ class AdaptiveDrafts:
         costs = self._costs.of(len(streams), positions, self._comes)
         tokens = accumulate(stands, initial=1.0)
         goodput = [brought / us for brought, us in zip(tokens, costs, strict=True)]
-        return goodput.index(max(goodput))
+        best = max(goodput)
+        return goodput.index(best) if best > WORTH * goodput[0] else 0
 
 
 class _Rate:

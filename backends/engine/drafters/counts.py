@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from types import MappingProxyType
 
 
 @functools.lru_cache(maxsize=4096)
@@ -20,10 +19,18 @@ def draft_counts(drafted: int, accepted: int, *, ended: bool) -> Mapping[str, fl
         drafted: tokens that were proposed.
         accepted: those of them that the answer has now.
         ended: the last of these ended the answer, so that no token of the model's own follows.
+
+    Returns:
+        Kept for the next ones, so not to be written to. A plain dictionary: a read-only view of one
+        takes four times as long to copy, for each sequence of each step.
     """
     judged = min(drafted, accepted if ended else accepted + 1)
     counts: dict[str, float] = {"drafted": drafted, "accepted": accepted}
     for place in range(1, judged + 1):
         counts[f"judged_at_{place}"] = 1
         counts[f"accepted_at_{place}"] = float(place <= accepted)
-    return MappingProxyType(counts)
+    return counts
+
+
+NO_DRAFTS: Mapping[str, float] = draft_counts(0, 0, ended=False)
+"""Of a verification of nothing but the last token."""

@@ -39,6 +39,8 @@ class DraftModel:
 
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
         """All streams together, a token of each at a time."""
+        if not self.max_drafts:
+            return streams
         drafting = [s for s in streams if s.room(self.max_drafts) > 0]
         self._catch_up(drafting)
         self._continue([s for s in drafting if s.sampling.temperature == 0], None)

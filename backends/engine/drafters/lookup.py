@@ -14,6 +14,9 @@ from backends.engine.streams import Stream
 class PromptLookup:
     """A `Drafter` that needs no model.
 
+    A sequence is kept as a string with a character for each token (ids below 1,114,112 are code
+    points), since a string is searched in less time than an index of a prompt's n-grams is made.
+
     Args:
         slots: of the executor.
         max_drafts: most drafts of a stream at a time.
@@ -25,17 +28,14 @@ class PromptLookup:
     def __init__(self, slots: int, max_drafts: int, shortest: int, longest: int) -> None:
         self.max_drafts = max_drafts
         self._lengths = range(longest, shortest - 1, -1)
-        self._followed: list[dict[tuple[int, ...], int]] = [{} for _ in range(slots)]
-        """By slot: the position after the last occurrence of each n-gram that something follows."""
-        self._indexed = [0] * slots
-        """By slot: tokens that have been looked at as the end of an n-gram."""
+        self._texts = [""] * slots
+        """By slot: the tokens that were verified when it last drafted."""
 
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
         """Each stream by itself."""
-        for stream in streams:
+        for stream in streams if self.max_drafts else ():
             room = stream.room(self.max_drafts)
             if room > 0:
-                self._index(stream)
                 start = self._find(stream)
                 for token in stream.tokens[start : start + room]:
                     if token in stream.stops:
@@ -44,35 +44,24 @@ class PromptLookup:
         return streams
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
-        """Nothing was indexed beyond what had been verified."""
+        """Nothing was kept beyond what had been verified."""
         if stream.finished is not None:
-            self._forget(stream.slot)
+            self._texts[stream.slot] = ""
         return {}
 
     def reset(self) -> None:
         """Forget every stream."""
-        for slot in range(len(self._indexed)):
-            self._forget(slot)
-
-    def _index(self, stream: Stream) -> None:
-        """Take note of the n-grams that end before the last token."""
-        followed, tokens = self._followed[stream.slot], stream.tokens
-        for end in range(self._indexed[stream.slot], len(tokens) - 1):
-            for length in self._lengths:
-                if length <= end + 1:
-                    followed[tuple(tokens[end + 1 - length : end + 1])] = end + 1
-        self._indexed[stream.slot] = max(len(tokens) - 1, 0)
+        self._texts = [""] * len(self._texts)
 
     def _find(self, stream: Stream) -> int:
         """Where the tokens that are drafted begin; behind the text where there are none."""
-        followed, tokens = self._followed[stream.slot], stream.tokens
+        text, tokens = self._texts[stream.slot], stream.tokens
+        text += "".join(map(chr, tokens[len(text) :]))
+        self._texts[stream.slot] = text
+        before = len(text) - 1  # something follows what ends before the last token
         for length in self._lengths:
-            if length < len(tokens):
-                start = followed.get(tuple(tokens[-length:]))
-                if start is not None:
-                    return start
+            if length <= before:
+                start = text.rfind(text[-length:], 0, before)
+                if start >= 0:
+                    return start + length
         return len(tokens)
-
-    def _forget(self, slot: int) -> None:
-        self._followed[slot].clear()
-        self._indexed[slot] = 0
