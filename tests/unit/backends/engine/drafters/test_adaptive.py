@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -146,8 +146,32 @@ def test_costs_between_and_beyond_what_was_timed() -> None:
     flat = RowCosts((1, 2), (100.0, 100.0), 100, 0.0)
     small = RowCosts((1, 2), (10.0, 10.0), 100, 0.0)
     assert DraftModelCosts(flat, small).of(3, 100, [1.0, 0.5]) == [100, 110, 120]
+    assert DraftModelCosts(flat, small).of(1, 100, [0.5, 0.0, 0.0]) == [100, 110, 115, 115]
+    assert DraftModelCosts(flat, small).of(2, 100, [0.5, 0.5]) == [100, 110, 117.5], "one of two"
     assert LookupCosts(flat).of(1, 100, [0.5]) == [100, 110]
     assert FirstLayersCosts(small, flat).of(1, 100, [1.0, 1.0]) == [110, 120, 130]
+
+
+def test_what_brings_hardly_more_than_plain_decoding_is_not_drafted() -> None:
+    """Nine tokens for the time of 8.6: less than costs and beliefs may be wrong by."""
+    inner = Chance(8)
+    play(AdaptiveDrafts(inner, Priced(95), 1.0), 1.0, 300)
+    assert usual(inner) == 0
+    inner = Chance(8)
+    play(AdaptiveDrafts(inner, Priced(80), 1.0), 1.0, 300)
+    assert usual(inner) == 8
+
+
+def test_a_pass_that_other_work_made_longer_does_not_make_rows_look_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def timed(calls: Mapping[int, object]) -> dict[int, float]:
+        return {rows: 100.0 + 5 * rows + 400 * (rows in (2, 64)) for rows in calls}
+
+    monkeypatch.setattr("backends.engine.costs.row_costs._lower_quartiles", timed)
+    costs = row_costs(open_executor(random_model("llama"), ()))
+    seen = dict(zip(costs.rows, costs.us, strict=True))
+    assert (seen[1], seen[2], seen[4], seen[48]) == (105, 120, 120, 340)
 
 
 def test_costs_of_an_executor_grow_with_rows() -> None:

@@ -155,6 +155,8 @@ def test_a_lookup_finds_the_longest_and_the_last() -> None:
     assert drafts([7, 7]) == [7], "no further than the text goes"
     assert drafts([1, 2, 3, 4, 5, 1, 2], stops=(4,)) == [3], "a stop token is not drafted"
     assert drafts([5]) == []
+    wide = [0, 10, 13, 0xD800, 0xDFFF, 256_000, 0]
+    assert drafts([*wide, 9, *wide]) == [9, 0, 10], "whatever characters the ids are"
 
 
 def test_a_lookup_sees_only_what_was_verified_and_forgets_what_is_over() -> None:
@@ -175,6 +177,30 @@ def test_a_lookup_sees_only_what_was_verified_and_forgets_what_is_over() -> None
     other = Stream("b", tuple(new), 20, tokens=list(new), done=[7], slot=0)
     lookup.draft([other])
     assert other.tokens == new
+
+
+def test_a_drafter_that_is_off_does_nothing() -> None:
+    class Silent:
+        """Fails when it is asked for anything but its size."""
+
+        slots = 1
+
+    streams = [Stream("a", (1, 2, 1), 20, tokens=[1, 2, 1], done=[2], slot=0)]
+    for drafter in (PromptLookup(1, 0, 1, 3), DraftModel(Silent(), 0, 0.6)):  # type: ignore[arg-type]
+        assert drafter.draft(streams) is streams
+        assert streams[0].tokens == [1, 2, 1]
+
+
+def test_drafts_of_a_batch_that_samples_in_part_are_the_models_own() -> None:
+    """Greedy and sampled streams draft side by side, each as the model that verifies selects."""
+    model = random_model("llama", torch.bfloat16)
+    ways = [GREEDY, NUCLEUS, TokenSampling(1.3, seed=8), TokenSampling(1e-308)]
+    streams = [Stream(f"r{n}", (3 + n, 9), 40, sampling=how) for n, how in enumerate(ways)]
+    expected, _ = run(Decoder(open_executor(model, (), 1)), streams)
+    again = [Stream(s.id, s.prompt, 40, sampling=s.sampling) for s in streams]
+    found, total = run(same_model(model, 6), again)
+    assert found == expected
+    assert total["accepted"] == total["drafted"] > 100
 
 
 def test_counts_of_a_verification() -> None:
