@@ -220,8 +220,7 @@ class Decoder:
                 counts |= draft_counts(len(drafts), accepted, ended=accepted == len(emitted))
             else:
                 counts |= NO_DRAFTS
-            if own := self._drafter.verified(stream, accepted):
-                counts |= own
+            counts |= self._drafter.verified(stream, accepted)
         return output
 
     def _emit(

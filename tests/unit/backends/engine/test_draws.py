@@ -81,6 +81,12 @@ def test_what_is_no_number_is_never_drawn() -> None:
             assert not np.isnan([row[token] for token in found[0]]).any() or np.isnan(row).all()
 
 
+def test_top_p_stops_at_the_token_that_reaches_the_mass_exactly() -> None:
+    """Quarters are exact in binary: two of them are half, and the third is one too many."""
+    tokens, _ = Draws([TokenSampling(1.0, 0.5)] * 200).choose(torch.zeros(200, 4), range(200))
+    assert {*tokens} == {0, 1}
+
+
 def test_samples_follow_the_distribution() -> None:
     """Chi-square of 20,000 draws, of all tokens and of those that `top_p` keeps."""
     logits = torch.linspace(-1, 3, 12)[
