@@ -180,13 +180,13 @@ def test_a_lookup_sees_only_what_was_verified_and_forgets_what_is_over() -> None
 
 
 def test_a_drafter_that_is_off_does_nothing() -> None:
-    class Silent:
+    class SlotsAlone:
         """Fails when it is asked for anything but its size."""
 
         slots = 1
 
     streams = [Stream("a", (1, 2, 1), 20, tokens=[1, 2, 1], done=[2], slot=0)]
-    for drafter in (PromptLookup(1, 0, 1, 3), DraftModel(Silent(), 0, 0.6)):  # type: ignore[arg-type]
+    for drafter in (PromptLookup(1, 0, 1, 3), DraftModel(SlotsAlone(), 0, 0.6)):  # type: ignore[arg-type]
         assert drafter.draft(streams) is streams
         assert streams[0].tokens == [1, 2, 1]
 
