@@ -36,6 +36,7 @@ from backends.vllm.arguments import (
     set_environment,
 )
 from backends.vllm.backend import NOTHING, VllmBackend
+from backends.vllm.verification import REPAIRED, repair_expansion
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.names import DRAFT_US
@@ -129,7 +130,10 @@ class VllmSpeculative(VllmBackend):
             "per_request_spec_decode_metrics": "detailed",
         }
         engine = load_engine(NAME, arguments)
-        return cls(engine, effective(options, engine), models.stop_ids(model_dir))
+        told = effective(options, engine)
+        if engine.vllm_config.device_config.device_type == "cpu" and repair_expansion():
+            told["repaired"] = REPAIRED
+        return cls(engine, told, models.stop_ids(model_dir))
 
     def reset(self) -> None:
         """Abort what is unfinished and empty the prefix cache."""
