@@ -29,6 +29,7 @@ from backends.vllm.arguments import (
     load_engine,
     set_environment,
 )
+from backends.vllm.sampling import keep_generators
 from harness.core.backend import Backend, Option, misfit
 from harness.core.names import CACHED_TOKENS
 from harness.core.nouns import (
@@ -118,6 +119,7 @@ class VllmBackend(Backend):
         if current_platform.is_cpu() and engine.vllm_config.parallel_config.world_size == 1:
             # on a GPU a call returns before its work is done
             engine.collective_rpc(self._watch)
+            engine.collective_rpc(_keep_generators)
         self._refused: list[Commit] = []
         replay = options.get("replay")
         self._source = None if replay is None else traces.open_source(replay, self.NAME)
@@ -268,6 +270,10 @@ class VllmBackend(Backend):
 
     def _work(self, tokens: int) -> Mapping[str, float]:
         return {"steps": 1, "layers_run": self._layers, "layers_total": self._layers * tokens}
+
+
+def _keep_generators(worker: Any) -> None:
+    keep_generators(worker.model_runner)
 
 
 def _margins(start: int, logprobs: Sequence[Sequence[float]]) -> dict[str, float]:

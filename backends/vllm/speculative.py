@@ -36,7 +36,7 @@ from backends.vllm.arguments import (
     set_environment,
 )
 from backends.vllm.backend import NOTHING, VllmBackend
-from backends.vllm.verification import REPAIRED, repair_expansion
+from backends.vllm.sampling import REPAIRED, repair_expansion
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.names import DRAFT_US

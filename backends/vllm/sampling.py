@@ -1,9 +1,13 @@
-"""Repairs how vLLM verifies sampled drafts on a CPU.
+"""Repairs what vLLM 0.32 does wrong on a CPU where it samples. Greedy decoding meets neither.
 
-To verify, vLLM gives each drafted token its request's temperature, top_k and top_p. On a CPU
-vLLM 0.32 writes them into a copy that it throws away (vLLM's issue 55005), so that logits are divided by what
+To verify drafts, vLLM gives each of them its request's temperature, top_k and top_p. On a CPU it
+writes them into a copy that it throws away (vLLM's issue 55005), so that logits are divided by what
 happened to lie in memory: few drafts are accepted, and the text does not follow the model's
-distribution. Greedy decoding never asks.
+distribution.
+
+A prompt that is read in several steps draws a token in each, which vLLM drops, and it turns the
+request's random numbers back by as many as a GPU's generator gives. A CPU's has no such count, and
+asking for it ends the engine.
 """
 
 from __future__ import annotations
@@ -17,6 +21,23 @@ REPAIRED = "sampling of verified tokens on a CPU (vLLM's issue 55005)"
 """For `BackendInfo.options`."""
 PROBES = ((0.7, 0.9), (0.35, 0.6))
 COUNTS = (2, 3)
+
+
+def keep_generators(runner: Any) -> None:
+    """Have vLLM's model runner draw the tokens that it will drop without the requests' own random
+    numbers, which therefore need not be turned back. Call on a CPU."""
+    sample = runner.sample_tokens
+
+    def sample_tokens(*args: Any) -> Any:
+        generators = runner.input_batch.generators
+        dropped = runner.discard_request_mask.np[: runner.input_batch.num_reqs].nonzero()[0]
+        kept = {row: generators.pop(row) for row in dropped.tolist() if row in generators}
+        try:
+            return sample(*args)
+        finally:
+            generators.update(kept)
+
+    runner.sample_tokens = sample_tokens
 
 
 def repair_expansion() -> bool:
