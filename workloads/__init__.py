@@ -31,6 +31,7 @@ class WorkloadInfo:
     """How long the data set's own answers are at most, nearly; training and calibration let a model
     write no more."""
     metric: str
+    """Of task quality; empty: nothing is scored."""
     difficulty: str
     """The measure behind the option `mix`, in words."""
     answer: Answer = "tokens"
@@ -92,6 +93,22 @@ WORKLOADS: dict[str, WorkloadInfo] = {
     ),
 }
 
+UNSCORED: dict[str, WorkloadInfo] = {
+    "speed_bench": WorkloadInfo(
+        fields=("category", "prompt"),
+        id_field="question_id",
+        content="prompt",
+        hub="nvidia/SPEED-Bench",
+        config="qualitative",
+        revision="487aa718444e816458d1a0a52bfce7a454285cf4",
+        split="test",
+        max_new_tokens=512,
+        answer_tokens=512,
+        metric="",
+        difficulty="words of the prompt",
+    ),
+}
+"""Measured like workloads, but without reference answers: never scored, and not for training."""
 TRAINING_SOURCES: dict[str, WorkloadInfo] = {
     "mbpp": WorkloadInfo(
         fields=("text", "code", "test_list"),
@@ -110,9 +127,14 @@ TRAINING_SOURCES: dict[str, WorkloadInfo] = {
 """Read like workloads, but for training only: no prompt and no scoring exist for them."""
 
 
+def measurable() -> dict[str, WorkloadInfo]:
+    """All that an experiment may name."""
+    return WORKLOADS | UNSCORED
+
+
 def workload_info(name: str) -> WorkloadInfo:
     """What is known of a workload or training source; raises `UserError` for another name."""
-    known = WORKLOADS | TRAINING_SOURCES
+    known = measurable() | TRAINING_SOURCES
     if name not in known:
-        raise UserError(f"workloads: unknown workload '{name}'; {nearest(name, WORKLOADS)}")
+        raise UserError(f"workloads: unknown workload '{name}'; {nearest(name, measurable())}")
     return known[name]

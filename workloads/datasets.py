@@ -11,7 +11,7 @@ import hashlib
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -19,7 +19,8 @@ from typing import Any
 from harness.core.errors import UserError, nearest
 from harness.core.files import user_path
 from harness.core.nouns import Workload, canonical_json
-from workloads import WORKLOADS, WorkloadInfo, workload_info
+from workloads import WORKLOADS, WorkloadInfo, speed_bench, workload_info
+from workloads.fields import encodable, text_of
 from workloads.hub import hub_records
 from workloads.readers import Budget, Record, data_files, read_records
 
@@ -27,7 +28,6 @@ _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
 _OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
 """Of a workload in an experiment file, beside its options."""
-_NAMES_SHOWN = 10
 _LONGEST = 100_000
 """Far beyond any row of the data sets; hostile ones would take minutes to count."""
 _SUMMARIES = ("cnn_dailymail", "xsum")
@@ -59,6 +59,9 @@ class RowOptions:
     max_article_tokens: int | None = None
     """Summaries only: tokens of the article that are kept in the prompt (`prompts.encode_prompt`).
     With `article_limit: 1024` and 512 here this is the early-exit paper's rule."""
+    category: str | Sequence[str] | None = None
+    """SPEED-Bench only, as is `subset`: rows of these categories alone."""
+    subset: str | None = None
 
 
 def row_options(workload: Workload) -> RowOptions:
@@ -79,10 +82,14 @@ def row_options(workload: Workload) -> RowOptions:
                 raise UserError(f"{where} is for {' and '.join(_SUMMARIES)} only")
             if type(value) is not int or value < 1:
                 raise UserError(f"{where}: expected a positive whole number, got {value!r}")
+        elif key in speed_bench.OPTIONS:
+            speed_bench.check_option(workload.name, key, value, where)
         elif key != "mix" and not (isinstance(value, str) and value):
             raise UserError(f"{where}: expected text, got {value!r}")
         if key == "revision" and workload.source != "hub":
             raise UserError(f"{where} needs 'source: hub', got source '{workload.source}'")
+    if workload.name == speed_bench.NAME:
+        speed_bench.chosen(workload.options, workload.source)
     fields = dict(workload.options)
     if "mix" in fields:
         fields["mix"] = _parse_mix(fields["mix"], f"workload {workload.name}: option 'mix'")
@@ -147,11 +154,17 @@ def _ranked_rows(
     info = workload_info(workload.name)
     split = options.split or info.split
     if workload.source == "bundled":
-        return islice(_bundled_rows(workload.name, info, split, seed), _pool(options, distinct))
+        return islice(_bundled_rows(workload, info, split, seed), _pool(options, distinct))
+    if workload.name == speed_bench.NAME:
+        info = replace(info, config=speed_bench.chosen(workload.options, workload.source)[0])
     if workload.source == "hub":
         records = hub_records(workload.name, info, split, options.revision or info.revision)
     else:
         records = _local_records(workload, split, options.split is not None, budget)
+    if workload.name == speed_bench.NAME:
+        records = speed_bench.mapped(
+            records, *speed_bench.chosen(workload.options, workload.source)
+        )
     rows = list(_distinct(_row(workload.name, info, record) for record in records))
     return sorted(rows, key=lambda row: hashlib.sha256(f"{seed}:{row.id}".encode()).digest())
 
@@ -178,15 +191,20 @@ def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
             yield row
 
 
-def _bundled_rows(name: str, info: WorkloadInfo, split: str, seed: int) -> Iterator[Row]:
+def _bundled_rows(workload: Workload, info: WorkloadInfo, split: str, seed: int) -> Iterator[Row]:
     from workloads import bundled
 
-    if name not in bundled.GENERATORS:
+    name = workload.name
+    if name not in bundled.GENERATORS and name != speed_bench.NAME:
         raise UserError(
             f"workload {name}: no bundled rows; give a file, a folder or 'hub' as source"
         )
     if split not in ("train", "test"):
         raise UserError(f"workload {name}: bundled rows have splits train and test, not '{split}'")
+    if name == speed_bench.NAME:
+        asked = speed_bench.chosen(workload.options, workload.source)
+        rows = speed_bench.mapped(speed_bench.stand_ins(split, seed, asked[1]), *asked)
+        return _distinct(_row(name, info, record) for record in rows)
     records = bundled.iter_rows(name, "train" if split == "train" else "test", seed)
     return _distinct(_row(name, info, ("bundled", record)) for record in records)
 
@@ -195,6 +213,8 @@ def _local_records(
     workload: Workload, split: str, must_have_split: bool, budget: Budget | None
 ) -> Iterator[Record]:
     path = user_path(workload.source, f"workload {workload.name}: source")
+    if workload.name == speed_bench.NAME:
+        path = speed_bench.place(path, row_options(workload).subset or speed_bench.QUALITATIVE)
     if path.is_dir():
         files = data_files(path, split, must_have_split=must_have_split)
     elif path.exists():
@@ -211,37 +231,13 @@ def _local_records(
 
 def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
     where, values = record
-    data = {field: _text(values, field, where) for field in info.fields}
+    data = {field: text_of(values, field, where) for field in info.fields}
     named = values.get(info.id_field)
     if named is None or named == "":
         content = canonical_json([data[field] for field in info.fields])
         named = hashlib.sha256(content.encode()).hexdigest()[:16]
-    data.setdefault(info.id_field, _encodable(str(named), info.id_field, where))
+    data.setdefault(info.id_field, encodable(str(named), info.id_field, where))
     return Row(id=str(named), data=data, difficulty=difficulty(name, data))
-
-
-def _text(values: Mapping[str, Any], field: str, where: str) -> str:
-    """A field's text, or the one line that says what is wrong with it."""
-    value = values.get(field)
-    if value is None and field not in values:
-        close = get_close_matches(field, list(values), n=1)
-        there = ", ".join(map(str, islice(values, _NAMES_SHOWN)))
-        near = f"nearest: '{close[0]}'" if close else f"the row has: {there or 'no fields'}"
-        raise UserError(f"{where}: field '{field}' is missing ({near})")
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        value = "\n".join(value)
-    if not isinstance(value, str) or not value.strip():
-        got = "nothing" if value in (None, "", []) else repr(value)[:40]
-        raise UserError(f"{where}: field '{field}': expected text, got {got}")
-    return _encodable(value, field, where)
-
-
-def _encodable(text: str, field: str, where: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{where}: field '{field}' holds half a surrogate pair") from None
-    return text
 
 
 def difficulty(name: str, data: Mapping[str, str]) -> float:
@@ -253,6 +249,8 @@ def difficulty(name: str, data: Mapping[str, str]) -> float:
         text, summary = (_words(data[field][:_LONGEST]) for field in WORKLOADS[name].fields)
         known = set(text)
         return sum(word not in known for word in summary) / max(len(summary), 1)
+    if name == speed_bench.NAME:
+        return float(len(_words(data["prompt"][:_LONGEST])))
     code = data["canonical_solution" if name == "humaneval" else "code"]
     return float(len(re.findall(r"\w+|[^\w\s]", code[:_LONGEST])))
 

@@ -15,12 +15,14 @@ _REQUESTS = {
     "xsum": "Summarize this article in one sentence.\n\n{content}",
     "humaneval": "Complete this Python function.\n\n{content}",
     "gsm8k": "Solve this problem step by step. End with #### and the number.\n\n{content}",
+    "speed_bench": "{content}",
 }
 _CONTENT = {
     "cnn_dailymail": "article",
     "xsum": "document",
     "humaneval": "prompt",
     "gsm8k": "question",
+    "speed_bench": "prompt",
 }
 _ANSWER = {
     "cnn_dailymail": "highlights",
@@ -33,6 +35,7 @@ _CUES = {
     "xsum": "\n\nSummary:",
     "humaneval": "",
     "gsm8k": "\n\nAnswer:\n",
+    "speed_bench": "\n\n",
 }
 """What a model without a chat template reads after the content."""
 
@@ -50,6 +53,9 @@ def answer(workload: str, row: Mapping[str, str]) -> str:
     """Return the reference answer as a model should write it.
 
     For humaneval this is the function's body, which continues the row's prompt.
+
+    Raises:
+        KeyError: for a workload without reference answers.
     """
     return row[_ANSWER[workload]]
 
@@ -77,7 +83,7 @@ def prompt_text(
     Args:
         tokenizer: a transformers tokenizer, or anything with `encode`, `decode`,
             `apply_chat_template` and `chat_template`.
-        workload: one of cnn_dailymail, xsum, humaneval, gsm8k.
+        workload: one of cnn_dailymail, xsum, humaneval, gsm8k, speed_bench.
         row: the row, in the hub's fields.
         max_article_tokens: keep this many tokens of the article (summarization only).
     """

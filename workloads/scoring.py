@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from harness.core import rouge
 from harness.core.errors import UserError, nearest
-from workloads import WORKLOADS
+from workloads import UNSCORED, WORKLOADS
 from workloads.completions import complete_program, stub
 from workloads.sandbox.runner import DEFAULT_TIMEOUT_S, UntrustedProgram, run_programs
 
@@ -51,7 +51,7 @@ def score_all(
     """`score` for many answers; HumanEval's programs run side by side.
 
     Args:
-        workload: one of `WORKLOADS`.
+        workload: one of `WORKLOADS`, or of `UNSCORED`, whose answers have no scores.
         rows: the rows' fields.
         texts: the answers, one for each row.
         timeout_s: wall-clock seconds for each HumanEval program.
@@ -59,6 +59,8 @@ def score_all(
     Raises:
         UserError: as `score`.
     """
+    if workload in UNSCORED:
+        return [{} for _ in texts]
     if workload not in WORKLOADS:
         raise UserError(f"scoring: unknown workload '{workload}'; {nearest(workload, WORKLOADS)}")
     pairs = list(zip(rows, texts, strict=True))

@@ -3,12 +3,12 @@
     python benchmarks/soundness/first_tokens.py [--systems vllm "vllm-speculative ngram" ...]
                                                 [--tokens 20000] [--temperature 1] [--top-p 1]
 
-Each system goes on with the same few texts under many seeds. The first token of an answer comes from
-the prompt; the second is the first that a draft was verified against, and `--length` says how many
-follow. Tokens after the same prompt and prefix are held against the model's probabilities there,
-which transformers computes in float32, and the statistics of all prefixes add up. Printed for each
-position: the statistic, its degrees of freedom and p value. Exit code 1 when a p value is below
-1e-6, 2 for a system that drafted nothing. The last line is JSON.
+Each system goes on with the same few texts under many seeds. The first token of an answer comes
+from the prompt; the second is the first that a draft was verified against, and `--length` says how
+many follow. Tokens after the same prompt and prefix are held against the model's probabilities
+there, which transformers computes in float32, and the statistics of all prefixes add up. Printed
+for each position: the statistic, its degrees of freedom and p value. Exit code 1 when a p value is
+below 1e-6, 2 for a system that drafted nothing. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from backends import open_backend
 from backends.checkpoints import models
-from benchmarks.support.chi_square import NOTHING, Fit, fit, joined
+from benchmarks.support.chi_square import NOTHING, ChiSquare, fit, joined
 from harness.core.nouns import Generation, Load, Model, Request, Sampling
 from harness.measure.load_loop import run_load
 from workloads import WORKLOADS
@@ -124,7 +124,7 @@ def examined(
 
 def by_position(
     done: Sequence[Generation], prompts: Mapping[str, Prefix], chosen: argparse.Namespace
-) -> list[Fit]:
+) -> list[ChiSquare]:
     """The fit of the tokens at each position of the answers, from the first."""
     answers: defaultdict[str, list[Prefix]] = defaultdict(list)
     for generation in done:

@@ -15,15 +15,15 @@ LEAST_EXPECTED = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class ChiSquare:
     """How well counts fit; `+` joins independent samples."""
 
     statistic: float
     degrees: int
     tokens: int
 
-    def __add__(self, other: Fit) -> Fit:
-        return Fit(
+    def __add__(self, other: ChiSquare) -> ChiSquare:
+        return ChiSquare(
             self.statistic + other.statistic,
             self.degrees + other.degrees,
             self.tokens + other.tokens,
@@ -39,10 +39,10 @@ class Fit:
         return float(torch.special.gammaincc(half[0], half[1]))
 
 
-NOTHING = Fit(0.0, 0, 0)
+NOTHING = ChiSquare(0.0, 0, 0)
 
 
-def fit(counts: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Fit:
+def fit(counts: NDArray[np.int64], probabilities: NDArray[np.float64]) -> ChiSquare:
     """Hold the counts of tokens, (vocabulary,), against probabilities that sum to 1, (vocabulary,).
 
     Tokens that expect less than `LEAST_EXPECTED` share a bin, which takes the least frequent of
@@ -51,20 +51,20 @@ def fit(counts: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Fit:
     """
     total = int(counts.sum())
     if (counts[probabilities == 0] > 0).any():
-        return Fit(float("inf"), 0, total)
+        return ChiSquare(float("inf"), 0, total)
     order = np.argsort(-probabilities, kind="stable")
     expected, seen = probabilities[order] * total, counts[order].astype(float)
     alone = int((expected >= LEAST_EXPECTED).sum())
-    while 0 < alone and 0 < expected[alone:].sum() < LEAST_EXPECTED:
+    while alone > 0 and 0 < expected[alone:].sum() < LEAST_EXPECTED:
         alone -= 1
     bins = np.append(expected[:alone], expected[alone:].sum())
     found = np.append(seen[:alone], seen[alone:].sum())
     kept = bins > 0
     statistic = float(((found[kept] - bins[kept]) ** 2 / bins[kept]).sum())
     degrees = int(kept.sum()) - 1
-    return Fit(statistic if degrees > 0 else 0.0, max(degrees, 0), total)
+    return ChiSquare(statistic if degrees > 0 else 0.0, max(degrees, 0), total)
 
 
-def joined(fits: Iterable[Fit]) -> Fit:
+def joined(fits: Iterable[ChiSquare]) -> ChiSquare:
     """All of them as one."""
     return sum(fits, NOTHING)

@@ -28,7 +28,7 @@ from harness.measure.machine.environment import (
 )
 from results.store.folder import Store
 from results.store.records import BrokenRecordError, StoredTrial
-from workloads import WORKLOADS
+from workloads import measurable
 
 MEASURING = ("harness.measure.engine_process", "harness.cli.session")
 PINNED_OTHERWISE = ("workloads.datasets", "workloads.readers", "backends.checkpoints.shapes")
@@ -74,7 +74,7 @@ class Pins:
     def _measuring_code(self, workload: str) -> dict[str, str]:
         children = SCORED_AS_PROGRAMS.get(workload)
         without = PINNED_OTHERWISE if children else (*PINNED_OTHERWISE, *PROGRAMS)
-        known = {f"workload {workload}": digest(repr(WORKLOADS.get(workload)).encode())}
+        known = {f"workload {workload}": digest(repr(measurable().get(workload)).encode())}
         return known | self._sources.closure((*MEASURING, *(children or ())), without)
 
 

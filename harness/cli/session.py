@@ -16,7 +16,7 @@ from backends.checkpoints.shapes.sizes import read_sizes
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Trial
-from workloads import WORKLOADS, arrivals, scoring
+from workloads import arrivals, scoring, workload_info
 from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
 
 WARM_UP_TOKENS = 16
@@ -57,7 +57,7 @@ class EngineSession:
                 stop_ids=self.stop_ids,
                 ignore_eos=trial.ignore_eos,
                 arrival_s=arrival_s,
-                answer=WORKLOADS[trial.workload.name].answer,
+                answer=workload_info(trial.workload.name).answer,
             )
             for prompt, arrival_s in zip(found, times, strict=True)
         ]

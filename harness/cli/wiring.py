@@ -35,7 +35,7 @@ def known() -> Known:
     """What an experiment file may name, for `harness.experiment.config`."""
     return Known(
         backends={name: _lists(name) for name in backends.BACKENDS},
-        workloads={name: spec.max_new_tokens for name, spec in workloads.WORKLOADS.items()},
+        workloads={name: spec.max_new_tokens for name, spec in workloads.measurable().items()},
         check_options=backends.check_options,
         check_workload=datasets.row_options,
         check_rates=rates.parse_rates,
@@ -270,7 +270,7 @@ def workload_catalogue() -> list[dict[str, Any]]:
     """What ``decodebench list workloads`` shows."""
     return [
         {"name": name, "fields": list(spec.fields), "max_new_tokens": spec.max_new_tokens}
-        for name, spec in sorted(workloads.WORKLOADS.items())
+        for name, spec in sorted(workloads.measurable().items())
     ]
 
 
