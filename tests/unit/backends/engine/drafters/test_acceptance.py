@@ -53,9 +53,9 @@ class OracleDrafter:
 
     exits: tuple[int, ...] = ()
 
-    def __init__(self, answer: Sequence[int], right: float, drafts: int) -> None:
+    def __init__(self, answer: Sequence[int], right: float, drafts: int, seed: int) -> None:
         self.answer, self.right, self.max_drafts = answer, right, drafts
-        self.draw = random.Random(0)
+        self.draw = random.Random(seed)
 
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
         for stream in streams:
@@ -82,7 +82,7 @@ def test_tokens_of_a_verification(right: float, drafts: int) -> None:
     for start in range(20):
         stream = Stream(f"s{start}", (start + 1, 2), LENGTH, frozenset(), GREEDY)
         answer = _decoded(Decoder(open_executor(model, (), 1)), stream)
-        oracle = OracleDrafter([*answer, 0], right, drafts)
+        oracle = OracleDrafter([*answer, 0], right, drafts, start)
         again = Stream("again", (start + 1, 2), LENGTH, frozenset(), GREEDY)
         steps = _steps(Decoder(open_executor(model, (), 1), oracle), again)
         place = steps[0]  # the prompt's own
