@@ -49,16 +49,20 @@ def test_a_function_that_writes_elsewhere_is_found_out() -> None:
 def test_tokens_that_are_dropped_take_no_random_numbers() -> None:
     seen: list[list[int]] = []
     held = {0: "a", 1: "b", 3: "d", 4: "over"}
+
+    def sample(grammar: str) -> str:
+        seen.append(sorted(held))
+        return grammar
+
     runner = SimpleNamespace(
         input_batch=SimpleNamespace(generators=held, num_reqs=4),
         discard_request_mask=SimpleNamespace(np=np.array([False, True, True, False, True])),
-        sample_tokens=lambda grammar: seen.append(sorted(held)) or grammar,
+        sample_tokens=sample,
     )
     keep_generators(runner)
     assert runner.sample_tokens("grammar") == "grammar"
     assert seen == [[0, 3, 4]]
     assert held == {0: "a", 1: "b", 3: "d", 4: "over"}
-    runner.sample_tokens = None
 
 
 CHILD = """
