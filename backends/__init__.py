@@ -92,6 +92,12 @@ def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, 
         return [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
 
 
+def check_workload(name: str, workload: str, options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for a workload that backend `name` cannot run with these options."""
+    with asking(name, "check_workload"):
+        load_class(name).check_workload(workload, settings(name, options))
+
+
 def open_backend(
     name: str, model_dir: Path | None, model: Model, options: Mapping[str, Any]
 ) -> Backend:

@@ -57,6 +57,11 @@ def open_source(replay: str | Mapping[str, Any], backend: str) -> TraceSource:
     if path is None:
         assert isinstance(replay, Mapping)
         return parse_rates(replay, f"backend '{backend}': option 'replay'")
+    return read(path)
+
+
+def read(path: Path) -> DecisionTrace:
+    """A trace's file, read once as long as it stays the same. Raises `UserError`."""
     return _read(path, path.stat().st_mtime_ns)
 
 

@@ -30,6 +30,9 @@ class Stream:
     last: int | None = None
     """The answer ends with this many tokens, as if the last one were a stop token; None: tokens and
     `max_new_tokens` alone decide."""
+    cap: int | None = None
+    """Most drafts that may wait for verification, whatever a drafter would make; None: no such
+    limit."""
 
     @property
     def most(self) -> int:
@@ -44,6 +47,8 @@ class Stream:
     def room(self, max_drafts: int) -> int:
         """How many more drafts there is room for among `max_drafts`, and in the answer beside the
         token that their verification brings; none where it is not positive."""
+        if self.cap is not None and self.cap < max_drafts:
+            max_drafts = self.cap
         here = max_drafts - self.drafts
         left = self.max_new_tokens - 1 - (len(self.tokens) - len(self.prompt))
         return here if here < left else left

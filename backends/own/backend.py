@@ -156,6 +156,8 @@ class Loaded:
         replay = options["replay"]
         self.source = None if replay is None else traces.open_source(replay, name)
         """What decides in the place of the model."""
+        self.decided: Recorder | Replayer | None = None
+        """Who sees what is decided, where a backend sets one before it makes a drafter."""
         self.stop_ids = models.stop_ids(model_dir)
         self.device = _device()
         if options["threads"] is not None:

@@ -12,6 +12,7 @@ from harness.core.decisions import Decisions
 from harness.core.nouns import Commit, Request
 from results.traces.played import PlayedRow
 from results.traces.rates import TraceSource
+from results.traces.recorded import TraceRow
 
 if TYPE_CHECKING:
     from backends.engine.streams import Stream
@@ -107,12 +108,16 @@ class Replayer:
 
     def enter(self, stream: Stream, request: Request) -> None:
         """Find the stream's row; its length alone ends the answer."""
-        most, ignores = request.max_new_tokens, request.ignore_eos
-        row = self._source.row_for(request.id, most, ignore_eos=ignores)
+        row = self.row_for(request)
         stream.stops = frozenset()
-        stream.last = row.end(most, ignore_eos=ignores)
+        stream.last = row.end(request.max_new_tokens, ignore_eos=request.ignore_eos)
         if self._columns:
             self._played[stream.id] = _Played(PlayedRow(row, self._columns))
+
+    def row_for(self, request: Request) -> TraceRow:
+        """What the request replays."""
+        most, ignores = request.max_new_tokens, request.ignore_eos
+        return self._source.row_for(request.id, most, ignore_eos=ignores)
 
     def told(self, commits: Sequence[Commit]) -> list[Commit]:
         """The commits; streams that are over are forgotten."""

@@ -15,9 +15,13 @@ from backends.checkpoints.draft_models import (
     draft_files,
     find_draft,
 )
+from backends.checkpoints.draft_traces import open_drafts
+from backends.checkpoints.shapes.drafts import DraftShape, draft_shape, is_shape
 from backends.own.backend import LONGEST, EngineBackend, Loaded, check_fit
+from backends.own.draft_decisions import watched
 from harness.core.errors import UserError
 from harness.core.nouns import Model
+from results.traces.recorded import DecisionTrace
 
 if TYPE_CHECKING:
     from backends.engine.drafters.base import Drafter
@@ -56,6 +60,8 @@ class Method:
     """Raises `UserError` for options that do not fit the model."""
     files: Callable[[Path, Options], list[Path]] = _no_files
     """What it reads beside the model. Raises `UserError`."""
+    replays: tuple[str, ...] | None = None
+    """Its options that a replay has from the trace; None: its drafts cannot be recorded."""
 
 
 def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
@@ -63,16 +69,20 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
     from backends.engine.costs.row_costs import pass_costs
     from backends.engine.drafters.draft_model import DraftModel
 
-    folder = find_draft(PREFIX, options["draft"], model_dir)
+    shape = _shape(model_dir, options)
+    folder = shape.generated() if shape else find_draft(PREFIX, options["draft"], model_dir)
     own = {**options, "replay": None, "max_model_len": loaded.max_len}
     smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
-    drafter = DraftModel(smaller, _most(options), options["threshold"])
-    return _made(
+    # a replay has what the draft model was sure of from the trace
+    threshold = options["threshold"] if loaded.source is None else 0.0
+    drafter = DraftModel(smaller, _most(options), threshold)
+    found = _made(
         executor,
-        drafter,
+        watched(drafter, loaded.decided),
         options,
         lambda cost: DraftModelCosts(cost(executor), pass_costs(smaller)),
     )
+    return found[0], found[1], {"draft": shape.label} if shape else {}
 
 
 def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
@@ -83,7 +93,10 @@ def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> 
     drafter = PromptLookup(
         executor.slots, _most(options), options["lookup_min"], options["lookup_max"]
     )
-    return _made(executor, drafter, options, lambda cost: LookupCosts(cost(executor)))
+    return _made(
+        *(executor, watched(drafter, loaded.decided), options),
+        lambda cost: LookupCosts(cost(executor)),
+    )
 
 
 def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
@@ -93,11 +106,9 @@ def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
     from backends.engine.model.heads import ExitHead
 
-    layer = options["exit_layer"]
-    if layer == AUTO:
-        layer = max(1, loaded.architecture.layers // 4)
+    layer = _exit_layer(loaded.architecture.layers, options)
     executor = loaded.executor([ExitHead(layer, loaded.weights.head)])
-    drafter = ExitDrafter(executor, PredictionPolicy((ALWAYS,), _most(options)))
+    drafter = ExitDrafter(executor, PredictionPolicy((ALWAYS,), _most(options)), loaded.decided)
     found = _made(
         *(executor, drafter, options),
         lambda cost: FirstLayersCosts(cost(executor, 0, 1), cost(executor, 1, 2)),
@@ -121,12 +132,67 @@ def _made(executor: Any, drafter: Drafter, options: Options, costs: Callable[[An
     return executor, AdaptiveDrafts(drafter, costs(row_costs), hope), {}
 
 
+def _exit_layer(layers: int, options: Options) -> int:
+    """As given, or at a quarter of the depth; in a replay at the trace's share of it. Raises
+    `UserError` where a replay would draft elsewhere."""
+    layer, trace = options["exit_layer"], find_trace(options)
+    if trace is None:
+        return max(1, layers // 4) if layer == AUTO else int(layer)
+    recorded = trace.settings.get("exit_layer")
+    if not isinstance(recorded, int) or not trace.depth:
+        raise UserError(f"{PREFIX} 'replay': the trace does not tell its exit_layer")
+    own = min(max(round(recorded / trace.depth * layers), 1), layers - 1)
+    if layer not in (AUTO, own):
+        raise UserError(
+            f"{PREFIX} 'exit_layer': is {layer} of {layers}; expected {own}, the share of the "
+            f"depth at which the trace was recorded (layer {recorded} of {trace.depth})"
+        )
+    return own
+
+
+def find_trace(options: Options) -> DecisionTrace | None:
+    """What is replayed; None where nothing is. Raises `UserError` for a method whose drafts no
+    trace tells of, and for a trace that does not fit the options."""
+    method, asked = options["method"], options["replay"] is not None
+    own = METHODS[method].replays
+    if own is None:
+        if asked or options["record"]:
+            raise UserError(
+                f"{PREFIX} '{'replay' if asked else 'record'}': no trace tells of the drafts of "
+                f"method {method}; those that can be replayed are {', '.join(replayed_methods())}"
+            )
+        return None
+    return open_drafts(PREFIX, options, NAME, own)
+
+
+def replayed_methods() -> list[str]:
+    """The methods whose drafts can be recorded and replayed."""
+    return [name for name, method in METHODS.items() if method.replays is not None]
+
+
+def _shape(model_dir: Path, options: Options) -> DraftShape | None:
+    """What drafts in a replay; None where a checkpoint does. Raises `UserError`."""
+    name = options["draft"]
+    if options["replay"] is None or (name == AUTO and models.is_demo(model_dir)):
+        return None
+    if name == AUTO or is_shape(name):
+        return draft_shape(PREFIX, None if name == AUTO else name, model_dir)
+    return None
+
+
 def _check_draft_model(model_dir: Path, shape: Architecture, options: Options) -> None:
-    folder = find_draft(PREFIX, options["draft"], model_dir)
     longest = options["max_model_len"] or min(shape.positions, LONGEST)
+    fitting = {**options, "max_model_len": longest}
+    made = _shape(model_dir, options)
+    if made is not None:
+        with made.outline() as folder:
+            check_length(PREFIX, folder, longest)
+            _check_draft(folder, fitting)
+        return
+    folder = find_draft(PREFIX, options["draft"], model_dir)
     check_same_tokens(PREFIX, folder, model_dir)
     check_length(PREFIX, folder, longest)
-    _check_draft(folder, {**options, "max_model_len": longest})
+    _check_draft(folder, fitting)
 
 
 def _check_draft(folder: Path, options: Options) -> None:
@@ -141,20 +207,26 @@ def _check_draft(folder: Path, options: Options) -> None:
 
 
 def _draft_model_files(model_dir: Path, options: Options) -> list[Path]:
-    return draft_files(find_draft(PREFIX, options["draft"], model_dir))
+    made = _shape(model_dir, options)
+    folder = made.generated() if made else find_draft(PREFIX, options["draft"], model_dir)
+    return draft_files(folder)
 
 
 def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
     layer = options["exit_layer"]
     if layer != AUTO and layer >= shape.layers:
         raise UserError(f"{PREFIX} 'exit_layer': is {layer}; expected 1 to {shape.layers - 1}")
+    _exit_layer(shape.layers, options)
 
 
 METHODS = {
     "draft_model": Method(
         *(_draft_model, ("draft", "threshold"), 12, 0.9),
-        *(_check_draft_model, _draft_model_files),
+        *(_check_draft_model, _draft_model_files, ("threshold",)),
     ),
-    "prompt_lookup": Method(_lookup, ("lookup_min", "lookup_max"), 8, 0.3),
-    "layerskip": Method(_layerskip, ("exit_layer",), 8, 0.8, _check_exit),
+    "prompt_lookup": Method(
+        *(_lookup, ("lookup_min", "lookup_max"), 8, 0.3),
+        replays=("lookup_min", "lookup_max"),
+    ),
+    "layerskip": Method(_layerskip, ("exit_layer",), 8, 0.8, _check_exit, replays=()),
 }

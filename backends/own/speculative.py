@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from backends.checkpoints import traces
 from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup
+from backends.checkpoints.draft_traces import check_workload, find_drafts, remarks
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
-from backends.own.draft_methods import METHODS, NAME, PREFIX
+from backends.own.draft_decisions import DraftRecorder, DraftReplayer
+from backends.own.draft_methods import METHODS, NAME, PREFIX, find_trace, replayed_methods
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.names import DRAFT_US
@@ -23,7 +26,7 @@ class Speculative(EngineBackend):
     """Speculative decoding with one chain of drafts for each sequence."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
-        **{name: option for name, option in OPTIONS.items() if name != "replay"},
+        **OPTIONS,
         "method": Option(
             str, "draft_model", "where drafts come from", choices=tuple(METHODS)
         ),
@@ -33,7 +36,8 @@ class Speculative(EngineBackend):
             words=(AUTO,),
         ),
         "draft": Option(
-            str, AUTO, "draft_model: a bundled name, a folder or a hub id; auto: the demo model's"
+            str, AUTO, "draft_model: a bundled name, a folder or a hub id; auto: the demo model's. "
+            "In a replay also a shape, which gets the model's vocabulary; auto: one that suits it"
         ),
         "threshold": Option(
             float, 0.6, "draft_model: no draft follows one less probable than this", minimum=0,
@@ -49,6 +53,7 @@ class Speculative(EngineBackend):
             int, AUTO, "layerskip: the layers that draft; auto: a quarter of them", minimum=1,
             words=(AUTO,),
         ),
+        "record": traces.RECORD,
     }  # fmt: skip
 
     @classmethod
@@ -63,6 +68,8 @@ class Speculative(EngineBackend):
                         f"{PREFIX} '{own}': belongs to method {name}, not {options['method']}"
                     )
         check_lookup(PREFIX, options)
+        if find_trace(options) is not None and options["record"]:
+            raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
         if model_dir is None:
             return
         shape = check_fit(NAME, model_dir, options)
@@ -72,14 +79,35 @@ class Speculative(EngineBackend):
 
     @classmethod
     def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
-        """Raise `UserError`: nobody drafts what random weights say."""
+        """Raise `UserError` where drafts would be held against what random weights say."""
         super().check_shape(model_dir, options)
-        raise UserError("drafts for random weights are never accepted, and no trace is replayed")
+        if find_trace(options) is None:
+            names = replayed_methods()
+            lacking = "" if options["method"] in names else f", for method {', '.join(names)}"
+            raise UserError(
+                "drafts for random weights are never accepted; give 'replay: demo' or a trace"
+                f"{lacking}"
+            )
+
+    @classmethod
+    def check_workload(cls, workload: str, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for a workload of which the replayed trace has no request."""
+        if (trace := find_trace(options)) is not None:
+            check_workload(PREFIX, trace, workload)
+
+    @classmethod
+    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
+        """That another number of drafts than the trace's is replayed."""
+        trace = find_trace(options)
+        return [] if trace is None else remarks(PREFIX, trace, options["drafts"])
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
-        """What the method reads beside the model. Raises `UserError`."""
-        return METHODS[options["method"]].files(model_dir, options)
+        """What the method reads beside the model, and the trace that is replayed. Raises
+        `UserError`."""
+        path = find_drafts(PREFIX, options, NAME)
+        beside = METHODS[options["method"]].files(model_dir, options)
+        return beside if path is None else [*beside, path]
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
@@ -88,11 +116,24 @@ class Speculative(EngineBackend):
         from backends.engine.decoder import Decoder
 
         assert model_dir is not None
-        loaded = Loaded(NAME, model_dir, model, {**options, "replay": None})
+        path = find_drafts(PREFIX, options, NAME)
+        trace = None if path is None else str(path)
+        loaded = Loaded(NAME, model_dir, model, {**options, "replay": trace})
+        decided = loaded.decided = _decided(loaded, options)
         make = METHODS[options["method"]].make
         executor, drafter, effective = make(loaded, model_dir, model, options)
-        decoder = Decoder(executor, drafter, prefill_tokens=options["prefill_tokens"])
-        found = cls(decoder, executor, loaded.info(executor, effective), loaded.stop_ids)
+        decoder = Decoder(
+            executor, drafter, decisions=decided, prefill_tokens=options["prefill_tokens"]
+        )
+        info = loaded.info(executor, {**effective, "replay": options["replay"]})
+        found = cls(decoder, executor, info, loaded.stop_ids, decided)
         if not drafter.exits:
             found._clock.watch(drafter, "draft", count=DRAFT_US)
         return found
+
+
+def _decided(loaded: Loaded, options: Mapping[str, Any]) -> DraftRecorder | DraftReplayer | None:
+    """Who sees what is decided."""
+    if loaded.source is not None:
+        return DraftReplayer(loaded.source)
+    return DraftRecorder() if options["record"] else None

@@ -131,7 +131,17 @@ def warnings(trials: Sequence[Trial]) -> list[str]:
     """What the user probably did not mean, each told once. Raises `UserError` for options that a
     backend cannot run on this model, before anything runs."""
     engines = {trial.engine_key(): trial for trial in trials}.values()
-    return _answers([(e.backend, e.model, e.options) for e in engines], backends.warnings)
+    found = _answers([(e.backend, e.model, e.options) for e in engines], backends.warnings)
+    for name in dict.fromkeys(trial.workload.name for trial in trials):
+        own = {t.engine_key(): t for t in trials if t.workload.name == name}.values()
+        asked = functools.partial(_check_workload, name)
+        _answers([(e.backend, e.model, e.options) for e in own], asked)
+    return found
+
+
+def _check_workload(workload: str, backend: str, _: Model, options: Mapping[str, Any]) -> list[str]:
+    backends.check_workload(backend, workload, options)
+    return []
 
 
 def _answers(

@@ -106,6 +106,11 @@ class Backend(abc.ABC):
         """Raise `UserError` for a shape, a model of random weights, that it could run but that
         would tell nothing: called beside `check`, before anything runs."""
 
+    @classmethod  # noqa: B027
+    def check_workload(cls, workload: str, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for a workload that it cannot run with these options: called for
+        options that passed `check`, before anything runs."""
+
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
         """What the user probably did not mean, one line each. For options that passed `check`."""

@@ -27,6 +27,10 @@ class Decisions:
     """Likewise: those that stood."""
     batch: list[int] = field(default_factory=list)
     """Likewise: the requests under way."""
+    asked: list[int] = field(default_factory=list)
+    """Likewise, of a method that drafts chains of tokens: those that the drafter was asked for. One
+    more than `drafted` where it ended the chain itself, as many where there was no room for more.
+    Empty for other methods."""
 
     def extend(self, later: Decisions) -> None:
         """Add what was decided after this."""

@@ -59,8 +59,10 @@ DECIDED = {
     "drafted": np.int32,
     "accepted": np.int32,
     "batch": np.int32,
+    "asked": np.int32,
 }
-"""Lists of `Decisions`, columns of a trial whose backend recorded them."""
+"""Lists of `Decisions`, columns of a trial whose backend recorded them. Files of earlier versions
+lack some, which are empty then."""
 OPTIONAL = {"stamp_lag_ns"}
 """Columns that files of earlier versions do not have."""
 
@@ -201,7 +203,8 @@ def _label(columns: Mapping[str, Sequence[Any]], row: int) -> Label | None:
 def _decisions(columns: Mapping[str, Sequence[Any]], row: int) -> Decisions | None:
     if DECIDED_PREFIX + "positions" not in columns:
         return None
-    found = Decisions(**{name: columns[DECIDED_PREFIX + name][row] for name in DECIDED})
+    there = [name for name in DECIDED if DECIDED_PREFIX + name in columns]
+    found = Decisions(**{name: columns[DECIDED_PREFIX + name][row] for name in there})
     return None if found == Decisions() else found
 
 

@@ -9,6 +9,7 @@
 | `confidence` | list of float32 | attempts x exits, NaN where an exit was not asked |
 | `agrees` | list of int8 | likewise: 1, 0, or -1 where nobody knows |
 | `drafted`, `accepted`, `batch` | list of int32 | of each full pass; -1 where not known |
+| `asked` | list of int32 | likewise, of chains of drafts; else empty. Older files do not have it |
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ LISTS = {
     "drafted": np.int32,
     "accepted": np.int32,
     "batch": np.int32,
+    "asked": np.int32,
 }
+LATER = ("asked",)
+"""Lists that older files lack."""
 MOST_TOKENS = 1_000_000
 """Of an answer: a replay keeps something for each of its positions."""
 MOST_CONFIDENT = 1.001
@@ -145,7 +149,9 @@ def _parse(table: Any, about: Mapping[str, Any]) -> DecisionTrace:
     if any(math.isnan(x) for x in thresholds):
         raise ValueError(f"thresholds {list(thresholds)} are no numbers")
     names = ["workload", "request_id", "prompt_tokens", "answer_tokens", "finished", *LISTS]
-    data = {name: table.column(name).to_pylist() for name in names}
+    lacking = {name for name in LATER if name not in table.column_names}
+    data = {name: table.column(name).to_pylist() for name in names if name not in lacking}
+    data |= {name: [()] * len(table) for name in lacking}
     rows = tuple(_row(data, place, len(exits)) for place in range(len(table)))
     if not rows:
         raise ValueError("it holds no request")
@@ -182,9 +188,24 @@ def _row(data: Mapping[str, Sequence[Any]], place: int, exits: int) -> TraceRow:
         raise ValueError(f"request {name} has an agreement that is not 1, 0 or -1")
     if not len(found["drafted"]) == len(found["accepted"]) == len(found["batch"]):
         raise ValueError(f"request {name} has passes of different lengths")
+    _check_chains(str(name), tokens, found)
     shape = (len(positions), exits)
     found["confidence"], found["agrees"] = (
         found[key].reshape(shape) for key in ("confidence", "agrees")
     )
     workload, prompt = str(data["workload"][place]), int(data["prompt_tokens"][place])
     return TraceRow(workload, str(name), prompt, int(tokens), finished, **found)
+
+
+def _check_chains(name: str, tokens: int, found: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for chains of drafts that do not come to the answer."""
+    drafted, accepted, asked = (found[key] for key in ("drafted", "accepted", "asked"))
+    if not len(asked):
+        return
+    if len(asked) != len(drafted):
+        raise ValueError(f"request {name} has {len(asked)} chains in {len(drafted)} passes")
+    more = asked - drafted
+    if (accepted < 0).any() or (accepted > drafted).any() or not np.isin(more, (0, 1)).all():
+        raise ValueError(f"request {name} has a chain that no drafter makes")
+    if int(accepted.sum()) + len(accepted) not in (tokens - 1, tokens):
+        raise ValueError(f"request {name} has passes that do not come to its {tokens} tokens")

@@ -90,7 +90,10 @@ def _row(workload: str, generation: Generation, prompt_tokens: int, exits: int) 
         np.array(decided.positions, np.int32),
         np.array(decided.confidence, np.float32).reshape(shape),
         np.array(decided.agrees, np.int8).reshape(shape),
-        *(np.array(x, np.int32) for x in (decided.drafted, decided.accepted, decided.batch)),
+        *(
+            np.array(x, np.int32)
+            for x in (decided.drafted, decided.accepted, decided.batch, decided.asked)
+        ),
     )
 
 

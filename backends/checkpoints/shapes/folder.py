@@ -72,11 +72,13 @@ def folder() -> Path:
     return cache_folder() / "shapes"
 
 
-def read_shape(model: Model) -> Shape:
-    """What a shape's name and layers mean. Writes nothing. Raises `UserError` for an unknown name,
-    a configuration that cannot be read or made, a vocabulary without the demo's tokens, and more
-    layers than there are."""
+def read_shape(model: Model, vocabulary: int | None = None) -> Shape:
+    """What a shape's name and layers mean, with another vocabulary where one is given. Writes
+    nothing. Raises `UserError` for an unknown name, a configuration that cannot be read or made, a
+    vocabulary without the demo's tokens, and more layers than there are."""
     where, config = _config(model)
+    if vocabulary is not None:
+        config["vocab_size"] = vocabulary
     try:
         canonical_json(config)
     except ValueError:
@@ -105,13 +107,13 @@ def read_shape(model: Model) -> Shape:
     return Shape(name, config, replace(whole, layers=layers), whole.layers)
 
 
-def generated(model: Model, cache_gib: int) -> Path:
+def generated(model: Model, cache_gib: int, vocabulary: int | None = None) -> Path:
     """The checkpoint folder of a shape, written now unless it is there.
 
     Raises `UserError` as `read_shape` does, and for a shape that the disk has no room for or that
     would make the folder of shapes larger than `cache_gib`: before anything is written.
     """
-    shape = read_shape(model)
+    shape = read_shape(model, vocabulary)
     target = shape.folder
     if not target.is_dir():
         with writing(f"model '{model.label()}'"):
@@ -124,11 +126,11 @@ def generated(model: Model, cache_gib: int) -> Path:
 
 
 @contextlib.contextmanager
-def outline(model: Model) -> Iterator[Path]:
+def outline(model: Model, vocabulary: int | None = None) -> Iterator[Path]:
     """A folder with a shape's checkpoint but for the weights, for as long as the block runs: what
     does not depend on them can be refused before they are made. A `UserError` out of the block
     names the user's file in place of the folder's. Raises what `read_shape` does."""
-    shape = read_shape(model)
+    shape = read_shape(model, vocabulary)
     with tempfile.TemporaryDirectory() as name:
         _write_texts(Path(name), shape.config)
         try:

@@ -1,0 +1,85 @@
+"""Which shape drafts for a model whose decisions are replayed, and what it takes over from it.
+
+A draft model writes the model's tokens, so that the shape gets the model's vocabulary: its
+embedding and its head grow with it, as they would have been trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import models
+from backends.checkpoints.shapes import folder
+from backends.checkpoints.shapes.ladder import LADDER
+from backends.checkpoints.shapes.sizes import read_sizes
+from harness.core.errors import UserError
+from harness.core.nouns import Model
+
+SIBLINGS: Mapping[str, str] = {
+    "0.5b": "0.1b",
+    "1b": "0.1b",
+    "llama-3.1-8b": "llama-3.2-1b",
+    "qwen3-8b": "qwen3-0.6b",
+}
+"""By shape, the smaller one of its family that drafts for it where none is named."""
+SHARE = 6
+"""Where there is none: the first layers of the model itself, one of so many."""
+_TELLING = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
+"""By which a configuration is known as that of a shape with a name, cut short or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftShape:
+    """Random weights that draft."""
+
+    label: str
+    model: Model
+    vocabulary: int
+
+    @contextmanager
+    def outline(self) -> Iterator[Path]:
+        """See `folder.outline`."""
+        with folder.outline(self.model, self.vocabulary) as directory:
+            yield directory
+
+    def generated(self) -> Path:
+        """See `folder.generated`."""
+        return folder.generated(self.model, models.CACHE_GIB, self.vocabulary)
+
+
+def is_shape(name: str) -> bool:
+    """Whether an option names a shape, and no checkpoint."""
+    return name in LADDER or name.endswith(".json")
+
+
+def draft_shape(prefix: str, name: str | None, model_dir: Path) -> DraftShape:
+    """The shape that drafts for the model in a folder: `name`, or one that suits it. Raises
+    `UserError`, which begins with `prefix`, for one that cannot be made or is larger."""
+    config = models.read_config(model_dir)
+    sizes = read_sizes(config, str(model_dir / "config.json"))
+    label, model = _suited(config, model_dir) if name is None else (name, Model(name, shape=True))
+    try:
+        own = folder.read_shape(model, sizes.vocabulary).sizes
+    except UserError as error:
+        raise UserError(f"{prefix} 'draft': {error}") from None
+    if own.parameters > sizes.parameters:
+        raise UserError(
+            f"{prefix} 'draft': {label} has {own.parameters:,} parameters with the model's "
+            f"vocabulary; expected no more than the model's {sizes.parameters:,}"
+        )
+    return DraftShape(label, model, sizes.vocabulary)
+
+
+def _suited(config: Mapping[str, Any], model_dir: Path) -> tuple[str, Model]:
+    for name, sibling in SIBLINGS.items():
+        if all(config.get(key) == LADDER[name][key] for key in _TELLING):
+            return sibling, Model(sibling, shape=True)
+    layers = max(1, int(config["num_hidden_layers"]) // SHARE)
+    return (
+        f"the model's first {layers} layers",
+        Model(str(model_dir / "config.json"), layers=layers, shape=True),
+    )

@@ -1,0 +1,198 @@
+"""Recorded drafts on our engine, replayed: the same chains and the same work, on any shape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends import open_backend
+from backends.checkpoints import models
+from backends.own.speculative import Speculative
+from harness.core.backend import Backend
+from harness.core.nouns import REPLAYED, Load, Model, Request, Sampling
+from harness.measure.load_loop import run_load
+from results.traces.file import read_trace
+from tests.support.exits.replays import Done, drive, record, write_recorded
+from tests.support.small_shapes import small_shape
+from workloads.bundled import rows
+from workloads.prompts import encode_prompt
+
+DEMO = models.BUNDLED["demo"]
+FIXED = {"threads": 1, "max_num_seqs": 4, "max_model_len": 1024}
+METHODS: dict[str, dict[str, Any]] = {
+    "draft_model": {"method": "draft_model", "drafts": 5},
+    "prompt_lookup": {"method": "prompt_lookup", "drafts": 5},
+    "layerskip": {"method": "layerskip", "drafts": 5, "exit_layer": 4},
+}
+WORK = ("steps", "step_tokens", "drafted", "accepted", "tokens")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Real runs of each method: the trace, and what came of each poll, by requests in flight."""
+
+    trace: dict[str, Path]
+    done: dict[tuple[str, int], list[list[Done]]]
+
+
+def opened(directory: Path = DEMO, **options: Any) -> Backend:
+    model = Model("demo", dtype="bfloat16")
+    return open_backend("speculative", directory, model, {**FIXED, **options})
+
+
+@pytest.fixture(scope="module")
+def requests() -> list[Request]:
+    """The last ones sample; one ends for want of room in the middle of a chain."""
+    tokenizer = models.load_tokenizer(DEMO)
+    stops = models.stop_ids(DEMO, tokenizer)
+    drawn = Sampling(temperature=0.7, top_p=0.9, seed=3)
+    return [
+        Request(
+            f"{name}-{i}",
+            tuple(encode_prompt(tokenizer, name, row)),
+            13 if i == 1 else 64,
+            drawn if i == 2 else Sampling(),
+            stops,
+        )
+        for name in ("gsm8k", "xsum")
+        for i, row in enumerate(rows(name, "test", 3, 7))
+    ]
+
+
+@pytest.fixture(scope="module")
+def recorded(requests: list[Request], tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    folder, found = tmp_path_factory.mktemp("drafts"), Recorded({}, {})
+    for name, options in METHODS.items():
+        real = opened(**options, record=True)
+        for concurrency in (1, 4):
+            found.done[name, concurrency] = drive(real, requests, concurrency)
+        path = folder / name
+        found.trace[name] = write_recorded(path, real, record(real, requests, 3))
+        real.close()
+    return found
+
+
+def totals(polls: list[list[Done]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for done in (done for poll in polls for done in poll):
+        found.update(done.counts)
+        found["tokens"] += done.tokens
+    return found
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_replay_does_the_same_work(
+    name: str, requests: list[Request], recorded: Recorded
+) -> None:
+    """Commit by commit, whatever was in flight beside it when the trace was recorded."""
+    again = opened(**METHODS[name], replay=str(recorded.trace[name]))
+    for concurrency in (4, 1):
+        expected = recorded.done[name, concurrency]
+        assert drive(again, requests, concurrency) == expected
+        counts = totals(expected)
+        assert counts["drafted"] > counts["accepted"] > 0, "the case has drafts that fall"
+    assert (again.info.provenance, again.info.lossless) == (REPLAYED, False)
+    again.close()
+
+
+def test_a_chain_that_the_drafter_ends_costs_the_pass_that_ended_it(recorded: Recorded) -> None:
+    rows = read_trace(recorded.trace["draft_model"]).rows
+    more = Counter(int(x) for row in rows for x in row.asked - row.drafted)
+    assert set(more) == {0, 1}
+    assert read_trace(recorded.trace["draft_model"]).settings["method"] == "draft_model"
+
+
+@pytest.fixture
+def shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return models.resolve(small_shape(tmp_path / "target", layers=4))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_random_weights_do_the_same_work(
+    name: str, requests: list[Request], recorded: Recorded, shape: Path
+) -> None:
+    """Two layers in the place of four drafts of eight; all but the layer passes are equal."""
+    options = {k: v for k, v in METHODS[name].items() if k != "exit_layer"}
+    backend = opened(shape, **options, replay=str(recorded.trace[name]))
+    expected, found = (
+        totals(polls) for polls in (recorded.done[name, 4], drive(backend, requests, 4))
+    )
+    backend.close()
+    judged = [key for key in expected if "_at_" in key]
+    assert len(judged) >= 4
+    for key in (*WORK, *judged):
+        assert found[key] == expected[key], key
+    for key in ("layers_run", "layers_total"):
+        assert 2 * found[key] == expected[key], key
+    if name == "layerskip":
+        assert backend.info.options["exit_layer"] == 2
+
+
+def test_the_draft_model_really_runs(
+    requests: list[Request], recorded: Recorded, shape: Path
+) -> None:
+    """Of a stream alone each token that was asked for is a pass; its vocabulary is the target's."""
+    trace = recorded.trace["draft_model"]
+    backend: Any = opened(shape, **METHODS["draft_model"], replay=str(trace))
+    drafter = backend._decoder._drafter._drafter
+    executor = drafter._executor
+    assert executor.architecture.vocabulary == 1536
+    assert executor.architecture.layers == 1
+    assert backend.info.options["draft"] == "the model's first 1 layers"
+    asked: list[int] = []
+    continued = executor.continued
+    executor.continued = lambda *args: asked.append(int(args[2][0])) or continued(*args)
+    row = read_trace(trace).rows[0]
+    drive(backend, [replace(r, sampling=Sampling()) for r in requests[:1]], 1)
+    assert asked == [x for x in row.asked.tolist() if x]
+    assert sum(asked) > row.drafted.sum() > row.accepted.sum()
+    backend.close()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_arrivals_change_no_chain(
+    name: str, requests: list[Request], recorded: Recorded, shape: Path
+) -> None:
+    """Requests that come in the middle of others' chains, as many as there are slots and more."""
+    options = {k: v for k, v in METHODS[name].items() if k != "exit_layer"}
+    backend = opened(shape, **options, max_num_seqs=2, replay=str(recorded.trace[name]))
+    times = [0.0, 0.004, 0.006, 0.007, 0.011, 0.02]
+    asked = [replace(r, arrival_s=t) for r, t in zip(requests, times, strict=True)]
+    found = run_load(backend, asked, Load("trace", trace="x"))
+    backend.close()
+    trace = {row.request_id: row for row in read_trace(recorded.trace[name]).rows}
+    for one in found:
+        row = trace[one.request_id]
+        assert len(one.token_ids) == row.answer_tokens
+        assert one.telemetry.get("drafted", 0) == row.drafted.sum()
+        assert one.telemetry.get("accepted", 0) == row.accepted.sum()
+
+
+def test_fewer_drafts_stand_where_they_stood(
+    requests: list[Request], recorded: Recorded
+) -> None:
+    """Chains of two on the demo model: what really is accepted, but for drawn positions."""
+    for name in ("draft_model", "layerskip"):
+        options = {**METHODS[name], "drafts": 2}
+        real, again = opened(**options), opened(**options, replay=str(recorded.trace[name]))
+        expected, found = (totals(drive(b, requests, 4)) for b in (real, again))
+        rates = [counts["accepted"] / counts["drafted"] for counts in (expected, found)]
+        assert rates[0] == pytest.approx(rates[1], abs=0.04), name
+        assert expected["steps"] == pytest.approx(found["steps"], rel=0.04), name
+        assert Speculative.warnings(DEMO, {**again.info.options, "drafts": 2})
+        assert not Speculative.warnings(DEMO, {**again.info.options, "drafts": 5})
+
+
+def test_the_number_of_drafts_may_be_left_open(
+    requests: list[Request], recorded: Recorded, shape: Path
+) -> None:
+    backend = opened(shape, method="draft_model", replay=str(recorded.trace["draft_model"]))
+    found = totals(drive(backend, requests, 4))
+    backend.close()
+    assert found["tokens"] == totals(recorded.done["draft_model", 4])["tokens"]
+    assert found["drafted"] >= found["accepted"] >= 0
