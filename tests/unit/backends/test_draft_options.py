@@ -42,7 +42,10 @@ def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
         ({"method": "prompt_lookup", "lookup_min": 5}, "is 5; expected at most lookup_max, 4"),
         ({"drafts": 9, "max_model_len": 10}, "is 9; expected at most 8 in a context of 10 tokens"),
         ({"draft": "demo-drafd"}, "'draft': model 'demo-drafd': no such folder"),
-        ({"replay": "demo"}, "unknown option 'replay'"),
+        (
+            {"replay": "demo", "threshold": 0.5},
+            "'threshold': is 0.5; expected 0.6, that of the trace",
+        ),
         ({"draft": ""}, "'draft': is empty; expected a bundled name"),
     ],
 )

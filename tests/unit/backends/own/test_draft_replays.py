@@ -173,9 +173,7 @@ def test_arrivals_change_no_chain(
         assert one.telemetry.get("accepted", 0) == row.accepted.sum()
 
 
-def test_fewer_drafts_stand_where_they_stood(
-    requests: list[Request], recorded: Recorded
-) -> None:
+def test_fewer_drafts_stand_where_they_stood(requests: list[Request], recorded: Recorded) -> None:
     """Chains of two on the demo model: what really is accepted, but for drawn positions."""
     for name in ("draft_model", "layerskip"):
         options = {**METHODS[name], "drafts": 2}

@@ -12,6 +12,7 @@ from harness.cli.main import app
 from harness.core.decisions import Decisions
 from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, BackendInfo, FinishReason, Generation, Load, TrialRecord
+from results.store.columns import from_table, to_table
 from results.store.folder import Store
 from results.traces.file import read_trace
 from tests.support.results.make_trials import generation, trial
@@ -141,4 +142,13 @@ def test_decisions_are_stored_and_read(tmp_path: Path) -> None:
     names = store.open_file(silent.key, store.read_stored(silent.key).payload).names
     assert not [name for name in names if name.startswith("decided.")]
     names = store.open_file(told.key, store.read_stored(told.key).payload).names
-    assert len([name for name in names if name.startswith("decided.")]) == 6
+    assert len([name for name in names if name.startswith("decided.")]) == 7
+
+
+def test_a_file_of_before_chains_were_recorded_has_none(tmp_path: Path) -> None:
+    told = record("speculative", recorded=True)
+    told.generations[0].decisions = Decisions(drafted=[3], accepted=[2], batch=[1], asked=[4])
+    table = to_table(told)
+    assert from_table(table)[0][0].decisions == told.generations[0].decisions
+    older = from_table(table.drop_columns(["decided.asked"]))[0][0].decisions
+    assert older == Decisions(drafted=[3], accepted=[2], batch=[1])

@@ -1,0 +1,84 @@
+"""Drafts through the command: recorded on the demo model, a trace, replayed on a shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.small_shapes import small_shape
+
+pytestmark = pytest.mark.slow
+COMMON = {
+    "dtype": "bfloat16",
+    "reference": "autoregressive",
+    "workloads": [{"name": "gsm8k", "max_new_tokens": 40}],
+    "load": [{"kind": "closed", "concurrency": 2}],
+    "requests": 5,
+    "repeats": 1,
+}
+DRAFTING = {"name": "speculative", "drafts": 4}
+
+
+def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
+    )
+
+
+def rows(folder: Path, name: str, experiment: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The run's rows by backend."""
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **COMMON, **experiment}))
+    done = command(folder, "run", str(folder / f"{name}.yaml"), "--out", str(folder / name))
+    assert done.returncode == 0, done.stderr
+    told = command(folder, "show", str(folder / name), "--json").stdout.splitlines()
+    return {row["backend"]: row for row in map(json.loads, told)}
+
+
+def test_what_was_recorded_on_the_demo_model_is_replayed_on_a_shape(tmp_path: Path) -> None:
+    backends = ["autoregressive", {**DRAFTING, "record": True}]
+    real = rows(tmp_path, "real", {"model": "demo", "backends": backends})["speculative"]
+    trace = str(tmp_path / "trace")
+    told = command(
+        tmp_path, "trace", str(tmp_path / "real"), "--backend", "speculative", "--out", trace
+    )
+    assert told.stdout == f"trace: {trace}: 5 requests of speculative\n"
+    assert told.stderr == ""
+    shape = small_shape(tmp_path / "shape").name
+    backends = [{"name": "autoregressive", "replay": trace}, {**DRAFTING, "replay": trace}]
+    again = rows(tmp_path, "again", {"model": {"shape": shape}, "backends": backends})
+    found = again["speculative"]
+    for name in ("drafts_by_position", "drafts_per_step", "acceptance_rate", "tokens_per_step"):
+        assert found[name] == real[name], name
+    assert (
+        found["output_tokens"] == real["output_tokens"] == again["autoregressive"]["output_tokens"]
+    )
+    assert found["provenance"] == "measured cost, replayed decisions"
+    assert found["speedup"] > 0, "paired with plain decoding of as many tokens"
+    assert (found["consistency_ratio"], found["exact_match"]) == (None, None)
+    assert 0 < found["draft_share"] < 1
+    assert command(tmp_path, "report", str(tmp_path / "again")).returncode == 0
+    page = (tmp_path / "again" / "report.html").read_text()
+    assert "decisions were replayed" in page.lower()
+
+    backends = [{**DRAFTING, "replay": trace}]
+    other = {"model": {"shape": shape}, "backends": backends, "workloads": ["xsum"]}
+    path = tmp_path / "other.yaml"
+    path.write_text(
+        yaml.safe_dump({"name": "other", **COMMON, "reference": "speculative", **other})
+    )
+    done = command(tmp_path, "run", str(path), "--out", str(tmp_path / "other"))
+    assert done.returncode == 2
+    assert "the trace has no request of workload 'xsum'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
