@@ -61,7 +61,8 @@ def main() -> None:
 
 
 def decode_experiment(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Plain decoding, and each method with the decisions of the demo model."""
+    """Plain decoding, and each method with the decisions of the demo model, drafts in the numbers
+    that were recorded."""
     compiled = {"enforce_eager": False, "max_model_len": LONGEST, "replay": "demo"}
     own = {"max_model_len": LONGEST, "replay": "demo"}
     return experiment(
@@ -72,6 +73,8 @@ def decode_experiment(chosen: argparse.Namespace) -> dict[str, Any]:
             {"name": "vllm-early-exit", **compiled},
             {"name": "autoregressive", **own},
             {"name": "adadecode", **own},
+            {"name": "speculative", "method": "draft_model", "drafts": 12, **own},
+            {"name": "speculative", "method": "layerskip", "drafts": 8, **own},
         ],
         [{"name": "gsm8k", "max_new_tokens": chosen.tokens}],
         chosen.rows,
@@ -166,7 +169,7 @@ def read(seen: Overview, model: str) -> dict[str, Any]:
 def methods(seen: Overview, model: str) -> dict[str, Any]:
     """Speed-ups over vLLM and over the same engine's plain decoding, and what is predicted."""
     return {
-        f"{own.cell.variant.backend} {own.cell.load}": {
+        f"{own.cell.variant.label} {own.cell.load}": {
             "over_vllm": rounded(own.cell.value("speedup")),
             "over_plain": rounded(own.over_plain),
             "predicted": rounded(sizes.predicted(own)),
