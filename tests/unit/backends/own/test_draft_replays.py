@@ -146,7 +146,12 @@ def test_the_draft_model_really_runs(
     assert backend.info.options["draft"] == "the model's first 1 layers"
     asked: list[int] = []
     continued = executor.continued
-    executor.continued = lambda *args: asked.append(int(args[2][0])) or continued(*args)
+
+    def counted(*args: Any) -> Any:
+        asked.append(int(args[2][0]))
+        return continued(*args)
+
+    executor.continued = counted
     row = read_trace(trace).rows[0]
     drive(backend, [replace(r, sampling=Sampling()) for r in requests[:1]], 1)
     assert asked == [x for x in row.asked.tolist() if x]

@@ -32,7 +32,7 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
     )
 
