@@ -222,7 +222,8 @@ def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
 METHODS = {
     "draft_model": Method(
         *(_draft_model, ("draft", "threshold"), 12, 0.9),
-        *(_check_draft_model, _draft_model_files, ("threshold",)),
+        *(_check_draft_model, _draft_model_files),
+        replays=("threshold",),
     ),
     "prompt_lookup": Method(
         *(_lookup, ("lookup_min", "lookup_max"), 8, 0.3),
