@@ -89,6 +89,7 @@ class VllmBackend(Backend):
     }
     NAME: ClassVar[str] = "vllm"
     PROVENANCE: ClassVar[Provenance] = "official code"
+    CAPABILITIES: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, engine: Any, options: Mapping[str, Any], eos_ids: Sequence[int]) -> None:
         import vllm
@@ -129,6 +130,7 @@ class VllmBackend(Backend):
             provenance=self.PROVENANCE if self._source is None else REPLAYED,
             options=options,
             lossless=self._source is None and self._is_lossless(options),
+            capabilities=self.CAPABILITIES,
         )
 
     @classmethod

@@ -39,7 +39,7 @@ from backends.vllm.backend import NOTHING, VllmBackend
 from backends.vllm.sampling import REPAIRED, repair_expansion
 from harness.core.backend import Option
 from harness.core.errors import UserError
-from harness.core.names import DRAFT_US
+from harness.core.names import DRAFT_US, REJECTION_SAMPLING
 from harness.core.nouns import Model
 
 NAME = "vllm-speculative"
@@ -69,6 +69,7 @@ class VllmSpeculative(VllmBackend):
     """vLLM's `LLMEngine` with a `speculative_config`: lossless by promise, which is measured."""
 
     NAME: ClassVar[str] = NAME
+    CAPABILITIES: ClassVar[frozenset[str]] = frozenset({REJECTION_SAMPLING})
     OPTIONS: ClassVar[dict[str, Option]] = {
         **{k: o for k, o in VllmBackend.OPTIONS.items() if k not in ("margins", "replay")},
         "method": Option(str, DRAFT_MODEL, "vLLM's name of how drafts are made", choices=METHODS),

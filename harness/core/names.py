@@ -8,6 +8,9 @@ COLD_RESET = "cold-reset"
 """Capability of a server: `Backend.reset` empties its caches. In-process engines always do."""
 CACHE_TELEMETRY = "cache-telemetry"
 """Capability of a server: it counts `CACHED_TOKENS`."""
+REJECTION_SAMPLING = "rejection-sampling"
+"""Capability: sampled drafts are accepted or drawn again, so that a seed gives another text than
+plain decoding's, of the same distribution."""
 
 CACHED_TOKENS = "cached_tokens"
 """Telemetry: prompt tokens that came from a cache of an earlier request's."""

@@ -17,7 +17,7 @@ from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.speed import Speed, speed
 from results.compare.reasons import CELL_NOT_VALID, LENGTH_MISMATCH, TOO_FEW_SAMPLES
 
-REMARKS = {TOO_FEW_SAMPLES, LENGTH_MISMATCH, CELL_NOT_VALID}
+REMARKS = {TOO_FEW_SAMPLES, LENGTH_MISMATCH, CELL_NOT_VALID, "other-draws", "native-other-draws"}
 """Slugs of reasons that a valid trial may carry: they concern single numbers."""
 
 

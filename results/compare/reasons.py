@@ -89,6 +89,18 @@ REASONS = (
         "fewer than 5 completed requests; with fewer than 100 it is a remark, see above",
     ),
     Reason(
+        "other-draws",
+        "comparison",
+        "a remark: sampled answers of two engines that turn a seed into other random numbers (each "
+        "engine its own, and vLLM's rejection sampling others than its plain decoding): texts "
+        "differ though the distribution may be the same, so that what compares them is void",
+    ),
+    Reason(
+        "native-other-draws",
+        "comparison",
+        "as `other-draws`, of `autoregressive` where that is not the reference",
+    ),
+    Reason(
         "reference-not-valid",
         "comparison",
         "the reference's trial of the same repeat is not valid itself",

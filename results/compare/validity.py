@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from harness.core.names import REJECTION_SAMPLING
 from harness.core.nouns import Validity
 from results import registry
 from results.compare import agreement
@@ -83,21 +84,24 @@ def judge(
     """The whole verdict on a trial. `compared`: what it is set against, the reference first; `own`:
     trial key -> `alone`, of the whole group; `metrics`: all names."""
     verdict = own[member.stored.record.key]
-    reasons, unequal, void = list(verdict.reasons), set[str](), set[str]()
+    reasons, beside, void = list(verdict.reasons), set[str](), set[str]()
     told: list[Member] = []
     for baseline, against in compared:
         if against is None or against.other is member:
             continue
         if baseline is REFERENCE and (text := agreement.length_mismatch(against.agreement)):
             reasons.append(text)
-            unequal.update(registry.unequal_work())
+            beside.update(registry.unequal_work())
+        if text := _other_draws(member, against.other, baseline):
+            reasons.append(text)
+            beside.update(baseline.answers)
         doubts = list(_doubts(member, against, baseline, own[against.other.stored.record.key]))
         if not any(against.other is other for other in told):
             reasons += [text for text, _ in doubts]
         void.update(name for _, names in doubts for name in names)
         told.append(against.other)
     doubtful = {name for name in metrics if not verdict.valid or name in void}
-    names = tuple(name for name in metrics if name in doubtful | unequal)
+    names = tuple(name for name in metrics if name in doubtful | beside)
     return Reasons(not doubtful, tuple(reasons), names)
 
 
@@ -141,6 +145,27 @@ def _doubts(
             f"{baseline.slug}pairs-apart: {name} {why}: what compares speed with it is void",
             baseline.speed,
         )
+
+
+def _other_draws(member: Member, other: Member, baseline: Comparison) -> str | None:
+    """The remark on sampled answers whose seeds the two turn into other random numbers."""
+    if member.trial.sampling.temperature == 0 or _draws(member) == _draws(other):
+        return None
+    return (
+        f"{baseline.slug}other-draws: {other.trial.backend} turns the same seed into other random "
+        "numbers: what compares answers with it is void"
+    )
+
+
+def _draws(member: Member) -> str:
+    """What turns seeds into tokens: where it is the same, sampled texts are; else at most their
+    distribution is."""
+    backend = member.stored.record.backend
+    if backend is None:
+        return ""
+    if REJECTION_SAMPLING in backend.capabilities:
+        return REJECTION_SAMPLING
+    return "own engine" if backend.options.get("kernels") is not None else "others"
 
 
 def apart(one: Member, other: Member) -> str | None:

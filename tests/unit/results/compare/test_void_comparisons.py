@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.core.nouns import UNKNOWN_TOKEN, TrialRecord, Validity
+from harness.core.nouns import UNKNOWN_TOKEN, BackendInfo, Sampling, TrialRecord, Validity
 from results import registry
 from results.compare.validity import APART_LIMIT_S, NATIVE, REFERENCE
 from results.rows import cells, summaries
@@ -229,3 +230,37 @@ def test_the_noise_floor_is_of_repeats_whose_answers_may_be_believed(tmp_path: P
     )
     rows = summaries(run_of(tmp_path, *records, other))
     assert {row["noise_floor"] for row in rows} == {1.0}
+
+
+def drawn(backend: str, kernels: str | None, *capabilities: str) -> TrialRecord:
+    """A sampled trial of an engine that names its kernels or none."""
+    one = ran(backend)
+    options = {} if kernels is None else {"kernels": kernels}
+    info = BackendInfo(backend, "1", "official code", options, False, frozenset(capabilities))
+    warm = replace(one.trial, sampling=Sampling(temperature=0.7))
+    return replace(one, trial=warm, backend=info)
+
+
+@pytest.mark.parametrize(
+    ("ours", "void"),
+    [
+        (drawn("fast", None), ()),
+        (drawn("fast", None, "rejection-sampling"), REFERENCE.answers),
+        (drawn("fast", "native"), REFERENCE.answers),
+    ],
+    ids=["the same engine", "drafts drawn again", "another engine"],
+)
+def test_sampled_texts_of_other_random_numbers_are_not_compared(
+    tmp_path: Path, ours: TrialRecord, void: tuple[str, ...]
+) -> None:
+    row = fast(tmp_path, drawn("vllm", None), ours)
+    assert (row["valid"], set(row["void_metrics"])) == (True, set(void))
+    assert [reason.partition(":")[0] for reason in row["invalid_reasons"]] == [
+        "other-draws"
+    ] * bool(void)
+
+
+def test_greedy_texts_are_compared_whoever_draws(tmp_path: Path) -> None:
+    ours = replace(drawn("fast", "native"), trial=ran("fast").trial)
+    reference = replace(drawn("vllm", None), trial=ran("vllm").trial)
+    assert fast(tmp_path, reference, ours)["void_metrics"] == []
