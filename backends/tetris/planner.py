@@ -1,0 +1,222 @@
+"""TETRIS's planner: stages, their devices and replicas, for a batch profile and a latency objective.
+
+After "Fast & Efficient DNN Inference Using Practical Early-Exit Networks", §3.2, as corrected in
+`docs/tetris.md`. The answer is the best plan there is, not an approximation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.tetris.best_first import best, growing
+from backends.tetris.device_search import DeviceBound, least_latency, stages_of
+from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
+from backends.tetris.stage_costs import Floats, StageCosts, stage_costs
+from harness.core.errors import UserError
+
+MET = 1e-9
+"""A limit is met by what is above it by no more than this, relatively: sums are rounded."""
+DIGITS = 6
+ANY_MS = 1e300
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """Layers first..end-1 on `count` devices of one kind. It takes `cycle_ms` for each batch that
+    enters the model, of which the share `alive` comes as far as here."""
+
+    first: int
+    end: int
+    device: str
+    count: int
+    cycle_ms: float
+    alive: float
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """Stages in order, and what they give together: requests a second, the longest latency of a
+    request (ms), the price of all devices, and the cycle time: milliseconds between batches."""
+
+    stages: tuple[PlannedStage, ...]
+    batch: int
+    goodput_per_s: float
+    latency_ms: float
+    cost: float
+    cycle_ms: float
+
+    def to_json(self, seconds: float) -> dict[str, Any]:
+        """The answer of `decodebench plan --json`, made in so many seconds."""
+        return {
+            "goodput_per_s": self.goodput_per_s,
+            "latency_ms": self.latency_ms,
+            "cost": self.cost,
+            "batch": self.batch,
+            "stages": [
+                {"layers": [one.first, one.end], "device": one.device, "count": one.count}
+                for one in self.stages
+            ],
+            "seconds": seconds,
+        }
+
+
+def plan(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> StagePlan:
+    """The best plan: of the highest goodput and then the lowest cost, or with a target of the lowest
+    cost and then the highest goodput; then of the lowest latency.
+
+    Raises:
+        UserError: when there is none; it names the smallest SLO that a plan meets, the highest
+            goodput or the lowest cost, whichever stands in the way.
+    """
+    search = _Search(stage_costs(profile, cluster), wanted)
+    search.check_budget()
+    if wanted.target is None:
+        found = search.fastest()
+    else:
+        search.check_target()
+        cost = search.cheapest()
+        found = None
+        if cost is not None:
+            budget = cost if wanted.budget is None else min(cost, wanted.budget)
+            found = _Search(search.costs, replace(wanted, budget=budget)).fastest()
+    if found is None:
+        raise UserError(search.slo_missed())
+    return found
+
+
+class _Search:
+    """The cycle times that may be, and what is the best at or between them."""
+
+    def __init__(self, costs: StageCosts, wanted: Wanted) -> None:
+        self.costs, self._wanted = costs, wanted
+        self._least_ms = 0.0 if wanted.rate is None else 1e3 * costs.batch / wanted.rate
+        self._spent = costs.spent()
+        budget = math.inf if wanted.budget is None else wanted.budget
+        self._affordable: NDArray[np.bool_] = self._spent <= budget * (1 + MET)
+        cycles = costs.cycles(self._least_ms)
+        if wanted.target is not None:
+            most_ms = 1e3 * costs.batch / wanted.target
+            cycles = np.append(cycles[cycles < most_ms], max(most_ms, self._least_ms))
+        self._cycles = cycles[DeviceBound(costs, self._affordable).least(cycles) :]
+
+    def check_budget(self) -> None:
+        """Raise `UserError` when no device can be paid."""
+        cheapest = min(self.costs.prices)
+        if self._wanted.budget is not None and cheapest > self._wanted.budget * (1 + MET):
+            told = f"one device costs {_up(cheapest)} or more"
+            raise UserError(f"--budget {self._wanted.budget:g}: pays for no device; {told}")
+
+    def check_target(self) -> None:
+        """Raise `UserError` when no plan has the wanted goodput, whatever its latency."""
+        wanted, target = self._wanted, self._wanted.target
+        if target is None:
+            return
+        if wanted.rate is not None and target > wanted.rate * (1 + MET):
+            told = "a plan answers no more requests than arrive"
+            raise UserError(f"--target {target:g}: above --rate {wanted.rate:g}; {told}")
+        alone = replace(wanted, slo_ms=ANY_MS)
+        if len(self._cycles) and _Search(self.costs, alone).fastest() is not None:
+            return
+        most = _Search(self.costs, replace(alone, target=None)).fastest()
+        assert most is not None  # the whole model on one device
+        paid = "" if wanted.budget is None else f" within the budget of {wanted.budget:g}"
+        told = f"not enough devices{paid}: the highest goodput is {most.goodput_per_s:.6g} a second"
+        raise UserError(f"--target {target:g}: {told}")
+
+    def fastest(self) -> StagePlan | None:
+        """The plan of the highest goodput within SLO and budget, or None."""
+        cycles = self._cycles
+
+        def value(first: int, end: int) -> float:
+            return float(cycles[first]) if self._good(first, end)[1].any() else math.inf
+
+        parts = growing(0, len(cycles))
+        found = best([(float(cycles[first]), first, end) for first, end in parts], value)
+        return None if found is None else self._plan(found[1])
+
+    def cheapest(self) -> float | None:
+        """The lowest cost of a plan that reaches the target within SLO and budget, or None."""
+
+        def value(first: int, end: int) -> float:
+            return float(np.min(self._spent[self._good(first, end)[1]], initial=math.inf))
+
+        last = len(self._cycles) - 1
+        found = best([(0.0, last, last + 1), *([(0.0, 0, last)] if last else [])], value)
+        return None if found is None else found[0]
+
+    def slo_missed(self) -> str:
+        """The line that names the smallest SLO that a plan meets."""
+
+        def value(first: int, end: int) -> float:
+            return float(np.min(self._latency(first, end)[self._affordable]))
+
+        found = best([(0.0, 0, len(self._cycles))], value)
+        assert found is not None  # the whole model on one device
+        wanted = self._wanted
+        slack = f" with a slack of {wanted.slack_ms:g} ms" if wanted.slack_ms else ""
+        limits = [("rate", wanted.rate), ("budget", wanted.budget), ("target", wanted.target)]
+        given = ", ".join(f"--{name} {limit:g}" for name, limit in limits if limit is not None)
+        least = f"the smallest that one can is {_up(found[0] + wanted.slack_ms)} ms"
+        told = f"no plan meets it{slack}{' at ' if given else ''}{given}; {least}"
+        return f"--slo-ms {wanted.slo_ms:g}: {told}"
+
+    def _latency(self, first: int, end: int, most_ms: float = math.inf) -> Floats:
+        """Latency by devices used, `costs.shape`: at a single place exact, for a range a bound;
+        infinite where it is above `most_ms`."""
+        counts = self.costs.needed(float(self._cycles[end - 1]))
+        waits = self.costs.waits(float(self._cycles[first]))
+        return np.asarray(least_latency(self.costs, counts, waits, most_ms)[-1])
+
+    def _good(self, first: int, end: int) -> tuple[Floats, NDArray[np.bool_]]:
+        limit = self._wanted.slo_ms * (1 + MET) - self._wanted.slack_ms
+        latency = self._latency(first, end, limit)
+        return latency, self._affordable & (latency <= limit) & (latency < math.inf)
+
+    def _plan(self, place: int) -> StagePlan:
+        """The plan at a cycle time: of those within SLO and budget the cheapest, then the one of
+        the lowest latency."""
+        latency, good = self._good(place, place + 1)
+        lowest = np.min(self._spent[good])
+        good &= self._spent <= lowest * (1 + MET)
+        flat = int(np.argmin(np.where(good, latency, np.inf)))
+        used = tuple(int(n) for n in np.unravel_index(flat, latency.shape))
+        cycle_ms = float(self._cycles[place])
+        counts, waits = self.costs.needed(cycle_ms), self.costs.waits(cycle_ms)
+        found = least_latency(self.costs, counts, waits)
+        return self._told(stages_of(self.costs, counts, waits, found, used), used)
+
+    def _told(self, stages: list[tuple[int, int, int, int]], used: tuple[int, ...]) -> StagePlan:
+        costs = self.costs
+        made = tuple(
+            PlannedStage(
+                first,
+                end,
+                costs.kinds[kind],
+                many,
+                float(costs.work[kind, first, end]) / many,
+                float(costs.alive[first]),
+            )
+            for first, end, kind, many in stages
+        )
+        transfer = [costs.transfer_ms] if len(stages) > 1 else []
+        cycle_ms = max([self._least_ms, *transfer, *(one.cycle_ms for one in made)])
+        waits = costs.waits(cycle_ms)
+        latency_ms = sum(
+            float(costs.service[kind, first, end] + waits[first]) for first, end, kind, _ in stages
+        )
+        cost = float(self._spent[used])
+        return StagePlan(
+            made, costs.batch, 1e3 * costs.batch / cycle_ms, latency_ms, cost, cycle_ms
+        )
+
+
+def _up(value: float) -> str:
+    """A number rounded up to `DIGITS` digits, so that what it names is met."""
+    rounded = Context(prec=DIGITS, rounding=ROUND_CEILING).create_decimal_from_float(value)
+    return f"{rounded.normalize():f}"

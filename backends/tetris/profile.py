@@ -1,0 +1,199 @@
+"""What the planner is told: a model's measured layers, the devices there are, and what is wanted.
+
+Each is made from plain mappings (of a JSON or YAML file) and refuses what makes no sense, so that
+the planner may trust every number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.core.errors import UserError, nearest
+
+MOST_LAYERS = 1_000
+MOST, LEAST_MS = 1e12, 1e-9
+PROFILE_KEYS = ("layers", "batch", "survival", "layer_ms", "ramp_ms", "transfer_ms")
+OPTIONAL_KEYS = ("fill_ms",)
+CLUSTER_KEYS = ("devices", "price")
+
+
+@dataclass(frozen=True, slots=True)
+class StageProfile:
+    """A model with L layers at batch B. Times are milliseconds; kinds are names of devices.
+
+    survival: share of a batch alive on entering layer i, and last after the model; L + 1 values
+        from 1 that never rise.
+    layer_ms, fill_ms: L values of each kind: a layer for B inputs, and the keys and values alone
+        that it needs of B inputs that have left.
+    ramp_ms: the exit check of B inputs at a stage's end, by kind.
+    transfer_ms: moving the hidden states of B inputs over a cut.
+    """
+
+    layers: int
+    batch: int
+    survival: tuple[float, ...]
+    layer_ms: Mapping[str, tuple[float, ...]]
+    ramp_ms: Mapping[str, float]
+    transfer_ms: float
+    fill_ms: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCluster:
+    """How many devices of each kind there are, and the price of one (any currency and period)."""
+
+    devices: Mapping[str, int]
+    price: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a plan has to meet: `slo_ms` less `slack_ms` of latency, at most `budget` of cost, and
+    `rate` requests a second arriving (None: as many as are asked for). With a `target` in requests
+    a second the plan is the cheapest that reaches it; else it is the one of the highest goodput.
+
+    Raises:
+        UserError: for numbers out of range, named as on the command line.
+    """
+
+    slo_ms: float
+    slack_ms: float = 0.0
+    rate: float | None = None
+    budget: float | None = None
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("--slo-ms", self.slo_ms, "above 0"),
+            ("--slack-ms", self.slack_ms, "0 or more"),
+            ("--rate", self.rate, "above 0"),
+            ("--budget", self.budget, "0 or more"),
+            ("--target", self.target, "above 0"),
+        ):
+            if value is None:
+                continue
+            if not math.isfinite(value) or value < 0 or (value == 0 and least == "above 0"):
+                raise UserError(f"{name}: expected a number {least}, found {value:g}")
+
+
+def profile_from(told: Any, where: str) -> StageProfile:
+    """A profile from its mapping. Raises `UserError`, which begins with `where`, for unknown and
+    missing keys, wrong lengths, negative times and a survival that no batch can have."""
+    told = _mapping(told, where, PROFILE_KEYS, OPTIONAL_KEYS)
+    layers = _count(told["layers"], f"{where}: layers", 1, MOST_LAYERS)
+    layer_ms = _by_kind(told["layer_ms"], f"{where}: layer_ms", layers)
+    ramp = _kinds(told["ramp_ms"], f"{where}: ramp_ms", layer_ms)
+    fill = told.get("fill_ms", [0.0] * layers)
+    if isinstance(fill, list):
+        fill = dict.fromkeys(layer_ms, fill)
+    else:
+        _kinds(fill, f"{where}: fill_ms", layer_ms)
+    return StageProfile(
+        layers=layers,
+        batch=_count(told["batch"], f"{where}: batch", 1, 2**31),
+        survival=_survival(told["survival"], f"{where}: survival", layers),
+        layer_ms=layer_ms,
+        ramp_ms={k: _number(v, f"{where}: ramp_ms of '{k}'") for k, v in ramp.items()},
+        transfer_ms=_number(told["transfer_ms"], f"{where}: transfer_ms"),
+        fill_ms=_by_kind(fill, f"{where}: fill_ms", layers, zero=True),
+    )
+
+
+def cluster_from(told: Any, where: str, profile: StageProfile) -> DeviceCluster:
+    """A cluster from its mapping, whose kinds `profile` knows; kinds of 0 devices are left out.
+    Raises `UserError`, which begins with `where`, for a kind without profile or price, negative
+    prices and counts, and a cluster without any device."""
+    told = _mapping(told, where, CLUSTER_KEYS)
+    counts = _kinds(told["devices"], f"{where}: devices")
+    prices = _kinds(told["price"], f"{where}: price", counts)
+    devices, price = {}, {}
+    for kind, value in counts.items():
+        count = _count(value, f"{where}: devices of '{kind}'", 0, 2**31)
+        if kind not in profile.layer_ms:
+            near = nearest(kind, profile.layer_ms)
+            raise UserError(f"{where}: the profile has no times of device kind '{kind}'; {near}")
+        price_of_one = _number(prices[kind], f"{where}: price of '{kind}'")
+        if count:
+            devices[kind], price[kind] = count, price_of_one
+    if not devices:
+        raise UserError(f"{where}: devices: not enough: a plan needs at least 1, found none")
+    return DeviceCluster(devices, price)
+
+
+def _mapping(
+    told: Any, where: str, needed: Sequence[str], optional: Sequence[str] = ()
+) -> Mapping[str, Any]:
+    if not isinstance(told, Mapping):
+        raise UserError(f"{where}: expected a mapping with the keys {', '.join(needed)}")
+    for key in told:
+        if key not in (*needed, *optional):
+            near = nearest(str(key), (*needed, *optional))
+            raise UserError(f"{where}: unknown key '{key}'; {near}")
+    for key in needed:
+        if key not in told:
+            raise UserError(f"{where}: the key '{key}' is missing")
+    return told
+
+
+def _kinds(told: Any, where: str, needed: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    if not isinstance(told, Mapping) or not all(isinstance(kind, str) for kind in told):
+        raise UserError(f"{where}: expected a mapping of device kinds")
+    if needed is None:
+        return told
+    for kind in told:
+        if kind not in needed:
+            raise UserError(f"{where}: unknown device kind '{kind}'; {nearest(kind, needed)}")
+    for kind in needed:
+        if kind not in told:
+            raise UserError(f"{where}: device kind '{kind}' is missing")
+    return told
+
+
+def _by_kind(
+    told: Any, where: str, layers: int, zero: bool = False
+) -> dict[str, tuple[float, ...]]:
+    found = {}
+    for kind, values in _kinds(told, where).items():
+        found[kind] = _values(values, f"{where} of '{kind}'", layers, "one for each layer")
+        if not zero and min(found[kind]) < LEAST_MS:
+            raise UserError(
+                f"{where} of '{kind}': expected times above 0, found {min(found[kind])}"
+            )
+    if not found:
+        raise UserError(f"{where}: expected at least one device kind")
+    return found
+
+
+def _values(told: Any, where: str, count: int, what: str) -> tuple[float, ...]:
+    if not isinstance(told, list) or len(told) != count:
+        found = f"{len(told)} values" if isinstance(told, list) else f"'{told}'"
+        raise UserError(f"{where}: expected a list of {count} values, {what}, found {found}")
+    return tuple(_number(value, f"{where}[{place}]") for place, value in enumerate(told))
+
+
+def _survival(told: Any, where: str, layers: int) -> tuple[float, ...]:
+    what = "the share alive on entering each layer and after the last"
+    values = _values(told, where, layers + 1, what)
+    if values[0] != 1:
+        raise UserError(f"{where}[0]: expected 1, all of a batch, found {values[0]:g}")
+    for place in range(1, layers + 1):
+        if values[place] > values[place - 1]:
+            rise = f"{values[place - 1]:g} to {values[place]:g}"
+            raise UserError(f"{where}[{place}]: survival never rises with depth, found {rise}")
+    return values
+
+
+def _number(told: Any, where: str) -> float:
+    number = isinstance(told, int | float) and not isinstance(told, bool)
+    if not number or not 0 <= told <= MOST:
+        raise UserError(f"{where}: expected a number of 0 to {MOST:g}, found {told!r}")
+    return float(told)
+
+
+def _count(told: Any, where: str, least: int, most: int) -> int:
+    if not isinstance(told, int) or isinstance(told, bool) or not least <= told <= most:
+        raise UserError(f"{where}: expected a whole number of {least} to {most}, found {told!r}")
+    return told

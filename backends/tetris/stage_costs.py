@@ -1,0 +1,133 @@
+"""What every possible stage costs, as arrays that the planner looks up.
+
+A stage of layers i..j-1 on kind c works
+
+    work[c, i, j] = s_i * t(i, j, c) + (1 - s_i) * fill(i, j, c)
+
+milliseconds for each batch that enters the model: survivors are fused to whole batches, so that it
+runs a batch for s_i of them, and of those that left it fills in keys and values. With m devices it
+keeps up with a batch every `work / m` milliseconds. A batch that runs a whole t(i, j, c) in it waits
+besides for at most the fills of one cycle: `service[c, i, j] = t + (1 - s_i) * fill`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.tetris.profile import DeviceCluster, StageProfile
+from harness.core.errors import UserError
+
+SAME = 1e-12
+"""Numbers so near to one another, relatively, differ by rounding alone."""
+MOST_CANDIDATES = 5_000_000
+MOST_STATES = 50_000
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class StageCosts:
+    """The stages of a model with L layers on K kinds of devices.
+
+    work, service: (K, L, L + 1) float64, milliseconds at [kind, first layer, end]; infinite where
+        there is no such stage: none begins where nobody is alive.
+    alive: (L + 1,) share alive on entering a layer.
+    kinds, devices, prices: K names, counts and prices, in one order.
+    """
+
+    batch: int
+    transfer_ms: float
+    kinds: tuple[str, ...]
+    devices: tuple[int, ...]
+    prices: tuple[float, ...]
+    alive: Floats
+    work: Floats
+    service: Floats
+
+    @property
+    def layers(self) -> int:
+        """L."""
+        return len(self.alive) - 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of arrays with a place for each choice of numbers of devices, 0 to all of each kind."""
+        return tuple(count + 1 for count in self.devices)
+
+    def needed(self, cycle_ms: float) -> Counts:
+        """Fewest devices of kind c that keep layers i..j-1 within the cycle: (K, L, L + 1) int64,
+        more than there are where no number does. Cuts need the transfer within the cycle."""
+        counts = np.ceil(self.work * ((1 - SAME) / cycle_ms))
+        if cycle_ms * (1 + SAME) < self.transfer_ms:
+            counts[:, 1:] = np.inf
+            counts[:, :, :-1] = np.inf
+        counts[counts > max(self.devices)] = max(self.devices) + 1
+        return np.asarray(np.maximum(counts, 1), np.int64)
+
+    def waits(self, cycle_ms: float) -> Floats:
+        """Longest wait before a stage that begins with layer i, (L,) float64: until a batch is
+        there at all, or until survivors fill one, and the transfer."""
+        with np.errstate(divide="ignore", over="ignore"):
+            found = cycle_ms / self.alive[:-1] + self.transfer_ms
+        found[0] = cycle_ms
+        return np.asarray(found)
+
+    def spent(self) -> Floats:
+        """Cost of each choice of numbers of devices: `shape` float64."""
+        counts = np.indices(self.shape)
+        return np.asarray(np.tensordot(np.asarray(self.prices), counts, axes=1))
+
+    def cycles(self, least_ms: float) -> Floats:
+        """Every cycle time that a plan can have which is at least `least_ms`, and that one if it is
+        above 0; ascending. A cycle is the time of a stage's devices or the transfer."""
+        begin, end = np.triu_indices(self.layers, 1, self.layers + 1)
+        found = [np.array([least_ms, max(self.transfer_ms, least_ms)])]
+        for work, count in zip(self.work, self.devices, strict=True):
+            some = work[begin, end]
+            some = np.unique(some[np.isfinite(some)])
+            for m in range(1, count + 1):
+                found.append(some[np.searchsorted(some, least_ms * m) :] / m)
+        every = np.unique(np.concatenate(found))
+        every = every[every > 0]
+        apart = np.append(every[1:] > every[:-1] * (1 + SAME), True)
+        return np.asarray(every[apart])
+
+
+def stage_costs(profile: StageProfile, cluster: DeviceCluster) -> StageCosts:
+    """The costs of every stage. Raises `UserError` for a cluster too large to plan as a whole."""
+    kinds = tuple(cluster.devices)
+    devices = tuple(cluster.devices[kind] for kind in kinds)
+    L = profile.layers
+    choices = np.prod([count + 1.0 for count in devices])
+    if choices > MOST_STATES or L * (L + 1) / 2 * sum(devices) > MOST_CANDIDATES:
+        told = f"{sum(devices):,} devices of {len(devices)} kinds for {L} layers"
+        raise UserError(f"{told}: too many to plan at once; plan an equal part of the cluster")
+    alive = np.asarray(profile.survival)
+    entering = alive[:-1, None]
+    work, service = np.empty((2, len(kinds), L, L + 1))
+    impossible: Any = np.tri(L, L + 1, dtype=bool) | (entering == 0)
+    for place, kind in enumerate(kinds):
+        time = _spans(profile.layer_ms[kind])
+        time[:, :-1] += profile.ramp_ms[kind]
+        fill = (1 - entering) * _spans(profile.fill_ms[kind])
+        work[place] = np.where(impossible, np.inf, entering * time + fill)
+        service[place] = np.where(impossible, np.inf, time + fill)
+    prices = tuple(cluster.price[kind] for kind in kinds)
+    return StageCosts(
+        profile.batch, profile.transfer_ms, kinds, devices, prices, alive, work, service
+    )
+
+
+def _spans(values: tuple[float, ...]) -> Floats:
+    """Sums of values i to j - 1 at [i, j], (L, L + 1). Each is added up from its own start, so that
+    equal layers give equal sums."""
+    L = len(values)
+    found = np.zeros((L, L + 1))
+    for begin in range(L):
+        found[begin, begin + 1 :] = np.cumsum(values[begin:])
+    return found

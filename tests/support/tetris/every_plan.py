@@ -1,0 +1,73 @@
+"""Every plan of a small instance, written out: what the planner's answers are held against."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
+
+NEAR = 1e-9
+
+
+@dataclass(frozen=True)
+class WrittenPlan:
+    goodput_per_s: float
+    latency_ms: float
+    cost: float
+
+
+def every_plan(
+    profile: StageProfile, cluster: DeviceCluster, rate: float | None
+) -> Iterator[WrittenPlan]:
+    L = profile.layers
+    for number in range(L):
+        for cuts in itertools.combinations(range(1, L), number):
+            ends = (0, *cuts, L)
+            spans = list(itertools.pairwise(ends))
+            if any(profile.survival[cut] == 0 for cut in cuts):
+                continue
+            choices = [(k, m) for k, n in cluster.devices.items() for m in range(1, n + 1)]
+            for placed in itertools.product(choices, repeat=len(spans)):
+                used = {kind: 0 for kind in cluster.devices}
+                for kind, many in placed:
+                    used[kind] += many
+                if all(used[kind] <= cluster.devices[kind] for kind in used):
+                    yield one_plan(profile, cluster, rate, spans, placed)
+
+
+def one_plan(
+    profile: StageProfile,
+    cluster: DeviceCluster,
+    rate: float | None,
+    spans: list[tuple[int, int]],
+    placed: tuple[tuple[str, int], ...],
+) -> WrittenPlan:
+    cycles = [profile.transfer_ms] if len(spans) > 1 else []
+    inside = 0.0
+    for (first, end), (kind, many) in zip(spans, placed, strict=True):
+        alive = profile.survival[first]
+        layers = sum(profile.layer_ms[kind][first:end])
+        if end < profile.layers:
+            layers += profile.ramp_ms[kind]
+        fill = (1 - alive) * sum(profile.fill_ms[kind][first:end])
+        cycles.append((alive * layers + fill) / many)
+        inside += layers + fill
+    cycle = max(cycles) if rate is None else max(*cycles, 1e3 * profile.batch / rate)
+    waits = cycle + sum(
+        cycle / profile.survival[first] + profile.transfer_ms for first, _ in spans[1:]
+    )
+    cost = sum(cluster.price[kind] * many for kind, many in placed)
+    return WrittenPlan(1e3 * profile.batch / cycle, inside + waits, cost)
+
+
+def good_plans(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> list[WrittenPlan]:
+    """Those within budget and SLO that reach the target, if there is one."""
+    return [
+        one
+        for one in every_plan(profile, cluster, wanted.rate)
+        if one.latency_ms + wanted.slack_ms <= wanted.slo_ms * (1 + NEAR)
+        and (wanted.budget is None or one.cost <= wanted.budget * (1 + NEAR))
+        and (wanted.target is None or one.goodput_per_s >= wanted.target * (1 - NEAR))
+    ]
