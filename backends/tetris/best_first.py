@@ -1,9 +1,9 @@
 """The best of many cycle times, without trying all of them.
 
-Every cycle time is bounded together with its neighbours: a range of them is given the devices that its
-slowest one needs and the waits of its fastest. Nothing in the range is better than that, so the
-ranges are split in the order of what they promise, and the first single cycle time that is reached
-is the best of all, exactly.
+Every cycle time is bounded together with its neighbours: a range of them is given the devices that
+its slowest one needs and the waits of its fastest. Nothing in the range is better than that, so
+the ranges are split in the order of what they promise, and the first single cycle time that is
+reached is the best of all, exactly.
 """
 
 from __future__ import annotations

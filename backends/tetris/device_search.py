@@ -1,7 +1,7 @@
 """The dynamic programme over layers and numbers of devices, for one given cycle time.
 
-TETRIS §3.2, figure 5, corrected: with the cycle time given, a stage takes the fewest devices that keep
-up with it, and what is minimised is a plain sum, the latency. `docs/tetris.md` says why.
+TETRIS §3.2, figure 5, corrected: with the cycle time given, a stage takes the fewest devices that
+keep up with it, and what is minimised is a plain sum, the latency. `docs/tetris.md` says why.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class DeviceBound:
         for count in range(1, int(total.max()) + 1):
             here = np.flatnonzero(total == count)
             before = here[:, None] - self._many * strides[self._kind]
-            before[places[self._kind][:, here].T < self._many] = places.shape[1]
+            before[self._many > places[self._kind][:, here].T] = places.shape[1]
             levels.append((here, before))
         return levels
 

@@ -1,4 +1,4 @@
-"""TETRIS's planner: stages, their devices and replicas, for a batch profile and a latency objective.
+"""TETRIS's planner: stages and their devices, for a batch profile and a latency objective.
 
 After "Fast & Efficient DNN Inference Using Practical Early-Exit Networks", §3.2, as corrected in
 `docs/tetris.md`. The answer is the best plan there is, not an approximation.
@@ -67,8 +67,8 @@ class StagePlan:
 
 
 def plan(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> StagePlan:
-    """The best plan: of the highest goodput and then the lowest cost, or with a target of the lowest
-    cost and then the highest goodput; then of the lowest latency.
+    """The best plan: of the highest goodput and then the lowest cost, or with a target of the
+    lowest cost and then the highest goodput; then of the lowest latency.
 
     Raises:
         UserError: when there is none; it names the smallest SLO that a plan meets, the highest
@@ -162,7 +162,7 @@ class _Search:
         slack = f" with a slack of {wanted.slack_ms:g} ms" if wanted.slack_ms else ""
         limits = [("rate", wanted.rate), ("budget", wanted.budget), ("target", wanted.target)]
         given = ", ".join(f"--{name} {limit:g}" for name, limit in limits if limit is not None)
-        least = f"the smallest that one can is {_up(found[0] + wanted.slack_ms)} ms"
+        least = f"the smallest SLO that a plan meets is {_up(found[0] + wanted.slack_ms)} ms"
         told = f"no plan meets it{slack}{' at ' if given else ''}{given}; {least}"
         return f"--slo-ms {wanted.slo_ms:g}: {told}"
 

@@ -5,9 +5,10 @@ A stage of layers i..j-1 on kind c works
     work[c, i, j] = s_i * t(i, j, c) + (1 - s_i) * fill(i, j, c)
 
 milliseconds for each batch that enters the model: survivors are fused to whole batches, so that it
-runs a batch for s_i of them, and of those that left it fills in keys and values. With m devices it
-keeps up with a batch every `work / m` milliseconds. A batch that runs a whole t(i, j, c) in it waits
-besides for at most the fills of one cycle: `service[c, i, j] = t + (1 - s_i) * fill`.
+runs one for each 1 / s_i of them, and for those that left it fills in keys and values. With m
+devices it keeps up with a batch every `work / m` milliseconds. A batch takes a whole t(i, j, c) in
+it, and before that waits for at most the fills of one cycle: `service[c, i, j] = t + (1 - s_i) *
+fill`.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import calibrate
+from harness.cli.planning.plan import plan
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
@@ -45,6 +46,7 @@ cache_app = typer.Typer(help="What is kept in the user's cache folder.", no_args
 app.add_typer(cache_app, name="cache")
 app.command()(calibrate)
 app.command()(trace)
+app.command()(plan)
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]

@@ -30,7 +30,7 @@ def every_plan(
                 continue
             choices = [(k, m) for k, n in cluster.devices.items() for m in range(1, n + 1)]
             for placed in itertools.product(choices, repeat=len(spans)):
-                used = {kind: 0 for kind in cluster.devices}
+                used = dict.fromkeys(cluster.devices, 0)
                 for kind, many in placed:
                     used[kind] += many
                 if all(used[kind] <= cluster.devices[kind] for kind in used):

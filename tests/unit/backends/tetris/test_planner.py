@@ -121,7 +121,7 @@ def check_refusal(instance: Instance, wanted: Wanted) -> None:
     if not reachable:
         assert str(told.value).startswith(("--budget", "--target"))
         return
-    named = re.search(r"smallest that one can is ([\d.]+) ms", str(told.value))
+    named = re.search(r"smallest SLO that a plan meets is ([\d.]+) ms", str(told.value))
     assert named is not None
     least = min(one.latency_ms for one in reachable) + wanted.slack_ms
     assert least <= float(named[1]) * (1 + NEAR) <= least * (1 + 1e-4)

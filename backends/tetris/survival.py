@@ -1,0 +1,179 @@
+"""TETRIS's estimator of the batch profile: which share of a batch is alive on entering each layer.
+
+After TETRIS §3.1: survival is measured by windows of two minutes and the next window's is forecast
+by an ARIMA model for each ramp. The paper leaves the order and the history open: here the order is
+the one of the least AIC, fitted to the logit, so that a forecast is a share.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW_S = 120.0
+HISTORY = 30
+ORDERS = tuple((p, d, q) for p in range(4) for d in range(2) for q in range(2))
+"""(autoregressive terms, differences, moving-average terms), TETRIS's are not told."""
+LEAST_WINDOWS = 8
+CLIP = 1e-3
+_MOST_STEPS = 50
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RampLog:
+    """What ramps said of inputs: N inputs, R ramps in order of depth.
+
+    after: R ascending numbers of layers, each with a ramp behind it.
+    confidence: (N, R) float64, NaN at the ramps beyond the one where an input left.
+    leaves: (N, R) bool, whether the ramp lets the input leave; ignored where confidence is NaN.
+
+    Raises:
+        ValueError: for shapes that do not fit, and for an input that a ramp was not asked about
+            before it had left.
+    """
+
+    after: tuple[int, ...]
+    confidence: Floats
+    leaves: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        wide = (len(self.leaves), len(self.after))
+        if self.confidence.shape != wide or self.leaves.shape != wide:
+            raise ValueError(f"expected {wide} confidences and decisions")
+        if list(self.after) != sorted({n for n in self.after if n > 0}):
+            raise ValueError(f"expected ascending layers, found {self.after}")
+        asked = ~np.isnan(self.confidence)
+        left = np.maximum.accumulate(self.leaves & asked, axis=1)
+        if not (asked | left).all():
+            raise ValueError("a ramp was not asked about an input that had not left before it")
+
+    def alive(self, cuts: Sequence[int], thresholds: Sequence[float] | None = None) -> Floats:
+        """Share alive behind each ramp when only those at `cuts` let inputs leave, (R,) float64.
+
+        The decisions of one input hang together, so that shares measured with all ramps on do not
+        tell it: who would have left at a ramp that is off may leave at the next one. An input that
+        really left, and was not asked any more, is taken to leave at any later cut as well.
+
+        Args:
+            cuts: of `after`; a patience counter that runs at every ramp and lets inputs leave at
+                cuts only is logged as leaving from the ramp on where its count was reached.
+            thresholds: R least confidences in place of the logged decisions.
+
+        Raises:
+            ValueError: for a cut that no ramp stands at, and for an empty log.
+        """
+        if not set(cuts) <= set(self.after):
+            raise ValueError(f"cuts {sorted(set(cuts) - set(self.after))} have no ramp")
+        if not len(self.leaves):
+            raise ValueError("no input was logged")
+        asked = ~np.isnan(self.confidence)
+        leaves = self.leaves & asked
+        gone = np.maximum.accumulate(leaves, axis=1) & ~asked
+        if thresholds is not None:
+            leaves = asked & (np.nan_to_num(self.confidence) >= np.asarray(thresholds))
+        leaves = (leaves | gone) & np.isin(self.after, list(cuts))
+        return np.asarray(1.0 - np.maximum.accumulate(leaves, axis=1).mean(axis=0))
+
+
+class SurvivalEstimator:
+    """Collects what ramps said, window by window, and forecasts survival for the next one.
+
+    Args:
+        layers: L, of the model.
+        after: R numbers of layers with a ramp behind them.
+        window_s: seconds of a window.
+        history: how many windows are looked back on.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        after: Sequence[int],
+        window_s: float = WINDOW_S,
+        history: int = HISTORY,
+    ) -> None:
+        if window_s <= 0 or history < 1 or not all(0 < n <= layers for n in after):
+            raise ValueError("expected a window above 0 s, a history, and ramps within the model")
+        self._layers, self._after, self._window_s = layers, tuple(after), window_s
+        self._logs: deque[tuple[int, RampLog]] = deque(maxlen=history)
+        self._open: list[tuple[Sequence[float], Sequence[bool]]] = []
+        self._window: int | None = None
+
+    def add(self, at_s: float, confidence: Sequence[float], leaves: Sequence[bool]) -> None:
+        """One input at a time (seconds, never earlier than the last): R confidences, NaN where it
+        was not asked any more, and R decisions. Raises `ValueError` for an earlier time."""
+        self._close(at_s)
+        self._open.append((confidence, leaves))
+
+    def survival(self, now_s: float, cuts: Sequence[int] | None = None) -> tuple[float, ...] | None:
+        """Survival forecast for the window of `now_s`, L + 1 values as a profile has them, under
+        the ramps at `cuts` (None: all); None until a window with inputs is over."""
+        self._close(now_s)
+        if not self._logs:
+            return None
+        on = self._after if cuts is None else cuts
+        ahead = int(now_s // self._window_s) - self._logs[-1][0]
+        shares = forecast(np.array([log.alive(on) for _, log in self._logs]), max(ahead, 1))
+        by_layer = np.ones(self._layers + 1)
+        for layer, share in zip(self._after, shares, strict=True):
+            by_layer[layer:] = share
+        return tuple(float(share) for share in by_layer)
+
+    def _close(self, at_s: float) -> None:
+        window = int(at_s // self._window_s)
+        if self._window is not None and window < self._window:
+            raise ValueError(f"{at_s:g} s lies before the window that is open")
+        if self._open and self._window is not None and window > self._window:
+            said, left = zip(*self._open, strict=True)
+            log = RampLog(self._after, np.asarray(said, float), np.asarray(left, bool))
+            self._logs.append((self._window, log))
+            self._open = []
+        self._window = window
+
+
+def forecast(
+    history: Floats, ahead: int = 1, orders: Sequence[tuple[int, int, int]] = ORDERS
+) -> Floats:
+    """Survival `ahead` windows after the last of `history` (W, R): (R,) float64 within 0..1 that
+    never rises with depth. Each ramp's is an ARIMA forecast of its logit, of the order with the
+    least AIC (TETRIS §3.1), and the last value where none can be fitted."""
+    values = [_next(series, ahead, orders) for series in np.asarray(history, float).T]
+    return np.minimum.accumulate(np.clip(np.asarray(values, float), 0.0, 1.0))
+
+
+def _next(series: Floats, ahead: int, orders: Sequence[tuple[int, int, int]]) -> float:
+    last = float(series[-1])
+    if len(series) < LEAST_WINDOWS or np.ptp(series) == 0:
+        return last
+    shares = np.clip(series, CLIP, 1 - CLIP)
+    logits = np.log(shares / (1 - shares))
+    found = [one for order in orders if (one := _fitted(logits, order, ahead)) is not None]
+    if not found:
+        return last
+    return float(1 / (1 + np.exp(-min(found)[1])))
+
+
+def _fitted(logits: Floats, order: tuple[int, int, int], ahead: int) -> tuple[float, float] | None:
+    """(AIC, forecast) of an order, or None. Likelihoods compare when they are of equally many
+    values: a difference takes one away, so without it the oldest value is left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from statsmodels.tsa.arima.model import ARIMA
+
+        differences = order[1]
+        trend = "n" if differences else "c"
+        try:
+            model = ARIMA(logits[1 - differences :], order=order, trend=trend)
+            fit = model.fit(method_kwargs={"maxiter": _MOST_STEPS, "disp": 0})
+            aic, value = float(fit.aic), float(fit.forecast(ahead)[-1])
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError, IndexError):
+            return None
+    return (aic, value) if math.isfinite(aic) and math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Planning TETRIS pipelines from the command line."""

@@ -1,0 +1,98 @@
+"""The command `plan`: the stages of an early-exit pipeline for a profile, a cluster and an SLO."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.core.errors import UserError
+from harness.core.files import MIB, read_text
+
+if TYPE_CHECKING:
+    from backends.tetris.planner import StagePlan
+
+MOST_BYTES = 4 * MIB
+
+
+def plan(
+    profile: Annotated[Path, typer.Option(help="Measured layers and survival (JSON).")],
+    cluster: Annotated[Path, typer.Option(help="Devices and their prices (YAML).")],
+    slo_ms: Annotated[float, typer.Option(help="Latency that no request may exceed.")],
+    slack_ms: Annotated[float, typer.Option(help="Of it, kept in reserve.")] = 0.0,
+    rate: Annotated[float | None, typer.Option(help="Requests that arrive a second.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Highest price of all devices.")] = None,
+    min_cost: Annotated[
+        bool, typer.Option("--min-cost", help="The cheapest plan that reaches --target.")
+    ] = False,
+    target: Annotated[float | None, typer.Option(help="Goodput, requests a second.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Cut an early-exit model into stages: highest goodput or lowest cost within an SLO."""
+    if min_cost != (target is not None):
+        given, missing = ("--min-cost", "--target") if min_cost else ("--target", "--min-cost")
+        raise UserError(f"{given}: expected {missing} beside it")
+    from backends.tetris import planner
+    from backends.tetris.profile import Wanted, cluster_from, profile_from
+    from harness.experiment.strict_yaml import read_yaml
+
+    wanted = Wanted(slo_ms, slack_ms, rate, budget, target)
+    model = profile_from(_read_json(profile), str(profile))
+    devices = cluster_from(read_yaml(cluster), str(cluster), model)
+    begin = time.perf_counter()
+    found = planner.plan(model, devices, wanted)
+    seconds = time.perf_counter() - begin
+    if as_json:
+        print(json.dumps(found.to_json(seconds), allow_nan=False))
+    else:
+        _show(found, seconds)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        text = read_text(path, MOST_BYTES)
+        return json.loads(text, object_pairs_hook=_once)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise UserError(f"{path}: cannot be read: {reason.lower()}") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
+    except (RecursionError, ValueError) as error:
+        raise UserError(f"{path}: not valid JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key '{key}' stands twice")
+        found[key] = value
+    return found
+
+
+def _show(found: StagePlan, seconds: float) -> None:
+    """The pipeline, a stage a line, and what it gives."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("pipeline", "layers", "devices", "cycle", "share alive"):
+        table.add_column(name, justify="left" if name in ("pipeline", "devices") else "right")
+    for place, one in enumerate(found.stages):
+        table.add_row(
+            "└─▶ " * (place > 0) + f"stage {place + 1}",
+            f"{one.first}–{one.end - 1}" if one.end - one.first > 1 else f"{one.first}",
+            escape(f"{one.count} × {one.device}"),
+            f"{one.cycle_ms:.3g} ms",
+            f"{one.alive:.0%}",
+        )
+    console = Console(width=None if Console().is_terminal else 100)
+    console.print(table)
+    what = f"goodput {found.goodput_per_s:,.6g} a second   latency {found.latency_ms:.4g} ms"
+    more = f"cost {found.cost:.6g}   batch {found.batch}, one every {found.cycle_ms:.3g} ms"
+    console.print(f"{what}   {more}\nplanned in {seconds:.3f} s", highlight=False, soft_wrap=True)

@@ -1,0 +1,178 @@
+"""Survival: counted by hand, under plans, by windows, and forecast."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.tetris import survival
+from backends.tetris.drift import DRIFTS, ForecastErrors, drifting, forecast_errors
+from backends.tetris.survival import RampLog, SurvivalEstimator, forecast
+
+NAN = float("nan")
+FEW = ((1, 0, 0), (0, 1, 0))
+
+
+def log(confidence: list[list[float]], leaves: list[list[int]]) -> RampLog:
+    after = tuple(range(1, len(confidence[0]) + 1))
+    return RampLog(after, np.array(confidence), np.array(leaves, dtype=bool))
+
+
+FOUR = log(
+    [[0.9, 0.2, 0.9], [0.1, 0.8, 0.3], [0.1, 0.2, 0.9], [0.1, 0.1, 0.1]],
+    [[1, 0, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]],
+)
+"""Inputs that would leave at ramps 1 and 3, at 2, at 3, and never."""
+
+
+@pytest.mark.parametrize(
+    ("cuts", "alive"),
+    [
+        ([1, 2, 3], [0.75, 0.5, 0.25]),
+        ([], [1, 1, 1]),
+        ([2], [1, 0.75, 0.75]),  # the first input would have left at ramp 1 and does not at 2
+        ([1, 3], [0.75, 0.75, 0.5]),
+        ([3], [1, 1, 0.5]),
+    ],
+)
+def test_survival_under_a_plan_is_counted_jointly(cuts: list[int], alive: list[float]) -> None:
+    assert FOUR.alive(cuts) == pytest.approx(alive)
+
+
+def test_thresholds_take_the_place_of_decisions() -> None:
+    assert FOUR.alive([1, 2, 3], [0.95, 0.15, 0.9]) == pytest.approx([1, 0.25, 0.25])
+
+
+def test_who_left_and_was_not_asked_any_more_leaves_at_a_later_cut() -> None:
+    told = log(
+        [[0.9, NAN, NAN], [0.1, 0.9, NAN], [0.1, 0.1, 0.1]], [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    )
+    assert told.alive([1, 2, 3]) == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+    assert told.alive([3]) == pytest.approx([1, 1, 1 / 3])
+    assert told.alive([2], [0.99, 0.99, 0.99]) == pytest.approx([1, 2 / 3, 2 / 3])
+
+
+@pytest.mark.parametrize(
+    ("confidence", "leaves", "told"),
+    [
+        ([[0.1, NAN]], [[0, 0]], "was not asked"),
+        ([[NAN, 0.5]], [[1, 0]], "was not asked"),
+        ([[0.1, 0.2]], [[0]], "confidences"),
+    ],
+)
+def test_a_log_that_cannot_be_is_refused(
+    confidence: list[list[float]], leaves: list[list[int]], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        log(confidence, leaves)
+
+
+def test_cuts_without_ramp_and_empty_logs_are_refused() -> None:
+    with pytest.raises(ValueError, match="cuts \\[4\\]"):
+        FOUR.alive([1, 4])
+    empty = RampLog((1,), np.empty((0, 1)), np.empty((0, 1), dtype=bool))
+    with pytest.raises(ValueError, match="no input"):
+        empty.alive([1])
+    with pytest.raises(ValueError, match="ascending"):
+        RampLog((2, 1), np.empty((0, 2)), np.empty((0, 2), dtype=bool))
+
+
+def test_the_estimator_counts_by_windows() -> None:
+    found = SurvivalEstimator(layers=4, after=(1, 3), window_s=10)
+    assert found.survival(0) is None
+    for at_s, leaves in [(0, (1, 0)), (4, (0, 1)), (9.9, (0, 0)), (12, (0, 0))]:
+        found.add(at_s, (0.5, 0.5), [bool(one) for one in leaves])
+    assert found.survival(19) == pytest.approx((1, 2 / 3, 2 / 3, 1 / 3, 1 / 3))
+    assert found.survival(19, cuts=[3]) == pytest.approx((1, 1, 1, 2 / 3, 2 / 3))
+    assert found.survival(20) == (1, 1, 1, 1, 1)
+    with pytest.raises(ValueError, match="lies before"):
+        found.add(5, (0.5, 0.5), (False, False))
+
+
+def test_the_estimator_forgets_and_looks_over_silent_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def remember(history: survival.Floats, ahead: int) -> survival.Floats:
+        asked.append((history[:, 0].tolist(), ahead))
+        return np.asarray(history[-1])
+
+    monkeypatch.setattr(survival, "forecast", remember)
+    found = SurvivalEstimator(layers=2, after=(1,), window_s=10, history=2)
+    for at_s, left in [(0, True), (10, False), (20, True), (21, False), (65, True)]:
+        found.add(at_s, (0.5,), (left,))
+    found.survival(65)
+    assert asked == [([1.0, 0.5], 4)]
+
+
+def test_windows_and_ramps_that_cannot_be_are_refused() -> None:
+    for layers, after, window_s in [(4, (5,), 1.0), (4, (0,), 1.0), (4, (1,), 0.0)]:
+        with pytest.raises(ValueError, match="expected a window"):
+            SurvivalEstimator(layers, after, window_s)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=2), min_size=1, max_size=12))
+def test_a_forecast_is_a_survival_whatever_was_measured(rows: list[list[float]]) -> None:
+    found = forecast(np.array(rows), orders=FEW)
+    assert ((found >= 0) & (found <= 1)).all()
+    assert found[1] <= found[0]
+
+
+def test_the_order_with_the_least_aic_is_taken() -> None:
+    """A swing needs an autoregressive term; its forecast does not change with orders that do not
+    describe it."""
+    shares = 0.5 + 0.2 * (-1) ** np.arange(16) + np.random.default_rng(0).normal(0, 0.01, 16)
+    best = forecast(shares[:, None], orders=[(1, 0, 0)])
+    assert forecast(shares[:, None], orders=FEW) == best
+    assert forecast(shares[:, None], orders=FEW[::-1]) == best
+    assert forecast(shares[:, None], orders=FEW[1:]) != best
+
+
+def test_a_short_or_constant_history_gives_its_last_value() -> None:
+    assert forecast(np.array([[0.9, 0.5], [0.8, 0.4]])).tolist() == [0.8, 0.4]
+    assert forecast(np.full((20, 2), 0.25)).tolist() == [0.25, 0.25]
+    assert forecast(np.zeros((20, 1))).tolist() == [0.0]
+
+
+def test_the_last_value_when_no_fit_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from statsmodels.tsa.arima.model import ARIMA
+
+    def fails(*_: object, **__: object) -> None:
+        raise np.linalg.LinAlgError("singular")
+
+    history = np.array([0.9, 0.5] * 6)[:, None]
+    assert forecast(history, orders=FEW)[0] > 0.6
+    monkeypatch.setattr(ARIMA, "fit", fails)
+    assert forecast(history)[0] == pytest.approx(0.5)
+
+
+def test_a_swing_is_foreseen() -> None:
+    """It comes back every second window: the last value is wrong each time, an autoregressive term
+    is not."""
+    random = np.random.default_rng(0)
+    shares = 0.5 + 0.2 * (-1) ** np.arange(24) + random.normal(0, 0.01, 24)
+    errors = forecast_errors(shares[:, None], first=20, orders=FEW)
+    assert errors.forecasts == 4
+    assert errors.last_value > 0.3
+    assert errors.ratio < 0.2
+
+
+def test_drifting_workloads_have_the_survival_that_they_say() -> None:
+    for kind in DRIFTS:
+        found = drifting(kind, windows=9, ramps=3, inputs=20_000, seed=1)
+        assert found.shape == (9, 3)
+        assert (np.diff(found, axis=1) <= 0).all()
+    steps = drifting("steps", windows=9, ramps=1, inputs=20_000, seed=1)[:, 0]
+    first = 1 - (0.8 * 0.6 + 0.2 * 0.05)
+    assert steps[:3] == pytest.approx(first, abs=0.02)
+    assert steps[-1] == pytest.approx(1 - (0.2 * 0.6 + 0.8 * 0.05), abs=0.02)
+
+
+def test_no_error_to_compare() -> None:
+    assert np.isnan(ForecastErrors(0.0, 0.0, 3).ratio)
+    with pytest.raises(ValueError, match="expected more than 8"):
+        forecast_errors(np.ones((8, 1)))
