@@ -70,5 +70,5 @@ def forecast_errors(
     for place in range(first, len(history)):
         ours.append(forecast(history[max(place - window, 0) : place], 1, orders) - history[place])
         naive.append(history[place - 1] - history[place])
-    errors = (float(np.mean(np.abs(found))) for found in (ours, naive))
-    return ForecastErrors(*errors, len(ours))
+    arima, last_value = (float(np.mean(np.abs(found))) for found in (ours, naive))
+    return ForecastErrors(arima, last_value, len(ours))
