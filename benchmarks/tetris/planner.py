@@ -3,8 +3,8 @@
     python benchmarks/tetris/planner.py [--quick]
 
 Models of 12, 24 and 50 layers on 16 devices of one kind and on 6 + 8 + 15 of three, at a lax SLO,
-at SLOs that bind, for the lowest cost, and at one that nothing meets. The layers' times are made up.
-The paper's BERT-Base has 12 layers and BERT-Large 24; its machine is not told. CPU time tells
+at SLOs that bind, for the lowest cost, and at one that nothing meets. The layers' times are made
+up. The paper's BERT-Base has 12 layers and BERT-Large 24; its machine is not told. CPU time tells
 planning apart from what else the machine did.
 """
 
