@@ -171,6 +171,15 @@ def test_a_transfer_above_the_stage_time_keeps_the_model_whole() -> None:
     assert len(planned(3, Wanted(100), transfer_ms=1.3).stages) == 2
 
 
+def test_a_transfer_above_the_arrivals_keeps_the_model_whole_whatever_it_costs() -> None:
+    """A batch every 1.35 ms: two stages need a device each, the whole model's 4 ms three."""
+    few = [1, 0.1, 0.1, 0.1, 0.1]
+    for transfer_ms, cost in ((1.3, 4), (1.4, 6)):
+        found = planned(3, Wanted(100, rate=5925), transfer_ms=transfer_ms, survival=few)
+        assert found.cost == cost
+        assert found.goodput_per_s == pytest.approx(5925)
+
+
 def test_requests_that_come_slowly_need_fewer_devices() -> None:
     """2,000 a second: a batch in 4 ms, which one device keeps up with."""
     found = planned(3, Wanted(100, rate=2000))
