@@ -21,8 +21,8 @@ class Stream:
     """Prompt, verified tokens and drafts."""
     done: list[int] = field(default_factory=list)
     """Positions that each segment has processed."""
-    layers_run: int = 0
-    """Since the last output."""
+    layers_run: float = 0
+    """Since the last output; a sublayer counts half."""
     slot: int = -1
     finished: str | None = None
     """None, "stop" or "length"."""

@@ -2,18 +2,16 @@
 
 How many depends on how sure it is: a stream drafts on while the draft model gives its own token at
 least a certain probability, as AdaDecode's paper does for its baseline (appendix C: at most 12
-drafts, probability 0.6). A stream that samples drafts samples, with the noise of its verification
-(`backends.engine.sampling`), since the most probable token is not the one that will be drawn.
+drafts, probability 0.6).
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
-from backends.engine.draws import Draws
-from backends.engine.executors.base import RING, Executor, Int32
-from backends.engine.passes import Span, ends_of, numbers, rows_of
+from backends.engine.drafters.chains import Chains
+from backends.engine.executors.base import RING, Executor
+from backends.engine.passes import Span, rows_of
 from backends.engine.streams import Stream
 
 
@@ -33,7 +31,7 @@ class DraftModel:
 
     def __init__(self, executor: Executor, max_drafts: int, threshold: float) -> None:
         self.max_drafts = max_drafts
-        self._executor, self._threshold = executor, threshold
+        self._executor, self._chains = executor, Chains(executor, threshold)
         self._done = [0] * executor.slots
         """By slot: positions that the draft model has processed."""
 
@@ -43,27 +41,8 @@ class DraftModel:
             return streams
         drafting = [s for s in streams if s.room(self.max_drafts) > 0]
         self._catch_up(drafting)
-        self._continue([s for s in drafting if s.sampling.temperature == 0], None)
-        sampled = [s for s in drafting if s.sampling.temperature > 0]
-        if sampled:
-            self._continue(sampled, Draws(s.sampling for s in sampled))
+        self._chains.extend(drafting, self.max_drafts, self._done)
         return streams
-
-    def _continue(self, drafting: Sequence[Stream], draws: Draws | None) -> None:
-        """All in one call, with the noise that verification will have at the same position."""
-        if not drafting:
-            return
-        spans = [(s, self._done[s.slot], len(s.tokens)) for s in drafting]
-        most = [s.room(self.max_drafts) for s in drafting]
-        # what follows a stop token is no part of the answer, so that it is not drafted either
-        stops = frozenset[int]().union(*(s.stops for s in drafting))
-        found = self._executor.continued(
-            rows_of(spans), ends_of(spans), numbers(most), self._threshold, _sorted(stops), draws
-        )
-        for stream, room, tokens in zip(drafting, most, found, strict=True):
-            stream.tokens += tokens
-            # the last of as many as there was room for was not fed back
-            self._done[stream.slot] = len(stream.tokens) - (len(tokens) == room)
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """What was computed from drafts that fell is forgotten."""
@@ -88,8 +67,3 @@ class DraftModel:
                 self._done[stream.slot] = end
         if spans:
             self._executor.read(rows_of(spans))
-
-
-@functools.lru_cache(maxsize=64)
-def _sorted(stops: frozenset[int]) -> Int32:
-    return numbers(sorted(stops))

@@ -12,7 +12,7 @@ them: losslessness rests on that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
     from backends.engine.draws import Draws
     from backends.engine.model.architecture import Architecture
+    from backends.engine.sublayers.sets import Sublayers
 
 RING = 16
 """Positions of a slot that a boundary buffer holds; pending rows never number more."""
 
 Int32 = NDArray[np.int32]
+Own = TypeVar("Own")
 
 
 class StepRows:
@@ -142,6 +144,16 @@ def _chosen(
     return draws.choose(executor.logits(last), last.positions + np.int32(1))
 
 
+def unwatched(executor: Own) -> Own:
+    """A copy that shares all it has, but for methods that were replaced in the one object."""
+    kind = type(executor)
+    copy = object.__new__(kind)
+    for name, value in vars(executor).items():
+        if not callable(getattr(kind, name, None)):
+            setattr(copy, name, value)
+    return copy
+
+
 class Executor(Protocol):
     """Runs the segments of one model. Not safe for use from two threads."""
 
@@ -198,6 +210,13 @@ class Executor(Protocol):
 
     def logits(self, rows: StepRows) -> Tensor:
         """(n, vocabulary) float32 on the CPU: the final head's logits."""
+
+    def skipping(self, left_out: Sublayers) -> Executor:
+        """The same model without some sublayers: weights, cache and boundaries are these. A row
+        passes what is left out unchanged: nothing is written to the cache there, and nothing read.
+        `read` runs all layers all the same. It lives as long as this executor does, and a watch on
+        this one's methods does not see it. Raises `EngineError` for a set that the model has not
+        got, and for all of its sublayers."""
 
     def release(self, slot: int, length: int) -> None:
         """The sequence in a slot is over, after about so many positions: what it filled of the

@@ -10,7 +10,7 @@ Under ``TRITON_INTERPRET=1`` the same class runs on the CPU, without graphs: for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -20,7 +20,14 @@ import torch
 from torch import Tensor
 
 from backends.engine.draws import Draws
-from backends.engine.executors.base import RING, Int32, StepRows, check_prompts, continue_by_steps
+from backends.engine.executors.base import (
+    RING,
+    Int32,
+    StepRows,
+    check_prompts,
+    continue_by_steps,
+    unwatched,
+)
 from backends.engine.executors.cuda_graph import capture
 from backends.engine.executors.cuda_layers import Activations, Cells, run_layers
 from backends.engine.model.architecture import Architecture, EngineError
@@ -28,6 +35,7 @@ from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, prefill
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import Weights
+from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
 from backends.kernels.exit_head import MAX_ROWS, HeadScratch, exit_head
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.triton_runtime import INTERPRETED, require
@@ -87,7 +95,7 @@ class CudaExecutor:
         self.exits = tuple(head.layer for head in heads)
         self.device = str(place)
         self.kernels = "triton-interpreted" if INTERPRETED else "triton"
-        self._weights, self._rows = weights, rows
+        self._weights, self._rows, self._left_out = weights, rows, NOTHING
         like = weights.embedding
         self._cache = KVCache.allocate(architecture, slots, max_len, like.dtype, place)
         self._rotary = Rotary.build(architecture, max_len, place)
@@ -104,10 +112,8 @@ class CudaExecutor:
         self._limits = np.array([[slots], [max_len], [architecture.vocabulary]], np.int32)
         self._table = torch.from_numpy(self._empty).to(place, copy=True)
         self._lines = self._table.unbind(0)
-        numbers = range(len(self._spans))
-        runs = [partial(run, i) for run in (self._run_segment, self._run_head) for i in numbers]
-        runs.append(partial(self._run_logits))
-        self._runs = runs if INTERPRETED else capture(runs, place)
+        heads_only = [partial(self._run_head, index) for index in range(len(self._spans))]
+        self._runs = [*self._segments(), *self._ready([*heads_only, self._run_logits])]
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """See `Executor.prefill`."""
@@ -164,6 +170,14 @@ class CudaExecutor:
             self._runs[-1]()
             found[start : start + count] = self._logits[:count].cpu()
         return found
+
+    def skipping(self, left_out: Sublayers) -> CudaExecutor:
+        """See `Executor.skipping`. Its segments are captured anew, the heads are shared."""
+        check_left_out(left_out, self.architecture.layers)
+        view = unwatched(self)
+        view._left_out = left_out
+        view._runs = [*view._segments(), *self._runs[len(self._spans) :]]
+        return view
 
     def release(self, slot: int, length: int) -> None:
         """Nothing to do: the cache is reserved whole."""
@@ -226,6 +240,12 @@ class CudaExecutor:
         scratch = HeadScratch.allocate(self._rows, len(matrix), like.device)
         return _Head(matrix, ids, scratch, found)
 
+    def _segments(self) -> list[Callable[[], None]]:
+        return self._ready([partial(self._run_segment, i) for i in range(len(self._spans))])
+
+    def _ready(self, runs: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
+        return list(runs) if INTERPRETED else capture(runs, self._table.device)
+
     def _run_segment(self, index: int) -> None:
         places, tokens = self._lines[_PLACE], self._lines[_TOKEN]
         first, end = self._spans[index]
@@ -236,6 +256,7 @@ class CudaExecutor:
             (self._boundaries[index - 1], places) if index else (self._weights.embedding, tokens),
             (self._boundaries[index], places),
             Cells(self._cache, self._rotary, self._lines[_SLOT], self._lines[_POSITION]),
+            self._left_out,
         )
 
     def _norm_for_head(self, index: int) -> Tensor:

@@ -12,6 +12,7 @@ from backends.engine.model.architecture import Architecture
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary
 from backends.engine.model.weights import LayerWeights, Weights
+from backends.engine.sublayers.sets import NOTHING, Sublayers
 from backends.kernels.attention import AttentionScratch, attention
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.rope_cache import rope_cache
@@ -68,6 +69,7 @@ def run_layers(
     source: tuple[Tensor, Tensor],
     target: tuple[Tensor, Tensor],
     cells: Cells,
+    left_out: Sublayers = NOTHING,
 ) -> None:
     """Launch the layers `numbers`, from rows of a table to rows of another.
 
@@ -79,20 +81,32 @@ def run_layers(
             each of the call's rows begins.
         target: the table [m, width] and its rows that receive the residual stream.
         cells: where keys and values are written and read.
+        left_out: sublayers that the rows pass unchanged.
     """
-    layers = [weights.layers[number] for number in numbers]
     norm = partial(rms_norm, rows=len(held.residual), epsilon=weights.epsilon)
     onward = partial(norm, residual=held.residual, out=held.normed)
-    onward(source[0], source_rows=source[1], gain=layers[0].input_norm)
-    for number, layer, following in zip(numbers, layers, [*layers[1:], None], strict=True):
-        _attend(number, layer, held, cells, weights.epsilon)
-        onward(held.residual, add=held.branch, gain=layer.post_norm)
-        torch.mm(held.normed, layer.gate_up.T, out=held.gate_up)
-        silu_mul(held.gate_up, held.gated)
-        torch.mm(held.gated, layer.down.T, out=held.branch)
-        if following is not None:
-            onward(held.residual, add=held.branch, gain=following.input_norm)
-    norm(held.residual, add=held.branch, residual=target[0], residual_rows=target[1])
+    ends = partial(norm, residual=target[0], residual_rows=target[1])
+    kept = [
+        (number, attends)
+        for number in numbers
+        for attends, others in ((True, left_out.attention), (False, left_out.mlp))
+        if number not in others
+    ]
+    before = partial(onward, source[0], source_rows=source[1])
+    for number, attends in kept:
+        layer = weights.layers[number]
+        before(gain=layer.input_norm if attends else layer.post_norm)
+        if attends:
+            _attend(number, layer, held, cells, weights.epsilon)
+        else:
+            torch.mm(held.normed, layer.gate_up.T, out=held.gate_up)
+            silu_mul(held.gate_up, held.gated)
+            torch.mm(held.gated, layer.down.T, out=held.branch)
+        before = partial(onward, held.residual, add=held.branch)
+    if kept:
+        ends(held.residual, add=held.branch)
+    else:
+        ends(source[0], source_rows=source[1])
 
 
 def _attend(

@@ -18,6 +18,7 @@ from backends.engine.executors.base import (
     StepRows,
     check_prompts,
     continue_by_steps,
+    unwatched,
 )
 from backends.engine.executors.host_cache import HostCache
 from backends.engine.model.architecture import Architecture, EngineError
@@ -32,6 +33,7 @@ from backends.engine.model.packed import (
     packed_weights,
 )
 from backends.engine.model.weights import Weights
+from backends.engine.sublayers.sets import Sublayers, check_left_out
 from backends.kernels.cpu import native
 
 Hidden = NDArray[np.float32]
@@ -80,6 +82,7 @@ class NativeExecutor:
         self._dtype = weights.embedding.dtype
         packed = packed_weights(weights)
         self._kept: list[Tensor | NDArray[np.uint8]] = []
+        self._views: tuple[NativeExecutor, NDArray[np.uint8]] | None = None
         self._length = -(-max_len // POSITIONS) * POSITIONS
         self._cache = HostCache(architecture, slots + 1, self._length, self._dtype)
         bounds = (0, *self.exits, architecture.layers)
@@ -100,6 +103,7 @@ class NativeExecutor:
             for matrix, boundary in zip(matrices, self._boundaries, strict=True)
         ]
         self._model = self._describe(packed, threads or torch.get_num_threads())
+        self._at_all = self._at
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """See `Executor.prefill`."""
@@ -109,7 +113,7 @@ class NativeExecutor:
         """See `Executor.read`. Raises `EngineError` for a prompt of no or too many tokens."""
         check_prompts(rows, self.max_len)
         last = len(self._spans) - 1
-        self._advance(last, rows, (0, self.architecture.layers), _NO_ROWS)
+        self._advance(last, rows, (0, self.architecture.layers), _NO_ROWS, self._at_all)
 
     def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
@@ -171,23 +175,33 @@ class NativeExecutor:
             self._check(done, rows)
         return found
 
+    def skipping(self, left_out: Sublayers) -> NativeExecutor:
+        """See `Executor.skipping`."""
+        check_left_out(left_out, self.architecture.layers)
+        view, mask = unwatched(self), left_out.mask(self.architecture.layers)
+        view._model = native.CModel.from_buffer_copy(self._model)
+        view._model.skipped = mask.ctypes.data
+        view._at = ctypes.addressof(view._model)
+        view._views = (self, mask)
+        return view
+
     def release(self, slot: int, length: int) -> None:
         """See `Executor.release`."""
         self._cache.release(slot, length)
 
     def close(self) -> None:
         """Let go of the weights and the cache."""
-        del self._model, self._at, self._cache
+        del self._model, self._at, self._at_all, self._cache
         for held in (self._kept, self._heads, self._boundaries):
             held.clear()
 
     def _advance(
-        self, index: int, rows: StepRows, span: tuple[int, int], wanted: Int32
+        self, index: int, rows: StepRows, span: tuple[int, int], wanted: Int32, at: int = 0
     ) -> tuple[list[int], list[float]]:
         """Layers of `span` into boundary `index` + 1, then that boundary's head on the rows whose
         numbers are `wanted` (ascending), in calls of at most `MOST_ROWS` rows."""
         source = self._at_boundary[index - 1] if index and span[0] else None
-        target, head = self._at_boundary[index], self._heads[index]
+        target, head, at = self._at_boundary[index], self._heads[index], at or self._at
         tokens: list[int] = []
         confidences: list[float] = []
         for start in range(0, len(rows), MOST_ROWS):
@@ -199,7 +213,7 @@ class NativeExecutor:
             if asked:
                 head.rows = here.ctypes.data
             done = self._library.advance(
-                *(self._at, self._part(rows, start), *span, source, target, ctypes.addressof(head))
+                *(at, self._part(rows, start), *span, source, target, ctypes.addressof(head))
             )
             self._check(done, rows)
             if asked:

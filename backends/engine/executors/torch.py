@@ -13,12 +13,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from backends.engine.draws import Draws
-from backends.engine.executors.base import RING, Int32, StepRows, check_prompts, continue_by_steps
+from backends.engine.executors.base import (
+    RING,
+    Int32,
+    StepRows,
+    check_prompts,
+    continue_by_steps,
+    unwatched,
+)
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import LayerWeights, Weights
+from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
 
 FEWEST_ROWS = 4
 """Below, a CPU's float32 product takes another path, with other bits."""
@@ -63,7 +71,7 @@ class TorchExecutor:
         self.exits = tuple(head.layer for head in heads)
         self._place = weights.embedding.device
         self.device = str(self._place)
-        self._weights, self._rows = weights, rows
+        self._weights, self._rows, self._left_out = weights, rows, NOTHING
         dtype = weights.embedding.dtype
         self._heads = [head.plain().detach().to(self._place, dtype) for head in heads]
         self._heads.append(weights.head)
@@ -143,6 +151,13 @@ class TorchExecutor:
         """See `Executor.logits`."""
         return self._logits(len(self.exits), rows).cpu()
 
+    def skipping(self, left_out: Sublayers) -> TorchExecutor:
+        """See `Executor.skipping`."""
+        check_left_out(left_out, self.architecture.layers)
+        view = unwatched(self)
+        view._left_out = left_out
+        return view
+
     def release(self, slot: int, length: int) -> None:
         """Nothing to do: pages that were written stay with the slot."""
 
@@ -161,8 +176,16 @@ class TorchExecutor:
         return torch.cat(found)
 
     def _layer(self, number: int, x: Tensor, part: _Part) -> Tensor:
-        """One layer on (rows, width)."""
-        layer, shape = self._weights.layers[number], self.architecture
+        """One layer on (rows, width), or what is not left out of it."""
+        layer = self._weights.layers[number]
+        if number not in self._left_out.attention:
+            x = x + self._attended(number, layer, x, part)
+        if number not in self._left_out.mlp:
+            x = x + self._feed_forward(layer, x, len(part.real))
+        return x
+
+    def _attended(self, number: int, layer: LayerWeights, x: Tensor, part: _Part) -> Tensor:
+        shape = self.architecture
         joined = functional.linear(self._norm(x, layer.input_norm), layer.qkv, layer.qkv_bias)
         joined = joined.view(len(x), -1, shape.head_dim)
         sizes = [shape.heads, shape.kv_heads, shape.kv_heads]
@@ -176,8 +199,7 @@ class TorchExecutor:
         for row, (slot, position) in enumerate(part.real):
             seen = (kind[slot, :, : position + 1] for kind in cached)
             mixed[row] = _attend_one(queries[row], *seen)
-        x = x + functional.linear(mixed, layer.out)
-        return x + self._feed_forward(layer, x, len(part.real))
+        return functional.linear(mixed, layer.out)
 
     def _feed_forward(self, layer: LayerWeights, x: Tensor, count: int) -> Tensor:
         joined = functional.linear(self._norm(x, layer.post_norm), layer.gate_up)

@@ -24,10 +24,11 @@ template <class T> struct Layers : Attention<T> {
     using Attention<T>::attention;
     using Attention<T>::ring;
 
-    void run(const Layer& layer) const {
+    static constexpr int ATTENTION = 1, MLP = 2;
+
+    void attend(const Layer& layer) const {
         int outputs = queries + 2 * keys;
-        auto row = [&](int64_t r) { return hidden + r * width; };
-        Inputs<T> x = normalised(n, layer.input_norm, row);
+        Inputs<T> x = normalised(n, layer.input_norm, [&](int64_t r) { return residual(r); });
         Range mine = share(outputs / LANES);
         product(Packed<T>::weights(layer.qkv, width), x, n, mine.first, mine.last, room(),
                 [&](int r, int64_t block, const Vec* value) {
@@ -37,18 +38,26 @@ template <class T> struct Layers : Attention<T> {
 #pragma omp barrier
         attention(layer);
 #pragma omp barrier
-        auto add = [&](int r, int64_t block, const Vec* value) {
-            float* to = hidden + int64_t(r) * width + block * LANES;
-            store(load(to) + *value, to);
-        };
-        mine = share(width / LANES);
-        product(Packed<T>::weights(layer.out, queries), attended, n, mine.first, mine.last, room(), add);
+        add(Packed<T>::weights(layer.out, queries), attended);
+    }
+
+    void feed_forward(const Layer& layer) const {
+        gate(Packed<T>::weights(layer.gate_up, width),
+             normalised(n, layer.post_norm, [&](int64_t r) { return residual(r); }));
 #pragma omp barrier
-        x = normalised(n, layer.post_norm, row);
-        gate(Packed<T>::weights(layer.gate_up, width), x);
-#pragma omp barrier
-        product(Packed<T>::weights(layer.down, m.feed_forward), activated, n, mine.first, mine.last,
-                room(), add);
+        add(Packed<T>::weights(layer.down, m.feed_forward), activated);
+    }
+
+    float* residual(int64_t r) const { return hidden + r * width; }
+
+    // A product of `x` goes onto the residual stream.
+    void add(const Packed<T>& weights, const Inputs<T>& x) const {
+        Range mine = share(width / LANES);
+        product(weights, x, n, mine.first, mine.last, room(),
+                [&](int r, int64_t block, const Vec* value) {
+                    float* to = residual(r) + block * LANES;
+                    store(load(to) + *value, to);
+                });
 #pragma omp barrier
     }
 
@@ -73,7 +82,11 @@ template <class T> struct Layers : Attention<T> {
                 hidden[int64_t(r) * width + i] =
                     from ? ring(from, r)[i] : widen(table[packed<T>(rows.tokens[r], i, width)]);
 #pragma omp barrier
-        for (int l = first; l < last; ++l) run(m.layers[l]);
+        for (int l = first; l < last; ++l) {
+            int left_out = m.skipped ? m.skipped[l] : 0;
+            if (!(left_out & ATTENTION)) attend(m.layers[l]);
+            if (!(left_out & MLP)) feed_forward(m.layers[l]);
+        }
         for (int r = 0; r < n; ++r)
             std::memcpy(ring(to, r) + mine.first,
                         hidden + int64_t(r) * width + mine.first,

@@ -22,6 +22,7 @@ struct Model {
     char* shared;    // see shared_bytes
     char* own;       // own_bytes for each thread
     int64_t own_bytes;
+    const uint8_t* skipped;  // of each layer 1: its attention, 2: its MLP; null: nothing
 };
 
 struct Rows {

@@ -58,6 +58,7 @@ class CModel(ctypes.Structure):
         ("shared", ctypes.c_void_p),
         ("own", ctypes.c_void_p),
         ("own_bytes", ctypes.c_int64),
+        ("skipped", ctypes.c_void_p),
     ]
 
 

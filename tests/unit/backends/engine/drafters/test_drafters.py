@@ -15,9 +15,11 @@ from backends.engine.drafters.counts import draft_counts
 from backends.engine.drafters.draft_model import DraftModel
 from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 from backends.engine.drafters.lookup import PromptLookup
+from backends.engine.drafters.sublayers import SublayerDrafts
 from backends.engine.executors.base import StepRows
 from backends.engine.sampling import GREEDY, TokenSampling
 from backends.engine.streams import Output, Stream
+from backends.engine.sublayers.sets import Sublayers
 from tests.support.engine.random_models import SHAPES, RandomModel, open_executor, random_model
 
 SLOTS = 3
@@ -47,11 +49,18 @@ def first_layers(model: RandomModel, drafts: int) -> Decoder:
     return Decoder(executor, ExitDrafter(executor, PredictionPolicy((-1.0,), drafts)))
 
 
+def fewer_sublayers(model: RandomModel, drafts: int) -> Decoder:
+    executor = open_executor(model, (), SLOTS)
+    left_out = Sublayers(frozenset({1}), frozenset({0, 2}))
+    return Decoder(executor, SublayerDrafts(executor, left_out, drafts, 0.0))
+
+
 MADE: dict[str, Made] = {
     "draft=target": same_model,
     "other": other_model,
     "lookup": lookup,
     "layerskip": first_layers,
+    "sublayers": fewer_sublayers,
 }
 
 
