@@ -17,6 +17,7 @@ from backends.checkpoints.draft_models import (
 )
 from backends.checkpoints.draft_traces import open_drafts
 from backends.checkpoints.shapes.drafts import DraftShape, draft_shape, is_shape
+from backends.checkpoints.sublayer_sets import ATTENTION, MLP, find_set, read_set
 from backends.own.backend import LONGEST, EngineBackend, Loaded, check_fit
 from backends.own.draft_decisions import watched
 from harness.core.errors import UserError
@@ -116,6 +117,35 @@ def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     return found[0], found[1], {"exit_layer": layer}
 
 
+def _self_speculation(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
+    from backends.engine.costs.draft_costs import DraftModelCosts
+    from backends.engine.costs.row_costs import pass_costs
+    from backends.engine.drafters.sublayers import SublayerDrafts
+
+    executor, layers = loaded.executor(), loaded.architecture.layers
+    left_out = read_set(find_set(PREFIX, options["sublayers"], model_dir), model_dir, layers)
+    drafter = SublayerDrafts(executor, left_out, _most(options), options["threshold"])
+    found = _made(
+        *(executor, drafter, options),
+        lambda cost: DraftModelCosts(cost(executor), pass_costs(executor.skipping(left_out))),
+    )
+    return found[0], found[1], {ATTENTION: sorted(left_out.attention), MLP: sorted(left_out.mlp)}
+
+
+def _swift(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
+    from backends.engine.costs.draft_costs import DraftModelCosts, PartialPass
+    from backends.engine.drafters.swift import SwiftDrafts
+
+    executor = loaded.executor()
+    drafter = SwiftDrafts(executor, options["skip"], _most(options), options["threshold"])
+    return _made(
+        *(executor, drafter, options),
+        lambda cost: DraftModelCosts(
+            cost(executor), PartialPass.measure(executor, lambda: drafter.left_out)
+        ),
+    )
+
+
 def _most(options: Options) -> int:
     drafts = options["drafts"]
     return METHODS[options["method"]].most if drafts == AUTO else int(drafts)
@@ -212,6 +242,19 @@ def _draft_model_files(model_dir: Path, options: Options) -> list[Path]:
     return draft_files(folder)
 
 
+def _check_sublayers(model_dir: Path, shape: Architecture, options: Options) -> None:
+    read_set(find_set(PREFIX, options["sublayers"], model_dir), model_dir, shape.layers)
+
+
+def _sublayer_files(model_dir: Path, options: Options) -> list[Path]:
+    return [find_set(PREFIX, options["sublayers"], model_dir)]
+
+
+def _check_skip(model_dir: Path, shape: Architecture, options: Options) -> None:
+    if shape.layers < 2:
+        raise UserError(f"{PREFIX} 'method': swift needs 2 layers or more; the model has one")
+
+
 def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
     layer = options["exit_layer"]
     if layer != AUTO and layer >= shape.layers:
@@ -230,4 +273,9 @@ METHODS = {
         replays=("lookup_min", "lookup_max"),
     ),
     "layerskip": Method(_layerskip, ("exit_layer",), 8, 0.8, _check_exit, replays=()),
+    "self_speculation": Method(
+        *(_self_speculation, ("sublayers", "threshold"), 12, 0.8),
+        *(_check_sublayers, _sublayer_files),
+    ),
+    "swift": Method(_swift, ("skip", "threshold"), 12, 0.8, _check_skip),
 }

@@ -1,5 +1,6 @@
-"""Draft and verify on our own engine: drafts from a smaller model, from the text, or from the first
-layers of the model itself. The text is plain decoding's at every temperature.
+"""Draft and verify on our own engine: drafts from a smaller model, from the text, from the first
+layers of the model itself, or from all of them but some sublayers. The text is plain decoding's at
+every temperature.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Speculative(EngineBackend):
             "In a replay also a shape, which gets the model's vocabulary; auto: one that suits it"
         ),
         "threshold": Option(
-            float, 0.6, "draft_model: no draft follows one less probable than this", minimum=0,
-            maximum=1,
+            float, 0.6, "draft_model, self_speculation, swift: no draft follows one less probable "
+            "than this", minimum=0, maximum=1,
         ),
         "lookup_min": Option(
             int, 2, "prompt_lookup: fewest tokens that must be found again", minimum=1
@@ -52,6 +53,14 @@ class Speculative(EngineBackend):
         "exit_layer": Option(
             int, AUTO, "layerskip: the layers that draft; auto: a quarter of them", minimum=1,
             words=(AUTO,),
+        ),
+        "sublayers": Option(
+            str, AUTO, "self_speculation: a folder that says what drafting leaves out; auto: the "
+            "demo model's"
+        ),
+        "skip": Option(
+            float, 0.5, "swift: the share of sublayers that drafting leaves out", minimum=0.05,
+            maximum=0.95,
         ),
         "record": traces.RECORD,
     }  # fmt: skip

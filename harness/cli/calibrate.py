@@ -70,7 +70,7 @@ def calibrate(
         heads=heads,
         classifier=classifier,
         grid=_grid(grid),
-        dtype=_dtype(dtype),
+        dtype=chosen_dtype(dtype),
         whole_curve=whole_curve,
     )
     warnings.simplefilter("ignore", FutureWarning)  # vLLM's own, of torch
@@ -98,7 +98,8 @@ def _grid(text: str | None) -> tuple[float, ...] | None:
         raise UserError(f"--grid: expected numbers such as 0.9,0.8,0.7, got '{text}'") from None
 
 
-def _dtype(name: str) -> str:
+def chosen_dtype(name: str) -> str:
+    """The dtype that `--dtype` names. Raises `UserError`."""
     from harness.cli.wiring import preferred_dtype
     from harness.core.errors import nearest
     from harness.experiment.models import DTYPES

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 train_app = typer.Typer(
-    help="Train exit heads, the exit classifier or the demo model.", no_args_is_help=True
+    help="Train exit heads, the exit classifier or the demo model; find sublayers to skip.",
+    no_args_is_help=True,
 )
 
 Out = Annotated[Path, typer.Option(help="Folder for the model and the state to resume from.")]
@@ -116,6 +117,42 @@ def train_classifier(
         seed=seed,
     )
     print("\n".join(classifier_display.report_lines(report)))
+
+
+@train_app.command("sublayers")
+def train_sublayers(
+    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
+    workload: Annotated[str, typer.Option(help="Whose train split to search on: W or W,W2.")],
+    out: Annotated[Path, typer.Option(help="Folder for the set.")],
+    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    rows: Annotated[int, typer.Option(help="Of each workload.")] = 4,
+    iterations: Annotated[int, typer.Option(help="Sets to try.")] = 200,
+    drafts: Annotated[int, typer.Option(help="Most of a verification.")] = 12,
+    threshold: Annotated[
+        float, typer.Option(help="No draft follows one that is less probable.")
+    ] = 0.6,
+    dtype: Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Of rows and search.")] = 0,
+) -> None:
+    """Find the sublayers that speculative's self_speculation leaves out when it drafts."""
+    from backends.training.sublayers import display as sublayer_display
+    from backends.training.sublayers import search
+    from harness.cli.calibrate import chosen_dtype
+
+    found = search.find_sublayers(
+        model,
+        [name.strip() for name in workload.split(",")],
+        out,
+        progress=sublayer_display.printer(),
+        source=source,
+        rows=rows,
+        iterations=iterations,
+        drafts=drafts,
+        threshold=threshold,
+        dtype=chosen_dtype(dtype),
+        seed=seed,
+    )
+    print("\n".join(sublayer_display.report_lines(found)))
 
 
 def _progress(report: Any) -> None:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Protocol
 
-from backends.engine.costs.row_costs import RowCosts
+from backends.engine.costs.row_costs import LEAST_US, RowCosts, pass_costs
+from backends.engine.executors.base import Executor
+from backends.engine.sublayers.sets import Sublayers
 
 LOOKUP_US = 10.0
 """Of looking up one sequence's drafts in its text: some calls of the interpreter."""
 
 
+class DraftPass(Protocol):
+    """What a pass costs that drafts a token of each sequence."""
+
+    def of(self, rows: float, positions: float) -> float:
+        """Microseconds for so many rows, of sequences that have so many positions together."""
+
+
 @dataclass(frozen=True, slots=True)
 class DraftModelCosts:
-    """Of a draft model: a pass of it for each token, of the sequences that draft so many."""
+    """Of a model that drafts: a pass of it for each token, of the sequences that draft so many."""
 
     verify: RowCosts
-    draft: RowCosts
+    draft: DraftPass
 
     def of(self, sequences: int, positions: int, tokens: Sequence[float]) -> list[float]:
         """See `DraftCosts.of`."""
@@ -34,6 +44,39 @@ class DraftModelCosts:
             return 0.0
         going = share / some
         return some * self.draft.of(max(1.0, sequences * going), positions * going)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPass:
+    """Of a pass without some sublayers, whichever they are at the time; all of a kind are taken to
+    cost the same."""
+
+    whole: RowCosts
+    no_attention: RowCosts
+    no_mlp: RowCosts
+    layers: int
+    left_out: Callable[[], Sublayers]
+
+    @classmethod
+    def measure(cls, executor: Executor, left_out: Callable[[], Sublayers]) -> PartialPass:
+        """Time passes with all sublayers and without those of either kind. The first slots of the
+        executor are overwritten."""
+        layers = executor.architecture.layers
+        every = frozenset(range(layers))
+        whole, no_attention, no_mlp = (
+            pass_costs(executor.skipping(x))
+            for x in (Sublayers(), Sublayers(attention=every), Sublayers(mlp=every))
+        )
+        return cls(whole, no_attention, no_mlp, layers, left_out)
+
+    def of(self, rows: float, positions: float) -> float:
+        """See `DraftPass.of`."""
+        whole, gone = self.whole.of(rows, positions), self.left_out()
+        kinds = ((self.no_attention, gone.attention), (self.no_mlp, gone.mlp))
+        spared = (
+            (whole - rest.of(rows, positions)) * len(layers) / self.layers for rest, layers in kinds
+        )
+        return max(whole - sum(spared), LEAST_US)
 
 
 @dataclass(frozen=True, slots=True)

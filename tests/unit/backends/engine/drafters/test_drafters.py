@@ -16,6 +16,7 @@ from backends.engine.drafters.draft_model import DraftModel
 from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 from backends.engine.drafters.lookup import PromptLookup
 from backends.engine.drafters.sublayers import SublayerDrafts
+from backends.engine.drafters.swift import SwiftDrafts
 from backends.engine.executors.base import StepRows
 from backends.engine.sampling import GREEDY, TokenSampling
 from backends.engine.streams import Output, Stream
@@ -55,12 +56,18 @@ def fewer_sublayers(model: RandomModel, drafts: int) -> Decoder:
     return Decoder(executor, SublayerDrafts(executor, left_out, drafts, 0.0))
 
 
+def searched_sublayers(model: RandomModel, drafts: int) -> Decoder:
+    executor = open_executor(model, (), SLOTS)
+    return Decoder(executor, SwiftDrafts(executor, 0.5, drafts, 0.0))
+
+
 MADE: dict[str, Made] = {
     "draft=target": same_model,
     "other": other_model,
     "lookup": lookup,
     "layerskip": first_layers,
     "sublayers": fewer_sublayers,
+    "swift": searched_sublayers,
 }
 
 
