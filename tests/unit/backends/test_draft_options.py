@@ -46,6 +46,11 @@ def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
             {"replay": "demo", "threshold": 0.5},
             "'threshold': is 0.5; expected 0.6, that of the trace",
         ),
+        ({"skip": 0.3}, "'skip': belongs to method swift, not draft_model"),
+        ({"method": "swift", "skip": 1.0}, "expected at most 0.95"),
+        ({"method": "swift", "sublayers": "x"}, "'sublayers': belongs to method self_speculation"),
+        ({"method": "layerskip", "threshold": 0.5}, "'threshold': belongs to method"),
+        ({"method": "self_speculation", "sublayers": "autoo"}, "no folder 'autoo'; did you mean"),
         ({"draft": ""}, "'draft': is empty; expected a bundled name"),
     ],
 )

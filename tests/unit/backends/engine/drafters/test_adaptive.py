@@ -9,12 +9,18 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from backends.engine.costs.draft_costs import DraftModelCosts, FirstLayersCosts, LookupCosts
+from backends.engine.costs.draft_costs import (
+    DraftModelCosts,
+    FirstLayersCosts,
+    LookupCosts,
+    PartialPass,
+)
 from backends.engine.costs.row_costs import RowCosts, pass_costs, row_costs
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.adaptive import EXPLORED, AdaptiveDrafts
 from backends.engine.drafters.lookup import PromptLookup
 from backends.engine.streams import Stream
+from backends.engine.sublayers.sets import Sublayers
 from tests.support.engine.random_models import open_executor, random_model
 
 
@@ -148,6 +154,12 @@ def test_costs_between_and_beyond_what_was_timed() -> None:
     assert DraftModelCosts(flat, small).of(3, 100, [1.0, 0.5]) == [100, 110, 120]
     assert DraftModelCosts(flat, small).of(1, 100, [0.5, 0.0, 0.0]) == [100, 110, 115, 115]
     assert DraftModelCosts(flat, small).of(2, 100, [0.5, 0.5]) == [100, 110, 117.5], "one of two"
+    third = RowCosts((1, 2), (70.0, 70.0), 100, 0.0)
+    left_out = Sublayers(frozenset({1}), frozenset({0, 1}))
+    partial = PartialPass(flat, third, small, 4, lambda: left_out)
+    # a layer's attention takes 30 / 4 us and its MLP 90 / 4, of four layers
+    assert partial.of(1, 100) == 100 - 30 / 4 - 2 * 90 / 4
+    assert DraftModelCosts(flat, partial).of(1, 100, [1.0]) == [100, 147.5]
     assert LookupCosts(flat).of(1, 100, [0.5]) == [100, 110]
     assert FirstLayersCosts(small, flat).of(1, 100, [1.0, 1.0]) == [110, 120, 130]
 
@@ -172,6 +184,14 @@ def test_a_pass_that_other_work_made_longer_does_not_make_rows_look_free(
     costs = row_costs(open_executor(random_model("llama"), ()))
     seen = dict(zip(costs.rows, costs.us, strict=True))
     assert (seen[1], seen[2], seen[4], seen[48]) == (105, 120, 120, 340)
+
+
+def test_costs_of_a_thinned_pass_are_measured() -> None:
+    executor = open_executor(random_model("llama"), ())
+    found = PartialPass.measure(executor, Sublayers)
+    assert found.layers == 6
+    assert found.of(1, found.whole.positions) == found.whole.us[0]
+    assert found.no_attention.rows == found.no_mlp.rows == found.whole.rows
 
 
 def test_costs_of_an_executor_grow_with_rows() -> None:
