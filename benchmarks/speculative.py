@@ -26,6 +26,7 @@ VARIANTS: list[Any] = [
     {"name": "vllm-speculative", "method": ["draft_model", "ngram"]},
     NATIVE,
     {"name": "speculative", "method": ["draft_model", "prompt_lookup", "layerskip"]},
+    {"name": "speculative", "method": ["self_speculation", "swift"]},
     {"name": "speculative", "drafts": 12},
     "adadecode",
 ]

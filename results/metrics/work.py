@@ -18,6 +18,8 @@ is None unless its counts are there. Sums run over the completed requests of a t
 | `layers_run` | layer passes after the prompt's; a pass over several positions counts once |
 | `layers_skipped` | layer passes left out because the request exited early |
 | `layers_total` | layers of the model x tokens committed after the prompt's pass: plain decoding |
+| `set_steps` | steps of the search for sublayers to leave out while decoding (SWIFT) |
+| `skipped_attention_L`, `skipped_mlp_L` | left out by drafts as the answer ended; L from 0 |
 | `top2_margin@I` | the logit margin before output token I (see `results.compare.agreement`) |
 
 A backend whose whole batch leaves early together (`vllm-early-exit`) counts, for each token that it

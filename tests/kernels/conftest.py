@@ -17,8 +17,9 @@ NATIVE = torch.cuda.is_available()
 
 PARENT_ONLY = {"test_interpreted.py", "test_compiled.py", "test_cuda_fill.py"}
 """What starts a child process, or skips without CUDA, which only the parent's summary shows."""
+ON_KERNELS = ["test_cuda_executor.py", "test_cuda_skipping.py"]
 
-collect_ignore_glob = [] if NATIVE or INTERPRETED else ["ops/*.py", "test_cuda_executor.py"]
+collect_ignore_glob = [] if NATIVE or INTERPRETED else ["ops/*.py", *ON_KERNELS]
 if INTERPRETED:
     collect_ignore_glob += sorted(PARENT_ONLY)
 
