@@ -1,7 +1,7 @@
 """Drafts without some sublayers, where the set is looked for while decoding.
 
-SWIFT (Xia et al., 2024, arXiv 2410.06916): every so many generated tokens some sets are tried on
-the last ones, by the share that a single pass of the thinned model predicts right ("matchness");
+SWIFT (Xia et al., 2024, arXiv 2410.06916): every so often some sets are tried on
+the last tokens, by the share that a single pass of the thinned model predicts right ("matchness");
 the search ends when that is high, or after a number of steps. Then a stream drafts on while it is
 sure (the paper's confidence-aware inference), a chain here, no tree.
 
@@ -25,9 +25,10 @@ from backends.engine.sublayers.sets import NOTHING, Sublayers
 
 WINDOW = RING
 """Generated tokens that sets are tried on: as many as one call takes of a stream."""
-INTERVAL = 64
-"""Generated tokens, of all streams together, between two steps of the search. A step takes about
-two and a half passes over its window."""
+INTERVAL = 24
+"""Rounds of drafting and verifying between two steps of the search, however many streams there are.
+A step takes about two and a half passes over its window, a round one and what it drafts: so the
+search takes less than a tenth of the time while it lasts."""
 NEWCOMERS = 2
 """Sets that are tried in a step beside the best one."""
 STEPS = 32
@@ -48,20 +49,28 @@ class SwiftDrafts:
         max_drafts: most drafts of a stream at a time.
         threshold: no draft follows one that was held less probable than this.
         seed: of the search.
+        interval: rounds between two steps of the search.
     """
 
     exits: tuple[int, ...] = ()
 
     def __init__(
-        self, executor: Executor, share: float, max_drafts: int, threshold: float, seed: int = 0
+        self,
+        executor: Executor,
+        share: float,
+        max_drafts: int,
+        threshold: float,
+        *,
+        seed: int = 0,
+        interval: int = INTERVAL,
     ) -> None:
-        self.max_drafts = max_drafts
+        self.max_drafts, self._interval = max_drafts, interval
         self._search = SetSearch(executor.architecture.layers, share, seed)
         # its calls are not those of verification, whose time may be watched
         self._whole = executor.skipping(NOTHING)
         self._drafts = SublayerDrafts(executor, self._search.best, max_drafts, threshold)
         self._layers = executor.architecture.layers
-        self._fresh = self._steps = 0
+        self._rounds = self._steps = 0
         self._counts: dict[str, float] = {}
 
     @property
@@ -71,16 +80,16 @@ class SwiftDrafts:
 
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
         """As `SublayerDrafts`, now and then after a step of the search, unless drafts are off."""
-        if self.max_drafts and self._fresh >= INTERVAL and not self._is_over():
+        if self.max_drafts and not self._is_over():
+            self._rounds += 1
             stream = max(streams, key=_generated)
-            if _generated(stream) >= WINDOW:
+            if self._rounds >= self._interval and _generated(stream) >= WINDOW:
                 self._step(stream)
         self._drafts.max_drafts = self.max_drafts
         return self._drafts.draft(streams)
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """Steps of the search since the last call, and at a stream's end the set that stands."""
-        self._fresh += accepted + 1
         counts, self._counts = self._counts, {}
         if stream.finished is not None:
             left_out = self.left_out
@@ -92,7 +101,7 @@ class SwiftDrafts:
         """Forget every stream, and the set."""
         self._search.reset()
         self._drafts.leave_out(self._search.best)
-        self._fresh = self._steps = 0
+        self._rounds = self._steps = 0
         self._counts.clear()
 
     def _is_over(self) -> bool:
@@ -103,7 +112,7 @@ class SwiftDrafts:
     def _step(self, stream: Stream) -> None:
         """Try the best set and newcomers on a stream's last verified tokens."""
         self._steps += 1
-        self._fresh = 0
+        self._rounds = 0
         end = stream.done[0]
         rows = StepRows.span(stream.slot, end - WINDOW, stream.tokens[end - WINDOW : end])
         sets = dict.fromkeys([self.left_out, *(self._search.next() for _ in range(NEWCOMERS))])

@@ -58,7 +58,7 @@ def fewer_sublayers(model: RandomModel, drafts: int) -> Decoder:
 
 def searched_sublayers(model: RandomModel, drafts: int) -> Decoder:
     executor = open_executor(model, (), SLOTS)
-    return Decoder(executor, SwiftDrafts(executor, 0.5, drafts, 0.0))
+    return Decoder(executor, SwiftDrafts(executor, 0.5, drafts, 0.0, interval=3))
 
 
 MADE: dict[str, Made] = {
@@ -119,6 +119,7 @@ def test_the_text_is_plain_decodings(
             found, total = run(make(model, drafts), requests(vocabulary, sampling))
             assert found == expected, (kind, drafts)
             assert total["drafted"] > 0, kind
+            assert bool(total["set_steps"]) == (kind == "swift")
             if kind == "draft=target":
                 assert total["accepted"] == total["drafted"]
                 assert total["judged_at_1"] == total["accepted_at_1"]

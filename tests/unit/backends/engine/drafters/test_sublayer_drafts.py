@@ -98,7 +98,9 @@ def test_swift_finds_what_can_be_left_out_and_forgets_it(sampling: TokenSampling
     plain, _ = run(Decoder(open_executor(model, (), 1)), [replace(s) for s in fresh(streams)])
     assert texts == plain
     assert 1 not in drafter.left_out.attention | drafter.left_out.mlp
-    assert FEWEST_STEPS <= total["set_steps"] < STEPS, "it ended when the set was good enough"
+    assert FEWEST_STEPS <= total["set_steps"] <= 2 * FEWEST_STEPS, (
+        "it ended when the set was good enough"
+    )
     named = [name for name in total if name.startswith("skipped_")]
     assert sum(total[name] for name in named) == 3 * len(streams), "a set for each answer"
     later = drafter.left_out

@@ -57,8 +57,8 @@ def test_luck_on_a_few_tokens_does_not_replace_what_is_known_well() -> None:
     search = SetSearch(8, 0.5, 0)
     best, lucky = search.best, search.next()
     for _ in range(5):
-        search.tried({best: 15}, TOKENS)
-    search.tried({best: 15, lucky: 15}, TOKENS)
+        search.tried({best: 16}, TOKENS)
+    search.tried({best: 15, lucky: 16}, TOKENS)
     assert search.best == best
     for _ in range(5):
         search.tried({best: 10, lucky: 16}, TOKENS)
