@@ -89,7 +89,7 @@ def useless_but(model: RandomModel, useful: set[int]) -> RandomModel:
 def test_swift_finds_what_can_be_left_out_and_forgets_it(sampling: TokenSampling) -> None:
     model = useless_but(random_model("llama", agreement=2.0), {0, 1, 5})
     executor = open_executor(model, (), 2)
-    drafter = SwiftDrafts(executor, 0.25, 4, 0.0)
+    drafter = SwiftDrafts(executor, 0.25, 4, 0.0, interval=3)
     first = drafter.left_out
     assert 1 in first.attention | first.mlp
     streams = [Stream(f"r{n}", (3 + n, 4), 100, sampling=sampling) for n in range(16)]
@@ -98,9 +98,7 @@ def test_swift_finds_what_can_be_left_out_and_forgets_it(sampling: TokenSampling
     plain, _ = run(Decoder(open_executor(model, (), 1)), [replace(s) for s in fresh(streams)])
     assert texts == plain
     assert 1 not in drafter.left_out.attention | drafter.left_out.mlp
-    assert FEWEST_STEPS <= total["set_steps"] <= 2 * FEWEST_STEPS, (
-        "it ended when the set was good enough"
-    )
+    assert FEWEST_STEPS <= total["set_steps"] < STEPS, "it ended when the set was good enough"
     named = [name for name in total if name.startswith("skipped_")]
     assert sum(total[name] for name in named) == 3 * len(streams), "a set for each answer"
     later = drafter.left_out
