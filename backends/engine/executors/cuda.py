@@ -100,8 +100,7 @@ class CudaExecutor:
         self._cache = KVCache.allocate(architecture, slots, max_len, like.dtype, place)
         self._rotary = Rotary.build(architecture, max_len, place)
         self._held = Activations.allocate(architecture, rows, max_len, like)
-        bounds = (0, *self.exits, architecture.layers)
-        self._spans = list(pairwise(bounds))
+        self._spans = list(pairwise((0, *self.exits, architecture.layers)))
         ring = (slots + 1) * RING, architecture.width
         self._boundaries = [like.new_zeros(ring) for _ in self._spans]
         self._heads = [self._head(head) for head in heads]

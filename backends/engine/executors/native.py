@@ -85,8 +85,7 @@ class NativeExecutor:
         self._views: tuple[NativeExecutor, NDArray[np.uint8]] | None = None
         self._length = -(-max_len // POSITIONS) * POSITIONS
         self._cache = HostCache(architecture, slots + 1, self._length, self._dtype)
-        bounds = (0, *self.exits, architecture.layers)
-        self._spans = list(itertools.pairwise(bounds))
+        self._spans = list(itertools.pairwise((0, *self.exits, architecture.layers)))
         width = architecture.width
         self._boundaries = [np.zeros((slots + 1, RING, width), np.float32) for _ in self._spans]
         self._at_boundary = [boundary.ctypes.data for boundary in self._boundaries]
@@ -181,8 +180,7 @@ class NativeExecutor:
         view, mask = unwatched(self), left_out.mask(self.architecture.layers)
         view._model = native.CModel.from_buffer_copy(self._model)
         view._model.skipped = mask.ctypes.data
-        view._at = ctypes.addressof(view._model)
-        view._views = (self, mask)
+        view._at, view._views = ctypes.addressof(view._model), (self, mask)
         return view
 
     def release(self, slot: int, length: int) -> None:
