@@ -17,9 +17,9 @@ from backends.checkpoints.draft_models import (
 )
 from backends.checkpoints.draft_traces import open_drafts
 from backends.checkpoints.shapes.drafts import DraftShape, draft_shape, is_shape
-from backends.checkpoints.sublayer_sets import ATTENTION, MLP, find_set, read_set
 from backends.own.backend import LONGEST, EngineBackend, Loaded, check_fit
 from backends.own.draft_decisions import watched
+from backends.own.sublayer_sets import ATTENTION, MLP, find_set, read_set
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 from results.traces.recorded import DecisionTrace

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints.sublayer_sets import ABOUT
 from backends.engine.executors.base import RING
+from backends.own.sublayer_sets import ABOUT
 from backends.training.exits.recipe import ExitRecipe, check_recipe
 from harness.core.errors import UserError
 

@@ -17,13 +17,13 @@ from typing import Any
 
 from backends.checkpoints import models
 from backends.checkpoints.bound_files import write_bound
-from backends.checkpoints.sublayer_sets import ABOUT, ATTENTION, FORMAT, MLP
 from backends.engine.costs.draft_costs import DraftModelCosts, PartialPass
 from backends.engine.costs.row_costs import row_costs
 from backends.engine.executors.base import Executor
 from backends.engine.sublayers.sets import NOTHING, Sublayers
 from backends.own.backend import Loaded, check_fit
 from backends.own.draft_methods import NAME
+from backends.own.sublayer_sets import ABOUT, ATTENTION, FORMAT, MLP
 from backends.training.exits.data import TrainPrompt, read_prompts
 from backends.training.sublayers.acceptance import Acceptance, decode
 from backends.training.sublayers.recipe import SublayerRecipe, check

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from backends.checkpoints.sublayer_sets import ABOUT, find_set, read_set
 from backends.engine.costs.draft_costs import LookupCosts
 from backends.engine.costs.row_costs import RowCosts
 from backends.engine.streams import Output
+from backends.own.sublayer_sets import ABOUT, find_set, read_set
 from backends.training.sublayers import display
 from backends.training.sublayers.acceptance import Acceptance
 from backends.training.sublayers.recipe import SublayerRecipe

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from backends.checkpoints import models
-from backends.checkpoints.sublayer_sets import ABOUT, BUNDLED, find_set, read_set
 from backends.engine.sublayers.sets import Sublayers
+from backends.own.sublayer_sets import ABOUT, BUNDLED, find_set, read_set
 from harness.core.errors import UserError
 
 DEMO = models.BUNDLED["demo"]
