@@ -2,7 +2,8 @@
 
 Without a drafter each step is a pass through all layers for one token: autoregressive decoding.
 With one (`backends.engine.drafters`) the pass verifies all drafts of a stream at once, and emits
-those that plain decoding would have selected too.
+those that plain decoding would have selected too. Drafts are one chain for each stream, or a tree
+(`backends.engine.tree_verification`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import numpy as np
 from backends.engine.decisions import DecisionHook
 from backends.engine.drafters.base import Drafter
 from backends.engine.drafters.counts import NO_DRAFTS, draft_counts
+from backends.engine.drafters.trees import TreeDrafter
 from backends.engine.draws import Draws
 from backends.engine.executors.base import RING, Executor
 from backends.engine.passes import Span, depths, enter, numbers, rows_of
 from backends.engine.sampling import select
 from backends.engine.streams import Output, Stream
+from backends.engine.tree_verification import TreeVerification, Verdict
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,10 +31,6 @@ if TYPE_CHECKING:
 PREFILL_TOKENS = 512
 """Prompt tokens read before sequences under way go on: enough rows for their products to be bound
 by arithmetic, and a few steps' time."""
-
-
-Verdict = tuple[Stream, int, Sequence[int]]
-"""A stream, a first position, and what the model selects after each position from there on."""
 
 
 class Decoder:
@@ -53,7 +52,7 @@ class Decoder:
     def __init__(
         self,
         executor: Executor,
-        drafter: Drafter | None = None,
+        drafter: Drafter | TreeDrafter | None = None,
         *,
         verify: bool = True,
         margins: bool = False,
@@ -66,6 +65,14 @@ class Decoder:
         if drafter is not None and not 0 <= drafter.max_drafts < RING:
             raise ValueError(f"max_drafts {drafter.max_drafts}: expected 0 to {RING - 1}")
         self._executor, self._drafter = executor, drafter
+        self._trees: TreeVerification | None = None
+        self._chains: Drafter | None = None
+        if drafter is not None and hasattr(drafter, "grow"):
+            if decisions is not None or margins or not verify:
+                raise ValueError("a drafter of trees: expected verification by the model alone")
+            self._trees = TreeVerification(executor, drafter)
+        else:
+            self._chains = drafter
         self._trusts, self._margins, self._decisions = not verify, margins, decisions
         self._under_way = 0
         self._depths = depths(executor)
@@ -97,7 +104,7 @@ class Decoder:
         outputs = [] if self._decode_first and self._running else self._read()
         self._decode_first = bool(outputs)
         while not outputs and self._running:
-            outputs = [self._commit(verdict) for verdict in self._verify(self._draft())]
+            outputs = [self._commit(verdict) for verdict in self._judge()]
         return outputs
 
     def _read(self) -> list[Output]:
@@ -156,10 +163,15 @@ class Decoder:
             outputs.append(self._emit(stream, last, chosen, {}))
         return outputs
 
+    def _judge(self) -> list[Verdict]:
+        """Draft, and verify what was drafted."""
+        self._under_way = len(self._running)
+        verdicts = [] if self._trees is None else self._trees.verify(self._running)
+        return verdicts or self._verify(self._draft())
+
     def _draft(self) -> Sequence[Stream]:
         """The streams that are to be verified, with their drafts."""
-        self._under_way = len(self._running)
-        return self._running if self._drafter is None else self._drafter.draft(self._running)
+        return self._running if self._chains is None else self._chains.draft(self._running)
 
     def _verify(self, streams: Sequence[Stream]) -> list[Verdict]:
         """Run the last segment over the unverified tokens, and select what follows each."""
@@ -185,13 +197,13 @@ class Decoder:
                 chosen, at = found[at : at + end - start], at + end - start
             else:
                 chosen = sampled.pop(0)
-            verdicts.append((stream, start, chosen))
+            verdicts.append(Verdict(stream, start, chosen))
         return verdicts
 
     def _commit(self, verdict: Verdict) -> Output:
         """Keep a stream's drafts as far as they equal the chosen tokens, and the first chosen one
         that differs."""
-        stream, start, chosen = verdict
+        stream, start, chosen, beside = verdict
         drafts = stream.tokens[start + 1 :]
         if self._decisions is not None:
             chosen = self._decisions.selected(stream, start, chosen)
@@ -217,7 +229,8 @@ class Decoder:
         output = self._emit(stream, start, emitted, counts)
         if self._drafter is not None:
             if drafts:
-                counts |= draft_counts(len(drafts), accepted, ended=accepted == len(emitted))
+                ended = accepted == len(emitted)
+                counts |= draft_counts(len(drafts), accepted, ended=ended, beside=beside)
             else:
                 counts |= NO_DRAFTS
             counts |= self._drafter.verified(stream, accepted)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from backends.engine.draws import Draws
+    from backends.engine.executors.trees import Trees
     from backends.engine.model.architecture import Architecture
     from backends.engine.sublayers.sets import Sublayers
 
@@ -170,6 +171,9 @@ class Executor(Protocol):
     piece: int
     """Where a prompt may be cut: after every so many of its tokens, and nowhere else. So the
     numbers of a position depend on its own prompt alone, however much is read at a time."""
+
+    trees: Trees | None
+    """Several guesses for one position; None where nothing here runs them."""
 
     def read(self, rows: StepRows) -> None:
         """Run positions of prompts, of any number of slots, through all layers: K and V go into the

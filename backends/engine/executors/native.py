@@ -21,6 +21,7 @@ from backends.engine.executors.base import (
     unwatched,
 )
 from backends.engine.executors.host_cache import HostCache
+from backends.engine.executors.native_trees import NativeTrees
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.memory import aligned
@@ -103,6 +104,7 @@ class NativeExecutor:
         ]
         self._model = self._describe(packed, threads or torch.get_num_threads())
         self._at_all = self._at
+        self.trees = NativeTrees(self._model, self._heads[-1], architecture, MOST_ROWS)
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """See `Executor.prefill`."""
@@ -189,7 +191,7 @@ class NativeExecutor:
 
     def close(self) -> None:
         """Let go of the weights and the cache."""
-        del self._model, self._at, self._at_all, self._cache
+        del self._model, self._at, self._at_all, self._cache, self.trees
         for held in (self._kept, self._heads, self._boundaries):
             held.clear()
 

@@ -21,6 +21,7 @@ from backends.engine.executors.base import (
     continue_by_steps,
     unwatched,
 )
+from backends.engine.executors.torch_trees import TorchTrees
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm
@@ -81,6 +82,7 @@ class TorchExecutor:
         self._spans = [range(*pair) for pair in pairwise((0, *self.exits, architecture.layers))]
         ring = (len(self._spans), slots + 1, RING, architecture.width)
         self._boundaries = torch.zeros(ring, dtype=dtype, device=self._place)
+        self.trees = TorchTrees(self._run_trees, self._tree_logits, self._cache, architecture)
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """See `Executor.prefill`."""
@@ -107,10 +109,7 @@ class TorchExecutor:
     def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
         for part in self._parts(rows):
-            if index:
-                x = self._boundary(index - 1, part)
-            else:
-                x = functional.embedding(part.tokens, self._weights.embedding)
+            x = self._boundary(index - 1, part) if index else self._embedded(part)
             for number in self._spans[index]:
                 x = self._layer(number, x, part)
             self._boundaries[index, part.slots, part.positions % RING] = x
@@ -163,29 +162,53 @@ class TorchExecutor:
 
     def close(self) -> None:
         """Let go of the weights, the cache and the boundaries."""
-        del self._weights, self._heads, self._cache, self._boundaries
+        del self._weights, self._heads, self._cache, self._boundaries, self.trees
 
     @torch.no_grad()
     def _logits(self, index: int, rows: StepRows) -> Tensor:
         """float32 (n, V') after segment `index`, of its own head."""
-        head = self._heads[index]
-        found = [torch.empty(0, len(head), device=self._place)]
+        found = [torch.empty(0, len(self._heads[index]), device=self._place)]
         for part in self._parts(rows):
-            normed = self._norm(self._boundary(index, part), self._weights.norm)
-            found.append(head_product(normed, head)[: len(part.real)])
+            found.append(self._part_logits(index, self._boundary(index, part))[: len(part.real)])
         return torch.cat(found)
 
-    def _layer(self, number: int, x: Tensor, part: _Part) -> Tensor:
-        """One layer on (rows, width), or what is not left out of it."""
+    def _part_logits(self, index: int, hidden: Tensor) -> Tensor:
+        return head_product(self._norm(hidden, self._weights.norm), self._heads[index])
+
+    def _run_trees(self, rows: StepRows, aside: Tensor) -> Tensor:
+        """(n, width) after all layers; see `TorchTrees`."""
+        found = []
+        for part, kept in zip(self._parts(rows), aside.split(self._rows), strict=True):
+            x = self._embedded(part)
+            for number in range(self.architecture.layers):
+                x = self._layer(number, x, part, kept[:, number])
+            found.append(x[: len(part.real)])
+        return torch.cat(found)
+
+    def _tree_logits(self, hidden: Tensor) -> Tensor:
+        found = [torch.empty(0, len(self._heads[-1]), device=self._place)]
+        for part in hidden.split(self._rows) if len(hidden) else ():
+            padded = functional.pad(part, (0, 0, 0, self._rows - len(part)))
+            found.append(self._part_logits(-1, padded)[: len(part)])
+        return torch.cat(found)
+
+    def _embedded(self, part: _Part) -> Tensor:
+        return functional.embedding(part.tokens, self._weights.embedding)
+
+    def _layer(self, number: int, x: Tensor, part: _Part, aside: Tensor | None = None) -> Tensor:
+        """One layer on (rows, width), or what is not left out of it. `aside`: see `_attended`."""
         layer = self._weights.layers[number]
         if number not in self._left_out.attention:
-            x = x + self._attended(number, layer, x, part)
+            x = x + self._attended(number, x, part, aside)
         if number not in self._left_out.mlp:
             x = x + self._feed_forward(layer, x, len(part.real))
         return x
 
-    def _attended(self, number: int, layer: LayerWeights, x: Tensor, part: _Part) -> Tensor:
-        shape = self.architecture
+    def _attended(self, number: int, x: Tensor, part: _Part, aside: Tensor | None) -> Tensor:
+        """Of trees K and V go `aside` too, (rows, 2, kv_heads, head_dim), and into the cache one
+        row after another: in preorder what a row follows is at its own place there when the row
+        comes."""
+        layer, shape = self._weights.layers[number], self.architecture
         joined = functional.linear(self._norm(x, layer.input_norm), layer.qkv, layer.qkv_bias)
         joined = joined.view(len(x), -1, shape.head_dim)
         sizes = [shape.heads, shape.kv_heads, shape.kv_heads]
@@ -193,10 +216,15 @@ class TorchExecutor:
         rotary = self._rotary.at(part.positions)
         queries = self._turned(queries, layer.q_norm, rotary)
         cached = self._cache.keys[number], self._cache.values[number]
-        cached[0][part.slots, :, part.positions] = self._turned(keys, layer.k_norm, rotary)
-        cached[1][part.slots, :, part.positions] = values
+        fresh = self._turned(keys, layer.k_norm, rotary), values
+        for kind, new in zip(cached, fresh, strict=True):
+            if aside is None:
+                kind[part.slots, :, part.positions] = new
         mixed = x.new_zeros(len(x), shape.query_size)
         for row, (slot, position) in enumerate(part.real):
+            if aside is not None:
+                for kind, new, kept in zip(cached, fresh, aside[row], strict=True):
+                    kind[slot, :, position] = kept[:] = new[row]
             seen = (kind[slot, :, : position + 1] for kind in cached)
             mixed[row] = _attend_one(queries[row], *seen)
         return functional.linear(mixed, layer.out)

@@ -42,6 +42,7 @@ template <class T> struct Attention : Work<T> {
     using Work<T>::attended;
     using Work<T>::cache;
     using Work<T>::room;
+    using Work<T>::run_end;
 
     // Queries lie by key-value head, row and head of the group: what reads the same keys is together.
     T* queries_of(int head, int row) const {
@@ -71,7 +72,6 @@ template <class T> struct Attention : Work<T> {
 
     // Queries of a row and key-value head into `query`, keys (packed) and values into the cache.
     void place(const Layer& layer, int row, int head) const {
-        constexpr int G = Dot<T>::GROUP;
         float* found = qkv + int64_t(row) * (queries + 2 * keys);
         int position = rows.positions[row], size = m.head_dim;
         T* q = queries_of(head, row);
@@ -80,25 +80,55 @@ template <class T> struct Attention : Work<T> {
             rotate(from, layer.q_norm, position);
             for (int i = 0; i < size; i += LANES) store(load(from + i), q + g * size + i);
         }
-        T *k = cache(layer.keys, row, head), *v = cache(layer.values, row, head), sixteen[LANES];
+        T *k = cache(layer.keys, row, head), *v = cache(layer.values, row, head);
         float *key = found + queries + head * size, *value = key + keys;
         rotate(key, layer.k_norm, position);
         if (position % STEP == 0) clear_values(v, row);
+        T* kept = rows.back ? aside(layer, row, head) : nullptr;
         for (int i = 0; i < size; i += LANES) {
-            store(load(key + i), sixteen);
-            T* to = k + packed<T>(position, i, size);
-            for (int j = 0; j < LANES; j += G) std::memcpy(to + j * LANES, sixteen + j, G * sizeof(T));
-            store(load(value + i), sixteen);
-            to = v + value_place(position, i);
-            for (int j = 0; j < LANES; ++j) to[j * G] = sixteen[j];
+            T sixteen[2][LANES];
+            store(load(key + i), sixteen[0]);
+            store(load(value + i), sixteen[1]);
+            write(k, v, position, i, sixteen[0], sixteen[1]);
+            if (!kept) continue;
+            std::memcpy(kept + i, sixteen[0], sizeof sixteen[0]);
+            std::memcpy(kept + keys + i, sixteen[1], sizeof sixteen[1]);
         }
+    }
+
+    // Numbers `i` to `i` + 15 of a head's key and value into its part of the cache.
+    void write(T* k, T* v, int position, int i, const T* key, const T* value) const {
+        constexpr int G = Dot<T>::GROUP;
+        T* to = k + packed<T>(position, i, m.head_dim);
+        for (int j = 0; j < LANES; j += G) std::memcpy(to + j * LANES, key + j, G * sizeof(T));
+        to = v + value_place(position, i);
+        for (int j = 0; j < LANES; ++j) to[j * G] = value[j];
+    }
+
+    // Where the key of a row of a tree is kept; its value is `keys` numbers further on.
+    T* aside(const Layer& layer, int row, int head) const {
+        int64_t place = int64_t(row) * rows.layers + (&layer - m.layers);
+        return static_cast<T*>(rows.aside) + place * 2 * keys + head * m.head_dim;
+    }
+
+    // Keys and values of rows of a tree from aside into the cache.
+    void keep(int count, const int32_t* numbers) const {
+        for (int c = 0; c < count; ++c)
+            for (int l = 0; l < rows.layers; ++l)
+                for (int head = 0; head < m.kv_heads; ++head) {
+                    int row = numbers[c];
+                    const Layer& layer = m.layers[l];
+                    const T* from = aside(layer, row, head);
+                    for (int i = 0; i < m.head_dim; i += LANES)
+                        write(cache(layer.keys, row, head), cache(layer.values, row, head),
+                              rows.positions[row], i, from + i, from + keys + i);
+                }
     }
 
     // Of the 32 values that a row is the first of, those that no row of this call writes: a product
     // reads all 32, and what memory held before must not be NaN.
     void clear_values(T* v, int row) const {
-        int start = rows.positions[row], end = row;
-        while (end < n && rows.slots[end] == rows.slots[row]) ++end;
+        int start = rows.positions[row], end = run_end(row);
         for (int p = rows.positions[end - 1] + 1; p < start + STEP; ++p)
             for (int i = 0; i < m.head_dim; ++i) v[value_place(p, i)] = T{};
     }
@@ -109,12 +139,13 @@ template <class T> struct Attention : Work<T> {
     };
 
     template <class Do> void tasks(int head, Do act) const {
-        for (int row = 0, next; row < n; row = next) {
-            for (next = row + 1; next < n && rows.slots[next] == rows.slots[row];) ++next;
-            int all = (next - row) * group;
-            for (int done = 0; done < all; done += QUERIES)
-                act(Task{row, next, head, done, all - done < QUERIES ? all - done : QUERIES});
-        }
+        for (int row = 0; row < n; row = run_end(row)) tasks_of_run(head, row, act);
+    }
+
+    template <class Do> void tasks_of_run(int head, int row, Do act) const {
+        int next = run_end(row), all = (next - row) * group;
+        for (int done = 0; done < all; done += QUERIES)
+            act(Task{row, next, head, done, all - done < QUERIES ? all - done : QUERIES});
     }
 
     int row_of(const Task& task, int i) const { return task.row + (task.first + i) / group; }
@@ -187,9 +218,22 @@ template <class T> struct Attention : Work<T> {
         return partial + (int64_t(row) * m.heads + head) * chunks * part_size;
     }
 
+    // Rows of trees, in preorder: when a row comes, the cache holds what it follows at the very places
+    // where plain decoding has it, since what was written over them follows other rows. So a head is
+    // one thread's, and every sum is plain decoding's.
+    void attend_trees(const Layer& layer) const {
+        for (int head = omp_get_thread_num(); head < m.kv_heads; head += omp_get_num_threads())
+            for (int row = 0, next; row < n; row = next) {
+                next = run_end(row);
+                for (int r = row; r < next; ++r) place(layer, r, head);
+                tasks_of_run(head, row, [&](const Task& task) { attend_whole(layer, task); });
+            }
+    }
+
     // The attention of all rows into `attended`. Where the heads go into the threads evenly, no thread
     // waits for another's keys; else few rows share out their chunks, many their tasks.
     void attention(const Layer& layer) const {
+        if (rows.back) return attend_trees(layer);
         int threads = omp_get_num_threads(), me = omp_get_thread_num(), turn = 0;
         bool by_head = m.kv_heads % threads == 0;
         auto mine = [&](int head) { return (by_head ? head : turn++) % threads == me; };

@@ -121,6 +121,14 @@ int32_t head_logits(const Model* model, const Rows* rows, const Head* head, floa
     return true;
 }
 
+// Of the last call's trees, rows that stay: their keys and values go to their places in the cache.
+void keep_rows(const Model* model, const Rows* rows, int32_t count, const int32_t* numbers) {
+    auto go = [&](const auto& work) { work.keep(count, numbers); };
+    if (model->dtype == 0) go(Heads<float>(*model, *rows));
+    else if (model->dtype == 1) go(Heads<Bf16>(*model, *rows));
+    else go(Heads<Fp16>(*model, *rows));
+}
+
 // A matrix (outputs, inputs) of 2- or 4-byte numbers, by `dtype`, as the products read it. `to` has
 // room for a multiple of 16 outputs.
 void pack(int32_t dtype, const void* from, int64_t outputs, int64_t inputs, void* to) {

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <vector>
+
 #include "products.h"
 
 extern "C" {
@@ -25,9 +27,15 @@ struct Model {
     const uint8_t* skipped;  // of each layer 1: its attention, 2: its MLP; null: nothing
 };
 
+// Ordinary rows of a slot are consecutive positions. With `back` they are a tree in preorder: row r
+// follows row r - back[r], 0 for the first of a slot, which follows what the cache holds. Then keys
+// and values go `aside` as well, and hidden states into the boundary's row r.
 struct Rows {
     int32_t count;
     const int32_t *slots, *positions, *tokens;
+    const int32_t* back;  // null: ordinary rows
+    void* aside;          // (count, layers, 2, kv_heads, head_dim)
+    int32_t layers;
 };
 
 // A head for some of the rows: their numbers, and the most probable token and its probability.
@@ -51,14 +59,31 @@ constexpr int QUERIES = PANEL;  // queries that share the reading of their keys
 constexpr int FEW = 16;         // rows whose norms every thread computes for itself
 constexpr int SPLIT = 64;       // most rows whose keys several threads may share
 
-// Whether the model has a slot, a position and a token for every row.
+// Whether rows are trees in preorder: each follows a row on the way from its slot's first to the last.
+inline bool is_preorder(const Rows& rows) {
+    std::vector<int> way;
+    for (int r = 0; r < rows.count; ++r) {
+        int parent = r - rows.back[r];
+        if (r == 0 || rows.slots[r] != rows.slots[r - 1]) {
+            if (parent != r) return false;
+            way.clear();
+        } else {
+            while (!way.empty() && way.back() != parent) way.pop_back();
+            if (way.empty() || rows.positions[r] != rows.positions[parent] + 1) return false;
+        }
+        way.push_back(r);
+    }
+    return true;
+}
+
+// Whether the model has a slot, a position and a token for every row, and trees are trees.
 inline bool fits(const Model& model, const Rows& rows) {
     auto inside = [](int32_t number, int32_t end) { return number >= 0 && number < end; };
     for (int r = 0; r < rows.count; ++r)
         if (!inside(rows.slots[r], model.slots) || !inside(rows.positions[r], model.positions) ||
             !inside(rows.tokens[r], model.vocabulary))
             return false;
-    return true;
+    return !rows.back || is_preorder(rows);
 }
 
 // Takes pieces of memory, one after another, each on a cache line of its own.
@@ -130,8 +155,17 @@ template <class T> struct Work {
         return x;
     }
 
+    // The end of the rows that stand one after another in a sequence, from `row` on.
+    int run_end(int row) const {
+        int end = row + 1;
+        while (end < n && rows.slots[end] == rows.slots[row] && !(rows.back && rows.back[end] != 1))
+            ++end;
+        return end;
+    }
+
     // Where a row's hidden state lies in a boundary buffer, a ring for each slot.
     float* ring(float* buffer, int row) const {
+        if (rows.back) return buffer + int64_t(row) * width;
         int64_t place = int64_t(rows.slots[row]) * m.ring + rows.positions[row] % m.ring;
         return buffer + place * width;
     }

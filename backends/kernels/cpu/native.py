@@ -67,7 +67,8 @@ class CRows(ctypes.Structure):
 
     _fields_ = [
         ("count", ctypes.c_int32),
-        *((name, ctypes.c_void_p) for name in ("slots", "positions", "tokens")),
+        *((name, ctypes.c_void_p) for name in ("slots", "positions", "tokens", "back", "aside")),
+        ("layers", ctypes.c_int32),
     ]
 
 
@@ -191,6 +192,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
             [pointer, long, double, ctypes.c_uint64, number, *[pointer] * 2],
         ),
         "head_logits": (number, [pointer, pointer, pointer, pointer]),
+        "keep_rows": (None, [pointer, pointer, number, pointer]),
         "margins": (None, [number, pointer, long, long, pointer]),
         "cosines": (None, [number, pointer, pointer, long, long, pointer]),
         "arrange_fill": (
