@@ -67,7 +67,7 @@ class Decoder:
         self._executor, self._drafter = executor, drafter
         self._trees: TreeVerification | None = None
         self._chains: Drafter | None = None
-        if drafter is not None and hasattr(drafter, "grow"):
+        if isinstance(drafter, TreeDrafter):
             if decisions is not None or margins or not verify:
                 raise ValueError("a drafter of trees: expected verification by the model alone")
             self._trees = TreeVerification(executor, drafter)

@@ -45,8 +45,8 @@ class TreeVerification:
         self._drafter = drafter
 
     def verify(self, streams: Sequence[Stream]) -> list[Verdict]:
-        """The streams' tokens end in the guesses that lie on their ways, and K and V of these are in
-        the cache. Empty, and nothing done, for a step without guesses."""
+        """The streams' tokens end in the guesses that lie on their ways, and K and V of these are
+        in the cache. Empty, and nothing done, for a step without guesses."""
         grown = self._drafter.grow(streams)
         if not grown:
             return []

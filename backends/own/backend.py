@@ -25,6 +25,8 @@ LONGEST = 4096
 for each slot; on a CPU a sequence costs what it fills."""
 PASSES = ("read", "segment", "exit_head", "greedy", "advance", "logits")
 """What an executor does; see `backends.engine.executors.base.Executor`."""
+TREE_PASSES = ("run", "logits", "keep")
+"""What it does with trees of guesses."""
 LANES = 16
 """Outputs that the native kernels compute at once."""
 KERNELS = ("auto", "native", "torch", "triton")
@@ -82,6 +84,8 @@ class EngineBackend(Backend):
         self._refused: list[Commit] = []
         self._clock = PassClock()
         self._clock.watch(executor, *PASSES)
+        if executor.trees is not None:
+            self._clock.watch(executor.trees, *TREE_PASSES)
         self._live: dict[str, list[int]] = {}
         """By request: tokens of its prompt, and of its answer so far."""
 

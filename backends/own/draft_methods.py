@@ -26,6 +26,7 @@ from results.traces.recorded import DecisionTrace
 
 if TYPE_CHECKING:
     from backends.engine.drafters.base import Drafter
+    from backends.engine.drafters.trees import TreeDrafter
     from backends.engine.model.architecture import Architecture
 
 NAME = "speculative"
@@ -34,7 +35,7 @@ ALWAYS = -1.0
 """A threshold below every probability."""
 
 Options = Mapping[str, Any]
-Made = tuple[Any, "Drafter", dict[str, Any]]
+Made = tuple[Any, "Drafter | TreeDrafter", dict[str, Any]]
 """An executor of the model, what drafts for it, and options that took effect."""
 
 
@@ -144,6 +145,32 @@ def _swift(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
             cost(executor), PartialPass.measure(executor, lambda: drafter.left_out)
         ),
     )
+
+
+def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
+    """LookAhead decoding: an n-gram pool that the verifying passes fill themselves."""
+    from backends.engine.costs.draft_costs import LookAheadCosts
+    from backends.engine.costs.row_costs import row_costs, tree_factor
+    from backends.engine.drafters.adaptive_trees import AdaptiveTrees
+    from backends.engine.drafters.lookahead import LookAhead
+
+    executor = loaded.executor()
+    if executor.trees is None:
+        raise UserError(
+            f"{PREFIX} 'method': lookahead: kernels '{executor.kernels}' verify one draft a "
+            "position; expected kernels native or torch"
+        )
+    drafter = LookAhead(
+        executor.max_len,
+        *(options["window"], options["ngram"], options["guesses"]),
+        pool_prompt=options["pool_prompt"],
+        max_drafts=_most(options),
+    )
+    if options["drafts"] != AUTO:
+        return executor, drafter, {}
+    costs = LookAheadCosts(row_costs(executor), tree_factor(executor, drafter.usual()))
+    hope = 1 + METHODS["lookahead"].hope
+    return executor, AdaptiveTrees(drafter, costs, len(drafter.usual().tokens), hope), {}
 
 
 def _most(options: Options) -> int:
@@ -262,6 +289,27 @@ def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
     _exit_layer(shape.layers, options)
 
 
+def _check_lookahead(model_dir: Path, shape: Architecture, options: Options) -> None:
+    from backends.engine.executors.trees import MOST_TREE_ROWS
+
+    window, ngram, guesses = options["window"], options["ngram"], options["guesses"]
+    longest = options["max_model_len"] or min(shape.positions, LONGEST)
+    if (rows := (window + guesses) * (ngram - 1)) > MOST_TREE_ROWS:
+        raise UserError(
+            f"{PREFIX} 'window': (window {window} + guesses {guesses}) x (ngram {ngram} - 1) are "
+            f"{rows} rows a pass; expected at most {MOST_TREE_ROWS}"
+        )
+    if window + ngram > longest:
+        raise UserError(
+            f"{PREFIX} 'window': window {window} + ngram {ngram} are more than a context of "
+            f"{longest} tokens has"
+        )
+    if options["drafts"] != AUTO and options["drafts"] >= ngram:
+        raise UserError(
+            f"{PREFIX} 'drafts': is {options['drafts']}; expected at most ngram - 1, {ngram - 1}"
+        )
+
+
 METHODS = {
     "draft_model": Method(
         *(_draft_model, ("draft", "threshold"), 12, 0.9),
@@ -278,4 +326,7 @@ METHODS = {
         *(_check_sublayers, _sublayer_files),
     ),
     "swift": Method(_swift, ("skip", "threshold"), 12, 0.8, _check_skip),
+    "lookahead": Method(
+        _lookahead, ("window", "ngram", "guesses", "pool_prompt"), 15, 0.7, _check_lookahead
+    ),
 }

@@ -1,6 +1,6 @@
 """Draft and verify on our own engine: drafts from a smaller model, from the text, from the first
-layers of the model itself, or from all of them but some sublayers. The text is plain decoding's at
-every temperature.
+layers of the model itself, from all of them but some sublayers, or from windows that it computes
+ahead. The text is plain decoding's at every temperature.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_DRAFTS = 15
 
 
 class Speculative(EngineBackend):
-    """Speculative decoding with one chain of drafts for each sequence."""
+    """Speculative decoding with a chain of drafts for each sequence, or a tree (LookAhead)."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
         **OPTIONS,
@@ -61,6 +61,19 @@ class Speculative(EngineBackend):
         "skip": Option(
             float, 0.5, "swift: the share of sublayers that drafting leaves out", minimum=0.05,
             maximum=0.95,
+        ),
+        "window": Option(
+            int, 7, "lookahead: places that are guessed ahead", minimum=1, maximum=64
+        ),
+        "ngram": Option(
+            int, 5, "lookahead: tokens of an n-gram, one more than a guess has", minimum=2,
+            maximum=MOST_DRAFTS + 1,
+        ),
+        "guesses": Option(
+            int, 7, "lookahead: most n-grams verified at once", minimum=1, maximum=64
+        ),
+        "pool_prompt": Option(
+            bool, False, "lookahead: n-grams of the prompt are guesses too"
         ),
         "record": traces.RECORD,
     }  # fmt: skip
@@ -137,7 +150,8 @@ class Speculative(EngineBackend):
         info = loaded.info(executor, {**effective, "replay": options["replay"]})
         found = cls(decoder, executor, info, loaded.stop_ids, decided)
         if not drafter.exits:
-            found._clock.watch(drafter, "draft", count=DRAFT_US)
+            calls = ("grow", "told") if hasattr(drafter, "grow") else ("draft",)
+            found._clock.watch(drafter, *calls, count=DRAFT_US)
         return found
 
 

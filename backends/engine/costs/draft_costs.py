@@ -14,6 +14,9 @@ from backends.engine.sublayers.sets import Sublayers
 LOOKUP_US = 10.0
 """Of looking up one sequence's drafts in its text: some calls of the interpreter."""
 
+LOOKAHEAD_US = 60.0
+"""Of one sequence's tree: made, walked through and kept, and its window's next iteration."""
+
 
 class DraftPass(Protocol):
     """What a pass costs that drafts a token of each sequence."""
@@ -104,6 +107,21 @@ class FirstLayersCosts:
         once = self.first.of(sequences, positions)
         verified = _verified(self.rest, sequences, positions, tokens)
         return [us + (1 + place) * once for place, us in enumerate(verified)]
+
+
+@dataclass(frozen=True, slots=True)
+class LookAheadCosts:
+    """Of guesses that the verifying pass makes itself: it has the rows of a tree."""
+
+    verify: RowCosts
+    tree: float
+    """What a pass over a tree takes, over one with as many rows in a chain."""
+
+    def of(self, sequences: int, positions: int, rows: float) -> tuple[float, float]:
+        """See `TreeCosts.of`."""
+        plain = self.verify.of(sequences, positions)
+        trees = self.tree * self.verify.of(sequences * rows, positions)
+        return plain, trees + LOOKAHEAD_US * sequences
 
 
 def _verified(

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from backends.engine.costs.timing import ENOUGH_S, FEWEST_RUNS, POSITIONS, RUNS, WARM_UP
+from backends.engine.drafters.trees import Guesses
 from backends.engine.executors.base import Executor, StepRows
+from backends.engine.executors.trees import TreeRows
 
 ROWS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 LEAST_US = 1e-3
@@ -95,6 +97,24 @@ def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
     alone = RowCosts(tuple(counts), us, length, 0.0).of(several, length)
     extra = max(0.0, beside - alone) / (several - 1) if several > 1 else 0.0
     return RowCosts(tuple(counts), us, length, extra)
+
+
+def tree_factor(executor: Executor, guesses: Guesses) -> float:
+    """What a pass over such a tree takes, over one with as many rows in a chain; at least 1. The
+    first slot of the executor is overwritten."""
+    assert executor.trees is not None
+    trees, count = executor.trees, len(guesses.tokens)
+    length = min(POSITIONS, executor.max_len - count)
+    if length < 1:  # the sequences are as short, and have no room for it either
+        return 1.0
+    executor.prefill(0, [0] * length)
+    rows = StepRows.span(0, length, guesses.tokens)
+    tree = TreeRows.joined([(0, length, guesses.tokens, guesses.back)])
+    asked = np.arange(count, dtype=np.int32)
+    times = _lower_quartiles(
+        {0: lambda: executor.advance(0, rows, asked), 1: lambda: trees.run(tree, asked)}
+    )
+    return max(1.0, times[1] / times[0])
 
 
 def _call(run: Callable[[int, int], None], slots: int, rows: int) -> Callable[[], None]:

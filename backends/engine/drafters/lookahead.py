@@ -1,13 +1,14 @@
-"""LookAhead decoding (Fu et al., ICML 2024, arXiv 2402.02057): guesses from the model itself, made in
-the passes that verify others.
+"""LookAhead decoding (Fu et al., ICML 2024, arXiv 2402.02057): guesses from the model itself, made
+in the passes that verify others.
 
 Jacobi iteration guesses all tokens of a window at once and computes them again from one another.
-LookAhead keeps the last N - 1 iterations of a window of W places (section 3.2): each pass computes
-the next iteration, and the tokens on a diagonal through all of them follow one another, so that they
-make an n-gram. N-grams are pooled by their first token; the newest ones that begin with the stream's
-last token are the guesses (section 3.3), at most G of them, verified in the same pass (Algorithm 2).
+LookAhead keeps the last N - 1 iterations of a window of W places (the paper's lookahead branch, its
+Figure 2): each pass computes the next one, and the tokens on a diagonal through all of them follow
+one another, so that they make an n-gram. N-grams are pooled by their first token; the newest ones
+that begin with the stream's last token, at most G, are verified in the same pass (the verification
+branch).
 
-Place 0 of the first iteration is the stream's last token. The first iteration is the trunk of a tree
+Place 0 of the oldest iteration is the stream's last token. That iteration is the trunk of a tree
 whose branches are the later tokens of each place. The window is greedy also where a stream samples:
 noise is keyed by position, and n-grams come back at other positions than they were computed for.
 """
@@ -29,7 +30,7 @@ class LookAhead:
         window: W, places that are guessed ahead, at least 1.
         ngram: N, tokens of an n-gram, at least 2.
         guesses: G, most n-grams verified at once.
-        seeded: the n-grams of prompts are pooled too.
+        pool_prompt: the n-grams of prompts are pooled too.
         max_drafts: most tokens of a guess; N - 1 if more.
     """
 
@@ -42,12 +43,12 @@ class LookAhead:
         ngram: int,
         guesses: int,
         *,
-        seeded: bool = False,
+        pool_prompt: bool = False,
         max_drafts: int | None = None,
     ) -> None:
         self.max_drafts = min(ngram - 1, max_drafts or ngram - 1)
         self._positions, self._size = positions, (window, ngram, guesses)
-        self._seeded = seeded
+        self._pool_prompt = pool_prompt
         self._ahead: dict[int, _Ahead] = {}
         """By slot."""
 
@@ -63,24 +64,32 @@ class LookAhead:
             self._ahead[stream.slot].take(tokens)
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
-        """The window goes on by as many places as the text."""
-        ahead = self._ahead.get(stream.slot)
-        if ahead is not None:
-            ahead.go_on(accepted)
-            if stream.finished is not None:
-                del self._ahead[stream.slot]
+        """The window stays as it is, also where several guesses stood: to move it on by as many
+        places, with new tokens at its end, brought no more tokens a step (LOG.md)."""
+        if stream.finished is not None:
+            self._ahead.pop(stream.slot, None)
         return {}
 
     def reset(self) -> None:
         """Forget every stream."""
         self._ahead.clear()
 
+    def usual(self) -> Guesses:
+        """A tree as a step has it when the window is full and one guess is at hand."""
+        window, ngram, _ = self._size
+        ahead = _Ahead((0,), *self._size)
+        for _ in range(ngram - 2):
+            ahead.take([0] * window)
+        guesses = Guesses.of(0, [(0,) * self.max_drafts])
+        ahead.append_to(guesses)
+        return guesses
+
     def _tree(self, stream: Stream) -> Guesses:
         last, room = stream.tokens[-1], stream.room(self.max_drafts)
         ahead = self._ahead.get(stream.slot)
         if ahead is None:
             ahead = self._ahead[stream.slot] = _Ahead(stream.prompt, *self._size)
-            if self._seeded:
+            if self._pool_prompt:
                 ahead.pool_all(stream.prompt)
         guesses = Guesses.of(last, ahead.guesses(last, room, stream.stops))
         reach = len(stream.tokens) - 1 + ahead.reach
@@ -94,9 +103,8 @@ class _Ahead:
     """Window and pool of one stream."""
 
     def __init__(self, prompt: Sequence[int], window: int, ngram: int, guesses: int) -> None:
-        self._draw = random.Random(len(prompt))
-        self._prompt, self._window, self._ngram, self._most = prompt, window, ngram, guesses
-        self._levels = [self._any(window)]
+        self._window, self._ngram, self._most = window, ngram, guesses
+        self._levels = [random.Random(len(prompt)).choices(prompt, k=window)]
         """Iterations, the oldest first; of the first one place 0 is the stream's last token."""
         self._pool: dict[int, dict[tuple[int, ...], None]] = {}
         """By first token: what followed it, the newest last."""
@@ -147,13 +155,6 @@ class _Ahead:
                 self._add(ngram)
             del levels[0]
 
-    def go_on(self, accepted: int) -> None:
-        """What was guessed for places that the text has passed is over."""
-        passed = min(accepted, self._window)
-        if passed:
-            for level in self._levels:
-                level[:] = level[passed:] + self._any(passed)
-
     def pool_all(self, tokens: Sequence[int]) -> None:
         """All n-grams of a text."""
         for start in range(len(tokens) - self._ngram + 1):
@@ -166,7 +167,3 @@ class _Ahead:
         known[rest] = None
         if len(known) > self._most:
             del known[next(iter(known))]
-
-    def _any(self, count: int) -> list[int]:
-        """Tokens to begin with: some of the prompt."""
-        return self._draw.choices(self._prompt, k=count)

@@ -1,8 +1,9 @@
 """What the decoder asks of a drafter that offers several continuations: a tree of guesses a stream.
 
-The pass that verifies goes through all rows of a tree at once (`executors.trees`). Then the decoder
-walks: at each row it takes what the model selects there, as plain decoding would, and goes on to the
-guess that is this token, if there is one. So the text is plain decoding's at every temperature.
+The pass that verifies goes through all rows of a tree at once (`executors.trees`). Then the
+decoder walks: at each row it takes what the model selects there, as plain decoding would, and goes
+on to the guess that is this token, if there is one. So the text is plain decoding's at every
+temperature.
 
 A step's counts are those of one chain of drafts (`drafters.counts`), read along the way that was
 taken: `judged_at_I` says that there was a guess for its I-th token, whatever number of them, and
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from backends.engine.streams import Stream
 
@@ -49,6 +50,7 @@ class Guesses:
         return cls(tokens, back, len(tokens))
 
 
+@runtime_checkable
 class TreeDrafter(Protocol):
     """Guesses tokens of the streams under way, several for one position; else like `Drafter`."""
 

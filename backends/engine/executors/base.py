@@ -172,8 +172,9 @@ class Executor(Protocol):
     """Where a prompt may be cut: after every so many of its tokens, and nowhere else. So the
     numbers of a position depend on its own prompt alone, however much is read at a time."""
 
-    trees: Trees | None
-    """Several guesses for one position; None where nothing here runs them."""
+    @property
+    def trees(self) -> Trees | None:
+        """What runs several guesses for one position; None where nothing here does."""
 
     def read(self, rows: StepRows) -> None:
         """Run positions of prompts, of any number of slots, through all layers: K and V go into the

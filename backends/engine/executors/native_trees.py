@@ -52,7 +52,8 @@ class NativeTrees:
             tokens = (ctypes.c_int32 * max(1, len(here)))()
             confidences = (ctypes.c_float * max(1, len(here)))()
             head = self._asked(start, here)
-            head.tokens, head.confidences = map(ctypes.addressof, (tokens, confidences))
+            head.tokens = ctypes.addressof(tokens)
+            head.confidences = ctypes.addressof(confidences)
             rows = self._described(start, end)
             boundary = self._hidden[start:].ctypes.data
             span = (0, self._shape.layers, None, boundary)
@@ -62,7 +63,7 @@ class NativeTrees:
             if not fits:
                 raise EngineError(
                     f"native executor: {end - start} rows of trees: expected at most {self.most} "
-                    f"of a slot, in preorder, within {self._limits} (slots, positions, tokens)"
+                    f"of a slot, preorder, within {self._limits} (slots, positions, tokens)"
                 )
             found += tokens[: len(here)]
         return found

@@ -178,7 +178,7 @@ class TorchExecutor:
     def _run_trees(self, rows: StepRows, aside: Tensor) -> Tensor:
         """(n, width) after all layers; see `TorchTrees`."""
         found = []
-        for part, kept in zip(self._parts(rows), aside.split(self._rows), strict=True):
+        for part, kept in zip(self._parts(rows), torch.split(aside, self._rows), strict=True):
             x = self._embedded(part)
             for number in range(self.architecture.layers):
                 x = self._layer(number, x, part, kept[:, number])
@@ -187,7 +187,7 @@ class TorchExecutor:
 
     def _tree_logits(self, hidden: Tensor) -> Tensor:
         found = [torch.empty(0, len(self._heads[-1]), device=self._place)]
-        for part in hidden.split(self._rows) if len(hidden) else ():
+        for part in torch.split(hidden, self._rows) if len(hidden) else ():
             padded = functional.pad(part, (0, 0, 0, self._rows - len(part)))
             found.append(self._part_logits(-1, padded)[: len(part)])
         return torch.cat(found)

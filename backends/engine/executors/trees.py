@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -21,6 +22,9 @@ from backends.engine.executors.base import Int32, StepRows
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+MOST_TREE_ROWS = 256
+"""Rows that a tree may have on every executor that runs trees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class TreeRows:
         slots = self.rows.slots
         starts = [0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(self)]
         begin = 0
-        for start, end in zip(starts[:-1], starts[1:], strict=True):
+        for start, end in pairwise(starts):
             if end - begin > most and start > begin:
                 yield begin, start
                 begin = start
@@ -71,7 +75,7 @@ class Trees(Protocol):
     """What an executor without exits does with trees. What a call left is there until the next."""
 
     most: int
-    """Rows of the largest tree."""
+    """Rows of the largest tree, `MOST_TREE_ROWS` at least."""
 
     def run(self, trees: TreeRows, wanted: Int32) -> list[int]:
         """Run all layers over the rows. The cache keeps what it holds before the trees; K and V of

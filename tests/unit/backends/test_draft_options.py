@@ -52,6 +52,19 @@ def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
         ({"method": "layerskip", "threshold": 0.5}, "'threshold': belongs to method"),
         ({"method": "self_speculation", "sublayers": "autoo"}, "no folder 'autoo'; did you mean"),
         ({"draft": ""}, "'draft': is empty; expected a bundled name"),
+        ({"window": 3}, "'window': belongs to method lookahead, not draft_model"),
+        ({"method": "lookahead", "window": 0}, "expected at least 1, got 0"),
+        ({"method": "lookahead", "ngram": 17}, "expected at most 16, got 17"),
+        ({"method": "lookahead", "pool_prompt": 2}, "'pool_prompt'"),
+        (
+            {"method": "lookahead", "window": 60, "guesses": 5},
+            "(window 60 + guesses 5) x (ngram 5 - 1) are 260 rows a pass; expected at most 256",
+        ),
+        (
+            {"method": "lookahead", "max_model_len": 11},
+            "window 7 + ngram 5 are more than a context of 11 tokens has",
+        ),
+        ({"method": "lookahead", "drafts": 5}, "is 5; expected at most ngram - 1, 4"),
     ],
 )
 def test_our_engine_refuses(options: dict[str, Any], said: str) -> None:

@@ -14,6 +14,7 @@ from backends.engine.decoder import Decoder
 from backends.engine.drafters.counts import draft_counts
 from backends.engine.drafters.draft_model import DraftModel
 from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
+from backends.engine.drafters.lookahead import LookAhead
 from backends.engine.drafters.lookup import PromptLookup
 from backends.engine.drafters.sublayers import SublayerDrafts
 from backends.engine.drafters.swift import SwiftDrafts
@@ -61,6 +62,12 @@ def searched_sublayers(model: RandomModel, drafts: int) -> Decoder:
     return Decoder(executor, SwiftDrafts(executor, 0.5, drafts, 0.0, interval=3))
 
 
+def look_ahead(model: RandomModel, drafts: int) -> Decoder:
+    executor = open_executor(model, (), SLOTS)
+    drafter = LookAhead(executor.max_len, 4, drafts + 1, 3, pool_prompt=drafts == 4)
+    return Decoder(executor, drafter)
+
+
 MADE: dict[str, Made] = {
     "draft=target": same_model,
     "other": other_model,
@@ -68,6 +75,7 @@ MADE: dict[str, Made] = {
     "layerskip": first_layers,
     "sublayers": fewer_sublayers,
     "swift": searched_sublayers,
+    "lookahead": look_ahead,
 }
 
 
