@@ -155,11 +155,6 @@ def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     from backends.engine.drafters.lookahead import LookAhead
 
     executor = loaded.executor()
-    if executor.trees is None:
-        raise UserError(
-            f"{PREFIX} 'method': lookahead: kernels '{executor.kernels}' verify one draft a "
-            "position; expected kernels native or torch"
-        )
     drafter = LookAhead(
         executor.max_len,
         *(options["window"], options["ngram"], options["guesses"]),
@@ -290,8 +285,15 @@ def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
 
 
 def _check_lookahead(model_dir: Path, shape: Architecture, options: Options) -> None:
+    import torch
+
     from backends.engine.executors.trees import MOST_TREE_ROWS
 
+    if torch.cuda.is_available() and options["kernels"] != "torch":
+        raise UserError(
+            f"{PREFIX} 'kernels': the Triton kernels verify one guess for each position, lookahead "
+            "has several; expected 'kernels: torch'"
+        )
     window, ngram, guesses = options["window"], options["ngram"], options["guesses"]
     longest = options["max_model_len"] or min(shape.positions, LONGEST)
     if (rows := (window + guesses) * (ngram - 1)) > MOST_TREE_ROWS:

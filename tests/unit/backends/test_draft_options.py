@@ -67,8 +67,21 @@ def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
         ({"method": "lookahead", "drafts": 5}, "is 5; expected at most ngram - 1, 4"),
     ],
 )
-def test_our_engine_refuses(options: dict[str, Any], said: str) -> None:
+def test_our_engine_refuses(
+    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert said in refused("speculative", options)
+
+
+def test_a_gpu_verifies_no_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    said = refused("speculative", {"method": "lookahead"})
+    assert "'kernels': the Triton kernels verify one guess for each position" in said
 
 
 @WITH_VLLM
