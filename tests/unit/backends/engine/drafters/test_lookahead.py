@@ -148,7 +148,7 @@ class PricedTrees:
         return 100, self.trees
 
 
-class Chance:
+class ChanceTrees:
     """Trees of five rows; a first token stands with a probability, and then all four."""
 
     exits: tuple[int, ...] = ()
@@ -184,7 +184,7 @@ def play(adaptive: AdaptiveTrees, chance: float, steps: int) -> int:
 
 
 def test_trees_go_on_as_long_as_they_pay() -> None:
-    inner = Chance()
+    inner = ChanceTrees()
     adaptive = AdaptiveTrees(inner, PricedTrees(150), 5, 1.7)
     assert play(adaptive, 0.5, 1000) > 950, "3 tokens for one and a half"
     assert play(adaptive, 0.0, 1000) < 100
@@ -195,12 +195,12 @@ def test_trees_go_on_as_long_as_they_pay() -> None:
 
 
 def test_trials_become_rare_and_end_where_nothing_can_pay() -> None:
-    adaptive = AdaptiveTrees(Chance(), PricedTrees(300), 5, 1.7)
+    adaptive = AdaptiveTrees(ChanceTrees(), PricedTrees(300), 5, 1.7)
     first = PAUSES[0] + BURST
     assert play(adaptive, 0.0, PAUSES[0] - 1) == 0
     assert play(adaptive, 0.0, first) == BURST
     assert play(adaptive, 0.0, 30 * first) < 10 * BURST
-    assert play(AdaptiveTrees(Chance(), PricedTrees(501), 5, 1.7), 1.0, 10 * first) == 0
+    assert play(AdaptiveTrees(ChanceTrees(), PricedTrees(501), 5, 1.7), 1.0, 10 * first) == 0
 
 
 def test_costs_of_a_pass_over_trees() -> None:
