@@ -149,7 +149,7 @@ def test_what_cannot_verify_trees_is_refused() -> None:
     with pytest.raises(ValueError, match="a drafter of trees for told, which runs none"):
         Decoder(told, drafter)
     executor = open_executor(random_model("llama"), (), 1)
-    with pytest.raises(ValueError, match="expected to be verified"):
+    with pytest.raises(ValueError, match="expected verification by the model"):
         Decoder(executor, drafter, verify=False)
     drafter.max_drafts = RING
     with pytest.raises(ValueError, match="max_drafts 16: expected 0 to 15"):
