@@ -65,6 +65,7 @@ def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
             "window 7 + ngram 5 are more than a context of 11 tokens has",
         ),
         ({"method": "lookahead", "drafts": 5}, "is 5; expected at most ngram - 1, 4"),
+        ({"method": "lookahead", "record": True}, "no trace tells of the drafts of method"),
     ],
 )
 def test_our_engine_refuses(
