@@ -17,7 +17,7 @@ import numpy as np
 from backends.engine.decisions import DecisionHook
 from backends.engine.drafters.base import Drafter
 from backends.engine.drafters.counts import NO_DRAFTS, draft_counts
-from backends.engine.drafters.trees import TreeDrafter
+from backends.engine.drafters.trees.base import TreeDrafter
 from backends.engine.draws import Draws
 from backends.engine.executors.base import RING, Executor
 from backends.engine.passes import Span, depths, enter, numbers, rows_of

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backends.engine.drafters.trees import Guesses, TreeDrafter
+from backends.engine.drafters.trees.base import Guesses, TreeDrafter
 from backends.engine.draws import Draws
 from backends.engine.executors.base import Executor
 from backends.engine.executors.trees import TreeRows

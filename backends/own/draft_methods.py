@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,17 @@ from backends.checkpoints.draft_models import (
 )
 from backends.checkpoints.draft_traces import open_drafts
 from backends.checkpoints.shapes.drafts import DraftShape, draft_shape, is_shape
-from backends.own.backend import LONGEST, EngineBackend, Loaded, check_fit
+from backends.own.backend import LONGEST, Loaded
+from backends.own.draft_checks import (
+    NAME,
+    PREFIX,
+    Options,
+    check_draft,
+    check_lookahead,
+    check_skip,
+    check_sublayers,
+    sublayer_files,
+)
 from backends.own.draft_decisions import watched
 from backends.own.sublayer_sets import ATTENTION, MLP, find_set, read_set
 from harness.core.errors import UserError
@@ -26,15 +36,12 @@ from results.traces.recorded import DecisionTrace
 
 if TYPE_CHECKING:
     from backends.engine.drafters.base import Drafter
-    from backends.engine.drafters.trees import TreeDrafter
+    from backends.engine.drafters.trees.base import TreeDrafter
     from backends.engine.model.architecture import Architecture
 
-NAME = "speculative"
-PREFIX = f"backend '{NAME}': option"
 ALWAYS = -1.0
 """A threshold below every probability."""
 
-Options = Mapping[str, Any]
 Made = tuple[Any, "Drafter | TreeDrafter", dict[str, Any]]
 """An executor of the model, what drafts for it, and options that took effect."""
 
@@ -151,8 +158,8 @@ def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     """LookAhead decoding: an n-gram pool that the verifying passes fill themselves."""
     from backends.engine.costs.draft_costs import LookAheadCosts
     from backends.engine.costs.row_costs import row_costs, tree_factor
-    from backends.engine.drafters.adaptive_trees import AdaptiveTrees
-    from backends.engine.drafters.lookahead import LookAhead
+    from backends.engine.drafters.trees.adaptive import AdaptiveTrees
+    from backends.engine.drafters.trees.lookahead import LookAhead
 
     executor = loaded.executor()
     drafter = LookAhead(
@@ -239,23 +246,12 @@ def _check_draft_model(model_dir: Path, shape: Architecture, options: Options) -
     if made is not None:
         with made.outline() as folder:
             check_length(PREFIX, folder, longest)
-            _check_draft(folder, fitting)
+            check_draft(folder, fitting)
         return
     folder = find_draft(PREFIX, options["draft"], model_dir)
     check_same_tokens(PREFIX, folder, model_dir)
     check_length(PREFIX, folder, longest)
-    _check_draft(folder, fitting)
-
-
-def _check_draft(folder: Path, options: Options) -> None:
-    """Raise `UserError` for a draft model that the engine cannot take."""
-    found = models.architecture(folder)
-    if found not in EngineBackend.families:
-        raise UserError(f"{PREFIX} 'draft': {folder}: architecture {found} is not one it takes")
-    try:
-        check_fit(NAME, folder, options)
-    except UserError as error:
-        raise UserError(f"{PREFIX} 'draft': {error}") from None
+    check_draft(folder, fitting)
 
 
 def _draft_model_files(model_dir: Path, options: Options) -> list[Path]:
@@ -264,52 +260,11 @@ def _draft_model_files(model_dir: Path, options: Options) -> list[Path]:
     return draft_files(folder)
 
 
-def _check_sublayers(model_dir: Path, shape: Architecture, options: Options) -> None:
-    read_set(find_set(PREFIX, options["sublayers"], model_dir), model_dir, shape.layers)
-
-
-def _sublayer_files(model_dir: Path, options: Options) -> list[Path]:
-    return [find_set(PREFIX, options["sublayers"], model_dir)]
-
-
-def _check_skip(model_dir: Path, shape: Architecture, options: Options) -> None:
-    if shape.layers < 2:
-        raise UserError(f"{PREFIX} 'method': swift needs 2 layers or more; the model has one")
-
-
 def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
     layer = options["exit_layer"]
     if layer != AUTO and layer >= shape.layers:
         raise UserError(f"{PREFIX} 'exit_layer': is {layer}; expected 1 to {shape.layers - 1}")
     _exit_layer(shape.layers, options)
-
-
-def _check_lookahead(model_dir: Path, shape: Architecture, options: Options) -> None:
-    import torch
-
-    from backends.engine.executors.trees import MOST_TREE_ROWS
-
-    if torch.cuda.is_available() and options["kernels"] != "torch":
-        raise UserError(
-            f"{PREFIX} 'kernels': the Triton kernels verify one guess for each position, lookahead "
-            "has several; expected 'kernels: torch'"
-        )
-    window, ngram, guesses = options["window"], options["ngram"], options["guesses"]
-    longest = options["max_model_len"] or min(shape.positions, LONGEST)
-    if (rows := (window + guesses) * (ngram - 1)) > MOST_TREE_ROWS:
-        raise UserError(
-            f"{PREFIX} 'window': (window {window} + guesses {guesses}) x (ngram {ngram} - 1) are "
-            f"{rows} rows a pass; expected at most {MOST_TREE_ROWS}"
-        )
-    if window + ngram > longest:
-        raise UserError(
-            f"{PREFIX} 'window': window {window} + ngram {ngram} are more than a context of "
-            f"{longest} tokens has"
-        )
-    if options["drafts"] != AUTO and options["drafts"] >= ngram:
-        raise UserError(
-            f"{PREFIX} 'drafts': is {options['drafts']}; expected at most ngram - 1, {ngram - 1}"
-        )
 
 
 METHODS = {
@@ -325,10 +280,10 @@ METHODS = {
     "layerskip": Method(_layerskip, ("exit_layer",), 8, 0.8, _check_exit, replays=()),
     "self_speculation": Method(
         *(_self_speculation, ("sublayers", "threshold"), 12, 0.8),
-        *(_check_sublayers, _sublayer_files),
+        *(check_sublayers, sublayer_files),
     ),
-    "swift": Method(_swift, ("skip", "threshold"), 12, 0.8, _check_skip),
+    "swift": Method(_swift, ("skip", "threshold"), 12, 0.8, check_skip),
     "lookahead": Method(
-        _lookahead, ("window", "ngram", "guesses", "pool_prompt"), 15, 0.7, _check_lookahead
+        _lookahead, ("window", "ngram", "guesses", "pool_prompt"), 15, 0.7, check_lookahead
     ),
 }

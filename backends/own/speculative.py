@@ -13,8 +13,9 @@ from backends.checkpoints import traces
 from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup
 from backends.checkpoints.draft_traces import check_workload, find_drafts, remarks
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
+from backends.own.draft_checks import NAME, PREFIX
 from backends.own.draft_decisions import DraftRecorder, DraftReplayer
-from backends.own.draft_methods import METHODS, NAME, PREFIX, find_trace, replayed_methods
+from backends.own.draft_methods import METHODS, find_trace, replayed_methods
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.names import DRAFT_US

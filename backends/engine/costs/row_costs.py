@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from backends.engine.costs.timing import ENOUGH_S, FEWEST_RUNS, POSITIONS, RUNS, WARM_UP
-from backends.engine.drafters.trees import Guesses
+from backends.engine.drafters.trees.base import Guesses
 from backends.engine.executors.base import Executor, StepRows
 from backends.engine.executors.trees import TreeRows
 

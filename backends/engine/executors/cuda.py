@@ -91,8 +91,7 @@ class CudaExecutor:
             )
         _refuse_misfits(architecture, heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
-        self.piece = max_len
-        self.trees = None
+        self.piece, self.trees = max_len, None
         self.exits = tuple(head.layer for head in heads)
         self.device = str(place)
         self.kernels = "triton-interpreted" if INTERPRETED else "triton"

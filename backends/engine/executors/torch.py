@@ -4,7 +4,6 @@ what runs where those cannot be built."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +20,7 @@ from backends.engine.executors.base import (
     continue_by_steps,
     unwatched,
 )
+from backends.engine.executors.torch_rows import TorchRows, attend_one
 from backends.engine.executors.torch_trees import TorchTrees
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
@@ -192,10 +192,12 @@ class TorchExecutor:
             found.append(self._part_logits(-1, padded)[: len(part)])
         return torch.cat(found)
 
-    def _embedded(self, part: _Part) -> Tensor:
+    def _embedded(self, part: TorchRows) -> Tensor:
         return functional.embedding(part.tokens, self._weights.embedding)
 
-    def _layer(self, number: int, x: Tensor, part: _Part, aside: Tensor | None = None) -> Tensor:
+    def _layer(
+        self, number: int, x: Tensor, part: TorchRows, aside: Tensor | None = None
+    ) -> Tensor:
         """One layer on (rows, width), or what is not left out of it. `aside`: see `_attended`."""
         layer = self._weights.layers[number]
         if number not in self._left_out.attention:
@@ -204,7 +206,7 @@ class TorchExecutor:
             x = x + self._feed_forward(layer, x, len(part.real))
         return x
 
-    def _attended(self, number: int, x: Tensor, part: _Part, aside: Tensor | None) -> Tensor:
+    def _attended(self, number: int, x: Tensor, part: TorchRows, aside: Tensor | None) -> Tensor:
         """Of trees K and V go `aside` too, (rows, 2, kv_heads, head_dim), and into the cache one
         row after another: in preorder what a row follows is at its own place there when the row
         comes."""
@@ -226,7 +228,7 @@ class TorchExecutor:
                 for kind, new, kept in zip(cached, fresh, aside[row], strict=True):
                     kind[slot, :, position] = kept[:] = new[row]
             seen = (kind[slot, :, : position + 1] for kind in cached)
-            mixed[row] = _attend_one(queries[row], *seen)
+            mixed[row] = attend_one(queries[row], *seen)
         return functional.linear(mixed, layer.out)
 
     def _feed_forward(self, layer: LayerWeights, x: Tensor, count: int) -> Tensor:
@@ -246,10 +248,10 @@ class TorchExecutor:
             wide = rms_norm(wide, gain, self.architecture.epsilon)
         return rotary.turn(wide).to(heads.dtype)
 
-    def _boundary(self, index: int, part: _Part) -> Tensor:
+    def _boundary(self, index: int, part: TorchRows) -> Tensor:
         return self._boundaries[index, part.slots, part.positions % RING]
 
-    def _parts(self, rows: StepRows) -> Iterator[_Part]:
+    def _parts(self, rows: StepRows) -> Iterator[TorchRows]:
         for start in range(0, len(rows), self._rows):
             stop = min(len(rows), start + self._rows)
             table = np.zeros((3, self._rows), np.int64)
@@ -260,19 +262,7 @@ class TorchExecutor:
                 target[: stop - start] = column[start:stop]
             real = list(zip(*table[:2, : stop - start].tolist(), strict=True))
             slots, positions, tokens = torch.from_numpy(table).to(self._place).unbind()
-            yield _Part(slots, positions, tokens, real)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Rows of one product, padded with rows of the scratch slot."""
-
-    slots: Tensor
-    """int64 (rows,), on the device; so are the other two."""
-    positions: Tensor
-    tokens: Tensor
-    real: list[tuple[int, int]]
-    """Slot and position of the rows that are asked for, which come first."""
+            yield TorchRows(slots, positions, tokens, real)
 
 
 def _check(
@@ -295,26 +285,3 @@ def _check(
                 f"exit head of layer {head.layer}: shape {list(head.matrix.shape)}, expected "
                 f"{[named, architecture.width]}"
             )
-
-
-def _attend_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Attention of one row in float32.
-
-    Keys and values are copied: a product's bits may depend on how its operands lie in memory,
-    which differs between the slots of a cache.
-
-    Args:
-        query: (heads, head_dim).
-        keys: (kv_heads, n, head_dim).
-        values: the same.
-
-    Returns:
-        float32 (heads * head_dim,).
-    """
-    keys, values = (
-        part.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-        for part in (keys, values)
-    )
-    rows = (query.float() * query.shape[-1] ** -0.5).view(len(keys), -1, query.shape[-1])
-    weights = torch.softmax(torch.bmm(rows, keys.transpose(1, 2)), dim=-1)
-    return torch.bmm(weights, values).flatten()

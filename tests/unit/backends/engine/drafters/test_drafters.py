@@ -14,10 +14,10 @@ from backends.engine.decoder import Decoder
 from backends.engine.drafters.counts import draft_counts
 from backends.engine.drafters.draft_model import DraftModel
 from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
-from backends.engine.drafters.lookahead import LookAhead
 from backends.engine.drafters.lookup import PromptLookup
 from backends.engine.drafters.sublayers import SublayerDrafts
 from backends.engine.drafters.swift import SwiftDrafts
+from backends.engine.drafters.trees.lookahead import LookAhead
 from backends.engine.executors.base import StepRows
 from backends.engine.sampling import GREEDY, TokenSampling
 from backends.engine.streams import Output, Stream

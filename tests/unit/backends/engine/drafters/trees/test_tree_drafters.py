@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from backends.engine.decoder import Decoder
-from backends.engine.drafters.lookahead import LookAhead
-from backends.engine.drafters.trees import Guesses
+from backends.engine.drafters.trees.base import Guesses
+from backends.engine.drafters.trees.lookahead import LookAhead
 from backends.engine.executors.base import RING
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.sampling import GREEDY, TokenSampling

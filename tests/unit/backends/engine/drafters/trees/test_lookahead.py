@@ -12,9 +12,9 @@ import torch
 from backends.engine.costs.draft_costs import LOOKAHEAD_US, LookAheadCosts
 from backends.engine.costs.row_costs import RowCosts, tree_factor
 from backends.engine.decoder import Decoder
-from backends.engine.drafters.adaptive_trees import BURST, PAUSES, AdaptiveTrees
-from backends.engine.drafters.lookahead import LookAhead
-from backends.engine.drafters.trees import Guesses
+from backends.engine.drafters.trees.adaptive import BURST, PAUSES, AdaptiveTrees
+from backends.engine.drafters.trees.base import Guesses
+from backends.engine.drafters.trees.lookahead import LookAhead
 from backends.engine.executors.trees import TreeRows
 from backends.engine.streams import Stream
 from tests.support.engine.random_models import open_executor, random_model

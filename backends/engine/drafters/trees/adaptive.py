@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from backends.engine.drafters.trees import Guesses, TreeDrafter
+from backends.engine.drafters.trees.base import Guesses, TreeDrafter
 from backends.engine.streams import Stream
 
 MEMORY = 0.97

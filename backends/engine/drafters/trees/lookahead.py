@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from backends.engine.drafters.trees import Guesses
+from backends.engine.drafters.trees.base import Guesses
 from backends.engine.streams import Stream
 
 

@@ -1,0 +1,1 @@
+"""Drafters that offer several continuations at once, as a tree."""
