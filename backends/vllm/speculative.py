@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from backends.checkpoints import models
+from backends.checkpoints.draft_heads import check as draft_heads
 from backends.checkpoints.draft_models import (
     AUTO,
     check_drafts,
@@ -107,7 +108,9 @@ class VllmSpeculative(VllmBackend):
             # beyond its length vLLM puts zeros in the place of drafts, and has them verified
             check_length(PREFIX, folder, longest_sequence(model_dir, options["max_model_len"]))
         elif method in HEADS:
-            _check_head(method, find_draft(PREFIX, draft, model_dir))
+            folder = find_draft(PREFIX, draft, model_dir)
+            _check_head(method, folder, model_dir)
+            draft_heads.check_number(PREFIX, folder, options["drafts"])
 
     @classmethod
     def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
@@ -184,14 +187,15 @@ def _check_method(method: str, draft: str) -> None:
             raise UserError(f"{PREFIX} 'method': {method} needs a GPU; {NGRAM} does the same here")
 
 
-def _check_head(method: str, folder: Path) -> None:
-    """Raise `UserError` for a whole model where a head is expected."""
+def _check_head(method: str, folder: Path, model_dir: Path) -> None:
+    """Raise `UserError` for a whole model where a head is expected, and another model's head."""
     named = models.architecture(folder)
     if named in FAMILIES:
         raise UserError(
             f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; {method} "
             f"needs a trained head, or say 'method: {DRAFT_MODEL}'"
         )
+    draft_heads.check_target(PREFIX, method, folder, model_dir)
 
 
 def _config(model_dir: Path, options: Mapping[str, Any]) -> dict[str, Any]:

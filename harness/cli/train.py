@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 train_app = typer.Typer(
-    help="Train exit heads, the exit classifier or the demo model; find sublayers to skip.",
+    help="Train exit heads, the exit classifier, draft heads or the demo model; find sublayers "
+    "to skip.",
     no_args_is_help=True,
 )
 
@@ -153,6 +154,81 @@ def train_sublayers(
         seed=seed,
     )
     print("\n".join(sublayer_display.report_lines(found)))
+
+
+@train_app.command("eagle")
+def train_eagle(
+    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
+    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
+    out: Annotated[Path, typer.Option(help="Folder for the head and the state to resume from.")],
+    drafts: Annotated[int, typer.Option(help="Drafts in a row to train for.")] = 3,
+    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
+    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 12,
+    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 2e-3,
+    batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
+    decay: Annotated[float, typer.Option(help="Weight of a draft against the one before.")] = 0.8,
+    seed: Annotated[int, typer.Option(min=0, help="Of rows, their order and the weights.")] = 0,
+    minutes: Minutes = None,
+) -> None:
+    """Train an EAGLE-3 head for vllm-speculative on the model's own answers; resumes."""
+    _train_drafts(
+        "eagle3",
+        model,
+        workload,
+        out,
+        minutes=minutes,
+        drafts=drafts,
+        source=source,
+        rows=rows,
+        epochs=epochs,
+        rate=lr,
+        batch=batch,
+        decay=decay,
+        seed=seed,
+    )
+
+
+@train_app.command("medusa")
+def train_medusa(
+    model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
+    workload: Annotated[str, typer.Option(help="Whose train split to learn on: W or W,W2.")],
+    out: Annotated[Path, typer.Option(help="Folder for the heads and the state to resume from.")],
+    drafts: Annotated[int, typer.Option(help="Heads, one for each draft.")] = 3,
+    source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    rows: Annotated[int | None, typer.Option(help="Of each workload; 1000 by default.")] = None,
+    epochs: Annotated[int, typer.Option(help="At the most; the cosine's length.")] = 12,
+    lr: Annotated[float, typer.Option(help="Adam's rate.")] = 2e-3,
+    batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
+    seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    minutes: Minutes = None,
+) -> None:
+    """Train Medusa heads for vllm-speculative on the model's own answers; resumes."""
+    _train_drafts(
+        "medusa",
+        model,
+        workload,
+        out,
+        minutes=minutes,
+        drafts=drafts,
+        source=source,
+        rows=rows,
+        epochs=epochs,
+        rate=lr,
+        batch=batch,
+        seed=seed,
+    )
+
+
+def _train_drafts(kind: str, model: str, workload: str, out: Path, **choices: Any) -> None:
+    from backends.training.drafts import display as drafts_display
+    from backends.training.drafts import train as drafts
+    from backends.training.exits import display as exit_display
+
+    names = [name.strip() for name in workload.split(",")]
+    shown = exit_display.printer("KL")
+    report = drafts.train_drafts(kind, model, names, out, progress=shown, **choices)
+    print("\n".join(drafts_display.report_lines(report)))
 
 
 def _progress(report: Any) -> None:

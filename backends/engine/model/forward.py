@@ -51,7 +51,7 @@ class Rotary:
 
     def turn(self, heads: Tensor) -> Tensor:
         """Rotate float32 (..., positions, heads, head_dim), pairs half a head apart."""
-        cosines, sines = self.cosines[:, None], self.sines[:, None]
+        cosines, sines = self.cosines[..., None, :], self.sines[..., None, :]
         low, high = heads.chunk(2, dim=-1)
         return torch.cat((low * cosines - high * sines, high * cosines + low * sines), dim=-1)
 

@@ -30,7 +30,7 @@ class Cache:
     (for heads normed, for a classifier as it is), and last after the model's last layer. Answer i
     has the positions starts[i] to starts[i + 1]; they are those at which an exit can be taken: from
     its first token to the last but one, for the prompt's last position always goes through the
-    whole model.
+    whole model. In a cache of whole texts the prompt's positions stand before them.
     """
 
     states: Tensor
@@ -90,6 +90,8 @@ def build_cache(
     layers: Sequence[int],
     pairs: Sequence[tuple[TrainPrompt, list[int]]],
     going_on: Callable[[int], bool],
+    *,
+    whole: bool = False,
 ) -> Cache | None:
     """Run the model once over prompts with their answers and keep the states at the exits.
 
@@ -101,6 +103,7 @@ def build_cache(
         layers: the exit layers, ascending.
         pairs: prompts and answers.
         going_on: called with the number of answers read so far; False stops early.
+        whole: keep the states of the prompts too.
 
     Returns:
         None when it was stopped early.
@@ -113,8 +116,8 @@ def build_cache(
     if not used:
         raise UserError(f"no {name} rows: every answer of the model is a single token")
     starts = [0]
-    for _, answer in used:
-        starts.append(starts[-1] + len(answer) - 1)
+    for prompt, answer in used:
+        starts.append(starts[-1] + len(answer) - 1 + (len(prompt.ids) if whole else 0))
     path, dtype = out / STATE / f"{name}.states", backbone.head.dtype
     shape = (len(taps), starts[-1], backbone.head.shape[1])
     finished = path.is_file() and path.stat().st_size == _size(shape, dtype)
@@ -142,7 +145,8 @@ def _fill(
         if not going_on(done):
             return False
         for number, rows in zip(chosen, _states(backbone, taps, used, chosen), strict=True):
-            states[:, starts[number] : starts[number + 1]] = rows.cpu()
+            kept = starts[number + 1] - starts[number]
+            states[:, starts[number] : starts[number + 1]] = rows[:, -kept:].cpu()
         done += len(chosen)
     return True
 
@@ -154,15 +158,14 @@ def _states(
     used: Sequence[tuple[TrainPrompt, list[int]]],
     chosen: list[int],
 ) -> Iterator[Tensor]:
-    """Each chosen answer's states, [boundaries, n, d], from one pass padded on the right."""
+    """Each chosen text's states, [boundaries, n, d], from one pass padded on the right."""
     texts = [used[number][0].ids + used[number][1][:-1] for number in chosen]
     ids = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.long)
     for row, text in zip(ids, texts, strict=True):
         row[: len(text)] = torch.tensor(text)
     states = backbone.states(ids, taps)
-    for row, (text, number) in enumerate(zip(texts, chosen, strict=True)):
-        begin = len(used[number][0].ids)
-        yield torch.stack([states[tap][row, begin : len(text)] for tap in taps])
+    for row, text in enumerate(texts):
+        yield torch.stack([states[tap][row, : len(text)] for tap in taps])
 
 
 def _groups(used: Sequence[tuple[TrainPrompt, list[int]]], tokens: int) -> Iterator[list[int]]:

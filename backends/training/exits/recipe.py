@@ -12,12 +12,13 @@ from typing import Any
 
 from backends.checkpoints import classifier, exit_heads
 from backends.checkpoints.bound_files import write_json
+from backends.checkpoints.draft_heads import files as draft_heads
 from harness.core.errors import UserError, nearest
 from workloads import WORKLOADS
 
 STATE = "state"
 """Subfolder of a run under way: its recipe, answers, hidden states and optimizer."""
-REPORTS = (exit_heads.ABOUT, classifier.ABOUT)
+REPORTS = (exit_heads.ABOUT, classifier.ABOUT, draft_heads.ABOUT)
 """What makes a folder a finished one, or one whose training was stopped after some epoch."""
 
 
@@ -35,7 +36,7 @@ class ExitRecipe:
     layers: tuple[int, ...]
     workloads: tuple[str, ...]
     kind: str = "lightweight"
-    """One of `exit_heads.KINDS`, or "classifier"."""
+    """One of `exit_heads.KINDS` or `draft_heads.KINDS`, or "classifier"."""
     source: str = "bundled"
     rows: int | None = None
     """Rows of each workload; None takes `exits.data.ROWS`, or all where there are fewer."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,6 +23,8 @@ from backends.training.exits.data import TrainPrompt, answers, read_prompts
 from backends.training.exits.fit import Fit
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe, claim_folder
 from harness.core.nouns import Model
+
+R = TypeVar("R", bound=ExitRecipe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class Material:
 
 
 def bind(
-    begun: ExitRecipe, model: str, layers_of: Callable[[int], tuple[int, ...]]
-) -> tuple[Path, Architecture, ExitRecipe]:
+    begun: R, model: str, layers_of: Callable[[int], tuple[int, ...]]
+) -> tuple[Path, Architecture, R]:
     """The folder and shape of a model, and the recipe with its checksum and exit layers.
 
     Args:
@@ -87,13 +89,14 @@ class ExitTraining:
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
     def collect(
-        self, directory: Path, architecture: Architecture, *, normed: bool
+        self, directory: Path, architecture: Architecture, *, normed: bool, whole: bool = False
     ) -> Material | None:
         """The answers and their states; None where the time was up. Claims the folder.
 
         Args:
             directory, architecture: the model.
             normed: whether the states go through the final norm.
+            whole: whether the states of the prompts are kept too.
 
         Raises:
             UserError: for a source or weights that cannot be used.
@@ -109,7 +112,7 @@ class ExitTraining:
         if texts is None:
             return None
         pairs = list(zip(prompts, texts, strict=True))
-        train, held_out = (self._cache(backbone, pairs, part) for part in (False, True))
+        train, held_out = (self._cache(backbone, pairs, part, whole) for part in (False, True))
         if train is None or held_out is None:
             return None
         return Material(backbone, pairs, train, held_out)
@@ -149,9 +152,15 @@ class ExitTraining:
         return content
 
     def _cache(
-        self, backbone: Backbone, pairs: list[tuple[TrainPrompt, list[int]]], held_out: bool
+        self,
+        backbone: Backbone,
+        pairs: list[tuple[TrainPrompt, list[int]]],
+        held_out: bool,
+        whole: bool,
     ) -> Cache | None:
         chosen = [pair for pair in pairs if pair[0].held_out == held_out]
         name = "held-out" if held_out else "training"
         going_on = self.stage(f"hidden states, {name}", len(chosen))
-        return build_cache(self.out, name, backbone, self.recipe.layers, chosen, going_on)
+        return build_cache(
+            self.out, name, backbone, self.recipe.layers, chosen, going_on, whole=whole
+        )

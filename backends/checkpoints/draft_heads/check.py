@@ -1,0 +1,68 @@
+"""Which head drafts for a model, and whether it can: asked before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import models
+from backends.checkpoints.bound_files import read_bound
+from backends.checkpoints.draft_heads.files import (
+    ABOUT,
+    ARCHITECTURES,
+    CONFIG,
+    FORMAT,
+    MEDUSA,
+)
+from harness.core.errors import UserError
+
+
+def check_target(prefix: str, kind: str, folder: Path, model_dir: Path) -> None:
+    """Raise `UserError`, beginning with `prefix`, for a head that was made for another target.
+
+    One trained here tells by the checksum; of any other the sizes are compared.
+    """
+    own = models.architecture(folder)
+    if kind in ARCHITECTURES and own in ARCHITECTURES.values() and own != ARCHITECTURES[kind]:
+        other = next(k for k, named in ARCHITECTURES.items() if named == own)
+        raise UserError(f"{prefix} 'draft': {folder}: is a head of method {other}, not {kind}")
+    if (folder / ABOUT).is_file():
+        try:
+            about = read_bound(folder / ABOUT, model_dir, FORMAT, "kind", "finished")
+        except UserError as error:
+            raise UserError(f"{prefix} 'draft': {error}") from None
+        if about["kind"] != kind:
+            raise UserError(
+                f"{prefix} 'draft': {folder}: is a head of method {about['kind']}, not {kind}"
+            )
+    theirs, ours = models.read_config(folder), models.read_config(model_dir)
+    _check_sizes(f"{prefix} 'draft': {folder / CONFIG}", theirs, ours)
+
+
+def check_number(prefix: str, folder: Path, drafts: int) -> None:
+    """Raise `UserError`, beginning with `prefix`, for more drafts than Medusa heads: vLLM would
+    draft with weights that no file holds."""
+    config = models.read_config(folder)
+    heads = config.get("medusa_num_heads", config.get("num_heads"))
+    medusa = models.architecture(folder) == ARCHITECTURES[MEDUSA]
+    if medusa and isinstance(heads, int) and drafts > heads:
+        raise UserError(
+            f"{prefix} 'drafts': is {drafts}; expected at most {heads}, the heads in {folder}"
+        )
+
+
+def _check_sizes(where: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    keys = {"vocab_size": "vocab_size", "hidden_size": "hidden_size"}
+    if "target_hidden_size" in theirs:
+        keys["hidden_size"] = "target_hidden_size"
+    for key, there in keys.items():
+        found = theirs.get(there)
+        if found is not None and key in ours and found != ours[key]:
+            raise UserError(f"{where}: {there}: is {found}; expected the model's {ours[key]}")
+    depth = ours.get("num_hidden_layers")
+    for layer in theirs.get("eagle_aux_hidden_state_layer_ids") or ():
+        if isinstance(depth, int) and not (isinstance(layer, int) and 0 <= layer <= depth):
+            raise UserError(
+                f"{where}: eagle_aux_hidden_state_layer_ids: {layer!r}: expected 0 to {depth}, "
+                "the model's layers"
+            )

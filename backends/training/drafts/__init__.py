@@ -1,0 +1,1 @@
+"""Training of heads that draft for a model, in the formats that vLLM loads."""

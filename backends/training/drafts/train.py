@@ -1,0 +1,105 @@
+"""Training of draft heads: answers of the frozen model, its hidden states, heads, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backends.checkpoints.bound_files import write_bound
+from backends.checkpoints.draft_heads import files as draft_heads
+from backends.training.drafts.data import DraftData
+from backends.training.drafts.eagle import eagle_problem, write_eagle
+from backends.training.drafts.medusa import medusa_problem, write_medusa
+from backends.training.drafts.recipe import DraftRecipe, check_draft_recipe, fused_layers
+from backends.training.drafts.report import acceptance_report
+from backends.training.exits.fit import SAVE_EVERY_S, Fit, fit
+from backends.training.exits.recipe import finished_run
+from backends.training.exits.run import ExitTraining, StageProgress, bind
+
+PARTS: dict[str, tuple[Any, Any]] = {
+    draft_heads.EAGLE3: (eagle_problem, write_eagle),
+    draft_heads.MEDUSA: (medusa_problem, write_medusa),
+}
+"""By kind: what is to be learnt, and how it is written."""
+
+
+def train_drafts(
+    kind: str,
+    model: str,
+    workloads: Sequence[str],
+    out: Path,
+    *,
+    minutes: float | None = None,
+    progress: Callable[[StageProgress], None] | None = None,
+    save_every_s: float = SAVE_EVERY_S,
+    **choices: Any,
+) -> dict[str, Any]:
+    """Train draft heads of a model in the folder `out`, going on where a killed run stopped.
+
+    Args:
+        kind: of `draft_heads.KINDS`.
+        model: bundled name, hub id or local path.
+        workloads: whose train splits the prompts come from.
+        out: the head's folder; the state of a run under way lies in its subfolder `state`.
+        minutes: stop after this time, resumable. A head is written when any epoch was finished.
+        progress: called after every batch of answers, of hidden states, and every epoch, whose
+            losses are the held-out KL in nats: of all drafts together (eagle3) or of each.
+        save_every_s: seconds between states of the training on disk.
+        choices: further fields of `DraftRecipe`: source, rows, epochs, rate, batch, seed, drafts,
+            decay.
+
+    Returns:
+        The content of `draft_head.json`; `finished` is false when the time was up, and without any
+        epoch it is the only key.
+
+    Raises:
+        UserError: for a bad option, model, source or weight, or a folder of another recipe.
+    """
+    begun = DraftRecipe("", (), tuple(workloads), kind=kind, **choices)
+    check_draft_recipe(begun)
+    eagle = kind == draft_heads.EAGLE3
+    directory, architecture, recipe = bind(
+        begun, model, lambda depth: fused_layers(depth)[:-1] if eagle else ()
+    )
+    if (finished := finished_run(out, recipe)) is not None:
+        return finished
+    run = ExitTraining(out, recipe, minutes, progress)
+    found = run.collect(directory, architecture, normed=False, whole=True)
+    if found is None:
+        return {"finished": False}
+    train, held_out = (
+        DraftData(found.backbone, found.pairs, cache, own)
+        for cache, own in ((found.train, False), (found.held_out, True))
+    )
+    problem_of, write = PARTS[kind]
+    problem, drafts_of = problem_of(recipe, train, held_out)
+    done = fit(out, recipe, problem, run.epochs(), save_every_s)
+    best = [parameter.to(found.backbone.head.device) for parameter in done.best]
+    weights = best[0] if eagle else torch.stack(best)
+    write(out, recipe, train, directory, weights)
+    measured = acceptance_report(held_out, partial(drafts_of, weights), recipe.drafts)
+    told = {
+        "kind": kind,
+        "finished": done.stopped(recipe) is not None,
+        "recipe": recipe.to_dict(),
+        "report": {"training": _training(done, recipe, train), "held_out": measured},
+    }
+    return run.ended(
+        write_bound(out / draft_heads.ABOUT, recipe.checkpoint, draft_heads.FORMAT, told)
+    )
+
+
+def _training(done: Fit, recipe: DraftRecipe, train: DraftData) -> dict[str, Any]:
+    return {
+        "answers": len(train),
+        "positions": train.cache.positions,
+        "epochs": done.epoch,
+        "ended": done.stopped(recipe) or "time is up",
+        "seconds": round(done.seconds, 1),
+        "train_kl": [[round(value, 5) for value in epoch] for epoch in done.train_loss],
+        "held_out_kl": [[round(value, 5) for value in epoch] for epoch in done.held_out_loss],
+    }
