@@ -76,7 +76,7 @@ class VllmSpeculative(VllmBackend):
         "method": Option(str, DRAFT_MODEL, "vLLM's name of how drafts are made", choices=METHODS),
         "draft": Option(
             str, AUTO, "the draft model or the trained head: a bundled name, a folder or a hub id; "
-            "auto: the demo model's draft model",
+            "auto: the demo model's draft model or EAGLE-3 head",
         ),
         "drafts": Option(int, 3, "tokens drafted for each verification", minimum=1),
         "lookup_min": Option(int, 2, "ngram: fewest tokens that must be found again", minimum=1),
@@ -108,7 +108,7 @@ class VllmSpeculative(VllmBackend):
             # beyond its length vLLM puts zeros in the place of drafts, and has them verified
             check_length(PREFIX, folder, longest_sequence(model_dir, options["max_model_len"]))
         elif method in HEADS:
-            folder = find_draft(PREFIX, draft, model_dir)
+            folder = _drafter(options, model_dir)
             _check_head(method, folder, model_dir)
             draft_heads.check_number(PREFIX, folder, options["drafts"])
 
@@ -120,9 +120,9 @@ class VllmSpeculative(VllmBackend):
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
         """The draft model's or head's files. Raises `UserError`."""
-        if options["method"] != DRAFT_MODEL and options["draft"] == AUTO:
+        if options["method"] not in (DRAFT_MODEL, *HEADS):
             return []
-        return draft_files(find_draft(PREFIX, options["draft"], model_dir))
+        return draft_files(_drafter(options, model_dir))
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
@@ -169,10 +169,16 @@ class VllmSpeculative(VllmBackend):
         self._clock.watch(worker.model_runner, "propose_draft_token_ids", count=DRAFT_US)
 
 
-def _check_method(method: str, draft: str) -> None:
-    """Raise `UserError` for a method that cannot run here, or that lacks its head."""
+def _drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
+    """The folder of the draft model or of the head. Raises `UserError`."""
+    method, draft = options["method"], options["draft"]
     if method in HEADS and draft == AUTO:
-        raise UserError(f"{PREFIX} 'method': {method} needs a trained head: name it as 'draft'")
+        return draft_heads.bundled(PREFIX, method, model_dir)
+    return find_draft(PREFIX, draft, model_dir)
+
+
+def _check_method(method: str, draft: str) -> None:
+    """Raise `UserError` for a method that cannot run here."""
     if method in (*LOOKUPS, SUFFIX) and draft != AUTO:
         raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")
     if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:
@@ -206,5 +212,5 @@ def _config(model_dir: Path, options: Mapping[str, Any]) -> dict[str, Any]:
         found["prompt_lookup_min"] = options["lookup_min"]
         found["prompt_lookup_max"] = options["lookup_max"]
     elif method != SUFFIX:
-        found["model"] = str(find_draft(PREFIX, options["draft"], model_dir))
+        found["model"] = str(_drafter(options, model_dir))
     return {**found, **options["speculative"]}

@@ -11,10 +11,25 @@ from backends.checkpoints.draft_heads.files import (
     ABOUT,
     ARCHITECTURES,
     CONFIG,
+    EAGLE3,
     FORMAT,
     MEDUSA,
 )
 from harness.core.errors import UserError
+
+BUNDLED = {EAGLE3: models.DEMO / "eagle3"}
+"""The demo model's heads, by kind."""
+
+
+def bundled(prefix: str, kind: str, model_dir: Path) -> Path:
+    """The folder of the demo model's head of a kind. Raises `UserError`, which begins with
+    `prefix`, where there is none or the model is another."""
+    if kind not in BUNDLED or not models.is_demo(model_dir):
+        raise UserError(
+            f"{prefix} 'method': {kind} needs a trained head, and none is bundled for this model: "
+            "name it as 'draft'"
+        )
+    return BUNDLED[kind]
 
 
 def check_target(prefix: str, kind: str, folder: Path, model_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""Heads trained here draft inside vLLM as they are: EAGLE-3 and Medusa."""
+"""Heads trained here draft inside vLLM as they are: the demo's EAGLE-3, and Medusa made here."""
 
 from __future__ import annotations
 
@@ -31,11 +31,8 @@ def _command(*arguments: str) -> str:
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("heads")
-    for kind, command in (("eagle3", "eagle"), ("medusa", "medusa")):
-        printed = _command(
-            "train", command, "--model", "demo", *TRAINED, "--out", f"{folder}/{kind}"
-        )
-        assert "held-out answers" in printed
+    printed = _command("train", "medusa", "--model", "demo", *TRAINED, "--out", f"{folder}/medusa")
+    assert "held-out answers" in printed
     name = "vllm-speculative"
     experiment = {
         "name": "heads",
@@ -44,7 +41,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "reference": "vllm",
         "backends": [
             "vllm",
-            {"name": name, "method": "eagle3", "draft": f"{folder}/eagle3"},
+            {"name": name, "method": "eagle3"},
             {"name": name, "method": "medusa", "draft": f"{folder}/medusa"},
         ],
         "workloads": [{"name": "gsm8k", "max_new_tokens": 60}],
@@ -65,6 +62,10 @@ def test_the_text_is_plain_decodings(method: str, rows: dict[str, dict[str, Any]
     assert rows[method]["consistency_ratio"] == 1.0
 
 
-def test_eagle3_is_accepted_well_above_chance(rows: dict[str, dict[str, Any]]) -> None:
-    """Of 1,280 tokens one is right by chance; this head learnt from 54 answers."""
-    assert rows["eagle3"]["tokens_per_step"] > 1.1
+def test_the_demos_eagle3_is_accepted_as_its_card_says(rows: dict[str, dict[str, Any]]) -> None:
+    from backends.checkpoints.draft_heads.check import BUNDLED
+    from backends.checkpoints.draft_heads.files import ABOUT
+
+    about = json.loads((BUNDLED["eagle3"] / ABOUT).read_text())
+    told = about["report"]["held_out"]["gsm8k"]["tokens_per_step"]
+    assert rows["eagle3"]["tokens_per_step"] == pytest.approx(told, rel=0.15)

@@ -90,7 +90,7 @@ def test_a_gpu_verifies_no_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "said"),
     [
         ({"method": "ngrm"}, "did you mean 'ngram'?"),
-        ({"method": "eagle3"}, "eagle3 needs a trained head: name it as 'draft'"),
+        ({"method": "medusa"}, "medusa needs a trained head, and none is bundled for this model"),
         ({"method": "medusa", "draft": "demo-draft"}, "LlamaForCausalLM is that of a whole model"),
         ({"method": "ngram", "draft": "demo-draft"}, "ngram drafts from the text alone"),
         ({"method": "ngram", "lookup_min": 9}, "is 9; expected at most lookup_max, 4"),
