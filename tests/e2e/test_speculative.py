@@ -17,12 +17,9 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
-LOOKAHEAD: list[dict[str, Any]] = [
-    {"name": "speculative", "method": "lookahead"},
-    {"name": "speculative", "method": "lookahead", "drafts": 4, "pool_prompt": True},
-]
-if torch.cuda.is_available():  # refused there
-    LOOKAHEAD.clear()
+LOOKAHEAD = {"name": "speculative", "method": "lookahead", "drafts": 4, "pool_prompt": True}
+SUBLAYERS = {"name": "speculative", "method": "swift", "drafts": 3, "threshold": 0.5}
+OWN = [SUBLAYERS] if torch.cuda.is_available() else [SUBLAYERS, LOOKAHEAD]  # refused there
 EXPERIMENT = {
     "name": "drafts",
     "model": "demo",
@@ -35,7 +32,7 @@ EXPERIMENT = {
         {"name": "vllm-speculative", "method": "ngram"},
         {"name": "speculative", "drafts": 3, "threshold": 0.0},
         {"name": "speculative", "method": ["draft_model", "prompt_lookup", "layerskip"]},
-        *LOOKAHEAD,
+        *OWN,
     ],
     "workloads": [{"name": "gsm8k", "max_new_tokens": 60}, {"name": "xsum", "max_new_tokens": 7}],
     "load": [{"kind": "closed", "concurrency": [1, 5]}],
@@ -78,7 +75,7 @@ def drafting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_every_answer_is_plain_decodings(rows: list[dict[str, Any]]) -> None:
     assert {row["status"] for row in rows} == {"ok"}
-    assert len(drafting(rows)) == 24 + 4 * len(LOOKAHEAD)
+    assert len(drafting(rows)) == 24 + 4 * len(OWN)
     for row in drafting(rows):
         metric = "consistency_native" if row["backend"] == "speculative" else "consistency_ratio"
         assert row[metric] == 1.0, (row["backend"], row["options"], row["workload"])
@@ -112,6 +109,7 @@ def test_both_engines_count_the_same_work(rows: list[dict[str, Any]]) -> None:
                 for row in drafting(rows)
                 if (row["workload"], row["load"]) == (workload, load)
                 and row["options"].get("drafts") == 3
+                and row["options"].get("method", "draft_model") == "draft_model"
             ]
             assert len(steps) == 2
             assert steps[0] == pytest.approx(steps[1], rel=0.05)

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
-TRAINED = ("--workload", "gsm8k", "--rows", "60", "--epochs", "8", "--batch", "4")
+TRAINED = ("--workload", "gsm8k", "--rows", "20", "--epochs", "2", "--batch", "4")
 
 
 def _command(*arguments: str) -> str:
