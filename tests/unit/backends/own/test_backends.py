@@ -291,7 +291,7 @@ def test_the_digest_of_files_follows_the_heads(tmp_path: Path) -> None:
     assert pins.files("adadecode", model, {"heads": str(tmp_path / "none")}) == {}
     assert pins.files("autoregressive", model, {}) == {}
     same = damaged_heads(tmp_path / "same", {}, nothing)
-    other = damaged_heads(tmp_path / "other", {}, lambda found: found["layer.1.probe"].add_(1))
+    other = damaged_heads(tmp_path / "other", {}, lambda found: found["layer.1.transform"].add_(1))
     for name in (exit_heads.ABOUT, exit_heads.TENSORS):
         shutil.copy(exit_heads.BUNDLED / "mixed" / name, same)
     again = pins.files("adadecode", model, {"heads": same})

@@ -25,7 +25,7 @@ def test_what_is_shipped_fits_into_git() -> None:
     assert sorted(path.name for path in HEADS.iterdir()) == SHIPPED
     files = [path for path in HEADS.rglob("*") if path.is_file()]
     assert {path.name for path in files} == {"heads.json", "heads.safetensors"}
-    assert sum(path.stat().st_size for path in files) < 6.3e6
+    assert sum(path.stat().st_size for path in files) < 5e6
 
 
 @pytest.mark.parametrize("name", SHIPPED)
