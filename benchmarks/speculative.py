@@ -23,9 +23,9 @@ from results.compare.pairing import NATIVE
 
 VARIANTS: list[Any] = [
     "vllm",
-    {"name": "vllm-speculative", "method": ["draft_model", "ngram"]},
+    {"name": "vllm-speculative", "method": ["draft_model", "ngram", "eagle3"]},
     NATIVE,
-    {"name": "speculative", "method": ["draft_model", "prompt_lookup", "layerskip"]},
+    {"name": "speculative", "method": ["draft_model", "prompt_lookup", "layerskip", "lookahead"]},
     {"name": "speculative", "method": ["self_speculation", "swift"]},
     {"name": "speculative", "drafts": 12},
     "adadecode",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _FOUR = 4
 _NARROW_IN = 2.8
 """For four panels beside each other; drawn narrower, so that their text keeps its size."""
+_WIDE_IN = 3.9
+"""For rows with labels."""
 
 
 class Size(NamedTuple):
@@ -128,7 +130,7 @@ def beside(seen: Overview) -> Size:
 
 def rows(count: int, headings: int) -> Size:
     """The size of a panel with so many rows and headings."""
-    return Size(height=0.5 + ROW_IN * (count + 1.2 * headings), left=LABELS_IN)
+    return Size(_WIDE_IN, height=0.5 + ROW_IN * (count + 1.2 * headings), left=LABELS_IN)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +12,8 @@ from reports.text import clipped, visible
 
 _LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2)), (0, (1, 3)))
 LOSSY_MARK = "†"
+KINDS = ("method", "measure")
+"""Options that say what kind of a backend it is: always told, first, by their value alone."""
 _ABSENT = object()
 _SWEEP = 3
 _MARKS = (
@@ -36,9 +38,10 @@ class Variant:
     options: Mapping[str, Any]
     provenance: str
     slot: int
-    """Which of the page's series colours; equal for all variants of a backend."""
+    """Which of the page's series colours: one for each backend, or for each kind of a backend where
+    there are colours enough."""
     style: int
-    """Tells the variants of one backend apart: line style and marker."""
+    """Tells the variants of one colour apart: line style and marker."""
     telling: tuple[str, ...] = ()
     """The options that tell it from the other variants of this backend: those that differ between
     them, less those where it has the value that most of them have (three numbers are a sweep, where
@@ -81,33 +84,39 @@ class Variant:
 
     @property
     def short_options(self) -> str:
-        """Only the options that tell it from its siblings: ``threshold=0.9``."""
-        return _pairs({key: self.options[key] for key in self.telling if key in self.options})
+        """Only the options that tell it from its siblings: ``softmax, threshold=0.9``."""
+        return _words(
+            plain(value) if key in KINDS else f"{key}={plain(value)}"
+            for key, value in self._told.items()
+        )
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        return {key: self.options[key] for key in self.telling if key in self.options}
 
     @property
     def all_options(self) -> str:
         """Every option: ``measure=softmax, threshold=0.9``."""
-        return _pairs(self.options)
+        return _words(f"{key}={plain(value)}" for key, value in self.options.items())
 
     @property
     def label(self) -> str:
-        """Name and the options that tell it apart: ``vllm-early-exit threshold=0.9``."""
+        """Name and the options that tell it apart: ``vllm-early-exit softmax, threshold=0.9``."""
         return " ".join(filter(None, (self.name, self.short_options)))
 
     @property
     def short_label(self) -> str:
         """For the rows of a plot: the values of the options only, ``vllm-early-exit 0.9``. A yes
         or no keeps the option's name."""
-        own = {key: self.options[key] for key in self.telling if key in self.options}
         values = [
             f"{key}={plain(value)}" if isinstance(value, bool) else plain(value)
-            for key, value in own.items()
+            for key, value in self._told.items()
         ]
         return visible(" ".join([self.name, *values])) + LOSSY_MARK * self.lossy
 
 
-def _pairs(options: Mapping[str, Any]) -> str:
-    return visible(clipped(", ".join(f"{k}={plain(v)}" for k, v in options.items()), 120))
+def _words(parts: Iterable[str]) -> str:
+    return visible(clipped(", ".join(parts), 120))
 
 
 def plain(value: Any) -> str:
@@ -136,17 +145,23 @@ class NamedOptions(NamedTuple):
 def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
     """The variants of a run, the reference first, else in the given order.
 
-    The reference has colour 0, and nothing else has; every other backend gets one colour, by order
-    of appearance, and its variants differ in line style.
+    The reference has colour 0, and nothing else has. Every other family gets one colour, by order
+    of appearance, and its variants differ in line style; a family is a backend's kind, or a backend
+    where there are more kinds than colours.
     """
-    names = list(dict.fromkeys(e.backend for e in engines if not e.is_reference))
+    others = [e for e in engines if not e.is_reference]
+    families = list(dict.fromkeys(map(_kind, others)))
+    by_kind = len(families) < SERIES_COUNT
+    if not by_kind:
+        families = list(dict.fromkeys((e.backend, ()) for e in others))
     options = {e.backend: [o.options for o in engines if o.backend == e.backend] for e in engines}
     found: list[Variant] = []
     for engine in sorted(engines, key=lambda e: not e.is_reference):
         # replays have a reference of their own
         alike = [v for v in found if v.is_reference == engine.is_reference]
-        siblings = [v for v in alike if v.backend == engine.backend]
-        slot = 0 if engine.is_reference else 1 + names.index(engine.backend) % (SERIES_COUNT - 1)
+        family = _kind(engine) if by_kind else (engine.backend, ())
+        siblings = [v for v in alike if (_kind(v) if by_kind else (v.backend, ())) == family]
+        slot = 0 if engine.is_reference else 1 + families.index(family) % (SERIES_COUNT - 1)
         found.append(
             Variant(
                 index=len(found),
@@ -164,15 +179,22 @@ def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
     return found
 
 
+def _kind(one: NamedOptions | Variant) -> tuple[str, tuple[str, ...]]:
+    return one.backend, tuple(plain(one.options[key]) for key in KINDS if key in one.options)
+
+
 def _told(engine: NamedOptions) -> str:
     lossy = engine.lossy and engine.provenance != REPLAYED
     return engine.provenance + f", lossy{LOSSY_MARK}" * lossy
 
 
 def _telling(own: Mapping[str, Any], all_: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    keys = dict.fromkeys(key for one in all_ for key in one)
+    keys = dict.fromkeys([*KINDS, *(key for one in all_ for key in one)])
     varying = tuple(k for k in keys if any(one.get(k) != all_[0].get(k) for one in all_))
-    usual = {key: _most_frequent([one.get(key, _ABSENT) for one in all_]) for key in varying}
+    usual = {
+        key: [] if key in KINDS else _most_frequent([one.get(key, _ABSENT) for one in all_])
+        for key in varying
+    }
 
     def told(one: Mapping[str, Any]) -> dict[str, Any]:
         return {k: one[k] for k in varying if k in one and [one[k]] != usual[k]}

@@ -18,6 +18,9 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -67,7 +70,9 @@ def main() -> None:
     parser.add_argument("--top-p", type=float, default=1.0)
     chosen = parser.parse_args()
     prompts = {name: prompt(name, row, tokens) for name, row, tokens in PROMPTS}
-    result = [examined(name, prompts, chosen) for name in chosen.systems]
+    # vLLM 0.32 cannot load a second engine into a process
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as alone:
+        result = list(alone.map(partial(examined, prompts=prompts, chosen=chosen), chosen.systems))
     print(json.dumps(result))
     positions = [place for found in result for place in found["positions"]]
     if any(place["p"] < SURE for place in positions):

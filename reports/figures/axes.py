@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from reports.cells import Cell
 
-LABELS_IN = 1.28
+LABELS_IN = 1.66
 """Width of the row labels of a panel with a row per variant."""
-LABEL_LENGTH = 22
+LABEL_LENGTH = 28
 ROW_IN = 0.18
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 

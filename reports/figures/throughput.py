@@ -43,11 +43,13 @@ def bars(
     cells: Sequence[Cell],
     quantity: Quantity = TOKENS,
     name: Callable[[Cell], str] = short_label,
+    headed: bool = True,
 ) -> None:
-    """One bar per cell, grouped by workload, with the range of the repeats; one load."""
+    """One bar per cell, grouped by workload (with a heading for each where `headed`), with the
+    range of the repeats; one load."""
     rows = LabelledRows(axes, name)
     for cell in cells:
-        _bar(axes, cell, rows.place(cell), quantity)
+        _bar(axes, cell, rows.place(cell, headed=headed), quantity)
     rows.finish()
     metric = quantity.metric
     top = max((cell.high(metric) or cell.value(metric) or 0.0 for cell in cells), default=0.0)

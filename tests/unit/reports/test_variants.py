@@ -75,6 +75,30 @@ def test_variants_that_would_be_named_alike_are_told_in_full() -> None:
     assert found[1].label == "ada k=1, n=2"
 
 
+def test_kinds_of_a_backend_are_told_first_and_have_colours_of_their_own() -> None:
+    options: list[dict[str, Any]] = [
+        {"drafts": 12, "method": "draft_model"},
+        {"method": "draft_model"},
+        {"drafts": 4, "method": "lookahead"},
+        {"drafts": "auto", "method": "lookahead"},
+        {"method": "swift"},
+    ]
+    found = variants([NamedOptions("spec", one, "re-implementation", False) for one in options])
+    assert [v.label for v in found] == [
+        "spec draft_model, drafts=12", "spec draft_model", "spec lookahead, drafts=4",
+        "spec lookahead, drafts=auto", "spec swift",
+    ]  # fmt: skip
+    assert found[2].short_label == "spec lookahead 4"
+    assert [(v.slot, v.style) for v in found] == [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]
+
+
+def test_more_kinds_than_colours_share_the_colour_of_their_backend() -> None:
+    options = [{"method": f"m{n}"} for n in range(8)]
+    found = variants([NamedOptions("spec", one, "re-implementation", False) for one in options])
+    assert {v.slot for v in found} == {1}
+    assert [v.style for v in found] == [*range(8)]
+
+
 def test_lossy_variants_are_marked() -> None:
     (lossy,) = variants([NamedOptions("ada", {}, "re-implementation", False, lossy=True)])
     assert lossy.provenance == "re-implementation, lossy†"

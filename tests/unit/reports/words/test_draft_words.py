@@ -23,8 +23,8 @@ def test_sentences_say_who_gains_and_who_loses(seen: Overview, tmp_path: Path) -
     told = sentences(drafting(seen))
     assert told == [
         "Under closed c=1 these drafts bring more than they cost (decode speed over "
-        "autoregressive's): 1.50× [1.50, 1.50] with speculative method=layerskip "
-        "(re-implementation) on gsm8k; 1.12× [1.12, 1.12] with speculative method=draft_model "
+        "autoregressive's): 1.50× [1.50, 1.50] with speculative layerskip "
+        "(re-implementation) on gsm8k; 1.12× [1.12, 1.12] with speculative draft_model "
         "(re-implementation) on gsm8k.",
         "Under closed c=1 these drafts cost more than they bring (decode speed over vllm's): 0.90× "
         "[0.90, 0.90] with vllm-speculative (re-implementation) on gsm8k and xsum.",
