@@ -9,9 +9,11 @@ demo: setup
 	@.venv/bin/decodebench show runs/demo
 	@.venv/bin/decodebench report runs/demo
 
+# Two processes share the test files; `make test AT_ONCE=0` is one, for a machine with one GPU or little memory.
+AT_ONCE ?= 2
 test:
 	@scripts/setup.sh --browser
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest -n $(AT_ONCE) --dist loadfile
 
 check: setup
 	@.venv/bin/ruff check .

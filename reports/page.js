@@ -1,5 +1,3 @@
-"use strict";
-
 // Sorting: a button in each sortable header; the sort key is the cell's data-sort, empty last.
 function cellKey(row, column) {
   return row.children[column]?.dataset.sort ?? "";
@@ -124,10 +122,17 @@ document.querySelector("#results .note").append(" Press a column's title to sort
 const filters = document.getElementById("filters");
 if (filters) {
   filters.hidden = false;
-  filters.addEventListener("change", () => applyFilters(filters));
-  filters.addEventListener("reset", () => setTimeout(() => applyFilters(filters)));
-  applyFilters(filters);
+  const refilter = () => {
+    applyFilters(filters);
+    writeAddress(readAddress().place);
+  };
+  filters.addEventListener("change", refilter);
+  filters.addEventListener("reset", () => setTimeout(refilter));
 }
+window.addEventListener("hashchange", () => followAddress(filters));
+keepFiltersInLinks();
+followAddress(filters);
+offerDownloads();
 const data = document.getElementById("request-data");
 if (data) {
   const { variants, workloads } = JSON.parse(data.textContent);

@@ -20,11 +20,13 @@ from reports.numbers import counted
 from reports.panels import draw, drawing
 from reports.sections import Section, sections
 from reports.sections.answers import requests
+from reports.sections.speed import stored_sizes
 from reports.text import script_json, visible
 from reports.words import facts
 from reports.words.definitions import definitions
 from reports.words.headline import headline, trust_line
 from reports.words.quality import AnswerQuality, qualities
+from reports.words.scale import banner
 from reports.words.verdict import verdicts
 from results import load
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from results import Run
 
+_SCRIPTS = ("address.js", "downloads.js", "page.js")
 _HERE = Path(__file__).parent
 FILE_NAME = "report.html"
 
@@ -57,13 +60,14 @@ def render(run: Run) -> str:
     samples = collect(run, seen)
     made = list(sections(seen, samples))
     numbers = {section.id: itertools.count() for section in made}
-    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     blocks, data = _requests(run, seen, samples)
     context: dict[str, Any] = {
         **_words(run, seen, samples),
         "variants": seen.variants,
         "filters": facts.filters(seen),
         "sections": made,
+        "larger": next((one.id for one in made if one.id == stored_sizes.ID), None),
         "svg": lambda panel, of: draw(panel, f"{of}{next(numbers[of])}-"),
         "contents": _contents(made),
         "requests": blocks,
@@ -103,6 +107,7 @@ def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
     return {
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
+        "banner": banner(run),
         "alerts": facts.alerts(run, seen),
         "headline": _headline(seen, quality),
         "trust": trust_line(seen.cells),

@@ -9,10 +9,11 @@ from reports.collect import Samples
 from reports.sections import Section
 from reports.sections.speed import sizes
 from reports.text import visible
+from reports.words.scale import SMALL
 from results import load
 
 RECORD = Path(__file__).parents[3] / "results" / "reference" / "cpu" / "sizes"
-SMALL = "demo"
+ID = "stored-sizes"
 
 
 def section(seen: Overview, _: Samples) -> Section | None:
@@ -36,4 +37,4 @@ def section(seen: Overview, _: Samples) -> Section | None:
     )
     first = f"Measured cost, replayed decisions, over {visible(str(run.experiment['reference']))}:"
     words = [first, *words]
-    return Section("stored-sizes", "On larger models", note, words=words, short="Larger models")
+    return Section(ID, "On larger models", note, words=words, short="Larger models")

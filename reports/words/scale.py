@@ -1,0 +1,57 @@
+"""How far the numbers reach: what of a run was made up here, and how small its model is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from reports.text import clipped, visible
+
+if TYPE_CHECKING:
+    from harness.core.nouns import BackendInfo, TrialRecord
+    from results import Run
+
+BUNDLED = "bundled"
+SMALL = "demo"
+
+
+def banner(run: Run) -> str:
+    """What a run of the bundled model, or of generated prompts, says nothing about; empty for a run
+    of neither. Replays have banners of their own: their provenance."""
+    records = [stored.record for stored in run.stored if not stored.record.is_replay]
+    small = [record for record in records if record.trial.model.name == SMALL]
+    made = list(
+        dict.fromkeys(r.trial.workload.name for r in records if r.trial.workload.source == BUNDLED)
+    )
+    if not (small or made):
+        return ""
+    found = []
+    if small:
+        found.append(f"The model is the bundled one, {_device(small)}{_size(small)}.")
+    if made:
+        every = len(made) == len({r.trial.workload.name for r in records})
+        names = (
+            "All prompts" if every else f"The prompts of {visible(clipped(', '.join(made), 90))}"
+        )
+        found.append(f"{names} are generated stand-ins, not rows of the data sets of these names.")
+    about = [*["models"] * bool(small), *["data sets"] * bool(made)]
+    found.append(f"Nothing here is about real {' or '.join(about)}.")
+    return " ".join(found)
+
+
+def _size(records: Iterable[TrialRecord]) -> str:
+    """How much a token reads, as the first engine that counts it says."""
+    for info in (record.backend for record in records if record.backend is not None):
+        if total := _read_bytes(info):
+            return f"; a token reads {total / 1e6:.0f} MB of it (of an 8B model 16,000)"
+    return ""
+
+
+def _read_bytes(info: BackendInfo) -> float | None:
+    read = info.measured.pass_bytes
+    return read["layers"] * read["layer"] + read["head"] if read else None
+
+
+def _device(records: Iterable[TrialRecord]) -> str:
+    gpus = [str(gpu) for record in records for gpu in record.environment.get("gpus") or ()]
+    return f"on {visible(clipped(gpus[0], 60))}" if gpus else "on a CPU"

@@ -1,0 +1,128 @@
+"""What a reader takes away: addresses that hold filters and places, plots and tables as files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+    from tests.browser.conftest import Open
+
+pytestmark = pytest.mark.slow
+ROWS = "[...document.querySelectorAll('#results tbody tr')]"
+SHOWN = f"return {ROWS}.filter(r => r.offsetHeight > 0).length"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def _run(browser: Chrome, script: str, *arguments: Any) -> Any:
+    return browser.execute_script(script, *arguments)
+
+
+def _choose(browser: Chrome, name: str, value: str) -> None:
+    _run(
+        browser,
+        "const s = document.querySelector(`#filters select[name=${arguments[0]}]`);"
+        "s.value = arguments[1]; s.dispatchEvent(new Event('change', {bubbles: true}));",
+        name,
+        value,
+    )
+
+
+def _saved(browser: Chrome, folder: Path, button: str, ending: str) -> bytes:
+    """Press the first `button` of the page and wait for the file."""
+    browser.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
+    )
+    _run(
+        browser,
+        "[...document.querySelectorAll('.tool')]"
+        ".find(b => b.textContent.startsWith(arguments[0])).click()",
+        button,
+    )
+    for _ in range(200):
+        if found := list(folder.glob(f"*.{ending}")):
+            return found[0].read_bytes()
+        time.sleep(0.05)
+    raise AssertionError(f"no .{ending} came")
+
+
+def test_an_address_holds_the_filters_and_the_place(open_report: Open) -> None:
+    browser = open_report()
+    every = _run(browser, SHOWN)
+    _choose(browser, "workload", "gsm8k")
+    _run(browser, "document.querySelector('nav a[href=\"#quality\"]').click()")
+    address = browser.current_url
+    assert address.endswith("#quality&workload=gsm8k")
+    browser.get("about:blank")
+    browser.get(address)
+    shown = _run(browser, SHOWN)
+    assert 0 < shown < every
+    assert (
+        _run(browser, "return document.querySelector('#filters select[name=workload]').value")
+        == "gsm8k"
+    )
+    top = _run(browser, "return document.getElementById('quality').getBoundingClientRect().top")
+    assert -5 <= top < 200
+    _run(browser, "document.querySelector('#filters button[type=reset]').click()")
+    browser.execute_async_script("setTimeout(arguments[0], 100)")
+    assert _run(browser, SHOWN) == every
+    assert browser.current_url.endswith("#quality")
+
+
+def test_an_address_that_names_nothing_shows_everything(open_report: Open) -> None:
+    browser = open_report()
+    every, page = _run(browser, SHOWN), browser.current_url
+    for hash_ in ("#nowhere&workload=none&x=<script>", "#&&=", "#%E0%A4&load=", "#results.v9.x.y"):
+        browser.get("about:blank")
+        browser.get(page + hash_)
+        assert _run(browser, SHOWN) == every, hash_
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def test_each_row_has_a_link_of_its_own(open_report: Open) -> None:
+    browser = open_report()
+    ids = _run(browser, "return [...document.querySelectorAll('tr[id]')].map(r => r.id)")
+    assert len(ids) == len(set(ids)) > 20
+    row = _run(browser, "return document.querySelectorAll('#results tbody tr')[17].id")
+    _run(browser, "document.getElementById(arguments[0]).querySelector('.permalink').click()", row)
+    address = browser.current_url
+    browser.get("about:blank")
+    browser.get(address)
+    place = "const r = document.getElementById(arguments[0]).getBoundingClientRect();"
+    assert _run(browser, place + "return r.top > 0 && r.bottom < innerHeight", row)
+    assert _run(browser, "return document.querySelector('.here').id") == row
+
+
+def test_plots_are_saved_as_svg_and_png(open_report: Open, tmp_path: Path) -> None:
+    browser = open_report(dark=True)
+    drawn = _saved(browser, tmp_path, "SVG", "svg").decode()
+    root = ET.fromstring(drawn)
+    assert float(root.attrib["width"]) > 100
+    assert "var(" not in drawn
+    ground = _run(browser, "return getComputedStyle(document.body).backgroundColor")
+    assert ground in drawn
+    picture = _saved(browser, tmp_path, "PNG", "png")
+    assert picture.startswith(PNG)
+    assert len(picture) > 5000
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def test_tables_are_saved_with_the_rows_that_are_shown(open_report: Open, tmp_path: Path) -> None:
+    browser = open_report()
+    _choose(browser, "workload", "gsm8k")
+    text = _saved(browser, tmp_path, "CSV", "csv").decode()
+    head, *rows = csv.reader(io.StringIO(text))
+    assert len(rows) == _run(browser, SHOWN)
+    assert {len(row) for row in rows} == {len(head)}
+    assert len(set(head)) == len(head)
+    speed = next(n for n, name in enumerate(head) if name.startswith("Throughput"))
+    assert all(row[speed] == "" or float(row[speed]) > 0 for row in rows)
+    assert {row[head.index("Workload")] for row in rows} == {"gsm8k"}

@@ -1,0 +1,49 @@
+"""A run of what is bundled says so before anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.core.nouns import Model, Workload
+from reports.page import render
+from reports.words.scale import banner
+from results import Store, load
+from tests.support.results.make_trials import generation, record, trial
+
+
+def _run(folder: Path, model: str, source: str) -> Store:
+    import dataclasses
+
+    import yaml
+
+    store = Store(folder)
+    store.write_experiment(yaml.safe_dump({"name": "one", "reference": "vllm"}))
+    made = dataclasses.replace(
+        trial("vllm"), model=Model(model), workload=Workload("gsm8k", source=source)
+    )
+    store.write(record(made, [generation("r", [10, 20, 30])]))
+    return store
+
+
+def test_model_and_prompts_are_named(tmp_path: Path) -> None:
+    _run(tmp_path, "demo", "bundled")
+    words = banner(load(tmp_path))
+    assert words.startswith("The model is the bundled one, on a CPU")
+    assert "All prompts are generated" in words
+    assert words.endswith("Nothing here is about real models or data sets.")
+    assert words in render(load(tmp_path)).replace("&#39;", "'")
+
+
+def test_only_what_is_bundled_is_named(tmp_path: Path) -> None:
+    _run(tmp_path / "model", "org/model", "bundled")
+    assert banner(load(tmp_path / "model")).endswith("Nothing here is about real data sets.")
+    _run(tmp_path / "prompts", "demo", "hub")
+    words = banner(load(tmp_path / "prompts"))
+    assert "prompts" not in words
+    assert words.endswith("Nothing here is about real models.")
+
+
+def test_real_models_on_real_rows_have_no_banner(tmp_path: Path) -> None:
+    _run(tmp_path, "org/model", "hub")
+    assert banner(load(tmp_path)) == ""
+    assert 'class="banner"' not in render(load(tmp_path))
