@@ -30,7 +30,7 @@ class LeaveDecisions:
     @property
     def layers(self) -> int:
         """L."""
-        return self._leaves.shape[1] + 1
+        return int(self._leaves.shape[1]) + 1
 
     def depths(self, cuts: Sequence[int] | None = None) -> Depths:
         """Layers that each input runs when only ramps behind so many layers (1..L-1) are on; None:

@@ -42,8 +42,8 @@ def seen_survival(
 
 
 class WindowPlanner:
-    """Keeps the plan of a pipeline up to date. `plan` is the present one, and `left_out` the devices
-    ('KIND-number') that have no part in it."""
+    """Keeps the plan of a pipeline up to date. `plan` is the present one; the devices `left_out`
+    ('KIND-number') have no part in it."""
 
     def __init__(self, profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> None:
         self.profile, self._cluster, self._wanted = profile, cluster, wanted
