@@ -168,37 +168,45 @@ class _Share:
     ) -> SimulatedSystem:
         make, clients = what
         runs = [self._served(make, clients, part, place) for place, part in enumerate(parts)]
-        waits = np.concatenate([one.answered_ms - one.asked_ms for one in runs])
-        rates = [self._rates(one) for one in runs]
-        return SimulatedSystem(
-            name=name,
-            goodput_per_s=sum(good for good, _ in rates),
-            throughput_per_s=sum(every for _, every in rates),
-            within_slo=float(self._met(waits).mean()),
-            latency_ms_mean=float(waits.mean()),
-            latency_ms_p99=float(np.percentile(waits, 99)),
-            batch=sum(one.inputs for one in runs) / sum(one.batches for one in runs),
-            clients=None if clients is None else clients * len(parts),
-            requests=len(waits),
-        )
-
-    def _met(self, waits: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return np.asarray(waits <= self._limit_ms * (1 + 1e-9))
-
-    def _rates(self, run: Served) -> tuple[float, float]:
-        """Answers within the SLO, and all of them, a second."""
-        begin_ms, end_ms = run.asked_ms[0], run.answered_ms.max()
-        if self._load.rate is None:
-            # both at a request, which in lockstep is an answer: whole periods are counted
-            warm_ms = run.asked_ms[np.searchsorted(run.asked_ms, WARM * run.asked_ms[-1])]
-            if 0 < warm_ms < run.asked_ms[-1]:
-                begin_ms, end_ms = warm_ms, run.asked_ms[-1]
-        inside = (run.answered_ms > begin_ms) & (run.answered_ms <= end_ms)
-        good = self._met(run.answered_ms - run.asked_ms) & inside
-        seconds = float(end_ms - begin_ms) / 1e3
-        return float(good.sum()) / seconds, float(inside.sum()) / seconds
+        total = None if clients is None else clients * len(parts)
+        return summary(name, runs, self._limit_ms, total)
 
     def _served(self, make: Make, clients: int | None, part: LeaveDecisions, place: int) -> Served:
         load = SimulatedLoad(self._load.rate, None, self._load.seed + place)
         arrivals = load.arrivals(len(part)) if clients is None else clients
         return LaneSimulation(make(), self._times, part, arrivals, self._limit_ms).run()
+
+
+def summary(name: str, runs: list[Served], limit_ms: float, clients: int | None) -> SimulatedSystem:
+    """What runs side by side made of a closed loop of `clients` together, or of an open loop."""
+    waits = np.concatenate([one.answered_ms - one.asked_ms for one in runs])
+    rates = [_rates(one, limit_ms, clients is not None) for one in runs]
+    return SimulatedSystem(
+        name=name,
+        goodput_per_s=sum(good for good, _ in rates),
+        throughput_per_s=sum(every for _, every in rates),
+        within_slo=float(_met(waits, limit_ms).mean()),
+        latency_ms_mean=float(waits.mean()),
+        latency_ms_p99=float(np.percentile(waits, 99)),
+        batch=sum(one.inputs for one in runs) / sum(one.batches for one in runs),
+        clients=clients,
+        requests=len(waits),
+    )
+
+
+def _met(waits: NDArray[np.float64], limit_ms: float) -> NDArray[np.bool_]:
+    return np.asarray(waits <= limit_ms * (1 + 1e-9))
+
+
+def _rates(run: Served, limit_ms: float, closed: bool) -> tuple[float, float]:
+    """Answers within the SLO, and all of them, a second."""
+    begin_ms, end_ms = run.asked_ms[0], run.answered_ms.max()
+    if closed:
+        # both at a request, which in lockstep is an answer: whole periods are counted
+        warm_ms = run.asked_ms[np.searchsorted(run.asked_ms, WARM * run.asked_ms[-1])]
+        if 0 < warm_ms < run.asked_ms[-1]:
+            begin_ms, end_ms = warm_ms, run.asked_ms[-1]
+    inside = (run.answered_ms > begin_ms) & (run.answered_ms <= end_ms)
+    good = _met(run.answered_ms - run.asked_ms, limit_ms) & inside
+    seconds = float(end_ms - begin_ms) / 1e3
+    return float(good.sum()) / seconds, float(inside.sum()) / seconds

@@ -44,6 +44,12 @@ def simulate(
     trace: Annotated[
         Path | None, typer.Option(help="Logged ramps (JSON) instead of the profile's survival.")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Run it on emulated devices too: Ray actors that wait.")
+    ] = False,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, HOST:PORT; else one on this machine.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -54,6 +60,10 @@ def simulate(
         raise UserError("--plan-rate: open loop; expected --rate beside it")
     if plan_rate is not None and not 0 < plan_rate < math.inf:
         raise UserError(f"--plan-rate: expected a number above 0, found {plan_rate:g}")
+    if address is not None and not live:
+        raise UserError("--address: expected --live beside it")
+    if live and copies > 1:
+        raise UserError("--live: expected one cluster, found --copies above 1")
     _whole("--requests", requests, 1, MOST_REQUESTS)
     _whole("--copies", copies, 1, requests)
     _whole("--clients", copies if clients is None else clients, copies, MOST_REQUESTS)
@@ -77,6 +87,10 @@ def simulate(
     planned_s = time.perf_counter() - begin
     load = SimulatedLoad(rate, clients, seed)
     systems = list(compare(times, devices, found, decisions, load, slo_ms, copies))
+    if live:
+        from backends.tetris.live.row import live_system
+
+        systems.insert(1, live_system(times, found, decisions, load, systems[0], slo_ms, address))
     seconds = time.perf_counter() - begin
     if as_json:
         from backends.tetris.simulation import PROVENANCE

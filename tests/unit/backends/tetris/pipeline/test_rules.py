@@ -86,7 +86,7 @@ def test_fewer_inputs_must_have_been_measured() -> None:
     ],
 )
 def test_shares_that_cannot_be_are_refused(share: dict[str, float], told: str) -> None:
-    with pytest.raises(UserError, match="^p: time_share of 'V100': ") as raised:
+    with pytest.raises(UserError, match=r"^p: time_share of 'V100': ") as raised:
         profile_from({**PROFILE, "time_share": {"V100": share}}, "p")
     assert told in str(raised.value)
 
@@ -125,7 +125,7 @@ def test_a_log_is_replayed_with_the_ramps_that_are_on() -> None:
     ],
 )
 def test_what_is_no_log_is_refused(told: Any) -> None:
-    with pytest.raises(UserError, match="^t: "):
+    with pytest.raises(UserError, match=r"^t: "):
         log_from(told, "t", 4)
 
 

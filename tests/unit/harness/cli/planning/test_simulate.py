@@ -96,6 +96,8 @@ def test_every_option_reaches_the_simulation(
     ("arguments", "told"),
     [
         (["--rate", "5", "--clients", "3"], "--clients: closed loop; expected it or --rate"),
+        (["--address", "host:1"], "--address: expected --live beside it"),
+        (["--live", "--copies", "2"], "--live: expected one cluster, found --copies above 1"),
         (["--plan-rate", "5"], "--plan-rate: open loop; expected --rate beside it"),
         (["--rate", "0"], "--rate: expected a number above 0, found 0"),
         (["--rate", "9", "--plan-rate", "0"], "--plan-rate: expected a number above 0, found 0"),
