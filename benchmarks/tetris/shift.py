@@ -44,8 +44,8 @@ def by_mix(run: Served, count: int) -> list[float]:
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--quick", action="store_true", help="a tenth of the requests")
-    count = 20_000 if asked.parse_args().quick else 200_000
+    asked.add_argument("--quick", action="store_true", help="a third of the requests")
+    count = 20_000 if asked.parse_args().quick else 60_000
     workload = inputs(MIXES[0], count, 0)
     survival = workload.alive()
     for seed, share in enumerate(MIXES[1:], 1):
@@ -56,7 +56,7 @@ def main() -> None:
         cluster = cluster_from(paper.cluster(name), "cluster", model)
         times, planner = StageTimes(model), WindowPlanner(model, cluster, Wanted(paper.SLO_MS))
         clients = 16 * sum(cluster.devices.values())
-        again = ReplanningSimulation(planner, workload, clients, paper.SLO_MS, window_s=1.0)
+        again = ReplanningSimulation(planner, workload, clients, paper.SLO_MS, window_s=1.5)
         fixed = pipeline(times, planner.plan)
         layouts = {
             "plain": data_parallel(times, cluster.devices, "plain"),
