@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from harness.core.errors import UserError, nearest
@@ -16,7 +17,7 @@ from harness.core.errors import UserError, nearest
 MOST_LAYERS = 1_000
 MOST, LEAST_MS = 1e12, 1e-9
 PROFILE_KEYS = ("layers", "batch", "survival", "layer_ms", "ramp_ms", "transfer_ms")
-OPTIONAL_KEYS = ("fill_ms",)
+OPTIONAL_KEYS = ("fill_ms", "time_share")
 CLUSTER_KEYS = ("devices", "price")
 
 
@@ -30,6 +31,8 @@ class StageProfile:
         that it needs of B inputs that have left.
     ramp_ms: the exit check of B inputs at a stage's end, by kind.
     transfer_ms: moving the hidden states of B inputs over a cut.
+    time_share: by kind, ascending (inputs, time of so many relative to that of B); the last is B's
+        and 1. Empty where batches smaller than B were not measured: a plan needs none.
     """
 
     layers: int
@@ -39,6 +42,7 @@ class StageProfile:
     ramp_ms: Mapping[str, float]
     transfer_ms: float
     fill_ms: Mapping[str, tuple[float, ...]]
+    time_share: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +95,16 @@ def profile_from(told: Any, where: str) -> StageProfile:
         fill = dict.fromkeys(layer_ms, fill)
     else:
         _kinds(fill, f"{where}: fill_ms", layer_ms)
+    batch = _count(told["batch"], f"{where}: batch", 1, 2**31)
     return StageProfile(
         layers=layers,
-        batch=_count(told["batch"], f"{where}: batch", 1, 2**31),
+        batch=batch,
         survival=_survival(told["survival"], f"{where}: survival", layers),
         layer_ms=layer_ms,
         ramp_ms={k: _number(v, f"{where}: ramp_ms of '{k}'") for k, v in ramp.items()},
         transfer_ms=_number(told["transfer_ms"], f"{where}: transfer_ms"),
         fill_ms=_by_kind(fill, f"{where}: fill_ms", layers, zero=True),
+        time_share=_shares(told.get("time_share"), f"{where}: time_share", layer_ms, batch),
     )
 
 
@@ -172,6 +178,35 @@ def _values(told: Any, where: str, count: int, what: str) -> tuple[float, ...]:
         found = f"{len(told)} values" if isinstance(told, list) else f"'{told}'"
         raise UserError(f"{where}: expected a list of {count} values, {what}, found {found}")
     return tuple(_number(value, f"{where}[{place}]") for place, value in enumerate(told))
+
+
+def _shares(
+    told: Any, where: str, kinds: Mapping[str, Any], batch: int
+) -> dict[str, tuple[tuple[int, float], ...]]:
+    """Ascending (inputs, share) of each kind; JSON's keys are texts. None gives none."""
+    if told is None:
+        return {}
+    found = {}
+    for kind, shares in _kinds(told, where, kinds).items():
+        place = f"{where} of '{kind}'"
+        if not isinstance(shares, Mapping) or not all(str(n).isdecimal() for n in shares):
+            raise UserError(f"{place}: expected a mapping of numbers of inputs to shares of time")
+        pairs = [(int(n), _number(share, f"{place} at {n}")) for n, share in shares.items()]
+        ascending = tuple(sorted(pairs))
+        counts = [n for n, _ in ascending]
+        if not counts or counts[0] < 1 or len(set(counts)) < len(counts):
+            raise UserError(f"{place}: expected different numbers of inputs of 1 or more")
+        if ascending[-1] != (batch, 1.0):
+            last = f"{ascending[-1][1]:g} at {ascending[-1][0]}"
+            raise UserError(
+                f"{place}: expected to end with 1 at the batch of {batch}, found {last}"
+            )
+        for (fewer, less), (more, share) in pairwise(ascending):
+            if not 0 < less <= share:
+                fall = f"{less:g} at {fewer} and {share:g} at {more}"
+                raise UserError(f"{place}: more inputs never take less time, found {fall}")
+        found[kind] = ascending
+    return found
 
 
 def _survival(told: Any, where: str, layers: int) -> tuple[float, ...]:

@@ -20,6 +20,7 @@ import typer
 
 from harness.cli.calibrate import calibrate
 from harness.cli.planning.plan import plan
+from harness.cli.planning.simulate import simulate
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
@@ -47,6 +48,7 @@ app.add_typer(cache_app, name="cache")
 app.command()(calibrate)
 app.command()(trace)
 app.command()(plan)
+app.command()(simulate)
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]

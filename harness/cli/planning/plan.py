@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.planning.told import read_json
 from harness.core.errors import UserError
-from harness.core.files import MIB, read_text
 
 if TYPE_CHECKING:
     from backends.tetris.planner import StagePlan
-
-MOST_BYTES = 4 * MIB
 
 
 def plan(
@@ -40,7 +38,7 @@ def plan(
     from harness.experiment.strict_yaml import read_yaml
 
     wanted = Wanted(slo_ms, slack_ms, rate, budget, target)
-    model = profile_from(_read_json(profile), str(profile))
+    model = profile_from(read_json(profile), str(profile))
     devices = cluster_from(read_yaml(cluster), str(cluster), model)
     begin = time.perf_counter()
     found = planner.plan(model, devices, wanted)
@@ -49,28 +47,6 @@ def plan(
         print(json.dumps(found.to_json(seconds), allow_nan=False))
     else:
         _show(found, seconds)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        text = read_text(path, MOST_BYTES)
-        return json.loads(text, object_pairs_hook=_once)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UserError(f"{path}: cannot be read: {reason.lower()}") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    except (RecursionError, ValueError) as error:
-        raise UserError(f"{path}: not valid JSON: {error}") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key '{key}' stands twice")
-        found[key] = value
-    return found
 
 
 def _show(found: StagePlan, seconds: float) -> None:

@@ -1,0 +1,71 @@
+"""Emulated devices: one Ray actor each."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+from typing import Any
+
+from harness.core.errors import UserError
+
+ANSWERS_S = 10.0
+_HEALTH = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
+
+
+def start_ray(address: str | None = None) -> Any:
+    """The module `ray`, connected: to a Ray of its own on this machine, or to the one at `address`
+    (HOST:PORT). Raises `UserError` where Ray is not installed, or nobody answers in 10 seconds."""
+    if importlib.util.find_spec("ray") is None:
+        raise UserError(
+            "--live: Ray is not installed; expected it from the set-up, or: pip install ray"
+        )
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address is not None:
+        _check(address)
+    import ray
+
+    told: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        told |= {"address": "local", "include_dashboard": False, "num_cpus": 1}
+    else:
+        told["address"] = address
+    ray.init(**told)
+    return ray
+
+
+def _check(address: str) -> None:
+    command = [sys.executable, "-c", _HEALTH, "health-check", "--address", address]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=ANSWERS_S, check=False)
+        answers = done.returncode == 0
+    except subprocess.TimeoutExpired:
+        answers = False
+    if not answers:
+        told = f"no Ray cluster answers within {ANSWERS_S:g} s; expected HOST:PORT of one"
+        raise UserError(f"--address {address}: {told}")
+
+
+def device_actor(ray: Any) -> Any:
+    """The actor class. It is defined here so that Ray sends it by value: a cluster's workers need
+    nothing of this project."""
+
+    class EmulatedDevice:
+        def ready(self) -> int:
+            return os.getpid()
+
+        def run(
+            self, requests: list[int], depths: list[int], end: int, took_ms: float
+        ) -> tuple[list[int], list[int]]:
+            import time
+
+            time.sleep(took_ms / 1e3)
+            going = [one for one, deep in zip(requests, depths, strict=True) if deep > end]
+            left = [one for one, deep in zip(requests, depths, strict=True) if deep <= end]
+            return left, going
+
+    # nothing is computed, so that many devices share a core; Ray repeats nothing by itself
+    return ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(EmulatedDevice)

@@ -1,0 +1,227 @@
+"""The live pipeline: one driver holds the queues and sends whole batches to actors.
+
+A hop is one call for a batch, whatever its size. Ray promises a call at most once, so that the
+driver runs again what a dead actor had, and takes the first answer to a request only.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.tetris.live.devices import device_actor
+from backends.tetris.pipeline.leaving import LeaveDecisions
+from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.planner import StagePlan
+from backends.tetris.simulation.events import Served
+from backends.tetris.simulation.lanes import Crew, Lane
+from backends.tetris.simulation.layouts import pipeline
+
+NEVER = float("inf")
+LONGEST_WAIT_S = 0.5
+
+
+@dataclass(slots=True)
+class LiveFaults:
+    """What went wrong in a run: actors that died and were replaced, requests that were run again
+    for it, and answers that came twice and were dropped."""
+
+    replaced: int = 0
+    run_again: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    crew: Crew
+    lane: Lane
+    device: str
+    requests: list[int] | None  # None: a new actor starts
+
+
+class LivePipeline:
+    """The stages of a plan, an actor for each device. `actors` has them by device name; `close`
+    ends them.
+
+    Args:
+        ray: as `start_ray` gives it.
+        limit_ms: latency that queues are flushed for.
+    """
+
+    def __init__(self, ray: Any, times: StageTimes, plan: StagePlan, limit_ms: float) -> None:
+        self._ray, self._times, self._limit_ms = ray, times, limit_ms
+        self._class = device_actor(ray)
+        self.layout = pipeline(times, plan)
+        devices = [name for crew in self.layout.crews for name in crew.devices]
+        self.actors: dict[str, Any] = {name: self._class.remote() for name in devices}
+        ray.get([actor.ready.remote() for actor in self.actors.values()])
+
+    def close(self) -> None:
+        """End the actors."""
+        for actor in self.actors.values():
+            self._ray.kill(actor)
+
+    def run(
+        self, decisions: LeaveDecisions, arrivals: Sequence[float] | NDArray[np.float64] | int
+    ) -> tuple[Served, LiveFaults]:
+        """Every request answered once. `arrivals` as in `LaneSimulation`: milliseconds from now, or
+        the number of clients of a closed loop."""
+        run = _LiveRun(self, decisions, arrivals)
+        return run.served(), run.faults
+
+    def call(self, lane: Lane, crew: Crew, device: str, batch: Sequence[int], deep: Any) -> Any:
+        """Send a batch to a device; the reference of its answer."""
+        requests = list(batch)
+        depths = [deep[one] for one in requests]
+        took_ms, _ = lane.work(crew.kind, requests, depths)
+        return self.actors[device].run.remote(requests, depths, lane.end, took_ms)
+
+    def replace(self, device: str) -> Any:
+        """A new actor in place of a dead one; the reference of its being ready."""
+        self.actors[device] = self._class.remote()
+        return self.actors[device].ready.remote()
+
+    @property
+    def parts(self) -> tuple[Any, StageTimes, float]:
+        """Ray, times and limit, for a run."""
+        return self._ray, self._times, self._limit_ms
+
+
+class _LiveRun:
+    def __init__(
+        self,
+        live: LivePipeline,
+        decisions: LeaveDecisions,
+        arrivals: Sequence[float] | NDArray[np.float64] | int,
+    ) -> None:
+        self._live, self.faults = live, LiveFaults()
+        self._ray, self._times, self._limit_ms = live.parts
+        self._lanes = live.layout.lanes
+        self._count, self._next = len(decisions), 0
+        self._deep: list[int] = decisions.depths(live.layout.cuts).tolist()
+        self._due = None if isinstance(arrivals, int) else list(arrivals)
+        self._clients = arrivals if isinstance(arrivals, int) else 0
+        self._asked = [0.0] * self._count
+        self._answered = [NEVER] * self._count
+        self._left = self._count
+        self._calls: dict[Any, _Call] = {}
+        self._moving: list[tuple[float, int, Lane, list[int]]] = []
+        self._order = itertools.count()
+        self._batches = self._inputs = 0
+        for lane in self._lanes:
+            lane.link_free_ms = 0.0
+        self._begin = time.monotonic()
+
+    def _now(self) -> float:
+        return 1e3 * (time.monotonic() - self._begin)
+
+    def served(self) -> Served:
+        if self._due is None:
+            self._ask(self._clients)
+        while self._left:
+            self._arrive()
+            for lane in reversed(self._lanes):
+                while lane.idle and lane.queue.ready(self._now()):
+                    self._start(lane)
+            self._flush_idle()
+            self._wait()
+        while self._calls:  # devices that are being replaced
+            self._wait()
+        asked, answered = np.array(self._asked), np.array(self._answered)
+        return Served(asked, answered, self._batches, self._inputs)
+
+    def _ask(self, count: int) -> None:
+        asked = range(self._next, min(self._next + count, self._count))
+        self._next = asked.stop
+        for one in asked:
+            self._asked[one] = self._now() if self._due is None else self._due[one]
+        if asked:
+            self._join(self._lanes[0], asked)
+
+    def _join(self, lane: Lane, requests: Sequence[int]) -> None:
+        deadlines = [self._asked[one] + self._limit_ms for one in requests]
+        lane.queue.push(requests, deadlines, self._now())
+
+    def _arrive(self) -> None:
+        now_ms = self._now()
+        while self._moving and self._moving[0][0] <= now_ms:
+            _, _, lane, requests = heapq.heappop(self._moving)
+            self._join(lane, requests)
+        while self._due and self._next < self._count and self._due[self._next] <= now_ms:
+            self._ask(1)
+
+    def _start(self, lane: Lane) -> None:
+        crew = next(iter(lane.idle))
+        requests = lane.queue.take(self._now())
+        device = crew.lend()
+        self._batches += 1
+        self._inputs += len(requests)
+        call = self._live.call(lane, crew, device, requests, self._deep)
+        self._calls[call] = _Call(crew, lane, device, requests)
+
+    def _flush_idle(self) -> None:
+        """Nobody can join those who wait: the deepest of them run."""
+        coming = self._due is not None and self._next < self._count
+        if self._calls or self._moving or coming:
+            return
+        for lane in reversed(self._lanes):
+            if len(lane.queue):
+                self._start(lane)
+                return
+
+    def _wait(self) -> None:
+        """Until an answer, or the time of whatever comes next."""
+        now_ms = self._now()
+        soon = [lane.queue.flush_ms for lane in self._lanes if lane.idle and len(lane.queue)]
+        soon += [self._moving[0][0]] if self._moving else []
+        soon += [self._due[self._next]] if self._due and self._next < self._count else []
+        wait_s = min(max(min(soon, default=NEVER) - now_ms, 0.0) / 1e3, LONGEST_WAIT_S)
+        if not self._calls:
+            time.sleep(wait_s)
+            return
+        done, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=wait_s)
+        for call in done:
+            self._ended(call)
+
+    def _ended(self, call: Any) -> None:
+        what = self._calls.pop(call)
+        try:
+            answer = self._ray.get(call)
+        except self._ray.exceptions.RayActorError:
+            self._replace(what)
+            return
+        what.crew.give_back(what.device)
+        if what.requests is not None:
+            self._take(what, *answer)
+
+    def _replace(self, what: _Call) -> None:
+        self.faults.replaced += 1
+        ready = self._live.replace(what.device)
+        self._calls[ready] = _Call(what.crew, what.lane, what.device, None)
+        if what.requests is not None:
+            self.faults.run_again += len(what.requests)
+            self._join(what.lane, what.requests)
+
+    def _take(self, what: _Call, left: list[int], going: list[int]) -> None:
+        now_ms, lane = self._now(), what.lane
+        for one in left:
+            if self._answered[one] < NEVER:
+                self.faults.dropped += 1
+                continue
+            self._answered[one] = now_ms
+            self._left -= 1
+        if going:
+            assert lane.after is not None  # nobody goes on behind the last stage
+            begin_ms = max(now_ms, lane.link_free_ms)
+            lane.link_free_ms = begin_ms + self._times.transfer_ms(len(going))
+            move = (lane.link_free_ms, next(self._order), lane.after, going)
+            heapq.heappush(self._moving, move)
+        if self._due is None:
+            self._ask(len(left))

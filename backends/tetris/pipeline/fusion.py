@@ -1,0 +1,71 @@
+"""The queue before a stage: survivors are fused to the planned batch, or leave it in time."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+ROUNDING_MS = 1e-6
+
+
+class FusionQueue:
+    """Requests that wait for a stage, first come first served.
+
+    A batch is taken when there are `batch` of them, and before that when the first deadline that
+    can still be met leaves no more than `ahead_ms`: the times of this stage and of those behind it.
+    A deadline that is past hurries nobody: what is late already would only break up the batches of
+    the others. Times and deadlines are milliseconds of one clock.
+    """
+
+    def __init__(self, batch: int, ahead_ms: float) -> None:
+        self._batch, self._ahead_ms = batch, ahead_ms
+        self._waiting: deque[int] = deque()
+        self._latest: deque[float] = deque()
+        self._due = False
+        self.flush_ms = math.inf
+        """When the next flush is due; infinite when nobody's deadline can be met any more."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def push(self, requests: Sequence[int], deadlines: Iterable[float], now_ms: float) -> None:
+        """Requests that arrive now, in order, each with its deadline."""
+        latest = [deadline - self._ahead_ms for deadline in deadlines]
+        self._waiting.extend(requests)
+        self._latest.extend(latest)
+        now_ms -= ROUNDING_MS
+        self.flush_ms = min(self.flush_ms, *(at for at in latest if at >= now_ms), math.inf)
+
+    def ready(self, now_ms: float) -> bool:
+        """Whether a batch is to be taken as soon as a device is free. Once a flush was due it stays
+        so, whether or not a device was free at that moment."""
+        if len(self._waiting) >= self._batch:
+            return True
+        if self._waiting and now_ms >= self.flush_ms - ROUNDING_MS:
+            self._due = True
+        return self._due
+
+    def take(self, now_ms: float) -> list[int]:
+        """Up to a batch of requests; whoever calls it has asked `ready` or has nothing to wait
+        for."""
+        count = min(self._batch, len(self._waiting))
+        taken = [self._waiting.popleft() for _ in range(count)]
+        for _ in range(count):
+            self._latest.popleft()
+        self._due = False
+        self.flush_ms = math.inf
+        if len(self._latest) < self._batch:
+            now_ms -= ROUNDING_MS
+            self.flush_ms = min((at for at in self._latest if at >= now_ms), default=math.inf)
+        else:
+            self.flush_ms = self._latest[0]
+        return taken
+
+    def remove_all(self) -> list[int]:
+        """Everybody, in order: for the queue of another plan."""
+        found = list(self._waiting)
+        self._waiting.clear()
+        self._latest.clear()
+        self._due, self.flush_ms = False, math.inf
+        return found

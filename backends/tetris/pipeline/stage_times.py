@@ -1,0 +1,52 @@
+"""How long a stage takes for any number of inputs, from a profile."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backends.tetris.profile import StageProfile
+from harness.core.errors import UserError
+
+
+class StageTimes:
+    """t(layers, inputs) of every kind of device, in milliseconds.
+
+    A profile tells layers at its batch B and, in `time_share`, what fewer inputs take of that;
+    between its numbers of inputs time is linear, and below the least of them constant. Ramps and
+    fills go with the layers, so that all have one curve.
+
+    Raises:
+        UserError: for a profile without `time_share` of a batch above 1.
+    """
+
+    def __init__(self, profile: StageProfile, where: str = "profile") -> None:
+        if not profile.time_share and profile.batch > 1:
+            told = "batches that shrink need the time of fewer inputs"
+            raise UserError(f"{where}: the key 'time_share' is missing: {told}")
+        self.profile = profile
+        rows = np.arange(profile.batch + 1)
+        self._shares: dict[str, list[float]] = {}
+        self._sums: dict[str, list[float]] = {}
+        for kind, layers in profile.layer_ms.items():
+            counts, shares = zip(*profile.time_share.get(kind, ((1, 1.0),)), strict=True)
+            self._shares[kind] = np.interp(rows, counts, shares).tolist()
+            self._sums[kind] = np.concatenate([[0.0], np.cumsum(layers)]).tolist()
+
+    def share(self, kind: str, inputs: int) -> float:
+        """Time of 1 to B inputs over that of B."""
+        return self._shares[kind][inputs]
+
+    def stage_ms(self, kind: str, first: int, end: int, inputs: int) -> float:
+        """Layers first..end-1 for 1 to B inputs, with the ramp unless they end the model."""
+        sums, profile = self._sums[kind], self.profile
+        ramp = profile.ramp_ms[kind] if end < profile.layers else 0.0
+        return self._shares[kind][inputs] * (sums[end] - sums[first] + ramp)
+
+    def fill_ms(self, kind: str, first: int, end: int, inputs: float) -> float:
+        """Keys and values of layers first..end-1 for inputs that left before: any number of them,
+        in whole batches, so that it is proportional."""
+        return inputs / self.profile.batch * sum(self.profile.fill_ms[kind][first:end])
+
+    def transfer_ms(self, inputs: int) -> float:
+        """Moving the hidden states of so many inputs over a cut: proportional to their number."""
+        return self.profile.transfer_ms * inputs / self.profile.batch

@@ -1,0 +1,80 @@
+"""Planning again at the end of each window, with the survival that was seen."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from backends.tetris.pipeline.stragglers import kind_of
+from backends.tetris.planner import StagePlan, plan
+from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
+from backends.tetris.survival import HISTORY, forecast
+from harness.core.errors import UserError
+
+
+def seen_survival(
+    before: Sequence[float], cuts: Sequence[int], alive: Sequence[float]
+) -> tuple[float, ...]:
+    """Survival at every layer from that at the cuts of a plan, whose ramps alone were asked.
+
+    Args:
+        before: L + 1 shares, the curve so far. Between two cuts its shape is kept, and behind the
+            last one its proportions.
+        cuts: ascending layers of 1..L-1 with a ramp that was on.
+        alive: the share seen behind each.
+    """
+    curve = np.asarray(before, float)
+    found = curve.copy()
+    first, share = 0, 1.0
+    for cut, seen in zip(cuts, alive, strict=True):
+        fall = curve[first] - curve[cut]
+        inside = curve[first : cut + 1]
+        way = (inside[0] - inside) / fall if fall > 0 else np.linspace(0, 1, len(inside))
+        found[first : cut + 1] = share + (seen - share) * way
+        first, share = cut, seen
+    if curve[first] > 0:
+        found[first:] = curve[first:] * share / curve[first]
+    found = np.minimum.accumulate(np.clip(found, 0.0, 1.0))
+    return (1.0, *(float(share) for share in found[1:]))
+
+
+class WindowPlanner:
+    """Keeps the plan of a pipeline up to date. `plan` is the present one; the devices `left_out`
+    ('KIND-number') have no part in it."""
+
+    def __init__(self, profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> None:
+        self.profile, self._cluster, self._wanted = profile, cluster, wanted
+        self._history: deque[tuple[float, ...]] = deque(maxlen=HISTORY)
+        self.plan: StagePlan = plan(profile, cluster, wanted)
+        self.left_out: frozenset[str] = frozenset()
+
+    def next_plan(self, alive: Mapping[int, float], slow: Collection[str] = ()) -> bool:
+        """Plan the next window; whether it differs from this one. `alive` has the share seen behind
+        each cut of this plan, and is empty where nobody came; `slow` the stragglers.
+
+        The present plan stays where no plan meets what is wanted, stragglers included. A plan of
+        one stage asks no ramp: it sees no survival, and keeps the last.
+        """
+        if alive:
+            cuts = sorted(alive)
+            seen = seen_survival(self.profile.survival, cuts, [alive[cut] for cut in cuts])
+            self._history.append(seen)
+            ahead = forecast(np.array(self._history)[:, 1:])
+            survival = (1.0, *(float(share) for share in ahead))
+            self.profile = replace(self.profile, survival=survival)
+        lost = Counter(kind_of(device) for device in slow)
+        left = {kind: n - lost[kind] for kind, n in self._cluster.devices.items() if n > lost[kind]}
+        if not left:
+            return False
+        try:
+            found = plan(self.profile, replace(self._cluster, devices=left), self._wanted)
+        except UserError:
+            return False
+        place = [(one.first, one.end, one.device, one.count) for one in found.stages]
+        old = [(one.first, one.end, one.device, one.count) for one in self.plan.stages]
+        changed = place != old or self.left_out != frozenset(slow)
+        self.plan, self.left_out = found, frozenset(slow)
+        return changed

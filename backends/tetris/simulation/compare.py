@@ -1,0 +1,212 @@
+"""The pipeline of a plan and its baselines on the same devices, for the same requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.tetris.pipeline.leaving import LeaveDecisions
+from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.planner import StagePlan
+from backends.tetris.profile import DeviceCluster
+from backends.tetris.simulation import PROVENANCE
+from backends.tetris.simulation.events import LaneSimulation, Served
+from backends.tetris.simulation.lanes import Layout
+from backends.tetris.simulation.layouts import (
+    DATA_PARALLEL,
+    best_segments,
+    data_parallel,
+    pipeline,
+    regrouped,
+)
+
+WARM = 0.2
+"""Of a closed loop's time, before its goodput is counted."""
+MOST_PILOTS, PILOT_FREE, UNTRIED = 5, 200_000, 2
+"""Pilots of more than so many times the run's requests, and so many besides, are left out; this
+many clients, over what all devices hold at once, are taken then."""
+PILOT = 4_000
+"""Requests of the runs that choose how many clients ask and where a device regroups."""
+CLIENTS = (1.0, 1.5, 2.0, 3.0, 4.0)
+"""In closed loop: clients tried, over the batches that all devices hold at once."""
+MOST_SEGMENTS = 4
+NEAR = 0.98
+"""Of pilots this near to the best the one with the fewest clients is chosen: more of them only wait
+longer, up to where a small disturbance costs many the SLO."""
+
+Make = Callable[[], Layout]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedLoad:
+    """Open loop at `rate` requests a second (Poisson), or closed loop with `clients`; with neither
+    the closed loop whose number of clients gives each system the most goodput."""
+
+    rate: float | None = None
+    clients: int | None = None
+    seed: int = 0
+
+    def arrivals(self, count: int) -> NDArray[np.float64]:
+        """Milliseconds of the open loop's arrivals, (count,) ascending."""
+        assert self.rate is not None
+        gaps = np.random.default_rng(self.seed).exponential(1e3 / self.rate, count)
+        return np.cumsum(gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSystem:
+    """What one system made of the load. Goodput is answers within the SLO a second. In open loop
+    over the time from the first arrival to the last answer (docs/metrics.md); in closed loop, the
+    paper's, while clients ask: after the first fifth and before the last request is asked. Latency
+    is from the arrival on, in closed loop from the request. `batch` is the mean size that ran."""
+
+    name: str
+    goodput_per_s: float
+    throughput_per_s: float
+    within_slo: float
+    latency_ms_mean: float
+    latency_ms_p99: float
+    batch: float
+    clients: int | None
+    requests: int
+    predicted_per_s: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `decodebench simulate --json` tells it."""
+        told = {name: getattr(self, name) for name in self.__slots__}
+        return {**told, "provenance": PROVENANCE}
+
+
+def compare(
+    times: StageTimes,
+    cluster: DeviceCluster,
+    plan: StagePlan,
+    decisions: LeaveDecisions,
+    load: SimulatedLoad,
+    limit_ms: float,
+    copies: int = 1,
+) -> Iterator[SimulatedSystem]:
+    """The pipeline first, then each baseline, as they are simulated.
+
+    Args:
+        limit_ms: the SLO; queues are flushed for it.
+        copies: of the cluster and its plan, side by side; each has an equal share of the requests.
+    """
+    devices = dict(cluster.devices)
+    if load.rate is not None:
+        load = SimulatedLoad(load.rate / copies, None, load.seed)
+    share = _Share(times, decisions, load, limit_ms, copies)
+    piped = {one.device: 0 for one in plan.stages}
+    for one in plan.stages:
+        piped[one.device] += one.count
+    found = share.run("pipeline", [lambda: pipeline(times, plan)], piped)
+    yield _with_prediction(found, plan.goodput_per_s * copies)
+    for name in DATA_PARALLEL:
+        yield share.run(name, [_parallel(times, devices, name)], devices)
+    quickest = min(devices, key=lambda kind: sum(times.profile.layer_ms[kind]))
+    segments = best_segments(times, quickest, MOST_SEGMENTS) or [()]
+    yield share.run(
+        "regrouping in place", [_regrouped(times, devices, cuts) for cuts in segments], devices
+    )
+
+
+def _parallel(times: StageTimes, devices: Mapping[str, int], name: str) -> Make:
+    return lambda: data_parallel(times, devices, name)
+
+
+def _regrouped(times: StageTimes, devices: Mapping[str, int], cuts: tuple[int, ...]) -> Make:
+    return lambda: regrouped(times, devices, cuts)
+
+
+def _with_prediction(found: SimulatedSystem, per_s: float) -> SimulatedSystem:
+    told = {name: getattr(found, name) for name in found.__slots__}
+    return SimulatedSystem(**{**told, "predicted_per_s": per_s})
+
+
+class _Share:
+    """Runs systems on the requests, those of each copy after another."""
+
+    def __init__(
+        self,
+        times: StageTimes,
+        decisions: LeaveDecisions,
+        load: SimulatedLoad,
+        limit_ms: float,
+        copies: int,
+    ) -> None:
+        self._times, self._load, self._limit_ms, self._copies = times, load, limit_ms, copies
+        self._parts = decisions.dealt(copies)
+
+    def run(self, name: str, makes: list[Make], devices: Mapping[str, int]) -> SimulatedSystem:
+        """The layout, and in closed loop the number of clients, that pilots found best."""
+        held = sum(devices.values()) * self._times.profile.batch
+        if self._load.rate is not None:
+            numbers: list[int | None] = [None]
+        elif self._load.clients is not None:
+            numbers = [max(self._load.clients // self._copies, 1)]
+        else:
+            numbers = [math.ceil(held * times) for times in CLIENTS]
+        tried = [(make, clients) for make in makes for clients in numbers]
+        pilot = self._parts[0].first(max(PILOT, 10 * held))
+        total = sum(map(len, self._parts))
+        if len(tried) > 1 and len(pilot) * len(tried) > MOST_PILOTS * total + PILOT_FREE:
+            tried = [(makes[-1], UNTRIED * held if self._load.rate is None else None)]
+        if len(tried) > 1:
+            found = [self._told("", one, [pilot]).goodput_per_s for one in tried]
+            least = NEAR * max(found)
+            near = [one for one, per_s in zip(tried, found, strict=True) if per_s >= least]
+            tried = [min(near, key=lambda one: one[1] or 0)]
+        return self._told(name, tried[0], self._parts)
+
+    def _told(
+        self, name: str, what: tuple[Make, int | None], parts: list[LeaveDecisions]
+    ) -> SimulatedSystem:
+        make, clients = what
+        runs = [self._served(make, clients, part, place) for place, part in enumerate(parts)]
+        total = None if clients is None else clients * len(parts)
+        return summary(name, runs, self._limit_ms, total)
+
+    def _served(self, make: Make, clients: int | None, part: LeaveDecisions, place: int) -> Served:
+        load = SimulatedLoad(self._load.rate, None, self._load.seed + place)
+        arrivals = load.arrivals(len(part)) if clients is None else clients
+        return LaneSimulation(make(), self._times, part, arrivals, self._limit_ms).run()
+
+
+def summary(name: str, runs: list[Served], limit_ms: float, clients: int | None) -> SimulatedSystem:
+    """What runs side by side made of a closed loop of `clients` together, or of an open loop."""
+    waits = np.concatenate([one.answered_ms - one.asked_ms for one in runs])
+    rates = [_rates(one, limit_ms, clients is not None) for one in runs]
+    return SimulatedSystem(
+        name=name,
+        goodput_per_s=sum(good for good, _ in rates),
+        throughput_per_s=sum(every for _, every in rates),
+        within_slo=float(_met(waits, limit_ms).mean()),
+        latency_ms_mean=float(waits.mean()),
+        latency_ms_p99=float(np.percentile(waits, 99)),
+        batch=sum(one.inputs for one in runs) / sum(one.batches for one in runs),
+        clients=clients,
+        requests=len(waits),
+    )
+
+
+def _met(waits: NDArray[np.float64], limit_ms: float) -> NDArray[np.bool_]:
+    return np.asarray(waits <= limit_ms * (1 + 1e-9))
+
+
+def _rates(run: Served, limit_ms: float, closed: bool) -> tuple[float, float]:
+    """Answers within the SLO, and all of them, a second."""
+    begin_ms, end_ms = run.asked_ms[0], run.answered_ms.max()
+    if closed:
+        # both at a request, which in lockstep is an answer: whole periods are counted
+        warm_ms = run.asked_ms[np.searchsorted(run.asked_ms, WARM * run.asked_ms[-1])]
+        if 0 < warm_ms < run.asked_ms[-1]:
+            begin_ms, end_ms = warm_ms, run.asked_ms[-1]
+    inside = (run.answered_ms > begin_ms) & (run.answered_ms <= end_ms)
+    good = _met(run.answered_ms - run.asked_ms, limit_ms) & inside
+    seconds = float(end_ms - begin_ms) / 1e3
+    return float(good.sum()) / seconds, float(inside.sum()) / seconds

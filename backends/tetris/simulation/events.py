@@ -1,0 +1,198 @@
+"""The discrete-event simulation: requests arrive, wait, run in batches and leave."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.tetris.pipeline.leaving import LeaveDecisions
+from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.simulation.lanes import Crew, Lane, Layout
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Milliseconds at which N requests were asked and answered, and the batches that ran: how many,
+    and how many requests they had together."""
+
+    asked_ms: NDArray[np.float64]
+    answered_ms: NDArray[np.float64]
+    batches: int
+    inputs: int
+
+
+class LaneSimulation:
+    """Runs every request of `decisions` through a layout.
+
+    Args:
+        arrivals: (N,) ascending milliseconds (open loop), or the number of clients that each ask
+            again as soon as they have their answer (closed loop).
+        limit_ms: latency that queues are flushed for.
+        slow: how many times slower than its profile a device is, by name.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        times: StageTimes,
+        decisions: LeaveDecisions,
+        arrivals: Sequence[float] | NDArray[np.float64] | int,
+        limit_ms: float,
+        slow: Mapping[str, float] | None = None,
+    ) -> None:
+        self.layout, self.now_ms = layout, 0.0
+        self.decisions, self.times = decisions, times
+        self._limit_ms, self._slow = limit_ms, slow or {}
+        self._clients = arrivals if isinstance(arrivals, int) else None
+        self._arrivals: list[float] = [] if isinstance(arrivals, int) else list(arrivals)
+        self._count, self._next = len(decisions), 0
+        self.depth: list[int] = decisions.depths(layout.cuts).tolist()
+        self._asked = [0.0] * self._count
+        self._answered = [NEVER] * self._count
+        self._events: list[tuple[float, int, Any, Any]] = []
+        self._order = itertools.count()
+        self._expected = self.inside = 0
+        self.batches = self.inputs = 0
+
+    def run(self) -> Served:
+        """Until every request has its answer."""
+        self._begin()
+        events = self._events
+        while True:
+            if not self.inside + self._expected and not self._flush_idle():
+                break
+            self.now_ms, _, handle, what = heapq.heappop(events)
+            handle(what)
+        asked, answered = np.array(self._asked), np.array(self._answered)
+        assert np.isfinite(answered).all()  # a request was lost
+        return Served(asked, answered, self.batches, self.inputs)
+
+    def _begin(self) -> None:
+        if self._clients is None:
+            self._expect()
+        else:
+            self._ask(min(self._clients, self._count))
+
+    def at(self, when_ms: float, handle: Any, what: Any = None) -> None:
+        """Call `handle(what)` at a time."""
+        heapq.heappush(self._events, (when_ms, next(self._order), handle, what))
+
+    def _expect(self) -> None:
+        if self._next < self._count:
+            self._expected = 1
+            self.at(self._arrivals[self._next], self._arrive)
+
+    def _arrive(self, _: Any) -> None:
+        self._expected = 0
+        self._ask(1)
+        self._expect()
+
+    def _ask(self, count: int) -> None:
+        """The next requests arrive now."""
+        count = min(count, self._count - self._next)
+        if not count:
+            return
+        asked = range(self._next, self._next + count)
+        self._next += count
+        for request in asked:
+            self._asked[request] = self.now_ms
+        self.join(self.layout.entrance, asked)
+
+    def join(self, lane: Lane, requests: Sequence[int]) -> None:
+        """Requests come into a lane's queue."""
+        deadlines = [self._asked[one] + self._limit_ms for one in requests]
+        lane.queue.push(requests, deadlines, self.now_ms)
+        self.serve(lane)
+
+    def serve(self, lane: Lane) -> None:
+        """Start what is ready in a lane on the devices that are free for it."""
+        while lane.idle and self.may_start(lane):
+            self._start(next(iter(lane.idle)), lane)
+        self._remind(lane)
+
+    def may_start(self, lane: Lane) -> bool:
+        """Whether a lane's queue gives a batch now."""
+        return lane.queue.ready(self.now_ms)
+
+    def _remind(self, lane: Lane) -> None:
+        flush_ms = lane.queue.flush_ms
+        if self.now_ms < flush_ms < lane.timer_ms and len(lane.queue):
+            lane.timer_ms = flush_ms
+            self.at(flush_ms, self._flush, lane)
+
+    def _flush(self, lane: Lane) -> None:
+        lane.timer_ms = NEVER
+        self.serve(lane)
+
+    def _start(self, crew: Crew, lane: Lane) -> None:
+        requests = lane.queue.take(self.now_ms)
+        device = crew.lend()
+        depths = [self.depth[one] for one in requests]
+        took_ms, answers = lane.work(crew.kind, requests, depths)
+        took_ms *= self._slow.get(device, 1.0)
+        if answers is not None:
+            for one, after_ms in zip(requests, answers, strict=True):
+                self._answered[one] = self.now_ms + after_ms
+        self.batches += 1
+        self.inputs += len(requests)
+        self.inside += 1
+        self.at(self.now_ms + took_ms, self._finish, (crew, lane, device, requests, answers))
+        self.started(device, took_ms, lane, crew, requests)
+
+    def started(
+        self, device: str, took_ms: float, lane: Lane, crew: Crew, requests: list[int]
+    ) -> None:
+        """For a run that watches its devices."""
+
+    def _finish(self, what: tuple[Crew, Lane, str, list[int], list[float] | None]) -> None:
+        crew, lane, device, requests, answers = what
+        self.inside -= 1
+        crew.give_back(device)
+        depth, end = self.depth, lane.end
+        going = [one for one in requests if depth[one] > end]
+        if answers is None:
+            for one in requests:
+                if depth[one] <= end:
+                    self._answered[one] = self.now_ms
+        lane.left += len(requests) - len(going)
+        lane.passed += len(going)
+        if going:
+            self._pass_on(lane, crew, going)
+        if self._clients is not None:
+            self._ask(len(requests) - len(going))
+        for served in crew.lanes:
+            while crew.free and self.may_start(served):
+                self._start(crew, served)
+            self._remind(served)
+
+    def _pass_on(self, lane: Lane, crew: Crew, going: list[int]) -> None:
+        after = lane.after
+        if after is None:  # the entrance of lanes that each device has for itself
+            after = crew.lanes[-2]
+        if not lane.linked:
+            self.join(after, going)
+            return
+        free = max(self.now_ms, lane.link_free_ms)
+        lane.link_free_ms = free + self.times.transfer_ms(len(going))
+        self.inside += 1
+        self.at(lane.link_free_ms, self._moved, (after, going))
+
+    def _moved(self, what: tuple[Lane, list[int]]) -> None:
+        self.inside -= 1
+        self.join(*what)
+
+    def _flush_idle(self) -> bool:
+        """Nothing is under way, so nobody can join those who wait: the deepest of them run."""
+        for lane in reversed(self.layout.lanes):
+            if len(lane.queue):
+                self._start(next(iter(lane.idle)), lane)
+                return True
+        return False

@@ -1,0 +1,166 @@
+"""The pipeline of a plan, and what it is measured against: the same devices without a pipeline."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from backends.tetris.pipeline.fusion import FusionQueue
+from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.planner import StagePlan
+from backends.tetris.simulation.lanes import Crew, Lane, Layout, Work, names
+
+Stage = tuple[int, int, str]
+
+
+def pipeline(times: StageTimes, plan: StagePlan, slow: Collection[str] = ()) -> Layout:
+    """The stages of a plan; devices named in `slow` have no part in it."""
+    batch, L = times.profile.batch, times.profile.layers
+    stages = [(one.first, one.end, one.device) for one in plan.stages]
+    numbers: dict[str, itertools.count[int]] = {}
+    lanes, crews = [], []
+    for place, one in enumerate(plan.stages):
+        ahead = _ahead_ms(times, stages[place:])
+        work = partial(_stage_work, times, one.first, one.end)
+        lanes.append(Lane(one.first, one.end, FusionQueue(batch, ahead), work))
+        count, devices = one.count, list[str]()
+        while len(devices) < count:
+            devices += [n for n in names(one.device, 1, numbers) if n not in slow]
+        crews.append(Crew(one.device, devices, [lanes[-1]]))
+    for lane, after in itertools.pairwise(lanes):
+        lane.after, lane.linked = after, True
+    cuts = tuple(one.end for one in plan.stages if one.end < L)
+    return Layout(tuple(lanes), tuple(crews), cuts)
+
+
+def data_parallel(times: StageTimes, devices: Mapping[str, int], what: str) -> Layout:
+    """Each device runs whole batches through the model as `what` says, one of `DATA_PARALLEL`."""
+    profile = times.profile
+    slowest = max(devices, key=lambda kind: sum(profile.layer_ms[kind]))
+    work: Work = partial(DATA_PARALLEL[what], times)
+    deepest = [profile.layers] * profile.batch
+    ahead = work(slowest, list(range(profile.batch)), deepest)[0]
+    lane = Lane(0, profile.layers, FusionQueue(profile.batch, ahead), work)
+    numbers: dict[str, itertools.count[int]] = {}
+    quickest = sorted(devices, key=lambda kind: sum(profile.layer_ms[kind]))
+    crews = [Crew(kind, names(kind, devices[kind], numbers), [lane]) for kind in quickest]
+    return Layout((lane,), tuple(crews), () if what == "plain" else None)
+
+
+def regrouped(times: StageTimes, devices: Mapping[str, int], cuts: Sequence[int]) -> Layout:
+    """Each device runs the segments between `cuts` in turn and fuses its own survivors before each:
+    regrouping in place (DREX, arXiv 2512.15705). The deepest segment that is ready runs first."""
+    profile = times.profile
+    ends = [*cuts, profile.layers]
+    spans = list(zip([0, *cuts], ends, strict=True))
+    slowest = max(devices, key=lambda kind: sum(profile.layer_ms[kind]))
+
+    def lane(place: int) -> Lane:
+        first, end = spans[place]
+        ahead = _ahead_ms(times, [(i, j, slowest) for i, j in spans[place:]], linked=False)
+        work = partial(_stage_work, times, first, end)
+        return Lane(first, end, FusionQueue(profile.batch, ahead), work)
+
+    entrance = lane(0)
+    lanes, crews = [entrance], []
+    numbers: dict[str, itertools.count[int]] = {}
+    for kind in sorted(devices, key=lambda kind: sum(profile.layer_ms[kind])):
+        for device in names(kind, devices[kind], numbers):
+            own = [lane(place) for place in range(1, len(spans))]
+            for one, after in itertools.pairwise(own):
+                one.after = after
+            lanes += own
+            crews.append(Crew(kind, [device], [*reversed(own), entrance]))
+    return Layout(tuple(lanes), tuple(crews), tuple(cuts))
+
+
+def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ...]]:
+    """For 2 to `most` segments the cuts of the least work for each input at full batches, which is
+    what a device that regroups in place can reach; fewer where no cut pays."""
+    profile = times.profile
+    L, alive = profile.layers, profile.survival
+
+    def work(first: int, end: int) -> float:
+        whole = times.stage_ms(kind, first, end, profile.batch)
+        gone = (1 - alive[first]) * profile.batch
+        return alive[first] * whole + times.fill_ms(kind, first, end, gone)
+
+    best: list[tuple[float, tuple[int, ...]]] = [(work(0, j), ()) for j in range(1, L + 1)]
+    found: list[tuple[int, ...]] = []
+    least = best[-1][0]
+    for segments in range(2, min(most, L) + 1):
+        best = [
+            min(
+                ((best[i - 1][0] + work(i, j), (*best[i - 1][1], i)) for i in range(1, j)),
+                default=(float("inf"), ()),
+            )
+            for j in range(1, L + 1)
+        ]
+        if len(best[-1][1]) < segments - 1 or best[-1][0] >= least:
+            break
+        least = best[-1][0]
+        found.append(best[-1][1])
+    return found
+
+
+def _ahead_ms(times: StageTimes, stages: Sequence[Stage], linked: bool = True) -> float:
+    """From here to the end for a whole batch: stages and the transfers between them."""
+    batch = times.profile.batch
+    service = sum(times.stage_ms(kind, first, end, batch) for first, end, kind in stages)
+    return service + (len(stages) - 1) * times.profile.transfer_ms * linked
+
+
+def _stage_work(
+    times: StageTimes, first: int, end: int, kind: str, requests: list[int], depths: list[int]
+) -> tuple[float, None]:
+    """A stage at its batch, with the fills of those that left in proportion to those that come."""
+    inputs, alive = len(requests), times.profile.survival[first]
+    gone = inputs * (1 - alive) / alive if alive > 0 else 0.0
+    took = times.stage_ms(kind, first, end, inputs)
+    return took + (times.fill_ms(kind, first, end, gone) if gone else 0.0), None
+
+
+def _plain(
+    times: StageTimes, kind: str, requests: list[int], depths: list[int]
+) -> tuple[float, None]:
+    return times.stage_ms(kind, 0, times.profile.layers, len(requests)), None
+
+
+def _shrinking(
+    times: StageTimes, kind: str, requests: list[int], depths: list[int]
+) -> tuple[float, list[float]]:
+    """Who leaves at a ramp is answered there, and the batch goes on without it (DeeBERT's exits, by
+    sequence). All ramps are asked."""
+    profile, share = times.profile, times.share
+    layers, ramp, fill = profile.layer_ms[kind], profile.ramp_ms[kind], profile.fill_ms[kind]
+    total, alive, behind = len(depths), len(depths), [0.0]
+    leavers = [0] * (profile.layers + 1)
+    for depth in depths:
+        leavers[depth] += 1
+    for layer in range(max(depths)):
+        checked = ramp if layer + 1 < profile.layers else 0.0
+        filled = fill[layer] * (total - alive) / profile.batch
+        behind.append(behind[-1] + share(kind, alive) * (layers[layer] + checked) + filled)
+        alive -= leavers[layer + 1]
+    rest = sum(fill[max(depths) :]) * total / profile.batch
+    return behind[-1] + rest, [behind[depth] for depth in depths]
+
+
+def _together(
+    times: StageTimes, kind: str, requests: list[int], depths: list[int]
+) -> tuple[float, None]:
+    """The batch leaves at the first ramp where each of its inputs has been sure at one: the
+    early-exit paper's rule. All ramps up to it are asked."""
+    profile, deepest, inputs = times.profile, max(depths), len(depths)
+    ramps = min(deepest, profile.layers - 1)
+    layers = sum(profile.layer_ms[kind][:deepest]) + ramps * profile.ramp_ms[kind]
+    rest = times.fill_ms(kind, deepest, profile.layers, inputs)
+    return times.share(kind, inputs) * layers + rest, None
+
+
+DATA_PARALLEL: dict[str, Callable[..., tuple[float, list[float] | None]]] = {
+    "plain": _plain,
+    "shrinking batch": _shrinking,
+    "batch rule": _together,
+}

@@ -1,0 +1,108 @@
+"""The live pipeline on emulated devices, in a real Ray of three actors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends.tetris.live import devices
+from backends.tetris.live.pipeline_driver import LivePipeline
+from backends.tetris.pipeline.leaving import drawn
+from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.planner import StagePlan, plan
+from backends.tetris.profile import Wanted, cluster_from, profile_from
+from harness.core.errors import UserError
+
+PROFILE: dict[str, Any] = {
+    "layers": 4,
+    "batch": 4,
+    "survival": [1, 1, 0.5, 0.5, 0.5],
+    "layer_ms": {"V100": [5, 5, 5, 5]},
+    "ramp_ms": {"V100": 1},
+    "transfer_ms": 1,
+    "time_share": {"V100": {"1": 0.9, "4": 1}},
+}
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LivePipeline]:
+    pytest.importorskip("ray")
+    ray = devices.start_ray()
+    model = profile_from(PROFILE, "p")
+    cluster = cluster_from({"devices": {"V100": 3}, "price": {"V100": 1}}, "c", model)
+    found: StagePlan = plan(model, cluster, Wanted(1e6))
+    assert [one.count for one in found.stages] == [2, 1]
+    made = LivePipeline(ray, StageTimes(model), found, limit_ms=1e5)
+    yield made
+    made.close()
+    ray.shutdown()
+
+
+def test_every_request_is_answered_after_its_layers(live: LivePipeline) -> None:
+    inputs = drawn(PROFILE["survival"], 60, 0)
+    for load in (13, np.linspace(0, 100, 60)):
+        run, faults = live.run(inputs, load)
+        layers = inputs.depths(live.layout.cuts)
+        assert (run.answered_ms - run.asked_ms >= 0.9 * 5 * layers).all()
+        assert run.inputs == 60 + (layers == 4).sum()
+        assert (faults.replaced, faults.run_again, faults.dropped) == (0, 0, 0)
+
+
+def test_killed_devices_are_replaced_and_nothing_is_lost(live: LivePipeline) -> None:
+    ray = live.parts[0]
+    pids = {name: ray.get(actor.ready.remote()) for name, actor in live.actors.items()}
+
+    def kill() -> None:
+        for name in ("V100-0", "V100-2"):  # one of each stage
+            time.sleep(0.3)
+            os.kill(pids[name], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    inputs = drawn(PROFILE["survival"], 600, 1)
+    run, faults = live.run(inputs, 24)
+    killer.join()
+    assert np.isfinite(run.answered_ms).all()
+    assert faults.replaced >= 2
+    assert faults.dropped == 0
+    layers = inputs.depths(live.layout.cuts)
+    assert run.inputs == 600 + (layers == 4).sum() + faults.run_again
+    assert ray.get(live.actors["V100-0"].ready.remote()) != pids["V100-0"]
+
+
+def test_an_answer_that_comes_twice_is_dropped(live: LivePipeline) -> None:
+    inputs = drawn(PROFILE["survival"], 40, 2)
+    send = live.call
+
+    def twice(lane: Any, crew: Any, device: str, batch: Any, deep: Any) -> Any:
+        again = [*batch, *batch] if len(batch) < 3 else [*batch, batch[0]]
+        return send(lane, crew, device, again[:4], deep)
+
+    live.call = twice  # type: ignore[method-assign]
+    try:
+        run, faults = live.run(inputs, 2)
+    finally:
+        live.call = send  # type: ignore[method-assign]
+    assert np.isfinite(run.answered_ms).all()
+    assert faults.dropped > 0
+
+
+def test_without_ray_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^--live: Ray is not installed"):
+        devices.start_ray()
+
+
+def test_an_address_that_does_not_answer_is_one_line() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(
+        UserError, match=r"^--address 127\.0\.0\.1:9: no Ray cluster answers within"
+    ):
+        devices.start_ray("127.0.0.1:9")

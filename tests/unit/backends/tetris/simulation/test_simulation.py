@@ -1,0 +1,187 @@
+"""The simulator against what can be reckoned by hand, against the planner, and against loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
+from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.pipeline.windows import WindowPlanner
+from backends.tetris.planner import plan
+from backends.tetris.profile import StageProfile, Wanted, cluster_from, profile_from
+from backends.tetris.simulation.compare import SimulatedLoad, compare
+from backends.tetris.simulation.events import LaneSimulation, Served
+from backends.tetris.simulation.lanes import Layout
+from backends.tetris.simulation.layouts import best_segments, data_parallel, pipeline, regrouped
+from backends.tetris.simulation.replanning import ReplanningSimulation
+
+
+def profile(**changed: Any) -> StageProfile:
+    told: dict[str, Any] = {
+        "layers": 4,
+        "batch": 2,
+        "survival": [1, 1, 0.5, 0.5, 0.5],
+        "layer_ms": {"V100": [1, 1, 1, 1]},
+        "ramp_ms": {"V100": 0.5},
+        "transfer_ms": 0.2,
+        "time_share": {"V100": {"1": 0.75, "2": 1}},
+    }
+    return profile_from({**told, **changed}, "p")
+
+
+def depths(*layers: int) -> LeaveDecisions:
+    """Inputs of a model of four layers, each sure for the first time behind so many."""
+    return LeaveDecisions(np.array([[n <= behind for behind in (1, 2, 3)] for n in layers]))
+
+
+def served(layout: Layout, times: StageTimes, inputs: LeaveDecisions, load: Any) -> Served:
+    return LaneSimulation(layout, times, inputs, load, limit_ms=1e6).run()
+
+
+@pytest.mark.parametrize(
+    ("what", "answered"),
+    [
+        ("plain", [4, 4]),
+        # layers 1 and 2 for both, 3 and 4 for the one that is left; ramps behind 1, 2 and 3
+        ("shrinking batch", [3, 3 + 0.75 * 2.5]),
+        ("batch rule", [5.5, 5.5]),
+    ],
+)
+def test_a_device_alone_takes_what_its_batches_take(what: str, answered: list[float]) -> None:
+    times = StageTimes(profile())
+    layout = data_parallel(times, {"V100": 1}, what)
+    found = served(layout, times, depths(2, 4), [0.0, 0.0])
+    assert found.answered_ms == pytest.approx(answered)
+    assert (found.batches, found.inputs) == (1, 2)
+
+
+def test_survivors_are_fused_over_the_cut() -> None:
+    model = profile()
+    times = StageTimes(model)
+    cluster = cluster_from({"devices": {"V100": 3}, "price": {"V100": 1}}, "c", model)
+    found = plan(model, cluster, Wanted(1e6))
+    assert [(one.first, one.end, one.count) for one in found.stages] == [(0, 2, 2), (2, 4, 1)]
+    run = served(pipeline(times, found), times, depths(2, 4, 4, 2), [0.0, 0.0, 0.0, 0.0])
+    # both batches end at 2.5; each survivor's transfer takes 0.1, one after the other
+    assert run.answered_ms == pytest.approx([2.5, 4.7, 4.7, 2.5])
+    assert run.batches == 3
+
+
+def test_a_segment_that_is_full_runs_before_new_requests() -> None:
+    times = StageTimes(profile())
+    layout = regrouped(times, {"V100": 1}, (2,))
+    run = served(layout, times, depths(4, 2, 4, 2, 2, 2), [0.0] * 6)
+    assert run.answered_ms == pytest.approx([7, 2.5, 7, 5, 9.5, 9.5])
+
+
+def test_who_waits_alone_is_flushed_for_its_deadline() -> None:
+    times = StageTimes(profile())
+    layout = data_parallel(times, {"V100": 1}, "plain")
+    run = LaneSimulation(layout, times, depths(4, 4), [0.0, 50.0], limit_ms=20.0).run()
+    assert run.answered_ms == pytest.approx([16 + 3, 53])  # the last one has nobody to wait for
+
+
+def test_fills_of_those_who_left_are_charged() -> None:
+    model = profile(fill_ms=[0.5] * 4)
+    times = StageTimes(model)
+    run = served(regrouped(times, {"V100": 1}, (2,)), times, depths(4, 4), [0.0, 0.0])
+    assert run.answered_ms == pytest.approx([2.5 + 2 + 1] * 2)
+    together = served(data_parallel(times, {"V100": 1}, "batch rule"), times, depths(2, 1), [0, 0])
+    assert together.answered_ms == pytest.approx([3 + 1] * 2)
+
+
+def test_segments_are_those_of_the_least_work() -> None:
+    assert best_segments(StageTimes(profile()), "V100", 4) == [(2,)]
+    assert best_segments(StageTimes(profile(survival=[1] * 5)), "V100", 4) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_nothing_is_lost_or_answered_before_it_can_be(data: st.DataObject) -> None:
+    steps = data.draw(st.lists(st.floats(0.3, 1), min_size=4, max_size=4))
+    model = profile(survival=[1.0, *np.cumprod(steps).tolist()])
+    cluster = cluster_from(
+        {"devices": {"V100": data.draw(st.integers(1, 6))}, "price": {"V100": 1}}, "c", model
+    )
+    times = StageTimes(model)
+    found = plan(model, cluster, Wanted(1e6))
+    inputs = drawn(model.survival, data.draw(st.integers(1, 60)), data.draw(st.integers(0, 9)))
+    gaps = np.random.default_rng(0).exponential(data.draw(st.floats(0.1, 9)), len(inputs))
+    load: Any = data.draw(st.sampled_from([1, 7, np.cumsum(gaps)]))
+    limit_ms = data.draw(st.sampled_from([5.0, 20.0, 1e6]))
+    for layout in (pipeline(times, found), regrouped(times, cluster.devices, (1, 3))):
+        run = LaneSimulation(layout, times, inputs, load, limit_ms).run()
+        layers = inputs.depths(layout.cuts)
+        assert (run.answered_ms - run.asked_ms >= 0.75 * layers - 1e-9).all()
+        assert run.inputs >= len(inputs)
+
+
+@pytest.mark.parametrize("load", [SimulatedLoad(), SimulatedLoad(rate=1_500.0)])
+def test_a_pipeline_serves_what_was_planned(load: SimulatedLoad) -> None:
+    model = profile(batch=8, time_share={"V100": {"1": 0.9, "8": 1}})
+    cluster = cluster_from({"devices": {"V100": 6}, "price": {"V100": 1}}, "c", model)
+    found = plan(model, cluster, Wanted(50, rate=load.rate))
+    inputs = drawn(model.survival, 20_000, 3)
+    systems = {
+        one.name: one for one in compare(StageTimes(model), cluster, found, inputs, load, 50)
+    }
+    piped = systems["pipeline"]
+    assert piped.predicted_per_s == found.goodput_per_s
+    assert piped.goodput_per_s == pytest.approx(found.goodput_per_s, rel=0.05)
+    assert piped.requests == 20_000
+    if load.rate is None:
+        plain, shrinking = systems["plain"], systems["shrinking batch"]
+        assert plain.goodput_per_s == pytest.approx(6 * 8 / 4e-3, rel=0.03)
+        assert piped.goodput_per_s > 1.05 * max(plain.goodput_per_s, shrinking.goodput_per_s)
+        assert systems["batch rule"].goodput_per_s <= shrinking.goodput_per_s * 1.01
+    else:
+        assert piped.clients is None
+        assert piped.within_slo > 0.99
+
+
+def test_copies_share_the_requests() -> None:
+    model = profile()
+    cluster = cluster_from({"devices": {"V100": 3}, "price": {"V100": 1}}, "c", model)
+    found = plan(model, cluster, Wanted(50))
+    inputs = drawn(model.survival, 8_000, 3)
+    load = SimulatedLoad(clients=40)
+    one = next(compare(StageTimes(model), cluster, found, inputs.first(2_000), load, 50))
+    four = SimulatedLoad(clients=160)
+    many = next(compare(StageTimes(model), cluster, found, inputs, four, 50, copies=4))
+    assert many.requests == 8_000
+    assert many.clients == 160
+    assert many.goodput_per_s == pytest.approx(4 * one.goodput_per_s, rel=0.03)
+    assert many.predicted_per_s == pytest.approx(4 * found.goodput_per_s)
+
+
+def test_a_plan_follows_its_workload_and_leaves_a_straggler_out() -> None:
+    model = profile(batch=4, time_share={"V100": {"1": 0.9, "4": 1}})
+    cluster = cluster_from({"devices": {"V100": 8}, "price": {"V100": 1}}, "c", model)
+    easy = drawn([1, 0.9, 0.3, 0.2, 0.2], 30_000, 1)
+    hard = drawn([1, 1, 0.98, 0.95, 0.95], 30_000, 2)
+    planner = WindowPlanner(model, cluster, Wanted(60))
+    run = ReplanningSimulation(planner, easy.then(hard), 64, 60, slow={"V100-1": 3.0}, window_s=0.5)
+    found = run.run()
+    assert len(found.asked_ms) == 60_000
+    assert run.stragglers == {"V100-1"}
+    assert len(run.plans) > 2
+    assert all(sum(one.count for one in made.stages) <= 7 for _, made in run.plans[1:])
+    first, last = run.plans[1][1], run.plans[-1][1]
+    assert last.stages[0].end - last.stages[0].first > first.stages[0].end - first.stages[0].first
+
+
+def test_a_straggler_is_kept_where_no_plan_does_without_it() -> None:
+    model = profile(survival=[1] * 5)
+    cluster = cluster_from({"devices": {"V100": 2}, "price": {"V100": 1}}, "c", model)
+    wanted = replace(Wanted(60), target=900.0)
+    run = ReplanningSimulation(
+        WindowPlanner(model, cluster, wanted), depths(*[4] * 4_000), 8, 60, {"V100-1": 4.0}, 0.5
+    )
+    run.run()
+    assert len(run.plans) == 1

@@ -1,0 +1,146 @@
+"""`decodebench simulate`: its answer, its table, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cli import main
+
+ROOT = Path(__file__).parents[5]
+PROFILE: dict[str, Any] = {
+    "layers": 4,
+    "batch": 2,
+    "survival": [1, 1, 0.5, 0.5, 0.5],
+    "layer_ms": {"V100": [1, 1, 1, 1]},
+    "ramp_ms": {"V100": 0.1},
+    "transfer_ms": 0.2,
+    "time_share": {"V100": {"1": 0.9, "2": 1}},
+}
+CLUSTER: dict[str, Any] = {"devices": {"V100": 3}, "price": {"V100": 2.0}}
+ASKED = ["--profile", "p.json", "--cluster", "c.yaml", "--requests", "2000"]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.json").write_text(json.dumps(PROFILE))
+    Path("c.yaml").write_text(yaml.safe_dump(CLUSTER))
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["decodebench", "simulate", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_the_answer_has_every_system_and_says_that_it_is_simulated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["provenance"] == "simulation"
+    assert [one["name"] for one in found["systems"]] == [
+        "pipeline",
+        "plain",
+        "shrinking batch",
+        "batch rule",
+        "regrouping in place",
+    ]
+    assert {one["provenance"] for one in found["systems"]} == {"simulation"}
+    assert found["systems"][0]["predicted_per_s"] == found["plan"]["goodput_per_s"]
+    assert len(found["plan"]["stages"]) == 2
+
+
+def test_the_table_sets_the_pipeline_against_each_baseline(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50", "--clients", "20") == 0
+    told = capsys.readouterr().out
+    assert re.search(r"plain +1,5\d\d", told)
+    assert "simulation: 2,000 requests, no model ran" in told
+    assert "plan: 0–1 on 2 × V100, 2–3 on 1 × V100" in told
+
+
+def test_every_option_reaches_the_simulation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(*more: str) -> dict[str, Any]:
+        assert call(monkeypatch, *ASKED, "--slo-ms", "50", "--json", *more) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    def piped(*more: str) -> dict[str, Any]:
+        return dict(answer(*more)["systems"][0])
+
+    assert piped("--clients", "9")["clients"] == 9
+    crowded = piped("--rate", "900")
+    assert crowded["clients"] is None
+    assert piped("--rate", "300", "--copies", "2")["within_slo"] > 0.95
+    assert answer("--rate", "500", "--plan-rate", "900")["plan"]["goodput_per_s"] >= 900
+    assert piped("--rate", "900", "--seed", "1") != crowded
+    log = {"after": [2], "confidence": [[0.9]], "leaves": [[False]]}
+    Path("t.json").write_text(json.dumps(log))
+    nobody_leaves = piped("--trace", "t.json", "--clients", "20")
+    assert nobody_leaves["goodput_per_s"] < 0.8 * piped("--clients", "20")["goodput_per_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--rate", "5", "--clients", "3"], "--clients: closed loop; expected it or --rate"),
+        (["--address", "host:1"], "--address: expected --live beside it"),
+        (["--live", "--copies", "2"], "--live: expected one cluster, found --copies above 1"),
+        (["--plan-rate", "5"], "--plan-rate: open loop; expected --rate beside it"),
+        (["--rate", "0"], "--rate: expected a number above 0, found 0"),
+        (["--rate", "9", "--plan-rate", "0"], "--plan-rate: expected a number above 0, found 0"),
+        (["--requests", "0"], "--requests: expected a whole number of 1 to 10,000,000, found 0"),
+        (["--copies", "3000"], "--copies: expected a whole number of 1 to 2,000, found 3000"),
+        (["--clients", "1", "--copies", "2"], "--clients: expected a whole number of 2 to"),
+        (["--seed", "-1"], "--seed: expected a whole number of 0 to"),
+        (["--trace", "no.json"], "no.json: cannot be read: no such file or directory"),
+        (["--trace", "p.json"], "p.json: expected a mapping with the keys after, confidence"),
+        (["--slo-ms", "1"], "--slo-ms 1: no plan meets it; the smallest SLO that a plan meets is"),
+    ],
+)
+def test_bad_input_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    told: str,
+) -> None:
+    asked = [*ASKED, "--slo-ms", "50", *arguments]
+    assert call(monkeypatch, *asked) == main.BAD_INPUT
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert told in lines[0]
+
+
+def test_a_profile_of_one_batch_size_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {key: value for key, value in PROFILE.items() if key != "time_share"}
+    Path("p.json").write_text(json.dumps(told))
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50") == main.BAD_INPUT
+    assert "p.json: the key 'time_share' is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cluster", ["v100", "mixed"])
+def test_the_papers_cluster_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cluster: str
+) -> None:
+    folder = ROOT / "docs/examples/tetris"
+    files = ["--profile", str(folder / "bert_base.json")]
+    files += ["--cluster", str(folder / f"{cluster}.yaml")]
+    assert call(monkeypatch, *files, "--slo-ms", "100", "--requests", "5000", "--json") == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["systems"]}
+    piped = found["pipeline"]
+    assert piped["goodput_per_s"] == pytest.approx(piped["predicted_per_s"], rel=0.1)
+    assert piped["goodput_per_s"] > found["plain"]["goodput_per_s"]
