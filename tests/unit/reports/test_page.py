@@ -120,7 +120,7 @@ def test_the_verdict_gives_speed_answers_and_trust_in_words(run_text: str) -> No
 
 
 def test_provenance_stands_in_every_row(troubled_text: str) -> None:
-    rows = re.findall(r"<tr id=.*?</tr>", _section(troubled_text, "results"), re.DOTALL)
+    rows = re.findall(r"<tr class=.*?</tr>", _section(troubled_text, "results"), re.DOTALL)
     assert len(rows) == 4 * 2 * 2
     for row in rows:
         assert re.search("official code|re-implementation|simulation|never started", row)
