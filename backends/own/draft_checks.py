@@ -10,6 +10,7 @@ from backends.checkpoints import models
 from backends.checkpoints.draft_heads.check import bundled, check_target
 from backends.checkpoints.draft_heads.files import (
     ABOUT,
+    ARCHITECTURES,
     CONFIG,
     EAGLE3,
     eagle_config,
@@ -109,6 +110,11 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
 
     _refuse_triton(options, "do not hand out the states that eagle3 reads")
     folder = eagle_folder(model_dir, options)
+    if (named := models.architecture(folder)) in EngineBackend.families:
+        raise UserError(
+            f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; "
+            f"expected a head, {ARCHITECTURES[EAGLE3]}"
+        )
     check_target(PREFIX, EAGLE3, folder, model_dir)
     layers = eagle_layers(folder)
     found = models.read_config(folder)
