@@ -150,6 +150,21 @@ def test_what_is_over_and_what_fell_leaves_no_trace(
     assert stream.tokens[len(TEXT) :] == expected_drafts(model, TEXT, 4)
 
 
+def test_more_rows_than_one_call_takes() -> None:
+    """Many prompts that are drafted from for the first time, none of them long."""
+    model = random_model("llama")
+    executor, head = open_pair(model, 20)
+    text, streams = TEXT[:15], []
+    for slot in range(20):
+        executor.read(StepRows.span(slot, 0, text[:-1]))
+        stream = Stream(str(slot), tuple(text[:-1]), 40, tokens=list(text), done=[14], slot=slot)
+        streams.append(stream)
+    assert sum(len(stream.tokens) - 1 for stream in streams) > eagle.AT_ONCE
+    EagleDrafts(head, 3, 0.0).draft(streams)
+    expected = text + expected_drafts(model, text, 3)
+    assert all(stream.tokens == expected for stream in streams)
+
+
 def test_a_head_that_is_not_sure_stops() -> None:
     model = random_model("llama")
     drafts = []
