@@ -26,7 +26,8 @@ VARIANTS: list[Any] = [
     {"name": "vllm-speculative", "method": ["draft_model", "ngram", "eagle3"]},
     NATIVE,
     {"name": "speculative", "method": ["draft_model", "prompt_lookup", "layerskip", "lookahead"]},
-    {"name": "speculative", "method": ["self_speculation", "swift"]},
+    {"name": "speculative", "method": "eagle3", "drafts": 3, "threshold": 0.0},
+    {"name": "speculative", "method": ["self_speculation", "swift", "eagle3"]},
     {"name": "speculative", "drafts": 12},
     "adadecode",
 ]

@@ -7,7 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.checkpoints import models
-from backends.checkpoints.draft_models import AUTO
+from backends.checkpoints.draft_heads.check import bundled, check_target
+from backends.checkpoints.draft_heads.files import (
+    ABOUT,
+    ARCHITECTURES,
+    CONFIG,
+    EAGLE3,
+    eagle_config,
+)
+from backends.checkpoints.draft_models import (
+    AUTO,
+    check_length,
+    check_same_tokens,
+    draft_files,
+    find_draft,
+)
+from backends.checkpoints.shapes.drafts import DraftShape, draft_shape, is_shape
 from backends.own.backend import LONGEST, EngineBackend, check_fit
 from backends.own.sublayer_sets import find_set, read_set
 from harness.core.errors import UserError
@@ -18,6 +33,11 @@ if TYPE_CHECKING:
 NAME = "speculative"
 PREFIX = f"backend '{NAME}': option"
 Options = Mapping[str, Any]
+NOT_COMPARED = {
+    *("dtype", "torch_dtype", "max_position_embeddings"),
+    *("bos_token_id", "eos_token_id", "pad_token_id"),
+}
+"""What an EAGLE-3 head's configuration may have of its own: nothing here reads it."""
 
 
 def check_draft(folder: Path, options: Options) -> None:
@@ -29,6 +49,93 @@ def check_draft(folder: Path, options: Options) -> None:
         check_fit(NAME, folder, options)
     except UserError as error:
         raise UserError(f"{PREFIX} 'draft': {error}") from None
+
+
+def drafting_shape(model_dir: Path, options: Options) -> DraftShape | None:
+    """What drafts in a replay; None where a checkpoint does. Raises `UserError`."""
+    name = options["draft"]
+    if options["replay"] is None or (name == AUTO and models.is_demo(model_dir)):
+        return None
+    if name == AUTO or is_shape(name):
+        return draft_shape(PREFIX, None if name == AUTO else name, model_dir)
+    return None
+
+
+def check_draft_model(model_dir: Path, shape: Architecture, options: Options) -> None:
+    """Raise `UserError` for a draft model that does not fit the model."""
+    longest = options["max_model_len"] or min(shape.positions, LONGEST)
+    fitting = {**options, "max_model_len": longest}
+    made = drafting_shape(model_dir, options)
+    if made is not None:
+        with made.outline() as folder:
+            check_length(PREFIX, folder, longest)
+            check_draft(folder, fitting)
+        return
+    folder = find_draft(PREFIX, options["draft"], model_dir)
+    check_same_tokens(PREFIX, folder, model_dir)
+    check_length(PREFIX, folder, longest)
+    check_draft(folder, fitting)
+
+
+def draft_model_files(model_dir: Path, options: Options) -> list[Path]:
+    """The draft model. Raises `UserError`."""
+    made = drafting_shape(model_dir, options)
+    folder = made.generated() if made else find_draft(PREFIX, options["draft"], model_dir)
+    return draft_files(folder)
+
+
+def eagle_folder(model_dir: Path, options: Options) -> Path:
+    """Where the EAGLE-3 head lies. Raises `UserError`."""
+    name = options["draft"]
+    if name == AUTO:
+        return bundled(PREFIX, EAGLE3, model_dir)
+    return find_draft(PREFIX, name, model_dir)
+
+
+def eagle_layers(folder: Path) -> list[int]:
+    """After how many layers of the model a head reads states. Raises `UserError`."""
+    key = "eagle_aux_hidden_state_layer_ids"
+    layers = models.read_config(folder).get(key)
+    if not isinstance(layers, list) or not layers or len(set(map(str, layers))) < len(layers):
+        raise UserError(
+            f"{PREFIX} 'draft': {folder / CONFIG}: {key}: is {layers}; expected different layers"
+        )
+    return layers
+
+
+def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
+    """Raise `UserError` for a head of another model or other sizes, before anything is loaded."""
+    from backends.engine.drafters.eagle.weights import open_eagle
+    from backends.engine.model.architecture import EngineError
+
+    _refuse_triton(options, "do not hand out the states that eagle3 reads")
+    folder = eagle_folder(model_dir, options)
+    if (named := models.architecture(folder)) in EngineBackend.families:
+        raise UserError(
+            f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; "
+            f"expected a head, {ARCHITECTURES[EAGLE3]}"
+        )
+    check_target(PREFIX, EAGLE3, folder, model_dir)
+    layers = eagle_layers(folder)
+    found = models.read_config(folder)
+    for key, ours in eagle_config(model_dir, layers).items():
+        if key in NOT_COMPARED or found.get(key) == ours:
+            continue
+        theirs = "missing" if found.get(key) is None else f"is {found[key]}"
+        raise UserError(
+            f"{PREFIX} 'draft': {folder / CONFIG}: {key}: {theirs}; expected {ours}: the head's "
+            "layer has the model's sizes, as `decodebench train eagle` makes it"
+        )
+    try:
+        open_eagle(folder, shape, len(layers))
+    except EngineError as error:
+        raise UserError(f"{PREFIX} 'draft': {error}") from None
+
+
+def eagle_files(model_dir: Path, options: Options) -> list[Path]:
+    """The head. Raises `UserError`."""
+    folder = eagle_folder(model_dir, options)
+    return [*draft_files(folder), *filter(Path.is_file, [folder / ABOUT])]
 
 
 def check_sublayers(model_dir: Path, shape: Architecture, options: Options) -> None:
@@ -49,15 +156,9 @@ def check_skip(model_dir: Path, shape: Architecture, options: Options) -> None:
 
 def check_lookahead(model_dir: Path, shape: Architecture, options: Options) -> None:
     """Raise `UserError` for windows that no pass or context holds, and kernels without trees."""
-    import torch
-
     from backends.engine.executors.trees import MOST_TREE_ROWS
 
-    if torch.cuda.is_available() and options["kernels"] != "torch":
-        raise UserError(
-            f"{PREFIX} 'kernels': the Triton kernels verify one guess for each position, lookahead "
-            "has several; expected 'kernels: torch'"
-        )
+    _refuse_triton(options, "verify one guess for each position, lookahead has several")
     window, ngram, guesses = options["window"], options["ngram"], options["guesses"]
     longest = options["max_model_len"] or min(shape.positions, LONGEST)
     if (rows := (window + guesses) * (ngram - 1)) > MOST_TREE_ROWS:
@@ -74,3 +175,10 @@ def check_lookahead(model_dir: Path, shape: Architecture, options: Options) -> N
         raise UserError(
             f"{PREFIX} 'drafts': is {options['drafts']}; expected at most ngram - 1, {ngram - 1}"
         )
+
+
+def _refuse_triton(options: Options, why: str) -> None:
+    import torch
+
+    if torch.cuda.is_available() and options["kernels"] != "torch":
+        raise UserError(f"{PREFIX} 'kernels': the Triton kernels {why}; expected 'kernels: torch'")

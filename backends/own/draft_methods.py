@@ -7,25 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backends.checkpoints import models
-from backends.checkpoints.draft_models import (
-    AUTO,
-    check_length,
-    check_same_tokens,
-    draft_files,
-    find_draft,
-)
+from backends.checkpoints.draft_heads.files import EAGLE3
+from backends.checkpoints.draft_models import AUTO, find_draft
 from backends.checkpoints.draft_traces import open_drafts
-from backends.checkpoints.shapes.drafts import DraftShape, draft_shape, is_shape
-from backends.own.backend import LONGEST, Loaded
+from backends.own.backend import Loaded
 from backends.own.draft_checks import (
     NAME,
     PREFIX,
     Options,
-    check_draft,
+    check_draft_model,
+    check_eagle,
     check_lookahead,
     check_skip,
     check_sublayers,
+    draft_model_files,
+    drafting_shape,
+    eagle_files,
+    eagle_folder,
+    eagle_layers,
     sublayer_files,
 )
 from backends.own.draft_decisions import watched
@@ -78,7 +77,7 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
     from backends.engine.costs.row_costs import pass_costs
     from backends.engine.drafters.draft_model import DraftModel
 
-    shape = _shape(model_dir, options)
+    shape = drafting_shape(model_dir, options)
     folder = shape.generated() if shape else find_draft(PREFIX, options["draft"], model_dir)
     own = {**options, "replay": None, "max_model_len": loaded.max_len}
     smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
@@ -175,6 +174,41 @@ def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     return executor, AdaptiveTrees(drafter, costs, len(drafter.usual().tokens), hope), {}
 
 
+def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
+    """EAGLE-3 (Li et al., 2025): a trained layer that reads the model's own states."""
+    from backends.engine.costs.draft_costs import DraftModelCosts
+    from backends.engine.costs.row_costs import pass_costs
+    from backends.engine.drafters.eagle.drafter import EagleDrafts
+
+    folder = eagle_folder(model_dir, options)
+    executor = loaded.executor()
+    head = _eagle_head(loaded, executor, folder, options)
+    drafter = EagleDrafts(head, _most(options), options["threshold"])
+    return _made(
+        *(executor, drafter, options),
+        lambda cost: DraftModelCosts(cost(executor), pass_costs(head)),
+    )
+
+
+def _eagle_head(loaded: Loaded, executor: Any, folder: Path, options: Options) -> Any:
+    """An `EagleExecutor` beside the model's executor. Raises `UserError` for broken weights."""
+    from backends.engine.drafters.eagle.native_head import NativeEagle
+    from backends.engine.drafters.eagle.torch_head import TorchEagle
+    from backends.engine.drafters.eagle.weights import load_eagle
+    from backends.engine.model.architecture import EngineError
+
+    layers, shape, target = eagle_layers(folder), loaded.architecture, loaded.weights
+    try:
+        own = load_eagle(folder, shape, len(layers), target.embedding.dtype, loaded.device)
+    except EngineError as error:
+        raise UserError(f"{PREFIX} 'draft': {error}") from None
+    beside = own, target, shape, executor.keep_states(layers)
+    sizes = {"slots": executor.slots, "max_len": executor.max_len}
+    if loaded.kernels == "native":
+        return NativeEagle(*beside, **sizes, threads=options["threads"])
+    return TorchEagle(*beside, **sizes)
+
+
 def _most(options: Options) -> int:
     drafts = options["drafts"]
     return METHODS[options["method"]].most if drafts == AUTO else int(drafts)
@@ -229,37 +263,6 @@ def replayed_methods() -> list[str]:
     return [name for name, method in METHODS.items() if method.replays is not None]
 
 
-def _shape(model_dir: Path, options: Options) -> DraftShape | None:
-    """What drafts in a replay; None where a checkpoint does. Raises `UserError`."""
-    name = options["draft"]
-    if options["replay"] is None or (name == AUTO and models.is_demo(model_dir)):
-        return None
-    if name == AUTO or is_shape(name):
-        return draft_shape(PREFIX, None if name == AUTO else name, model_dir)
-    return None
-
-
-def _check_draft_model(model_dir: Path, shape: Architecture, options: Options) -> None:
-    longest = options["max_model_len"] or min(shape.positions, LONGEST)
-    fitting = {**options, "max_model_len": longest}
-    made = _shape(model_dir, options)
-    if made is not None:
-        with made.outline() as folder:
-            check_length(PREFIX, folder, longest)
-            check_draft(folder, fitting)
-        return
-    folder = find_draft(PREFIX, options["draft"], model_dir)
-    check_same_tokens(PREFIX, folder, model_dir)
-    check_length(PREFIX, folder, longest)
-    check_draft(folder, fitting)
-
-
-def _draft_model_files(model_dir: Path, options: Options) -> list[Path]:
-    made = _shape(model_dir, options)
-    folder = made.generated() if made else find_draft(PREFIX, options["draft"], model_dir)
-    return draft_files(folder)
-
-
 def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
     layer = options["exit_layer"]
     if layer != AUTO and layer >= shape.layers:
@@ -270,9 +273,10 @@ def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
 METHODS = {
     "draft_model": Method(
         *(_draft_model, ("draft", "threshold"), 12, 0.9),
-        *(_check_draft_model, _draft_model_files),
+        *(check_draft_model, draft_model_files),
         replays=("threshold",),
     ),
+    EAGLE3: Method(_eagle, ("draft", "threshold"), 8, 0.8, check_eagle, eagle_files),
     "prompt_lookup": Method(
         *(_lookup, ("lookup_min", "lookup_max"), 8, 0.3),
         replays=("lookup_min", "lookup_max"),

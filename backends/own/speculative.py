@@ -38,12 +38,13 @@ class Speculative(EngineBackend):
             words=(AUTO,),
         ),
         "draft": Option(
-            str, AUTO, "draft_model: a bundled name, a folder or a hub id; auto: the demo model's. "
-            "In a replay also a shape, which gets the model's vocabulary; auto: one that suits it"
+            str, AUTO, "draft_model, eagle3 (a trained head): a bundled name, a folder or a hub "
+            "id; auto: the demo model's. In a replay of draft_model also a shape, which gets the "
+            "model's vocabulary; auto: one that suits it"
         ),
         "threshold": Option(
-            float, 0.6, "draft_model, self_speculation, swift: no draft follows one less probable "
-            "than this", minimum=0, maximum=1,
+            float, 0.6, "draft_model, eagle3, self_speculation, swift: no draft follows one less "
+            "probable than this", minimum=0, maximum=1,
         ),
         "lookup_min": Option(
             int, 2, "prompt_lookup: fewest tokens that must be found again", minimum=1

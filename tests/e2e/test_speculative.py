@@ -19,6 +19,12 @@ pytestmark = [
 ]
 LOOKAHEAD = {"name": "speculative", "method": "lookahead", "drafts": 4, "pool_prompt": True}
 SUBLAYERS = {"name": "speculative", "method": "swift", "drafts": 3, "threshold": 0.5}
+EAGLE = [
+    {"name": "speculative", "method": "eagle3", "drafts": 3, "threshold": 0.0},
+    {"name": "speculative", "method": "eagle3"},
+]
+if torch.cuda.is_available():
+    EAGLE = []  # refused there
 OWN = [SUBLAYERS] if torch.cuda.is_available() else [SUBLAYERS, LOOKAHEAD]  # refused there
 EXPERIMENT = {
     "name": "drafts",
@@ -32,6 +38,8 @@ EXPERIMENT = {
         {"name": "vllm-speculative", "method": "ngram"},
         {"name": "speculative", "drafts": 3, "threshold": 0.0},
         {"name": "speculative", "method": ["draft_model", "prompt_lookup", "layerskip"]},
+        {"name": "vllm-speculative", "method": "eagle3", "drafts": 3},
+        *EAGLE,
         *OWN,
     ],
     "workloads": [{"name": "gsm8k", "max_new_tokens": 60}, {"name": "xsum", "max_new_tokens": 7}],
@@ -75,7 +83,7 @@ def drafting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_every_answer_is_plain_decodings(rows: list[dict[str, Any]]) -> None:
     assert {row["status"] for row in rows} == {"ok"}
-    assert len(drafting(rows)) == 24 + 4 * len(OWN)
+    assert len(drafting(rows)) == 28 + 4 * len(EAGLE) + 4 * len(OWN)
     for row in drafting(rows):
         metric = "consistency_native" if row["backend"] == "speculative" else "consistency_ratio"
         assert row[metric] == 1.0, (row["backend"], row["options"], row["workload"])
@@ -100,8 +108,13 @@ def test_counts_add_up(rows: list[dict[str, Any]]) -> None:
             assert 0 < row["draft_share"] < 1
 
 
-def test_both_engines_count_the_same_work(rows: list[dict[str, Any]]) -> None:
-    """The same draft model, three drafts each time: the same steps, whatever else differs."""
+METHODS = ["draft_model", "eagle3"] if EAGLE else ["draft_model"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_both_engines_count_the_same_work(rows: list[dict[str, Any]], method: str) -> None:
+    """The same draft model or head, three drafts each time: the same steps, whatever else
+    differs."""
     for workload in ("gsm8k", "xsum"):
         for load in ("closed c=1", "closed c=5"):
             steps = [
@@ -109,7 +122,7 @@ def test_both_engines_count_the_same_work(rows: list[dict[str, Any]]) -> None:
                 for row in drafting(rows)
                 if (row["workload"], row["load"]) == (workload, load)
                 and row["options"].get("drafts") == 3
-                and row["options"].get("method", "draft_model") == "draft_model"
+                and row["options"].get("method", "draft_model") == method
             ]
             assert len(steps) == 2
             assert steps[0] == pytest.approx(steps[1], rel=0.05)

@@ -101,6 +101,7 @@ def continue_by_steps(
     threshold: float,
     stops: Int32,
     draws: Draws | None = None,
+    ahead: int = 1,
 ) -> list[list[int]]:
     """`Executor.continued` by calls of `advance`.
 
@@ -111,6 +112,7 @@ def continue_by_steps(
         threshold: a token less probable than this ends its continuation and is no part of it.
         stops: tokens that do so too.
         draws: how each continuation is sampled; greedily without.
+        ahead: positions from a row to the token that the model predicts there.
 
     Returns:
         The continuations. All their tokens but the `most`-th are in the cache.
@@ -119,7 +121,8 @@ def continue_by_steps(
     going: Sequence[int] = range(len(found))
     ends, limits = set(stops.tolist()), most.tolist()
     while going:
-        tokens, sure = _chosen(executor, rows, wanted, None if draws is None else draws.of(going))
+        noise = None if draws is None else draws.of(going)
+        tokens, sure = _chosen(executor, rows, wanted, noise, ahead)
         slots, positions = rows.slots[wanted], rows.positions[wanted]
         kept, left = [], []
         for place, (number, token, confidence) in enumerate(zip(going, tokens, sure, strict=True)):
@@ -135,14 +138,14 @@ def continue_by_steps(
 
 
 def _chosen(
-    executor: Executor, rows: StepRows, wanted: Int32, draws: Draws | None
+    executor: Executor, rows: StepRows, wanted: Int32, draws: Draws | None, ahead: int
 ) -> tuple[list[int], list[float]]:
     """What follows the rows whose numbers are `wanted`, and its probability."""
     if draws is None:
         return executor.advance(0, rows, wanted)
     executor.segment(0, rows)
     last = StepRows(rows.slots[wanted], rows.positions[wanted], rows.tokens[wanted])
-    return draws.choose(executor.logits(last), last.positions + np.int32(1))
+    return draws.choose(executor.logits(last), last.positions + np.int32(ahead))
 
 
 def unwatched(executor: Own) -> Own:
@@ -229,3 +232,16 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Free the device's memory."""
+
+
+class KeepsStates(Executor, Protocol):
+    """An executor that can hand out what its layers compute."""
+
+    def keep_states(self, layers: Sequence[int]) -> Tensor:
+        """From now on every pass of `read`, `segment` and `advance` leaves the hidden states after
+        so many layers (0: the embeddings) at the places of its rows.
+
+        Returns:
+            (at least slots, max_len, len(layers), width) in the residual stream's dtype, on the
+            executor's device: by slot and position. What no pass has reached is zero.
+        """

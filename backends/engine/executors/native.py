@@ -23,8 +23,9 @@ from backends.engine.executors.base import (
 from backends.engine.executors.host_cache import HostCache
 from backends.engine.executors.native_trees import NativeTrees
 from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.model.forward import Rotary
 from backends.engine.model.heads import ExitHead
-from backends.engine.model.memory import aligned
+from backends.engine.model.memory import KeptMemory
 from backends.engine.model.packed import (
     DTYPES,
     PackedLayer,
@@ -33,6 +34,7 @@ from backends.engine.model.packed import (
     check_sizes,
     packed_weights,
 )
+from backends.engine.model.taps import Taps
 from backends.engine.model.weights import Weights
 from backends.engine.sublayers.sets import Sublayers, check_left_out
 from backends.kernels.cpu import native
@@ -82,7 +84,7 @@ class NativeExecutor:
         self.exits = tuple(head.layer for head in heads)
         self._dtype = weights.embedding.dtype
         packed = packed_weights(weights)
-        self._kept: list[Tensor | NDArray[np.uint8]] = []
+        self._kept = KeptMemory()
         self._views: tuple[NativeExecutor, NDArray[np.uint8]] | None = None
         self._length = -(-max_len // POSITIONS) * POSITIONS
         self._cache = HostCache(architecture, slots + 1, self._length, self._dtype)
@@ -183,6 +185,16 @@ class NativeExecutor:
         view._at, view._views = ctypes.addressof(view._model), (self, mask)
         return view
 
+    def keep_states(self, layers: Sequence[int]) -> Tensor:
+        """See `KeepsStates.keep_states`."""
+        shape = self.architecture
+        taps = Taps.allocate(layers, self.slots, self.max_len, shape.width, torch.float32)
+        places = taps.by_depth(shape.layers)
+        self._kept.hold(taps, places)
+        self._model.taps, self._model.states = places.ctypes.data, taps.states.data_ptr()
+        self._model.tap_count = len(layers)
+        return taps.states
+
     def release(self, slot: int, length: int) -> None:
         """See `Executor.release`."""
         self._cache.release(slot, length)
@@ -240,9 +252,7 @@ class NativeExecutor:
 
     def _describe(self, weights: PackedWeights, threads: int) -> native.CModel:
         shape = self.architecture
-        frequencies = torch.tensor(shape.inverse_frequencies, dtype=torch.float32)
-        angles = torch.outer(torch.arange(self.max_len, dtype=torch.float32), frequencies)
-        tables = (angles.cos() * shape.rope_factor, angles.sin() * shape.rope_factor)
+        rotary = Rotary.build(shape, self.max_len)
         layers = (native.CLayer * shape.layers)(
             *(self._layer(layer, number) for number, layer in enumerate(weights.layers))
         )
@@ -252,7 +262,7 @@ class NativeExecutor:
             *(self._length, RING, threads, self.slots, self.max_len, shape.vocabulary),
             shape.epsilon,
             self._packed(weights.embedding),
-            *(self._keep(t) for t in (weights.norm, *tables)),
+            *(self._kept.vector(t) for t in (weights.norm, rotary.cosines, rotary.sines)),
             layers,
         )
         self._at = ctypes.addressof(model)
@@ -260,22 +270,22 @@ class NativeExecutor:
         self._library.scratch_bytes(
             self._at, MOST_ROWS, ctypes.addressof(shared), ctypes.addressof(own)
         )
-        model.shared, model.own_bytes = self._scratch(shared.value), own.value
-        model.own = self._scratch(own.value * threads)
+        model.shared, model.own_bytes = self._kept.scratch(shared.value), own.value
+        model.own = self._kept.scratch(own.value * threads)
         return model
 
     def _layer(self, layer: PackedLayer, number: int) -> native.CLayer:
         gains = (layer.input_norm, layer.post_norm, layer.qkv_bias, layer.q_norm, layer.k_norm)
         return native.CLayer(
-            *(self._keep(gain) for gain in gains),
+            *(self._kept.vector(gain) for gain in gains),
             *(self._packed(matrix) for matrix in (layer.qkv, layer.out, layer.gate_up, layer.down)),
             *self._cache.layer(number),
         )
 
     def _head(self, matrix: Tensor | PackedMatrix, boundary: Hidden) -> native.CHead:
-        size = self._library.parts_floats(MOST_ROWS, len(matrix))
+        size = 4 * self._library.parts_floats(MOST_ROWS, len(matrix))
         return native.CHead(
-            *(self._packed(matrix), len(matrix), boundary.ctypes.data, self._scratch(4 * size)),
+            *(self._packed(matrix), len(matrix), boundary.ctypes.data, self._kept.scratch(size)),
             *(0, None, ctypes.addressof(self._tokens), ctypes.addressof(self._confidences)),
         )
 
@@ -283,18 +293,5 @@ class NativeExecutor:
         """Where the matrix lies as the kernels read it, kept alive with the executor."""
         if isinstance(matrix, Tensor):
             matrix = PackedMatrix.of(matrix, self._dtype)
-        self._kept.append(matrix.numbers)
+        self._kept.hold(matrix.numbers)
         return matrix.address
-
-    def _keep(self, tensor: Tensor | None) -> int | None:
-        """Where a tensor's numbers lie, kept alive with the executor."""
-        if tensor is None:
-            return None
-        kept = tensor.detach().float().contiguous()
-        self._kept.append(kept)
-        return kept.data_ptr()
-
-    def _scratch(self, size: int) -> int:
-        memory = aligned(size)
-        self._kept.append(memory)
-        return int(memory.ctypes.data)

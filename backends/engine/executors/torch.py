@@ -25,7 +25,8 @@ from backends.engine.executors.torch_trees import TorchTrees
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm
-from backends.engine.model.heads import ExitHead
+from backends.engine.model.heads import ExitHead, check_exits
+from backends.engine.model.taps import Taps
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
 
@@ -73,6 +74,7 @@ class TorchExecutor:
         self._place = weights.embedding.device
         self.device = str(self._place)
         self._weights, self._rows, self._left_out = weights, rows, NOTHING
+        self._taps: Taps | None = None
         dtype = weights.embedding.dtype
         self._heads = [head.plain().detach().to(self._place, dtype) for head in heads]
         self._heads.append(weights.head)
@@ -100,7 +102,9 @@ class TorchExecutor:
             cache = self._cache.keys[:, slot], self._cache.values[:, slot]
             for part in torch.split(ids, self.piece):
                 hidden = prefill(
-                    *(self._weights, self.architecture, part, self._rotary, *cache), start=first
+                    *(self._weights, self.architecture, part, self._rotary, *cache),
+                    start=first,
+                    taps=None if self._taps is None else self._taps.of(slot),
                 )
                 first += len(part)
             self._boundaries[-1, slot, (first - 1) % RING] = hidden
@@ -111,7 +115,9 @@ class TorchExecutor:
         for part in self._parts(rows):
             x = self._boundary(index - 1, part) if index else self._embedded(part)
             for number in self._spans[index]:
+                self._tap(number, x, part)
                 x = self._layer(number, x, part)
+            self._tap(self._spans[index].stop, x, part)
             self._boundaries[index, part.slots, part.positions % RING] = x
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
@@ -156,6 +162,12 @@ class TorchExecutor:
         view = unwatched(self)
         view._left_out = left_out
         return view
+
+    def keep_states(self, layers: Sequence[int]) -> Tensor:
+        """See `KeepsStates.keep_states`."""
+        sizes = (self.slots + 1, self.max_len, self.architecture.width)
+        self._taps = Taps.allocate(layers, *sizes, self._boundaries.dtype, self._place)
+        return self._taps.states
 
     def release(self, slot: int, length: int) -> None:
         """Nothing to do: pages that were written stay with the slot."""
@@ -211,7 +223,7 @@ class TorchExecutor:
         row after another: in preorder what a row follows is at its own place there when the row
         comes."""
         layer, shape = self._weights.layers[number], self.architecture
-        joined = functional.linear(self._norm(x, layer.input_norm), layer.qkv, layer.qkv_bias)
+        joined = functional.linear(self._read_by(layer, x, part), layer.qkv, layer.qkv_bias)
         joined = joined.view(len(x), -1, shape.head_dim)
         sizes = [shape.heads, shape.kv_heads, shape.kv_heads]
         queries, keys, values = torch.split(joined, sizes, dim=1)
@@ -230,6 +242,14 @@ class TorchExecutor:
             seen = (kind[slot, :, : position + 1] for kind in cached)
             mixed[row] = attend_one(queries[row], *seen)
         return functional.linear(mixed, layer.out)
+
+    def _read_by(self, layer: LayerWeights, x: Tensor, part: TorchRows) -> Tensor:
+        """What attention's projections are given."""
+        return self._norm(x, layer.input_norm)
+
+    def _tap(self, layers: int, x: Tensor, part: TorchRows) -> None:
+        if self._taps is not None:
+            self._taps.put(layers, (part.slots, part.positions), x)
 
     def _feed_forward(self, layer: LayerWeights, x: Tensor, count: int) -> Tensor:
         joined = functional.linear(self._norm(x, layer.post_norm), layer.gate_up)
@@ -272,16 +292,4 @@ def _check(
         raise EngineError(f"slots {slots}, max_len {max_len}: expected positive numbers")
     if rows < FEWEST_ROWS:
         raise EngineError(f"rows: {rows}: expected at least {FEWEST_ROWS}")
-    bounds = [0, *(head.layer for head in heads), architecture.layers]
-    if any(first >= second for first, second in pairwise(bounds)):
-        raise EngineError(
-            f"exit layers {bounds[1:-1]}: expected ascending numbers from 1 to "
-            f"{architecture.layers - 1}"
-        )
-    for head in heads:
-        named = architecture.vocabulary if head.token_ids is None else len(head.token_ids)
-        if head.matrix.shape != (named, architecture.width):
-            raise EngineError(
-                f"exit head of layer {head.layer}: shape {list(head.matrix.shape)}, expected "
-                f"{[named, architecture.width]}"
-            )
+    check_exits(architecture, heads)

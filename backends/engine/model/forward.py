@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.attention import attend
+from backends.engine.model.taps import Taps
 from backends.engine.model.weights import LayerWeights, Weights
 
 FEED_FORWARD_ROWS = 4096
@@ -66,6 +67,7 @@ def prefill(
     values_out: Tensor,
     *,
     start: int = 0,
+    taps: Taps | None = None,
 ) -> Tensor:
     """Run one prompt, or its next piece, through all layers and keep its keys and values.
 
@@ -81,6 +83,7 @@ def prefill(
             those before hold what earlier pieces left.
         values_out: the same.
         start: position of the first token.
+        taps: of this sequence; the states of the positions are kept there.
 
     Returns:
         float32 (width,): the last position's hidden state after the last layer, before the norm.
@@ -103,6 +106,13 @@ def prefill(
         if start:
             keys = torch.cat((keys_out[index, :, :start][None], keys), dim=2)
             values = torch.cat((values_out[index, :, :start][None], values), dim=2)
+        if taps is not None:
+            taps.put(index, (kept,), x[0, :count])
+            if index + 1 == architecture.layers and index + 1 in taps.layers:
+                # by itself: what is asked for keeps the bits that it has without taps
+                every = _projected(layer, architecture, x, rotary, padded)[0]
+                after = _layer(layer, architecture, x, every, keys, values)
+                taps.put(index + 1, (kept,), after[0, :count])
         x = _layer(layer, architecture, x[:, padded - asked :], queries, keys, values)
     return x[0, count - 1 - padded]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.packed import PackedMatrix
 
 Matrix = TypeVar("Matrix", Tensor, PackedMatrix)
@@ -49,3 +51,20 @@ def _folded(head: Tensor | PackedMatrix, transform: Tensor) -> Iterator[tuple[in
     wide = transform.float()
     for start in range(0, len(head), CHUNK):
         yield start, (head[start : start + CHUNK].float() @ wide).to(head.dtype)
+
+
+def check_exits(architecture: Architecture, heads: Sequence[ExitHead]) -> None:
+    """Raise `EngineError` for heads whose layers or sizes do not fit the model."""
+    bounds = [0, *(head.layer for head in heads), architecture.layers]
+    if any(first >= second for first, second in pairwise(bounds)):
+        raise EngineError(
+            f"exit layers {bounds[1:-1]}: expected ascending numbers from 1 to "
+            f"{architecture.layers - 1}"
+        )
+    for head in heads:
+        named = architecture.vocabulary if head.token_ids is None else len(head.token_ids)
+        if head.matrix.shape != (named, architecture.width):
+            raise EngineError(
+                f"exit head of layer {head.layer}: shape {list(head.matrix.shape)}, expected "
+                f"{[named, architecture.width]}"
+            )

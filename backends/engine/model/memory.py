@@ -73,3 +73,32 @@ class SparseMemory:
         )
         if start < end and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+
+class KeptMemory:
+    """Numbers that native code reads, alive as long as this is."""
+
+    def __init__(self) -> None:
+        self._held: list[object] = []
+
+    def hold(self, *things: object) -> None:
+        """Whatever they are."""
+        self._held += things
+
+    def vector(self, tensor: Tensor | None) -> int | None:
+        """Where a tensor's numbers lie in float32; None where there is no tensor."""
+        if tensor is None:
+            return None
+        kept = tensor.detach().float().contiguous()
+        self.hold(kept)
+        return kept.data_ptr()
+
+    def scratch(self, size: int) -> int:
+        """Where so many fresh bytes lie, from a cache line on."""
+        memory = aligned(size)
+        self.hold(memory)
+        return int(memory.ctypes.data)
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self._held.clear()

@@ -112,7 +112,7 @@ def packed_weights(weights: Weights | PackedWeights) -> PackedWeights:
     head = embedding
     if weights.head is not weights.embedding:
         head = PackedMatrix.of(weights.head, dtype)
-    layers = tuple(_packed_layer(layer, dtype) for layer in weights.layers)
+    layers = tuple(packed_layer(layer, dtype) for layer in weights.layers)
     return ModelParts(embedding, layers, weights.norm, head, weights.epsilon)
 
 
@@ -123,7 +123,8 @@ def check_sizes(architecture: Architecture) -> None:
             raise EngineError(f"{name} {size}: the native kernels need a multiple of {LANES}")
 
 
-def _packed_layer(layer: LayerWeights, dtype: torch.dtype) -> PackedLayer:
+def packed_layer(layer: LayerWeights, dtype: torch.dtype) -> PackedLayer:
+    """A layer of tensors, packed beside them."""
     return LayerParts(
         input_norm=layer.input_norm,
         qkv=PackedMatrix.of(layer.qkv, dtype),

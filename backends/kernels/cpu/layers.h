@@ -21,6 +21,10 @@ template <class T> struct Layers : Attention<T> {
     using Attention<T>::attended;
     using Attention<T>::room;
     using Attention<T>::normalised;
+    using Attention<T>::norm;
+    using Attention<T>::filled;
+    using Attention<T>::entering;
+    using Attention<T>::embedded;
     using Attention<T>::attention;
     using Attention<T>::ring;
 
@@ -28,9 +32,9 @@ template <class T> struct Layers : Attention<T> {
 
     void attend(const Layer& layer) const {
         int outputs = queries + 2 * keys;
-        Inputs<T> x = normalised(n, layer.input_norm, [&](int64_t r) { return residual(r); });
+        Inputs<T> x = read_by(layer);
         Range mine = share(outputs / LANES);
-        product(Packed<T>::weights(layer.qkv, width), x, n, mine.first, mine.last, room(),
+        product(Packed<T>::weights(layer.qkv, entering), x, n, mine.first, mine.last, room(),
                 [&](int r, int64_t block, const Vec* value) {
                     Vec bias = layer.qkv_bias ? load(layer.qkv_bias + block * LANES) : Vec{};
                     store(*value + bias, qkv + int64_t(r) * outputs + block * LANES);
@@ -39,6 +43,15 @@ template <class T> struct Layers : Attention<T> {
         attention(layer);
 #pragma omp barrier
         add(Packed<T>::weights(layer.out, queries), attended);
+    }
+
+    Inputs<T> read_by(const Layer& layer) const {
+        if (!layer.token_norm)
+            return normalised(n, layer.input_norm, [&](int64_t r) { return residual(r); });
+        return filled(n, entering, [&](const Inputs<T>& x, int64_t r) {
+            norm(x, r, 0, embedded + r * width, layer.token_norm);
+            norm(x, r, width, residual(r), layer.input_norm);
+        });
     }
 
     void feed_forward(const Layer& layer) const {
@@ -76,21 +89,51 @@ template <class T> struct Layers : Attention<T> {
     // From boundary `from` (null: from the tokens' embeddings) to boundary `to`.
     void segment(int first, int last, float* from, float* to) const {
         Range mine = share(width);
-        const T* table = static_cast<const T*>(m.embedding);
-        for (int r = 0; r < n; ++r)
-            for (int64_t i = mine.first; i < mine.last; ++i)
-                hidden[int64_t(r) * width + i] =
-                    from ? ring(from, r)[i] : widen(table[packed<T>(rows.tokens[r], i, width)]);
+        if (reads_ahead(m)) {
+            embed(embedded, mine);
+            for (int r = 0; r < n; ++r) copy(before(to, r), residual(r), mine);
+        } else if (from) {
+            for (int r = 0; r < n; ++r) copy(ring(from, r), residual(r), mine);
+        } else {
+            embed(hidden, mine);
+        }
 #pragma omp barrier
+        if (!first) tap(0, mine);
         for (int l = first; l < last; ++l) {
             int left_out = m.skipped ? m.skipped[l] : 0;
             if (!(left_out & ATTENTION)) attend(m.layers[l]);
             if (!(left_out & MLP)) feed_forward(m.layers[l]);
+            tap(l + 1, mine);
         }
+        for (int r = 0; r < n; ++r) copy(residual(r), ring(to, r), mine);
+    }
+
+    // The tokens' embeddings.
+    void embed(float* out, Range some) const {
+        const T* table = static_cast<const T*>(m.embedding);
         for (int r = 0; r < n; ++r)
-            std::memcpy(ring(to, r) + mine.first,
-                        hidden + int64_t(r) * width + mine.first,
-                        sizeof(float) * (mine.last - mine.first));
+            for (int64_t i = some.first; i < some.last; ++i)
+                out[int64_t(r) * width + i] = widen(table[packed<T>(rows.tokens[r], i, width)]);
+    }
+
+    // What EAGLE-3's layer begins with: a state that is given, or its own output a position before.
+    const float* before(float* boundary, int r) const {
+        if (rows.states) return rows.states + int64_t(r) * width;
+        int64_t place = (rows.positions[r] + m.ring - 1) % m.ring;
+        return boundary + (int64_t(rows.slots[r]) * m.ring + place) * width;
+    }
+
+    // The states after so many layers go where they are wanted.
+    void tap(int layers, Range some) const {
+        if (!m.taps || m.taps[layers] < 0) return;
+        for (int r = 0; r < n; ++r) {
+            int64_t place = int64_t(rows.slots[r]) * m.positions + rows.positions[r];
+            copy(residual(r), m.states + (place * m.tap_count + m.taps[layers]) * width, some);
+        }
+    }
+
+    static void copy(const float* from, float* to, Range some) {
+        std::memcpy(to + some.first, from + some.first, sizeof(float) * (some.last - some.first));
     }
 };
 

@@ -86,7 +86,8 @@ int32_t continue_sampled(const Model* model, const Rows* rows, int32_t layers, f
     auto step = [&](const Rows& here, const Head& asked, const int32_t* who) {
         if (!fits(*model, here)) return false;
         auto at = [&](int i) {
-            return draw_of(*draws, who[i], here.positions[asked.rows[i]] + 1);
+            int ahead = reads_ahead(*model) ? 2 : 1;
+            return draw_of(*draws, who[i], here.positions[asked.rows[i]] + ahead);
         };
         parallel(model, &here, [&](const auto& work) {
             work.segment(0, layers, nullptr, to);

@@ -12,6 +12,9 @@ struct Layer {
     const float *input_norm, *post_norm, *qkv_bias, *q_norm, *k_norm;
     const void *qkv, *out, *gate_up, *down;
     void *keys, *values;  // (slots, kv_heads, max_len, head_dim)
+    // Of EAGLE-3's layer: the norm of the token's embedding, which attention reads in front of the
+    // normed state; null: attention reads the state alone.
+    const float* token_norm;
 };
 
 struct Model {
@@ -25,6 +28,9 @@ struct Model {
     char* own;       // own_bytes for each thread
     int64_t own_bytes;
     const uint8_t* skipped;  // of each layer 1: its attention, 2: its MLP; null: nothing
+    const int32_t* taps;  // by number of layers run: where in `states` they go, -1: nowhere; or null
+    float* states;        // (slots, positions, tap_count, width)
+    int32_t tap_count;
 };
 
 // Ordinary rows of a slot are consecutive positions. With `back` they are a tree in preorder: row r
@@ -36,6 +42,9 @@ struct Rows {
     const int32_t* back;  // null: ordinary rows
     void* aside;          // (count, layers, 2, kv_heads, head_dim)
     int32_t layers;
+    // What a layer with a token_norm begins with, (count, width); null: its own output one position
+    // before.
+    const float* states;
 };
 
 // A head for some of the rows: their numbers, and the most probable token and its probability.
@@ -86,6 +95,10 @@ inline bool fits(const Model& model, const Rows& rows) {
     return !rows.back || is_preorder(rows);
 }
 
+// Whether rows are those of EAGLE-3's layer: at position t it reads the state of t and the token of
+// t + 1, so that what it predicts is the token of t + 2.
+inline bool reads_ahead(const Model& model) { return model.layers[0].token_norm; }
+
 // Takes pieces of memory, one after another, each on a cache line of its own.
 struct Pieces {
     char* start;
@@ -100,14 +113,15 @@ struct Pieces {
 template <class T> struct Work {
     const Model& m;
     const Rows& rows;
-    int n, width, queries, keys, group, chunks, part_size;
-    float *hidden, *qkv, *partial;  // shared by the threads
+    int n, width, entering, queries, keys, group, chunks, part_size;  // entering: attention's inputs
+    float *hidden, *embedded, *qkv, *partial;  // shared by the threads
     T* query;
     Inputs<T> whole, attended, activated;
     int64_t bytes;
 
     Work(const Model& model, const Rows& given)
-        : m(model), rows(given), n(given.count), width(m.width), queries(m.heads * m.head_dim),
+        : m(model), rows(given), n(given.count), width(m.width),
+          entering(reads_ahead(m) ? 2 * width : width), queries(m.heads * m.head_dim),
           keys(m.kv_heads * m.head_dim), group(m.heads / m.kv_heads),
           chunks((m.max_len + CHUNK - 1) / CHUNK), part_size(m.head_dim + LANES) {
         Pieces shared{m.shared};
@@ -115,10 +129,11 @@ template <class T> struct Work {
             return Inputs<T>::tiled(shared.take<T>(tiled_size(n, size)), n, size);
         };
         hidden = shared.take<float>(int64_t(n) * width);
+        embedded = shared.take<float>(reads_ahead(m) ? int64_t(n) * width : 0);
         qkv = shared.take<float>(int64_t(n) * (queries + 2 * keys));
         query = shared.take<T>(int64_t(n) * queries);
         partial = shared.take<float>(int64_t(n < SPLIT ? n : SPLIT) * m.heads * chunks * part_size);
-        whole = inputs(width);
+        whole = inputs(entering);
         attended = inputs(queries);
         activated = inputs(m.feed_forward);
         bytes = shared.bytes;
@@ -129,7 +144,7 @@ template <class T> struct Work {
     // What a thread has for itself: rows of inputs, or parts of an attention, or a product's room.
     int64_t own_bytes() const {
         int64_t parts = int64_t(QUERIES) * chunks * part_size * 4, room = room_floats(n) * 4;
-        int64_t few = tiled_size(FEW, width) * int64_t(sizeof(T));
+        int64_t few = tiled_size(FEW, entering) * int64_t(sizeof(T));
         int64_t most = parts > room ? parts : room;
         return rounded(most > few ? most : few, 64);
     }
@@ -140,15 +155,24 @@ template <class T> struct Work {
         return static_cast<T*>(base) + place * m.max_len * m.head_dim;
     }
 
-    // Rows under their norm, as inputs of a product: few by every thread, many by all together.
+    // Rows under their norm, as inputs of a product.
     template <class Row> Inputs<T> normalised(int count, const float* gain, Row row) const {
+        return filled(count, width, [&](const Inputs<T>& x, int64_t r) { norm(x, r, 0, row(r), gain); });
+    }
+
+    // A row's inputs from number `start` on: a vector of the model's width under a norm.
+    void norm(const Inputs<T>& x, int64_t r, int start, const float* from, const float* gain) const {
+        normalise(from, gain, width, m.epsilon,
+                  [&](int i, Vec value) { store(value, x.place(r, start + i)); });
+    }
+
+    // Inputs of a product, fill(x, row) each: few by every thread, many by all together.
+    template <class Fill> Inputs<T> filled(int count, int size, Fill fill) const {
         bool few = count <= FEW;
         T* to = few ? reinterpret_cast<T*>(own()) : whole.at;
-        Inputs<T> x = Inputs<T>::tiled(to, count, width);
+        Inputs<T> x = Inputs<T>::tiled(to, count, size);
         Range mine = few ? Range{0, count} : share(count);
-        for (int64_t r = mine.first; r < mine.last; ++r)
-            normalise(row(r), gain, width, m.epsilon,
-                      [&](int i, Vec value) { store(value, x.place(r, i)); });
+        for (int64_t r = mine.first; r < mine.last; ++r) fill(x, r);
         if (!few) {
 #pragma omp barrier
         }

@@ -36,7 +36,7 @@ class CLayer(ctypes.Structure):
         (name, ctypes.c_void_p)
         for name in (
             *("input_norm", "post_norm", "qkv_bias", "q_norm", "k_norm"),
-            *("qkv", "out", "gate_up", "down", "keys", "values"),
+            *("qkv", "out", "gate_up", "down", "keys", "values", "token_norm"),
         )
     ]
 
@@ -58,7 +58,8 @@ class CModel(ctypes.Structure):
         ("shared", ctypes.c_void_p),
         ("own", ctypes.c_void_p),
         ("own_bytes", ctypes.c_int64),
-        ("skipped", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("skipped", "taps", "states")),
+        ("tap_count", ctypes.c_int32),
     ]
 
 
@@ -69,6 +70,7 @@ class CRows(ctypes.Structure):
         ("count", ctypes.c_int32),
         *((name, ctypes.c_void_p) for name in ("slots", "positions", "tokens", "back", "aside")),
         ("layers", ctypes.c_int32),
+        ("states", ctypes.c_void_p),
     ]
 
 

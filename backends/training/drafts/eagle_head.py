@@ -14,11 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from backends.engine.drafters.eagle.weights import ATTENTION, FEED_FORWARD, LAYER, eagle_shapes
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.forward import Rotary
-
-LAYER = "midlayer."
-ATTENTION, FEED_FORWARD = LAYER + "self_attn.", LAYER + "mlp."
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class EagleHead:
 
     def __init__(self, architecture: Architecture, taps: int) -> None:
         self.architecture, self.taps = architecture, taps
-        self.shapes = _shapes(architecture, taps)
+        self.shapes = eagle_shapes(architecture, taps)
         self.sizes = [torch.Size(shape).numel() for shape in self.shapes.values()]
 
     def initial(self, norm: Tensor, seed: int) -> Tensor:
@@ -196,21 +194,3 @@ def _at(x: Tensor, places: Tensor) -> Tensor:
 def _later(x: Tensor, by: int) -> Tensor:
     """Move (..., A, d) towards the end, zeros in front."""
     return functional.pad(x, (0, 0, by, 0))[..., : x.shape[-2], :]
-
-
-def _shapes(architecture: Architecture, taps: int) -> dict[str, tuple[int, ...]]:
-    d, inner = architecture.width, architecture.feed_forward
-    return {
-        "fc.weight": (d, taps * d),
-        LAYER + "hidden_norm.weight": (d,),
-        LAYER + "input_layernorm.weight": (d,),
-        ATTENTION + "q_proj.weight": (architecture.query_size, 2 * d),
-        ATTENTION + "k_proj.weight": (architecture.kv_size, 2 * d),
-        ATTENTION + "v_proj.weight": (architecture.kv_size, 2 * d),
-        ATTENTION + "o_proj.weight": (d, architecture.query_size),
-        LAYER + "post_attention_layernorm.weight": (d,),
-        FEED_FORWARD + "gate_proj.weight": (inner, d),
-        FEED_FORWARD + "up_proj.weight": (inner, d),
-        FEED_FORWARD + "down_proj.weight": (d, inner),
-        "norm.weight": (d,),
-    }

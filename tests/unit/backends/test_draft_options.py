@@ -66,6 +66,11 @@ def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
         ),
         ({"method": "lookahead", "drafts": 5}, "is 5; expected at most ngram - 1, 4"),
         ({"method": "lookahead", "record": True}, "no trace tells of the drafts of method"),
+        ({"method": "eagle"}, "did you mean 'eagle3'?"),
+        ({"method": "eagle3", "exit_layer": 2}, "'exit_layer': belongs to method layerskip"),
+        ({"method": "eagle3", "draft": "demo-draft"}, "LlamaForCausalLM is that of a whole model"),
+        ({"method": "eagle3", "draft": "eagle4"}, "'draft': model 'eagle4': no such folder"),
+        ({"method": "eagle3", "replay": "demo"}, "no trace tells of the drafts of method eagle3"),
     ],
 )
 def test_our_engine_refuses(
@@ -83,6 +88,8 @@ def test_a_gpu_verifies_no_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     said = refused("speculative", {"method": "lookahead"})
     assert "'kernels': the Triton kernels verify one guess for each position" in said
+    said = refused("speculative", {"method": "eagle3"})
+    assert "'kernels': the Triton kernels do not hand out the states" in said
 
 
 @WITH_VLLM

@@ -1,0 +1,1 @@
+"""EAGLE-3: one trained layer over the model's own hidden states drafts."""

@@ -1,0 +1,110 @@
+"""Drafts from an EAGLE-3 head.
+
+After "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test"
+(Li et al. 2025, arXiv 2503.01840), section 3.1, with one chain of drafts instead of a tree. At a
+position that the target has verified the head reads the target's states; after a draft it reads its
+own output in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from backends.engine.drafters.chains import Chains
+from backends.engine.executors.base import RING, Executor, StepRows
+from backends.engine.passes import Span, rows_of
+from backends.engine.streams import Stream
+
+AT_ONCE = 256
+"""Most positions that one call of a head computes."""
+FIRST = 1
+"""The first position that a head has a row for: it reads the state before it."""
+
+
+class EagleExecutor(Executor, Protocol):
+    """Runs a head beside its target, which has the same slots.
+
+    Rows that `catch_up` and `continued` are given are positions of the text from `FIRST` on, as a
+    draft model's would be: the token there, and the target's states of the position before.
+    """
+
+    def catch_up(self, rows: StepRows) -> None:
+        """Compute the keys and values of positions that the target has verified, any number."""
+
+
+class EagleDrafts:
+    """A `Drafter` with a head that reads the target's states.
+
+    Its cache at the position of a draft was computed from its own output, so that all positions
+    since the last verification are computed again, from the target's states.
+
+    Args:
+        head: beside the executor of the target, whose states it finds.
+        max_drafts: most drafts of a stream at a time.
+        threshold: no draft follows one that the head held less probable than this.
+    """
+
+    exits: tuple[int, ...] = ()
+
+    def __init__(self, head: EagleExecutor, max_drafts: int, threshold: float) -> None:
+        self.max_drafts = max_drafts
+        self._head, self._chains = head, Chains(head, threshold)
+        self._done = [FIRST] * head.slots
+        """By slot: positions that the head has computed from the target's states."""
+
+    def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
+        """All streams together, a token of each at a time."""
+        if not self.max_drafts:
+            return streams
+        drafting = [s for s in streams if s.room(self.max_drafts) > 0]
+        self._catch_up(drafting)
+        for some in self._groups(drafting):
+            ends = [len(stream.tokens) for stream in some]
+            self._chains.extend(some, self.max_drafts, self._done)
+            for stream, end in zip(some, ends, strict=True):
+                self._done[stream.slot] = end
+        return streams
+
+    def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
+        """A stream that is over leaves its slot; what drafts left in the cache is computed anew."""
+        if stream.finished is not None:
+            self._head.release(stream.slot, len(stream.tokens))
+            self._done[stream.slot] = FIRST
+        return {}
+
+    def reset(self) -> None:
+        """Forget every stream."""
+        self._done = [FIRST] * self._head.slots
+
+    def _catch_up(self, streams: Sequence[Stream]) -> None:
+        """Prompts, and what was decoded without drafts, but for the newest token."""
+        spans: list[Span] = []
+        for stream in streams:
+            start, end = self._done[stream.slot], len(stream.tokens) - 1
+            if end - start >= RING:
+                spans.append((stream, start, end))
+                self._done[stream.slot] = end
+        if spans:
+            self._head.catch_up(rows_of(spans))
+
+    def _groups(self, streams: Sequence[Stream]) -> Iterator[list[Stream]]:
+        """As many streams together as one call takes."""
+        some: list[Stream] = []
+        rows = 0
+        for stream in streams:
+            own = len(stream.tokens) - self._done[stream.slot]
+            if rows + own > AT_ONCE:
+                yield some
+                some, rows = [], 0
+            some.append(stream)
+            rows += own
+        if some:
+            yield some
+
+
+def states_before(rows: StepRows) -> StepRows:
+    """The rows' tokens at the positions whose states they are read with."""
+    return StepRows(rows.slots, rows.positions - np.int32(1), rows.tokens)
