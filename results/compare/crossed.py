@@ -166,8 +166,8 @@ def _shares(weights: Floats, *, rest_known: bool) -> tuple[Floats, float]:
 
 def _rest(found: Floats, cells: Floats) -> tuple[float, int]:
     """Mean square of what an additive fit of repeats and units leaves of the cells that are there
-    (1, else 0), and its degrees of freedom; (0, 0) where it leaves nothing. The units are eliminated from the normal equations, so that what
-    is solved has the size of the repeats."""
+    (1, else 0), and its degrees of freedom; (0, 0) where it leaves nothing. The units are
+    eliminated from the normal equations, so that what is solved has the size of the repeats."""
     per_unit = cells.sum(axis=0)
     centred = cells * (found - (cells * found).sum(axis=0) / per_unit)
     normal = np.diag(cells.sum(axis=1)) - (cells / per_unit) @ cells.T
