@@ -3,8 +3,8 @@
     python benchmarks/soundness/wandering.py [--comparisons 2000] [--request-s 0.25]
 
 24 requests, repeats in the order A B, B A, A B, machine speed wandering by 5% with time constants
-from 0.2 to 60 s (`benchmarks/support/wander.py`). The nominal share is 5% for each of: the
-product's interval (`results.compare.crossed`), the same with independent repeats supposed, a t
+from 0.2 to 60 s (`benchmarks/support/intervals/wander.py`). The nominal share is 5% for each of:
+the product's interval (`results.compare.crossed`), the same with independent repeats supposed, a t
 interval over the repeats' means alone, and the bootstrap of before. In brackets the median width,
 in percent.
 """
@@ -18,8 +18,8 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.support.bootstrap import bootstrap_bounds
-from benchmarks.support.wander import REPEATS, TIME_CONSTANTS_S, Floats, WanderingMachine
+from benchmarks.support.intervals.bootstrap import bootstrap_bounds
+from benchmarks.support.intervals.wander import REPEATS, TIME_CONSTANTS_S, Floats, WanderingMachine
 from results.compare import crossed
 from results.compare.student import t_quantile
 

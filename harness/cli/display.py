@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.files import size
+from harness.core.names import repeat_label
 from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, Trial
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
         options = json.dumps(dict(trial.options)) if trial.options else ""
         model = trial.model.label() if several else ""
         parts = (trial.backend, options, model, trial.workload.name, trial.load.label())
-        line = "  ".join(part for part in parts if part) + f"  repeat {trial.repeat}"
+        line = "  ".join(part for part in parts if part) + f"  repeat {repeat_label(trial.repeat)}"
         print("  ".join(filter(None, (line, note(trial)))))
     print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")
 
@@ -45,8 +46,8 @@ NUMBERS = {
 other whose entry in the registry has a short heading comes after them."""
 QUALITY_WIDTH = 7
 WIDTH = 160
-ENOUGH_REPEATS = 5
-"""The table of coverage in docs/metrics.md: with fewer, under 85% where the machine drifts."""
+ENOUGH_REPEATS = 3
+"""The table of coverage in docs/metrics.md: with fewer, under 90% where the machine drifts."""
 
 
 def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
@@ -70,8 +71,10 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
         _print(table)
     print("ms: p50 / p99; same: share of answers equal to the reference's; goodput: requests/s")
     print(f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99")
-    bounded = [c["repeats"] for c in cells if c["speedup_low"] is not None]
-    if bounded and max(bounded) < ENOUGH_REPEATS:
+    bounded = [c["speedup_repeats"] for c in cells if c["speedup_low"] is not None]
+    if bounded and max(bounded) == 1:
+        print("[ ]: 95%, over the requests only: one repeat does not tell what the machine does")
+    elif bounded and max(bounded) < ENOUGH_REPEATS:
         print(f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats")
     slugs = Counter(slug for cell in cells for slug in _slugs(cell))
     for slug, count in slugs.items():
@@ -170,7 +173,11 @@ def _validity(cell: Mapping[str, Any]) -> str:
     failed = {name: count for name, count in cell["statuses"].items() if name != "ok"}
     if failed:
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in failed.items())
-    return "yes" if cell["valid"] else ", ".join(_slugs(cell))
+    if not cell["valid"]:
+        return ", ".join(_slugs(cell))
+    used, repeats = cell["repeats_used"], cell["repeats"]
+    sound = "yes" if cell["noise_checked"] else "noise not checked"
+    return sound if used == repeats else f"{sound}, {used} of {repeats} repeats"
 
 
 def _slugs(cell: Mapping[str, Any]) -> list[str]:

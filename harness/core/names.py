@@ -30,9 +30,12 @@ def attended(prompt: int, tokens: int) -> int:
     return passes * prompt + passes * (passes + 1) // 2
 
 
-STAND_IN = 1000
+DISTURBANCES = frozenset({"client-late", "clocks-throttled", "machine-noisy"})
+"""What begins a reason against a trial that was the moment's: measured again it may be free of it.
+"""
+STAND_IN = 10**9
 """Added to the number of a repeat that was disturbed: the number of the one that was measured in
-its place. No experiment has so many repeats."""
+its place. An experiment may not have so many repeats."""
 
 
 def stands_in_for(repeat: int) -> int | None:

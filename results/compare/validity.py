@@ -22,8 +22,8 @@ from results.compare.pairing import ComparableTrials, Member, Versus, plain_deco
 from results.compare.reasons import (
     CELL_NOT_VALID,
     PASSING,
+    REMARKS,
     TIMES_ONLY,
-    TOO_FEW_SAMPLES,
     slug,
 )
 
@@ -99,7 +99,7 @@ def answers_hold(verdict: Validity) -> bool:
 
 def is_passing(verdict: Validity) -> bool:
     """Whether a trial is unsound, and only for what may pass when it is measured again."""
-    slugs = {slug(reason) for reason in verdict.reasons} - {TOO_FEW_SAMPLES}
+    slugs = {slug(reason) for reason in verdict.reasons} - REMARKS
     return not verdict.valid and bool(slugs) and slugs <= PASSING
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.support.bootstrap import RESAMPLES, SEED, bootstrap_bounds
+from benchmarks.support.intervals.bootstrap import RESAMPLES, SEED, bootstrap_bounds
 
 
 def test_the_bootstrap_is_the_one_described() -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.support.wander import TIME_CONSTANTS_S, Floats, WanderingMachine
+from benchmarks.support.intervals.wander import TIME_CONSTANTS_S, Floats, WanderingMachine
 from results.compare.crossed import NEIGHBOURS, CrossedMean, crossed_mean
 from results.compare.student import t_quantile
 

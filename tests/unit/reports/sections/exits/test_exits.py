@@ -31,7 +31,7 @@ NAMES = ("exits", "prediction", "ablations", "gamma")
 SMALL: dict[str, Any] = {
     "workloads": ["humaneval", "gsm8k"],
     "loads": LOADS[:1],
-    "repeats": 2,
+    "repeats": 3,
     "requests": 12,
     "reference": "autoregressive",
 }
