@@ -45,6 +45,7 @@ NUMBERS = {
 """Metrics of the result table and the least widths of their columns, so that tables line up. Any
 other whose entry in the registry has a short heading comes after them."""
 QUALITY_WIDTH = 7
+VALID_WIDTH = len("yes (2 of 3)")
 WIDTH = 160
 ENOUGH_REPEATS = 3
 """The table of coverage in docs/metrics.md: with fewer, under 90% where the machine drifts."""
@@ -65,7 +66,7 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
         for number, (heading, least) in enumerate(_headings(), start=1):
             width = max(least, *(len(row[number]) for row in rows))
             table.add_column(heading, justify="right", no_wrap=True, min_width=width)
-        table.add_column("valid", overflow="fold")
+        table.add_column("valid", overflow="fold", min_width=VALID_WIDTH)
         for row in rows:
             table.add_row(*row)
         _print(table)
@@ -76,6 +77,10 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
         print("[ ]: 95%, over the requests only: one repeat does not tell what the machine does")
     elif bounded and max(bounded) < ENOUGH_REPEATS:
         print(f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats")
+    if any(c["valid"] and c["repeats_used"] < c["repeats"] for c in cells):
+        print("valid (2 of 3): so many repeats used; the others were disturbed and are left out")
+    if any(c["valid"] and not c["noise_checked"] for c in cells):
+        print("not checked: nobody can see from here what else the server's machine did")
     slugs = Counter(slug for cell in cells for slug in _slugs(cell))
     for slug, count in slugs.items():
         print(f"{slug}: {count} of {len(cells)} rows; the report has the reasons in full")
@@ -176,8 +181,8 @@ def _validity(cell: Mapping[str, Any]) -> str:
     if not cell["valid"]:
         return ", ".join(_slugs(cell))
     used, repeats = cell["repeats_used"], cell["repeats"]
-    sound = "yes" if cell["noise_checked"] else "noise not checked"
-    return sound if used == repeats else f"{sound}, {used} of {repeats} repeats"
+    sound = "yes" if cell["noise_checked"] else "not checked"
+    return sound if used == repeats else f"{sound} ({used} of {repeats})"
 
 
 def _slugs(cell: Mapping[str, Any]) -> list[str]:

@@ -162,6 +162,8 @@ def test_a_cell_says_what_it_does_without_and_what_nobody_saw(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     display.print_cells([cell(valid=True, repeats=3, repeats_used=2, invalid_reasons=[])])
-    assert "yes, 2 of 3 repeats" in capsys.readouterr().out
+    assert "yes (2 of 3)" in capsys.readouterr().out
     display.print_cells([cell(valid=True, noise_checked=False, invalid_reasons=[])])
-    assert "noise not checked" in capsys.readouterr().out
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[3].endswith("not checked")
+    assert rows[-1].startswith("not checked: nobody can see")

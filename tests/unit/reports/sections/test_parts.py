@@ -31,7 +31,7 @@ def seen(folder: Path, **metrics: Any) -> Overview:
 
 
 def test_a_row_for_each_cell_that_counts_steps(run_dir: Path) -> None:
-    samples = Samples({}, {})
+    samples = Samples()
     none = dict.fromkeys(FACTORS)
     assert parts.section(seen(run_dir, **none), samples) is None
     made = parts.section(seen(run_dir, **FACTORS), samples)
@@ -45,7 +45,7 @@ def test_a_row_for_each_cell_that_counts_steps(run_dir: Path) -> None:
 
 def test_what_is_void_is_struck_through(run_dir: Path) -> None:
     found = seen(run_dir, **FACTORS, void_metrics=["speedup_steps"])
-    made = parts.section(found, Samples({}, {}))
+    made = parts.section(found, Samples())
     assert made is not None
     assert made.table is not None
     marks = ["struck" in cell.css for cell in made.table.rows[0].cells[3:]]
