@@ -93,7 +93,7 @@ def _measure_again(
     found = again.plan(trials, record_of, names, share)
     if not found.disturbed:
         return
-    told = f"{found.disturbed} trials were disturbed"
+    told = f"{found.disturbed} {'trial was' if found.disturbed == 1 else 'trials were'} disturbed"
     limit = f"{share:.0%} of the run's time, {found.budget_s:.0f} s"
     if not found.trials:
         print(f"{told}; none is measured again within --again-share ({limit})", file=sys.stderr)

@@ -38,7 +38,7 @@ class CellRepeats:
 
     def left_out(self) -> list[int]:
         """Places of the trials that are not valid and may be done without."""
-        lost = [n for n in self._ended if self._may_go(n)]
+        lost = [n for n in self._ended if self.verdicts[n].is_passing]
         sound = [n for n in self._ended if self.verdicts[n].valid]
         return lost if len(sound) >= SOUND_REPEATS else []
 
@@ -65,10 +65,6 @@ class CellRepeats:
         return not any(
             slug(reason) == NOT_CHECKED for row in self.rows for reason in row["invalid_reasons"]
         )
-
-    def _may_go(self, place: int) -> bool:
-        found = self.verdicts[place]
-        return not found.valid and bool(found.passing) and found.is_passing
 
     def _told(self, without: Collection[int]) -> Iterator[str]:
         if not without:
