@@ -45,6 +45,8 @@ def summaries(run: Run) -> list[dict[str, Any]]:
     validity, and every metric by name; None where undefined, always the same keys.
 
     `void_metrics` names the metrics that must not be believed, for what `invalid_reasons` tells.
+    `left_out`: its cell does without this trial; `stands_in_for`: the repeat that was disturbed and
+    in whose place it was measured.
     `speedup` is of the trial's own repeat; `speedup_low`, `speedup_high` and `noise_floor` are of
     its cell, all repeats pooled. The same holds for `speedup_native`.
     """
@@ -86,6 +88,8 @@ def evaluate(
         judged = [_row(*parts, group, own) for parts in zip(same, pairs, natives, strict=True)]
         found = [row for row, _ in judged]
         repeats = CellRepeats(found, [verdict for _, verdict in judged])
+        for place in repeats.left_out():
+            found[place]["left_out"] = True
         intervals = _intervals(same, pairs, natives, repeats)
         for member, row in zip(same, found, strict=True):
             row["noise_floor"] = None if member.stored.record.is_replay else floor
@@ -117,6 +121,7 @@ def _row(
         "valid": verdict.valid,
         "invalid_reasons": list(verdict.reasons),
         "void_metrics": list(verdict.void),
+        "left_out": False,
         "started_at": record.started_at,
         **numbers,
     }

@@ -57,6 +57,7 @@ def test_the_rows_keep_their_own_verdict_and_have_the_cells_interval(tmp_path: P
     rows = summaries(run_of(tmp_path, *REFERENCES, ran("fast", 0), noisy, ran("fast", 2)))
     left_out, sound = of(rows, "fast", 1), of(rows, "fast", 2)
     assert (left_out["valid"], sound["valid"]) == (False, True)
+    assert (left_out["left_out"], sound["left_out"]) == (True, False)
     assert (sound["void_metrics"], sound["invalid_reasons"]) == ([], [])
     assert "tpot_s_p50" in left_out["void_metrics"]
     assert "speedup_low" not in left_out["void_metrics"]
