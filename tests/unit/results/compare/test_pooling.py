@@ -91,6 +91,7 @@ def test_a_failed_repeat_is_never_left_out(tmp_path: Path) -> None:
     failed = ran("fast", 1, status="failed", validity=Validity(False, ("failures: it crashed",)))
     cell = cell_of(tmp_path, *REFERENCES, ran("fast", 0), failed, ran("fast", 2))
     assert not cell["valid"]
+    assert "tpot_s_p50" in cell["void_metrics"]
 
 
 def test_a_noisy_reference_costs_its_pairs_only(tmp_path: Path) -> None:
