@@ -83,8 +83,10 @@ def _measure_again(
     store: Store, trials: Sequence[Trial], experiment: Experiment, share: float
 ) -> None:
     """Measure disturbed trials once more, and say what is."""
-    machine, pins = environment(), Pins()
     stored = {key: found.record for key, found in whole_records(store)}
+    if not any(again.state(record) == "disturbed" for record in stored.values()):
+        return
+    machine, pins = environment(), Pins()
 
     def record_of(trial: Trial) -> TrialRecord | None:
         return stored.get(trial.key(fingerprint(machine), pins.of(trial)))
