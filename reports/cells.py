@@ -19,7 +19,7 @@ from harness.core.nouns import (
 from reports.text import clipped, visible
 from reports.variants import NamedOptions, Variant, variants
 from results import rows as metrics
-from results.compare.reasons import CELL_NOT_VALID, slug
+from results.compare.reasons import CELL_NOT_VALID, LEFT_OUT, slug
 
 if TYPE_CHECKING:
     from results import Run
@@ -44,6 +44,8 @@ class Cell:
     trials: int
     failed: int
     valid_trials: int
+    left_out: int = 0
+    """Trials that are not valid and that a valid cell does without."""
     partly_valid: int = 0
     """Trials of which only what compares them is void."""
     effective: Mapping[str, Any] = field(default_factory=dict)
@@ -62,8 +64,13 @@ class Cell:
 
     @property
     def valid(self) -> bool:
-        """Whether every trial of the cell is."""
-        return self.valid_trials == self.trials
+        """Whether every trial of the cell is that it uses."""
+        return self.valid_trials + self.left_out == self.trials
+
+    @property
+    def noise_checked(self) -> bool:
+        """Whether somebody looked at the machine that computed."""
+        return bool(self.metrics.get("noise_checked", True))
 
     def holds(self, name: str) -> bool:
         """Whether a metric may be believed: a comparison may be void where all else stands."""
@@ -199,6 +206,9 @@ def _cell(
         for name, text in told.items():
             count, first = reasons.get(name, (0, text))
             reasons[name] = (count + 1, first)
+    left_out = sum(not row["valid"] for row in rows) if one["valid"] else 0
+    if left_out:
+        reasons[LEFT_OUT] = (left_out, one["invalid_reasons"][-1])
     trial = records[0].trial
     load, workload = trial.load, labels[_workload_key(trial.workload)]
     return Cell(
@@ -216,7 +226,10 @@ def _cell(
         trials=len(rows),
         failed=sum(row["status"] != "ok" for row in rows),
         valid_trials=sum(bool(row["valid"]) for row in rows),
-        partly_valid=sum(
+        left_out=left_out,
+        partly_valid=0
+        if left_out
+        else sum(
             not row["valid"] and "output_tok_per_s" not in row["void_metrics"] for row in rows
         ),
         effective=next((dict(r.backend.options) for r in records if r.backend), {}),

@@ -36,6 +36,9 @@ _AGAINST: Mapping[str, str] = {
     "first_divergence_margin": "the reference's top-2 logit margin there, where it stored one",
     "rouge_l_to_full": "",
     "speedup": "decode time per token of the reference / of this, same request and repeat",
+    "speedup_steps": "steps per token, likewise: `speedup` = `speedup_steps` x `speedup_step_time`",
+    "speedup_step_time": "decode time per step, likewise",
+    "speedup_length": "tokens after the first commit, likewise",
 }
 COMMIT_COLUMNS: Mapping[str, str] = {
     "key": "the trial (categorical)",
@@ -174,6 +177,7 @@ def _comparison(
         return columns
     if found.log_ratios is not None:
         columns["speedup"] = np.exp(found.log_ratios)
+        columns |= {name: np.exp(logs) for name, logs in (found.parts or {}).items()}
     if not answers:
         return columns
     pairs, reference = found.agreement, found.other.requests

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.core.names import stands_in_for
 from harness.core.nouns import Validity
 from results import registry
 from results.compare import validity
+from results.compare.decomposition import PARTS
 from results.compare.pairing import (
     ComparableTrials,
     Member,
@@ -23,6 +25,7 @@ from results.compare.pairing import (
     noise_floor,
     versus,
 )
+from results.compare.pooling import CellRepeats
 from results.compare.stats import Interval, speedup_interval
 from results.metrics import work
 from results.metrics.arrays import Floats
@@ -33,11 +36,17 @@ if TYPE_CHECKING:
     from results.run import Run
 
 
+_PAIRED = ("speedup", "speedup_native")
+"""Speed-ups of which it is told how many repeats they rest on, and how many would settle them."""
+
+
 def summaries(run: Run) -> list[dict[str, Any]]:
     """One mapping per stored trial, as `show --json` prints it: what was run, its status and
     validity, and every metric by name; None where undefined, always the same keys.
 
     `void_metrics` names the metrics that must not be believed, for what `invalid_reasons` tells.
+    `left_out`: its cell does without this trial; `stands_in_for`: the repeat that was disturbed and
+    in whose place it was measured.
     `speedup` is of the trial's own repeat; `speedup_low`, `speedup_high` and `noise_floor` are of
     its cell, all repeats pooled. The same holds for `speedup_native`.
     """
@@ -50,8 +59,10 @@ def cells(run: Run) -> list[dict[str, Any]]:
     Metrics are medians over the repeats that ended well, and `spread` has their [least, greatest];
     `speedup` is the geometric mean over all pairs of all repeats, with its interval, and
     `exits_by_layer`, `exits_by_batch` and `mixed_steps` add the repeats up. `repeats` counts them,
-    `statuses` counts all trials by status, `keys` names them. A cell is valid when each of its
-    trials is, and a metric is among its `void_metrics` when it is among those of one.
+    `repeats_used` those that nothing passing disturbed, where at least two are left: all of this is
+    over them (see `results.compare.pooling`). `statuses` counts all trials by status, `keys` names
+    them. A cell is valid when each trial that it uses is, and a metric is among its `void_metrics`
+    when it is among those of one.
     """
     return run.evaluated["cells"]
 
@@ -74,20 +85,18 @@ def evaluate(
     for same in _by_variant(members):
         pairs = [versus(m, group.reference) for m in same]
         natives = [versus(m, group.native) for m in same]
-        found = [_row(*parts, group, own) for parts in zip(same, pairs, natives, strict=True)]
-        intervals = {
-            "speedup": _interval(same, pairs),
-            "speedup_matched": _interval(same, pairs, matched=True),
-            "speedup_native": _interval(same, natives),
-        }
+        judged = [_row(*parts, group, own) for parts in zip(same, pairs, natives, strict=True)]
+        found = [row for row, _ in judged]
+        repeats = CellRepeats(found, [verdict for _, verdict in judged])
+        for place in repeats.left_out():
+            found[place]["left_out"] = True
+        intervals = _intervals(same, pairs, natives, repeats)
         for member, row in zip(same, found, strict=True):
             row["noise_floor"] = None if member.stored.record.is_replay else floor
-            for name, interval in intervals.items():
-                row[f"{name}_low"] = interval.low if interval else None
-                row[f"{name}_high"] = interval.high if interval else None
+            row.update(_of_the_cell(intervals))
         rows += found
-        pooled.append(_cell(same, found, intervals, group))
-        validity.tell_of_the_cell(found)
+        pooled.append(_cell(same, repeats, intervals, group))
+        validity.tell_of_the_cell(found, pooled[-1]["void_metrics"])
     return rows, pooled
 
 
@@ -97,57 +106,64 @@ def _row(
     native: Versus | None,
     group: ComparableTrials,
     own: Mapping[str, Validity],
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], validity.Reasons]:
     record = member.stored.record
     numbers = metrics(TrialInputs(record, member.requests, against, native))
     compared = ((validity.REFERENCE, against), (validity.NATIVE, native))
     verdict = validity.judge(member, compared, own, list(numbers))
-    return {
+    row = {
         "key": record.key,
         **identity(member, group),
         "repeat": record.trial.repeat,
+        "stands_in_for": stands_in_for(record.trial.repeat),
         "status": record.status,
         "error": record.error,
         "valid": verdict.valid,
         "invalid_reasons": list(verdict.reasons),
         "void_metrics": list(verdict.void),
+        "left_out": False,
         "started_at": record.started_at,
         **numbers,
     }
+    return row, verdict
 
 
 def _cell(
     same: Sequence[Member],
-    rows: Sequence[Mapping[str, Any]],
+    repeats: CellRepeats,
     intervals: Mapping[str, Interval | None],
     group: ComparableTrials,
 ) -> dict[str, Any]:
+    rows = repeats.rows
     ended = [row for row in rows if row["status"] == "ok"]
     statuses = [row["status"] for row in rows]
     cell: dict[str, Any] = {
         **identity(same[0], group),
         "keys": [row["key"] for row in rows],
         "repeats": len(ended),
+        "repeats_used": len(ended) - len(repeats.left_out()),
         "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
-        "valid": all(row["valid"] for row in rows),
-        "invalid_reasons": list(dict.fromkeys(r for row in rows for r in row["invalid_reasons"])),
+        "valid": repeats.valid,
+        "noise_checked": repeats.noise_checked,
+        "invalid_reasons": repeats.reasons(),
     }
     spread = {}
     names = list(rows[0])
     names = names[names.index("started_at") + 1 :]
-    void = {name for row in rows for name in row["void_metrics"]}
-    cell["void_metrics"] = [name for name in names if name in void]
+    cell["void_metrics"] = [name for name in names if repeats.is_void(name)]
     for name in names:
-        values = [row[name] for row in ended if isinstance(row[name], int | float)]
+        used = [rows[place][name] for place in repeats.used(name)]
+        values = [value for value in used if isinstance(value, int | float)]
         cell[name] = statistics.median(values) if values else None
         spread[name] = [min(values), max(values)] if values else None
     for name, interval in intervals.items():
         cell[name] = interval.value if interval else None
+    cell.update(_of_the_cell(intervals))
     for name in (key for m in registry.METRICS if m.pooled == "sum" for key in m.keys):
         # numbers are counts then, not rates: shares of all tokens need their sum
         if spread[name] is not None:
             del spread[name]
-        cell[name] = _added([row[name] for row in ended])
+        cell[name] = _added([rows[place][name] for place in repeats.used(name)])
     return {**cell, "spread": spread}
 
 
@@ -156,9 +172,42 @@ def _added(values: Sequence[Any]) -> Any:
     return sum(numbers) if numbers else work.added(values)
 
 
-def _interval(
-    same: Sequence[Member], pairs: Sequence[Versus | None], *, matched: bool = False
-) -> Interval | None:
+def _of_the_cell(intervals: Mapping[str, Interval | None]) -> dict[str, Any]:
+    """What stands in the rows of all repeats: the intervals, and what they rest on."""
+    found: dict[str, Any] = {}
+    for name, interval in intervals.items():
+        found[f"{name}_low"] = interval.low if interval else None
+        found[f"{name}_high"] = interval.high if interval else None
+        if name in _PAIRED:
+            found[f"{name}_repeats"] = interval.repeats if interval else None
+            found[f"{name}_more_repeats"] = interval.more_repeats if interval else None
+    return found
+
+
+def _intervals(
+    same: Sequence[Member],
+    pairs: Sequence[Versus | None],
+    natives: Sequence[Versus | None],
+    repeats: CellRepeats,
+) -> dict[str, Interval | None]:
+    """The speed-ups of one cell, each over the repeats whose pairs hold."""
+
+    def over(name: str) -> Interval | None:
+        places = repeats.used(name)
+        compared = natives if name == "speedup_native" else pairs
+        return _interval([same[n] for n in places], [compared[n] for n in places], name)
+
+    return {name: over(name) for name in (*_PAIRED, "speedup_matched", *PARTS)}
+
+
+def _logs(pair: Versus, name: str) -> Floats | None:
+    """(R,) what is pooled under a name."""
+    if name in PARTS:
+        return None if pair.parts is None else pair.parts[name]
+    return pair.matched if name == "speedup_matched" else pair.log_ratios
+
+
+def _interval(same: Sequence[Member], pairs: Sequence[Versus | None], name: str) -> Interval | None:
     """Pool the repeats of one cell. Against itself a backend's speed-up is 1, without bounds."""
     both = list(zip(same, pairs, strict=True))
     if any(pair is not None and pair.other is member for member, pair in both):
@@ -166,9 +215,10 @@ def _interval(
     ids: list[list[str]] = []
     logs: list[Floats] = []
     for member, pair in both:
-        if pair is not None and pair.log_ratios is not None and member.requests is not None:
+        found = None if pair is None else _logs(pair, name)
+        if found is not None and member.requests is not None:
             ids.append(member.requests.ids)
-            logs.append(pair.matched if matched and pair.matched is not None else pair.log_ratios)
+            logs.append(found)
     if not logs:
         return None
     names, matrix = _matrix(ids, logs)

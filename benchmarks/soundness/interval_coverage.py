@@ -1,4 +1,4 @@
-"""How often the speed-up's 95% interval holds the truth, by the product's own bootstrap.
+"""How often the speed-up's 95% interval holds the truth, by the product's own formula.
 
     python benchmarks/soundness/interval_coverage.py [--experiments 400] [--seeds 5] [--requests 64]
 

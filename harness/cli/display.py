@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.files import size
+from harness.core.names import repeat_label
 from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, Trial
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
         options = json.dumps(dict(trial.options)) if trial.options else ""
         model = trial.model.label() if several else ""
         parts = (trial.backend, options, model, trial.workload.name, trial.load.label())
-        line = "  ".join(part for part in parts if part) + f"  repeat {trial.repeat}"
+        line = "  ".join(part for part in parts if part) + f"  repeat {repeat_label(trial.repeat)}"
         print("  ".join(filter(None, (line, note(trial)))))
     print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")
 
@@ -44,9 +45,10 @@ NUMBERS = {
 """Metrics of the result table and the least widths of their columns, so that tables line up. Any
 other whose entry in the registry has a short heading comes after them."""
 QUALITY_WIDTH = 7
+VALID_WIDTH = len("yes (2 of 3)")
 WIDTH = 160
-ENOUGH_REPEATS = 5
-"""The table of coverage in docs/metrics.md: with fewer, under 85% where the machine drifts."""
+ENOUGH_REPEATS = 3
+"""The table of coverage in docs/metrics.md: with fewer, under 90% where the machine drifts."""
 
 
 def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
@@ -64,15 +66,21 @@ def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
         for number, (heading, least) in enumerate(_headings(), start=1):
             width = max(least, *(len(row[number]) for row in rows))
             table.add_column(heading, justify="right", no_wrap=True, min_width=width)
-        table.add_column("valid", overflow="fold")
+        table.add_column("valid", overflow="fold", min_width=VALID_WIDTH)
         for row in rows:
             table.add_row(*row)
         _print(table)
     print("ms: p50 / p99; same: share of answers equal to the reference's; goodput: requests/s")
     print(f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99")
-    bounded = [c["repeats"] for c in cells if c["speedup_low"] is not None]
-    if bounded and max(bounded) < ENOUGH_REPEATS:
+    bounded = [c["speedup_repeats"] for c in cells if c["speedup_low"] is not None]
+    if bounded and max(bounded) == 1:
+        print("[ ]: 95%, over the requests only: one repeat does not tell what the machine does")
+    elif bounded and max(bounded) < ENOUGH_REPEATS:
         print(f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats")
+    if any(c["valid"] and c["repeats_used"] < c["repeats"] for c in cells):
+        print("valid (2 of 3): so many repeats used; the others were disturbed and are left out")
+    if any(c["valid"] and not c["noise_checked"] for c in cells):
+        print("not checked: nobody can see from here what else the server's machine did")
     slugs = Counter(slug for cell in cells for slug in _slugs(cell))
     for slug, count in slugs.items():
         print(f"{slug}: {count} of {len(cells)} rows; the report has the reasons in full")
@@ -170,7 +178,11 @@ def _validity(cell: Mapping[str, Any]) -> str:
     failed = {name: count for name, count in cell["statuses"].items() if name != "ok"}
     if failed:
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in failed.items())
-    return "yes" if cell["valid"] else ", ".join(_slugs(cell))
+    if not cell["valid"]:
+        return ", ".join(_slugs(cell))
+    used, repeats = cell["repeats_used"], cell["repeats"]
+    sound = "yes" if cell["noise_checked"] else "not checked"
+    return sound if used == repeats else f"{sound} ({used} of {repeats})"
 
 
 def _slugs(cell: Mapping[str, Any]) -> list[str]:

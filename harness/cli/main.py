@@ -66,6 +66,14 @@ def run(
         typer.Option(help="On this shape instead of the file's models; may stand several times."),
     ] = None,
     executor: Annotated[str, typer.Option(help="Where trials run: local.")] = "local",
+    again_share: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Of the run's time, for measuring disturbed trials once more; 0: never.",
+        ),
+    ] = 0.1,
 ) -> None:
     """Run the trials of an experiment that are not stored yet."""
     from harness.cli import run as running
@@ -74,7 +82,13 @@ def run(
         hint = "ray comes with the tetris backend" if executor == "ray" else "expected local"
         raise UserError(f"--executor: '{executor}' is not available; {hint}")
     outcome = running.run_experiment(
-        file, out=out, only=only, fresh=fresh, dry_run=dry_run, shapes=shape or ()
+        file,
+        out=out,
+        only=only,
+        fresh=fresh,
+        dry_run=dry_run,
+        shapes=shape or (),
+        again_share=again_share,
     )
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)

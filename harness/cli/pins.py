@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from backends import pins as backend_pins
 from harness.core.closure import Sources, digest
+from harness.core.names import STAND_IN
 from harness.core.nouns import Trial, canonical_json
 from harness.measure.machine.environment import (
     FINGERPRINT_FIELDS,
@@ -102,8 +104,10 @@ class OlderTrials:
                 self.drop(trial)
 
     def drop(self, trial: Trial) -> None:
-        """Today's good record of a trial is stored now: remove the older ones of this machine."""
-        for older in self._older(trial):
+        """Today's good record of a trial is stored now: remove the older ones of this machine, and
+        what was measured in their place."""
+        again = replace(trial, repeat=trial.repeat + STAND_IN)
+        for older in (*self._older(trial), *self._older(again)):
             if self._is_ours(older):
                 self._store.remove(older.record.key)
 

@@ -17,10 +17,12 @@ from harness.cli.pins import OlderTrials, Pins, whole_records
 from harness.cli.progress import SweepDisplay
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
-from harness.core.nouns import Model, Trial
+from harness.core.nouns import Model, Trial, TrialRecord
 from harness.experiment.config import Experiment, load_experiment
+from harness.measure import again
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
+from results.compare.pairing import NATIVE
 from results.store.folder import Store
 
 RUNS = Path("runs")
@@ -36,9 +38,13 @@ def run_experiment(
     fresh: bool,
     dry_run: bool,
     shapes: Sequence[str] = (),
+    again_share: float = again.SHARE,
 ) -> SweepResult | None:
     """Run what is missing of the experiment in `file`; returns None for a dry run, which makes
     every check that comes before an engine is loaded. `shapes` stand in for the file's models.
+
+    Of the time that all this takes, at most `again_share` more goes into measuring disturbed trials
+    once more, which `only` never does: it measures one side of each pair.
 
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.
@@ -66,12 +72,47 @@ def run_experiment(
             _forget(store, only, experiment.models if shapes else ())
         _write_inputs(store, experiment, bool(shapes))
         result = _sweep(store, trials, experiment.time_limit_s)
+        if only is None and again_share:
+            _measure_again(store, trials, experiment, again_share)
     _raise_refusal(result)
     _print_outcome(result, directory)
     return result
 
 
-def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepResult:
+def _measure_again(
+    store: Store, trials: Sequence[Trial], experiment: Experiment, share: float
+) -> None:
+    """Measure disturbed trials once more, and say what is."""
+    stored = {key: found.record for key, found in whole_records(store)}
+    if not any(again.state(record) == "disturbed" for record in stored.values()):
+        return
+    machine, pins = environment(), Pins()
+
+    def record_of(trial: Trial) -> TrialRecord | None:
+        return stored.get(trial.key(fingerprint(machine), pins.of(trial)))
+
+    names = [name for name in (experiment.reference, NATIVE) if name is not None]
+    found = again.plan(trials, record_of, names, share)
+    if not found.disturbed:
+        return
+    told = f"{found.disturbed} {'trial was' if found.disturbed == 1 else 'trials were'} disturbed"
+    limit = f"{share:.0%} of the run's time, {found.budget_s:.0f} s"
+    if not found.trials:
+        print(f"{told}; none is measured again within --again-share ({limit})", file=sys.stderr)
+        return
+    print(
+        f"{told}; measuring {found.chosen} again with what they are compared with: "
+        f"{len(found.trials)} trials within --again-share ({limit})",
+        file=sys.stderr,
+    )
+    done = _sweep(store, found.trials, experiment.time_limit_s, found.budget_s)
+    late = f", {done.left} not begun for want of time" if done.left else ""
+    print(f"measured again: {done.statuses['ok']} of {len(found.trials)} trials{late}")
+
+
+def _sweep(
+    store: Store, trials: Sequence[Trial], time_limit_s: float, budget_s: float | None = None
+) -> SweepResult:
     machine = environment()
     if machine["ceilings"] is None and any(trial.model.shape for trial in trials):
         # times at a size mean little without the floor that the machine sets
@@ -100,6 +141,7 @@ def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepR
             events=told,
             log_dir=store.path / "logs",
             weight_bytes=wiring.weight_bytes,
+            budget_s=budget_s,
         )
 
 

@@ -28,3 +28,22 @@ def attended(prompt: int, tokens: int) -> int:
     is the input of a pass of its own, which reads all positions up to its own."""
     passes = max(tokens - 1, 0)
     return passes * prompt + passes * (passes + 1) // 2
+
+
+DISTURBANCES = frozenset({"client-late", "clocks-throttled", "machine-noisy"})
+"""What begins a reason against a trial that was the moment's: measured again it may be free of it.
+"""
+STAND_IN = 10**9
+"""Added to the number of a repeat that was disturbed: the number of the one that was measured in
+its place. An experiment may not have so many repeats."""
+
+
+def stands_in_for(repeat: int) -> int | None:
+    """The repeat in whose place this one was measured; None for one of the experiment's own."""
+    return repeat - STAND_IN if repeat >= STAND_IN else None
+
+
+def repeat_label(repeat: int) -> str:
+    """The number as sentences have it: ``2``, and ``2 again`` for what stands in for it."""
+    first = stands_in_for(repeat)
+    return str(repeat) if first is None else f"{first} again"

@@ -36,9 +36,9 @@ def check_trial(
     """The verdict on one trial from what the trial itself shows.
 
     Each reason begins with a slug: "failures", "client-late", "cache-not-cold", "cache-unknown",
-    "output-clipped", "clocks-throttled", "machine-noisy", "too-few-samples". A trial with too few
-    samples for its high percentiles only is still valid: the reason names the percentiles that say
-    nothing.
+    "output-clipped", "clocks-throttled", "machine-noisy", "too-few-samples", "noise-not-checked".
+    A trial with too few samples for its high percentiles only is still valid: the reason names the
+    percentiles that say nothing. Nor does the last one make a server's trial invalid.
     """
     reasons = [
         *_failures(trial, generations),
@@ -49,7 +49,8 @@ def check_trial(
     ]
     enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
     valid = enough and not reasons
-    return Validity(valid, tuple(reasons + _samples(generations)))
+    remarks = _samples(generations) + _unseen(info)
+    return Validity(valid, tuple(reasons + remarks))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -146,6 +147,13 @@ def _machine(disturbance: Disturbance, info: BackendInfo) -> list[str]:
             f"at one end of the trial as at the other (limit {MAX_PROBE_RATIO:g})"
         )
     return reasons
+
+
+def _unseen(info: BackendInfo) -> list[str]:
+    """The remark on a server: what was looked at is the client's machine."""
+    if SERVER not in info.capabilities:
+        return []
+    return ["noise-not-checked: what else the server's machine did cannot be seen from here"]
 
 
 def _samples(generations: Sequence[Generation]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 
 from harness.core.backend import Backend
 from harness.core.errors import UserError
+from harness.core.names import repeat_label
 from harness.core.nouns import (
     BackendInfo,
     Generation,
@@ -98,7 +99,7 @@ class SweepEvent:
         """Short text for a progress line."""
         trial = self.trial
         model = [trial.model.label()] if trial.model.shape else []
-        parts = (trial.workload.name, trial.load.label(), f"repeat {trial.repeat}")
+        parts = (trial.workload.name, trial.load.label(), f"repeat {repeat_label(trial.repeat)}")
         return " | ".join([trial.backend, *model, *parts])
 
 
@@ -110,6 +111,8 @@ class SweepResult:
     """Trials run now, by status."""
     stored: int = 0
     """Trials that were skipped because their record was there."""
+    left: int = 0
+    """Trials that were not begun, for want of time."""
     refusals: Counter[str] = field(default_factory=Counter)
     """Failed trials whose input an engine or a server refused, by what it said."""
 
@@ -147,6 +150,7 @@ def run_sweep(
     events: Callable[[SweepEvent], None] | None = None,
     log_dir: Path | None = None,
     weight_bytes: Callable[[Trial], int] = lambda trial: 0,
+    budget_s: float | None = None,
 ) -> SweepResult:
     """Run the trials that `store` does not have, storing each record before the next trial begins.
 
@@ -155,7 +159,8 @@ def run_sweep(
     in a row is not tried again. `code`: what pins the code that runs and measures a trial and the
     files that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by
     side; None: as many as memory holds, for which `weight_bytes` tells the size of a trial's model
-    (0: unknown). Children write what they print to files in `log_dir`.
+    (0: unknown). Children write what they print to files in `log_dir`. `budget_s`: no trial begins
+    later than so many seconds after the first.
 
     Each record's environment names this call (`invocation`) and the seconds since it began.
 
@@ -168,7 +173,11 @@ def run_sweep(
     invocation = _Invocation()
     try:
         for index, (key, trial) in enumerate(todo.items()):
-            pinned = {"fingerprint": fingerprint, "code": code(trial), **invocation.now()}
+            now = invocation.now()
+            if budget_s is not None and now["since_invocation_s"] > budget_s:
+                result.left = len(todo) - index
+                break
+            pinned = {"fingerprint": fingerprint, "code": code(trial), **now}
             job = TrialJob(key, trial, {**environment, **pinned}, time_limit_s)
             teller = _Teller(events, index, len(todo), trial)
             teller.tell("started")

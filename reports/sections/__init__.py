@@ -21,6 +21,7 @@ SECTIONS = (
     "speed.distributions",
     "speed.load",
     "speed.sizes",
+    "speed.parts",
     "speed.steps",
     "speed.stored_sizes",
     "answers.tradeoff",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from harness.core.names import repeat_label
 from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.sections import Section
@@ -46,5 +47,5 @@ def _failures(seen: Overview) -> list[Failure]:
         if row["status"] != "ok":
             error = visible(clipped(row["error"] or "no error was recorded", 1000))
             same = Failure(cells[row["key"]], row["status"].replace("_", " "), error)
-            repeats.setdefault(same, []).append(str(row["repeat"]))
+            repeats.setdefault(same, []).append(repeat_label(row["repeat"]))
     return [one._replace(repeats=", ".join(numbers)) for one, numbers in repeats.items()]

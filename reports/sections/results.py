@@ -13,6 +13,7 @@ from reports.numbers import counted, milliseconds, percent, ratio, significant
 from reports.sections import Section
 from reports.tables import LOAD, QUALITY, WORKLOAD, BodyRow, Column, Group, bounds, build, scope
 from reports.words.definitions import meaning
+from reports.words.doubt import remedy, sentences
 from reports.words.facts import RESULTS_NOTE
 from reports.words.overhead import BOUND, shrinking
 from results import registry
@@ -34,7 +35,13 @@ QUALITY_COLUMN: Column[Cell] = Column(
     "Quality", _quality, help="task score", css="num begin",
     why="no task score was stored", small=_score_name,
 )  # fmt: skip
-_VALIDITY = {"✓ valid": "0", "✕ in part": "1", "✕ not valid": "1", "✕ failed": "2"}
+_VALIDITY = {
+    "✓ valid": "0",
+    "✓ not checked": "0",
+    "✕ in part": "1",
+    "✕ not valid": "1",
+    "✕ failed": "2",
+}
 """What a cell is, and how that sorts."""
 
 
@@ -51,7 +58,8 @@ def section(seen: Overview, _: Samples) -> Section:
         QUALITY_COLUMN,
     ]  # fmt: skip
     table = build(columns, seen.cells, _scope)
-    return Section("results", "Results", RESULTS_NOTE, table=table)
+    words = sentences(seen.cells)
+    return Section("results", "Results", RESULTS_NOTE, table=table, words=words)
 
 
 def _scope(cell: Cell) -> BodyRow:
@@ -64,7 +72,8 @@ def _numbers(why_no_speedup: str, shrinks: Collection[Cell]) -> Iterator[Column[
     def beside(cell: Cell) -> str:
         if cell.variant.is_reference:
             return "reference"
-        return bounds(cell, "speedup") + _matched(cell) + f" {BOUND}" * (cell in shrinks)
+        parts = (bounds(cell, "speedup"), _matched(cell), BOUND * (cell in shrinks), remedy(cell))
+        return " ".join(filter(None, parts))
 
     yield dataclasses.replace(
         number("speedup", ratio, "×", has_interval=True),
@@ -120,7 +129,7 @@ def _matched(cell: Cell) -> str:
     matched, whole = cell.value("speedup_matched"), cell.value("speedup")
     if matched is None or whole is None or ratio(matched) == ratio(whole):
         return ""
-    return f" at equal lengths {ratio(matched)}"
+    return f"at equal lengths {ratio(matched)}"
 
 
 def _floor(cell: Cell) -> str:
@@ -142,7 +151,7 @@ def _realised(cell: Cell) -> str:
 
 def _validity(cell: Cell) -> str:
     if cell.valid:
-        return "✓ valid"
+        return "✓ valid" if cell.noise_checked else "✓ not checked"
     if not cell.is_measured:
         return "✕ failed"
     return "✕ in part" if cell.stands_alone else "✕ not valid"
@@ -150,4 +159,6 @@ def _validity(cell: Cell) -> str:
 
 def _lost(cell: Cell) -> str:
     count = counted(cell.trials, "trial")
+    if cell.left_out:
+        return f"{cell.valid_trials} of {count} used"
     return count if cell.valid else f"{cell.trials - cell.valid_trials} of {count}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.core.names import stands_in_for
 from reports.cells import Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
@@ -12,9 +13,10 @@ from reports.text import clipped, visible
 if TYPE_CHECKING:
     from results import Run
 
-_ENOUGH_REPEATS = 5
+_ENOUGH_REPEATS = 3
 """Where the machine drifts as much as requests differ, intervals of fewer hold the truth in less
-than 85% of cases."""
+than 90% of cases."""
+_ADVISED = 4
 RESULTS_NOTE = (
     "A row (cell) per backend, workload and load; medians over the repeats. Speed-up and "
     "throughput carry their 95% interval and the range of the repeats in brackets. Struck-through "
@@ -36,9 +38,11 @@ def summary(run: Run, seen: Overview) -> str:
     models = dict.fromkeys(f"{t.model.label()} ({t.model.dtype})" for t in trials)
     loads = ", ".join(seen.loads)
     sizes = sorted({t.requests for t in trials})
-    repeats = len({t.repeat for t in trials})
+    repeats = len({t.repeat for t in trials if stands_in_for(t.repeat) is None})
+    again = sum(stands_in_for(t.repeat) is not None for t in trials)
     failed = sum(cell.failed for cell in seen.cells)
-    lost = f", {failed} of which failed" if failed else ""
+    lost = f", {again} of them measured again for noise" if again else ""
+    lost += f", {failed} of which failed" if failed else ""
     times = sorted(s.record.started_at for s in run.stored if s.record.started_at)
     started = f" Started {times[0][:16].replace('T', ' ')} UTC." if times else ""
     return visible(
@@ -92,7 +96,7 @@ def alerts(run: Run, seen: Overview) -> list[str]:
     if few := _few_repeats(seen):
         found.append(few)
     if expected := _expected(run.experiment):
-        missing = expected - len(records)
+        missing = expected - sum(stands_in_for(r.trial.repeat) is None for r in records)
         if missing > 0:
             found.append(
                 f"The run is not complete: {missing} of {expected} trials have not been run. "
@@ -105,7 +109,8 @@ def _few_repeats(seen: Overview) -> str:
     """What the intervals of the speed-ups do not cover; empty where there are repeats enough. The
     shares are those of the table in docs/metrics.md."""
     own = [c for c in seen.cells if c.value("speedup") and not c.variant.is_reference]
-    repeats = max((int(cell.metrics["repeats"]) for cell in own), default=_ENOUGH_REPEATS)
+    known = [int(n) for c in own if (n := c.metrics["speedup_repeats"]) is not None]
+    repeats = max(known, default=_ENOUGH_REPEATS)
     if repeats >= _ENOUGH_REPEATS:
         return ""
     if repeats < 2:
@@ -113,13 +118,12 @@ def _few_repeats(seen: Overview) -> str:
             "Everything was run once: the intervals cover how requests differ, not how the machine "
             "drifts from repeat to repeat. Where it drifts as much as requests differ, such an "
             "interval holds the truth in about one case of five, not in 95%. Set repeats to "
-            f"{_ENOUGH_REPEATS} or more to cover both."
+            f"{_ADVISED} or more to cover both."
         )
-    share = "six cases of ten" if repeats == 2 else "eight cases of ten"
     return (
-        f"With {repeats} repeats the intervals are too narrow on a machine that drifts: where it "
-        f"drifts between repeats as much as requests differ, they hold the truth in about {share}, "
-        f"not in 95%. {_ENOUGH_REPEATS} or more repeats come near it."
+        "With 2 repeats the intervals are wide and still a little too narrow on a machine that "
+        "drifts: where it drifts between repeats as much as requests differ, they hold the truth "
+        f"in about nine cases of ten, not in 95%. {_ADVISED} or more repeats cover it."
     )
 
 

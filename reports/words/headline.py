@@ -190,11 +190,14 @@ def trust_line(cells: Sequence[Cell]) -> str:
     """May the numbers be believed: one sentence over all trials."""
     total, valid = sum(cell.trials for cell in cells), sum(cell.valid_trials for cell in cells)
     failed = sum(cell.failed for cell in cells)
+    unseen = sum(cell.trials for cell in cells if not cell.noise_checked)
+    seen = f" Noise on the server was not checked in {unseen} of them." if unseen else ""
     if valid == total:
-        return f"All {counted(total, 'trial')} are valid."
-    part = sum(cell.partly_valid for cell in cells)
-    doubtful = total - valid - failed - part
+        return f"All {counted(total, 'trial')} are valid.{seen}"
+    part, without = (sum(getattr(c, n) for c in cells) for n in ("partly_valid", "left_out"))
+    doubtful = total - valid - failed - part - without
     lost = [f"{failed} failed"] * bool(failed)
+    lost += [f"{without} left out, their cells resting on other repeats"] * bool(without)
     lost += [f"{doubtful} must not be believed (struck through below)"] * bool(doubtful)
     lost += [f"{part} valid except for comparisons (struck through below)"] * bool(part)
-    return f"{valid} of {counted(total, 'trial')} are valid; {', '.join(lost)}."
+    return f"{valid} of {counted(total, 'trial')} are valid; {', '.join(lost)}.{seen}"

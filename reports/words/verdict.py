@@ -15,10 +15,7 @@ from reports.text import visible
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.speed import Speed, speed
-from results.compare.reasons import CELL_NOT_VALID, LENGTH_MISMATCH, TOO_FEW_SAMPLES
-
-REMARKS = {TOO_FEW_SAMPLES, LENGTH_MISMATCH, CELL_NOT_VALID, "other-draws", "native-other-draws"}
-"""Slugs of reasons that a valid trial may carry: they concern single numbers."""
+from results.compare.reasons import REMARKS
 
 
 class Strip(NamedTuple):
@@ -189,8 +186,12 @@ def _trust(cells: Sequence[Cell]) -> tuple[str, str, str]:
     valid = sum(c.valid_trials for c in cells)
     part = sum(c.partly_valid for c in cells)
     lost = f", {failed} failed" if failed else ""
+    without = sum(c.left_out for c in cells)
+    lost += f", {without} left out" * bool(without)
     caption = f"{valid} of {counted(trials, 'trial')}{lost}"
-    if valid == trials:
+    if valid + without == trials:
+        if not all(c.noise_checked for c in cells):
+            return "not checked", "warn", f"{caption}; noise on the server cannot be seen"
         return "valid", "good", caption
     return ("partly valid", "warn", caption) if valid or part else ("not valid", "bad", caption)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from harness.core.nouns import Trial, canonical_json, to_json
 from results.compare.agreement import Agreement, compare
+from results.compare.decomposition import speedup_parts
 from results.compare.stats import log_ratios, matched_log_ratios
 from results.metrics.arrays import Floats, Ints, RequestArrays
 from results.store.records import StoredTrial
@@ -55,6 +56,8 @@ class Versus:
     are never paired for speed."""
     matched: Floats | None = None
     """(R,) the same at equal lengths; the very same array where no lengths differ."""
+    parts: Mapping[str, Floats] | None = None
+    """What the speed-ups are made of (`results.compare.decomposition`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,8 @@ def versus(member: Member, others: Mapping[int, Member]) -> Versus | None:
         return Versus(other, agreement, None)
     logs = log_ratios(member.requests, other.requests)
     matched = matched_log_ratios(member.requests, other.requests, logs)
-    return Versus(other, agreement, logs, matched)
+    parts = speedup_parts(member.requests, other.requests)
+    return Versus(other, agreement, logs, matched, parts)
 
 
 def _counts_tokens(member: Member) -> bool:

@@ -12,6 +12,8 @@ from typing import Literal
 CELL_NOT_VALID = "cell-not-valid"
 TOO_FEW_SAMPLES = "too-few-samples"
 LENGTH_MISMATCH = "length-mismatch"
+LEFT_OUT = "repeats-left-out"
+NOT_CHECKED = "noise-not-checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,9 @@ class Reason:
     """Times only, where answers stay what they are; anything of the trial; or only what compares
     it while the trial itself stands."""
     text: str
+    passes: bool = False
+    """Whether it was the moment's: the same trial, measured again, may be free of it. A cell does
+    without such a repeat where others are left."""
 
 
 REASONS = (
@@ -38,6 +43,7 @@ REASONS = (
         "`clients` may help. An engine inside the process keeps the loop from submitting while it "
         "computes a step: that lateness is the system's, counts in `ttft_s`, and is in "
         "`submit_lag_s` only",
+        passes=True,
     ),
     Reason(
         "cache-not-cold",
@@ -76,12 +82,20 @@ REASONS = (
         "the power brake: looked at every half second during the load, and taken from NVML's count "
         "of thermal violations where the device has one. The power cap, which GPUs run into under "
         "full load, is no reason",
+        passes=True,
     ),
     Reason(
         "machine-noisy",
         "times",
         "over 1% of CPU time stolen by other guests, over 10% used by others, or the same work 25% "
         "slower at one end of the trial",
+        passes=True,
+    ),
+    Reason(
+        NOT_CHECKED,
+        "times",
+        "a remark: a server's own machine cannot be seen from here, so that nothing says whether "
+        'it was disturbed. `show` and the page have "not checked" for such a trial, not "valid"',
     ),
     Reason(
         TOO_FEW_SAMPLES,
@@ -110,13 +124,22 @@ REASONS = (
         "comparison",
         "the reference's trial of the same repeat was run by another invocation of `run` (a "
         "resumed sweep, `--only`), or more than 6 hours away",
+        passes=True,
     ),
     Reason(
         "native-not-valid",
         "comparison",
         "as `reference-not-valid`, of `autoregressive` where that is not the reference",
     ),
-    Reason("native-pairs-apart", "comparison", "as `pairs-apart`, of the same"),
+    Reason("native-pairs-apart", "comparison", "as `pairs-apart`, of the same", passes=True),
+    Reason(
+        LEFT_OUT,
+        "comparison",
+        "a remark on a cell: so many of its repeats are used, and why the others are left out: "
+        "`client-late`, `clocks-throttled` and `machine-noisy` may pass, as may a pair's distance "
+        "in time. What pools repeats does without those that have only such reasons, as long as "
+        "two are left; with fewer all are used, and what they say is void",
+    ),
     Reason(
         CELL_NOT_VALID,
         "comparison",
@@ -126,6 +149,20 @@ REASONS = (
 )
 TIMES_ONLY = frozenset(reason.slug for reason in REASONS if reason.concerns == "times")
 """Reasons that leave answers what they are; any other makes them doubtful too."""
+REMARKS = frozenset(
+    {
+        TOO_FEW_SAMPLES,
+        LENGTH_MISMATCH,
+        CELL_NOT_VALID,
+        LEFT_OUT,
+        NOT_CHECKED,
+        "other-draws",
+        "native-other-draws",
+    }
+)
+"""What a valid trial may carry: it concerns single numbers."""
+PASSING = frozenset(reason.slug for reason in REASONS if reason.passes)
+"""Reasons that the same trial may be free of when it is measured again."""
 
 
 def slug(reason: str) -> str:

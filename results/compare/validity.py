@@ -3,22 +3,29 @@
 A trial that is unsound by itself has no number that holds. Where only what it is set against is
 unsound, or was measured at another time, its own numbers stand and those of the comparison are
 void. Where answers have other lengths than the reference's the trial is valid, and void is only
-what compares unequal work. `results.compare.reasons` has the reasons by name.
+what compares unequal work. `results.compare.reasons` has the reasons by name, and
+`results.compare.pooling` says which repeats a cell does without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from harness.core.names import REJECTION_SAMPLING
+from harness.core.names import REJECTION_SAMPLING, repeat_label
 from harness.core.nouns import Validity
 from results import registry
 from results.compare import agreement
 from results.compare.pairing import ComparableTrials, Member, Versus, plain_decoding
-from results.compare.reasons import CELL_NOT_VALID, TIMES_ONLY, slug
+from results.compare.reasons import (
+    CELL_NOT_VALID,
+    PASSING,
+    REMARKS,
+    TIMES_ONLY,
+    slug,
+)
 
 APART_LIMIT_S = 6 * 3600.0
 """So far apart may the halves of a pair be measured: a quarter of a day. Beyond it a shared machine
@@ -49,12 +56,27 @@ NATIVE = Comparison("native-", "native")
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """A reason against a comparison."""
+
+    text: str
+    names: tuple[str, ...]
+    """Metrics that it makes void."""
+    passes: bool
+    """Whether the comparison may be free of it when it is measured again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reasons:
     """Reasons against a trial, and the names of the metrics that they make void."""
 
     valid: bool
     reasons: tuple[str, ...]
     void: tuple[str, ...]
+    passing: frozenset[str] = frozenset()
+    """Those of `void` whose reasons may pass: measured again they may hold."""
+    is_passing: bool = False
+    """Not valid, and only for reasons that may pass."""
 
 
 def alone(member: Member, group: ComparableTrials) -> Validity:
@@ -75,6 +97,12 @@ def answers_hold(verdict: Validity) -> bool:
     return verdict.valid or slugs <= TIMES_ONLY
 
 
+def is_passing(verdict: Validity) -> bool:
+    """Whether a trial is unsound, and only for what may pass when it is measured again."""
+    slugs = {slug(reason) for reason in verdict.reasons} - REMARKS
+    return not verdict.valid and bool(slugs) and slugs <= PASSING
+
+
 def judge(
     member: Member,
     compared: Iterable[tuple[Comparison, Versus | None]],
@@ -84,7 +112,7 @@ def judge(
     """The whole verdict on a trial. `compared`: what it is set against, the reference first; `own`:
     trial key -> `alone`, of the whole group; `metrics`: all names."""
     verdict = own[member.stored.record.key]
-    reasons, beside, void = list(verdict.reasons), set[str](), set[str]()
+    reasons, beside, void, lasting = list(verdict.reasons), set[str](), set[str](), set[str]()
     told: list[Member] = []
     for baseline, against in compared:
         if against is None or against.other is member:
@@ -97,21 +125,31 @@ def judge(
             beside.update(baseline.answers)
         doubts = list(_doubts(member, against, baseline, own[against.other.stored.record.key]))
         if not any(against.other is other for other in told):
-            reasons += [text for text, _ in doubts]
-        void.update(name for _, names in doubts for name in names)
+            reasons += [doubt.text for doubt in doubts]
+        for doubt in doubts:
+            void.update(doubt.names)
+            lasting.update(doubt.names * (not doubt.passes))
         told.append(against.other)
     doubtful = {name for name in metrics if not verdict.valid or name in void}
+    if not verdict.valid and not is_passing(verdict):
+        lasting = doubtful
     names = tuple(name for name in metrics if name in doubtful | beside)
-    return Reasons(not doubtful, tuple(reasons), names)
+    passing, gone = frozenset(doubtful - lasting - beside), bool(doubtful) and not lasting
+    return Reasons(not doubtful, tuple(reasons), names, passing, gone)
 
 
-def tell_of_the_cell(rows: Sequence[dict[str, Any]]) -> None:
-    """Where one repeat's part in a number of the whole cell is void, it is so in the rows of all
-    repeats: add the names to their `void_metrics`, and a remark that leaves them valid otherwise.
+def tell_of_the_cell(rows: Sequence[dict[str, Any]], void: Collection[str]) -> None:
+    """Where a number of the whole cell is void, it is so in the rows of all repeats, and where it
+    is not, in none: change their `void_metrics`, and add a remark that leaves them valid otherwise.
+
+    `void`: names of the cell's metrics that are.
     """
-    lost = [n for n in registry.of_the_cell() if any(n in row["void_metrics"] for row in rows)]
-    repeats = [str(r["repeat"]) for r in rows if any(n in r["void_metrics"] for n in lost)]
+    every = registry.of_the_cell()
+    lost = [name for name in every if name in void]
+    repeats = [repeat_label(r["repeat"]) for r in rows if {*lost} & {*r["void_metrics"]}]
     for row in rows:
+        held = [name for name in row["void_metrics"] if name not in every or name in lost]
+        row["void_metrics"] = held
         names = [n for n in lost if n not in row["void_metrics"] and row[n] is not None]
         if names:
             row["void_metrics"] = [*row["void_metrics"], *names]
@@ -124,10 +162,9 @@ def tell_of_the_cell(rows: Sequence[dict[str, Any]]) -> None:
 
 def _doubts(
     member: Member, against: Versus, baseline: Comparison, verdict: Validity
-) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Reasons against a comparison, each with the metrics that it makes void."""
+) -> Iterable[Doubt]:
     other = against.other
-    name = f"{other.trial.backend}, repeat {other.trial.repeat},"
+    name = f"{other.trial.backend}, repeat {repeat_label(other.trial.repeat)},"
     timed = against.log_ratios is not None
     if not verdict.valid:
         slugs = list(dict.fromkeys(slug(reason) for reason in verdict.reasons))
@@ -135,16 +172,15 @@ def _doubts(
         names = baseline.speed * timed + baseline.answers * both
         what = " and ".join(["speed"] * timed + ["answers"] * both)
         if names:
-            yield (
+            yield Doubt(
                 f"{baseline.slug or 'reference-'}not-valid: {name} is not valid "
                 f"({', '.join(slugs)}): what compares {what} with it is void",
                 names,
+                is_passing(verdict),
             )
     if timed and (why := apart(member, other)):
-        yield (
-            f"{baseline.slug}pairs-apart: {name} {why}: what compares speed with it is void",
-            baseline.speed,
-        )
+        told = f"{baseline.slug}pairs-apart: {name} {why}: what compares speed with it is void"
+        yield Doubt(told, baseline.speed, passes=True)
 
 
 def _other_draws(member: Member, other: Member, baseline: Comparison) -> str | None:

@@ -4,7 +4,7 @@ name, unit, formula and text from here. `python -m results.registry` writes the 
 
 from __future__ import annotations
 
-from results.registry import answers, decoding, speed, trial
+from results.registry import answers, decoding, parts, speed, trial
 from results.registry.metric import Metric, TrialInputs
 
 __all__ = [
@@ -32,6 +32,7 @@ METRICS: tuple[Metric, ...] = (
     *decoding.STEPS,
     *answers.AGREEMENT,
     *speed.SPEED,
+    *parts.PARTS,
     *speed.NATIVE,
     trial.MEAN_DECODE_RATE,
 )

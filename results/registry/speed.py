@@ -58,7 +58,7 @@ SPEED = (
     Metric(
         name="speedup_low",
         section="speed",
-        text="The lower end of its 95% interval: a bootstrap that draws repeats and requests.",
+        text="The lower end of its 95% interval: t, on crossed components of requests and repeats.",
         formula=None,
         better="larger",
         pooled="pairs",
@@ -70,6 +70,24 @@ SPEED = (
         text="The upper end of that interval.",
         formula=None,
         better="larger",
+        pooled="pairs",
+        void_with="reference speed",
+    ),
+    Metric(
+        name="speedup_repeats",
+        section="speed",
+        text="Repeats that the interval rests on. With one it covers how requests differ, and not "
+        "what a machine does from repeat to repeat.",
+        formula=None,
+        pooled="pairs",
+    ),
+    Metric(
+        name="speedup_more_repeats",
+        section="speed",
+        text="So many more repeats of the same requests would leave 1 out of the interval, in 4 of "
+        "5 experiments, if the speed-up is the one found: 0 where it is out, empty where 100 "
+        "repeats would not do or one repeat is all there is.",
+        formula=None,
         pooled="pairs",
         void_with="reference speed",
     ),
@@ -168,6 +186,24 @@ NATIVE = (
         text="The upper end of that interval.",
         formula=None,
         better="larger",
+        pooled="pairs",
+        void_with="native speed",
+    ),
+    Metric(
+        name="speedup_native_repeats",
+        section="speed",
+        text="Repeats that the interval rests on. With one it covers how requests differ, and not "
+        "what a machine does from repeat to repeat.",
+        formula=None,
+        pooled="pairs",
+    ),
+    Metric(
+        name="speedup_native_more_repeats",
+        section="speed",
+        text="So many more repeats of the same requests would leave 1 out of the interval, in 4 of "
+        "5 experiments, if the speed-up is the one found: 0 where it is out, empty where 100 "
+        "repeats would not do or one repeat is all there is.",
+        formula=None,
         pooled="pairs",
         void_with="native speed",
     ),

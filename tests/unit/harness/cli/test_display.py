@@ -73,6 +73,9 @@ def cell(**changes: object) -> dict[str, object]:
         "load": "closed c=1",
         "n_completed": 3,
         "repeats": 3,
+        "repeats_used": 3,
+        "noise_checked": True,
+        "speedup_repeats": 3,
         "realised_rate_per_s": None,
         "statuses": {"ok": 1},
         "valid": False,
@@ -138,9 +141,29 @@ def test_the_realised_rate_stands_beside_the_one_asked_for(
     assert "gsm8k, closed c=1, demo" in text
 
 
-@pytest.mark.parametrize(("repeats", "told"), [(1, True), (4, True), (5, False)])
+@pytest.mark.parametrize(
+    ("repeats", "told"),
+    [
+        (1, "[ ]: 95%, over the requests only"),
+        (2, "[ ]: 95%, too narrow where the machine drifts"),
+        (3, None),
+    ],
+)
 def test_intervals_of_few_repeats_are_not_taken_at_their_word(
-    capsys: pytest.CaptureFixture[str], repeats: int, told: bool
+    capsys: pytest.CaptureFixture[str], repeats: int, told: str | None
 ) -> None:
-    display.print_cells([cell(repeats=repeats)])
-    assert ("too narrow where the machine drifts" in capsys.readouterr().out) == told
+    display.print_cells([cell(speedup_repeats=repeats)])
+    out = capsys.readouterr().out
+    assert ("[ ]: 95%" in out) == (told is not None)
+    assert told is None or told in out
+
+
+def test_a_cell_says_what_it_does_without_and_what_nobody_saw(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    display.print_cells([cell(valid=True, repeats=3, repeats_used=2, invalid_reasons=[])])
+    assert "yes (2 of 3)" in capsys.readouterr().out
+    display.print_cells([cell(valid=True, noise_checked=False, invalid_reasons=[])])
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[3].rstrip().endswith("not checked")
+    assert rows[-1].startswith("not checked: nobody can see")

@@ -59,7 +59,8 @@ def test_speedup_pairs_the_same_request_in_the_same_repeat(tmp_path: Path) -> No
     cell = of(cells(run), "fast")
     assert cell["speedup"] == pytest.approx(4.0)
     assert cell["repeats"] == 2
-    assert 2.0 <= cell["speedup_low"] < 4.0 < cell["speedup_high"] <= 8.0 + 1e-4
+    assert 0 < cell["speedup_low"] < 1.0, "two repeats that differ by 4 leave the side open"
+    assert cell["speedup_low"] * cell["speedup_high"] == pytest.approx(16.0)
     assert cell["speedup_requests"] == 3
     assert cell["spread"]["speedup"] == pytest.approx([2.0, 8.0])
     assert [of(rows, "fast", r)["speedup_low"] for r in (0, 1)] == [cell["speedup_low"]] * 2

@@ -124,18 +124,27 @@ def test_what_compares_is_void_with_what_it_is_compared_with() -> None:
     assert set(REFERENCE.speed) == {
         *("speedup", "speedup_low", "speedup_high", "throughput_ratio"),
         *("speedup_matched", "speedup_matched_low", "speedup_matched_high"),
-        "inner_token_latency_ratio",
+        *("inner_token_latency_ratio", "speedup_more_repeats"),
+        *(f"speedup_{part}" for part in ("steps", "step_time", "length")),
+        *(f"speedup_{part}_low" for part in ("steps", "step_time", "length")),
+        *(f"speedup_{part}_high" for part in ("steps", "step_time", "length")),
     }
     assert set(REFERENCE.answers) == {
         *("good_and_right_per_s", "consistency_ratio", "rouge_l_to_full", "length_ratio"),
         *("first_divergence", "first_divergence_request", "first_divergence_margin"),
         *(f"first_divergence_{suffix}" for suffix in ("p50", "p95", "p99", "mean")),
     }
-    assert set(NATIVE.speed) == {"speedup_native", "speedup_native_low", "speedup_native_high"}
+    assert set(NATIVE.speed) == {
+        *("speedup_native", "speedup_native_low", "speedup_native_high"),
+        "speedup_native_more_repeats",
+    }
     assert NATIVE.answers == ("consistency_native",)
     assert set(registry.of_the_cell()) == {
         *("speedup_low", "speedup_high", "speedup_native_low", "speedup_native_high"),
         *("speedup_matched_low", "speedup_matched_high"),
+        *("speedup_more_repeats", "speedup_native_more_repeats"),
+        *(f"speedup_{part}_low" for part in ("steps", "step_time", "length")),
+        *(f"speedup_{part}_high" for part in ("steps", "step_time", "length")),
     }
     assert set(registry.unequal_work()) == {
         *("throughput_ratio", "request_per_s", "goodput_req_per_s", "good_and_right_per_s"),

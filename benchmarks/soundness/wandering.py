@@ -1,0 +1,83 @@
+"""How often a comparison of a system with itself shows a difference, on a machine that wanders.
+
+    python benchmarks/soundness/wandering.py [--comparisons 2000] [--request-s 0.25]
+
+24 requests, repeats in the order A B, B A, A B, machine speed wandering by 5% with time constants
+from 0.2 to 60 s (`benchmarks/support/intervals/wander.py`). The nominal share is 5% for each of:
+the product's interval (`results.compare.crossed`), the same with independent repeats supposed, a t
+interval over the repeats' means alone, and the bootstrap of before. In brackets the median width,
+in percent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping
+from unittest import mock
+
+import numpy as np
+
+from benchmarks.support.intervals.bootstrap import bootstrap_bounds
+from benchmarks.support.intervals.wander import REPEATS, TIME_CONSTANTS_S, Floats, WanderingMachine
+from results.compare import crossed
+from results.compare.student import t_quantile
+
+Bounds = Callable[[Floats], tuple[float, float]]
+
+
+def satterthwaite(logs: Floats) -> tuple[float, float]:
+    """The product's interval."""
+    found = crossed.crossed_mean(logs)
+    bounds = found.bounds() if found is not None else None
+    assert bounds is not None
+    return bounds
+
+
+def independent(logs: Floats) -> tuple[float, float]:
+    """The same without room for what neighbouring repeats share."""
+    with mock.patch.object(crossed, "NEIGHBOURS", 0.0):
+        return satterthwaite(logs)
+
+
+def over_repeats(logs: Floats) -> tuple[float, float]:
+    """A t interval over the means of the repeats."""
+    means = logs.mean(axis=1)
+    half = t_quantile(0.025, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
+    return float(means.mean() - half), float(means.mean() + half)
+
+
+INTERVALS: Mapping[str, Bounds] = {
+    "crossed": satterthwaite,
+    "independent": independent,
+    "repeats' means": over_repeats,
+    "bootstrap": bootstrap_bounds,
+}
+
+
+def told_apart(comparisons: Floats, interval: Bounds) -> tuple[float, float]:
+    """Share of comparisons whose interval leaves 0 out, and the intervals' median width."""
+    bounds = np.array([interval(logs) for logs in comparisons])
+    apart = (bounds[:, 0] > 0) | (bounds[:, 1] < 0)
+    return float(apart.mean()), float(np.median(bounds[:, 1] - bounds[:, 0]))
+
+
+def main() -> None:
+    """Print the grid as Markdown."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--comparisons", type=int, default=2000, help="of each cell")
+    parser.add_argument("--request-s", type=float, default=0.25)
+    asked = parser.parse_args()
+    machine = WanderingMachine(request_s=asked.request_s)
+    print(f"| repeats | time constant | {' | '.join(INTERVALS)} |")
+    print("|---" * (len(INTERVALS) + 2) + "|")
+    for repeats in REPEATS:
+        for time_constant_s in TIME_CONSTANTS_S:
+            found = machine.comparisons(repeats, time_constant_s, asked.comparisons, seed=1)
+            shown = [told_apart(found, interval) for interval in INTERVALS.values()]
+            cells = " | ".join(f"{share:.1%} ({100 * width:.1f})" for share, width in shown)
+            print(f"| {repeats} | {time_constant_s:g} s | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What each speed-up is made of: steps for a token, time for a step, length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.numbers import ratio
+from reports.sections import Section
+from reports.tables import LOAD, WORKLOAD, BodyRow, Column, bounds, build, scope
+from reports.words.definitions import meaning
+from results import registry
+
+_NOTE = (
+    "Each number is the reference's value over this backend's, paired request by request, with its "
+    "95% interval: above 1 it makes the backend faster. Fewer steps for a token, times the time of "
+    "a step, is the speed-up for a token; times the length it is the ratio of whole decode times. "
+    "Backends that count their steps only."
+)
+_HEADINGS = {
+    "speedup": "Speed-up",
+    "speedup_steps": "Steps per token",
+    "speedup_step_time": "Time per step",
+    "speedup_length": "Length",
+}
+_WHY = "the backend or the reference counts no steps"
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """A row per cell; None where no cell has parts."""
+    cells = [
+        cell
+        for cell in seen.cells
+        if cell.value("speedup_steps") is not None and not cell.variant.is_reference
+    ]
+    if not cells:
+        return None
+    table = build((WORKLOAD, LOAD, *_columns()), cells, _row)
+    title = "What the speed-ups are made of"
+    return Section("parts", title, _NOTE, table=table, short="Parts of the speed-up")
+
+
+def _columns() -> Iterator[Column[Cell]]:
+    for name, title in _HEADINGS.items():
+        yield Column(
+            title,
+            partial(_value, name=name),
+            ratio,
+            "×",
+            meaning(registry.find(name)),
+            why=_WHY,
+            small=_bounds(name),
+            marks=partial(_mark, name=name),
+        )
+
+
+def _value(cell: Cell, name: str) -> float | None:
+    return cell.value(name)
+
+
+def _bounds(name: str) -> Callable[[Cell], str]:
+    return lambda cell: bounds(cell, name)
+
+
+def _mark(cell: Cell, name: str) -> str:
+    return "struck" * (cell.stands_alone and not cell.holds(name))
+
+
+def _row(cell: Cell) -> BodyRow:
+    return scope(cell)._replace(css="invalid" * (not cell.stands_alone))

@@ -1,0 +1,78 @@
+"""What would settle a cell whose interval holds 1, in the table and above it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.cells import Cell, overview
+from reports.page import write_report
+from reports.words.doubt import remedy, sentences
+from results import load
+from tests.support.results.report_runs import LOADS, MadeUpBackend, write_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    engines = (MadeUpBackend("vllm", 0.010), MadeUpBackend("equal", 0.010))
+    options: dict[str, Any] = {"workloads": ["gsm8k"], "loads": LOADS[:1]}
+    return write_run(
+        tmp_path_factory.mktemp("doubt"), engines=engines, repeats=4, requests=12, **options
+    )
+
+
+@pytest.fixture
+def cell(folder: Path) -> Cell:
+    return next(c for c in overview(load(folder)).cells if not c.variant.is_reference)
+
+
+def like(cell: Cell, **metrics: Any) -> Cell:
+    return replace(cell, metrics={**cell.metrics, **metrics})
+
+
+DOUBTFUL: dict[str, Any] = {
+    "speedup": 1.05,
+    "speedup_low": 0.95,
+    "speedup_high": 1.16,
+    "speedup_repeats": 4,
+    "speedup_more_repeats": 3,
+}
+
+
+def test_a_doubtful_cell_says_how_many_repeats_would_tell(cell: Cell) -> None:
+    doubtful = like(cell, **DOUBTFUL)
+    assert remedy(doubtful) == "3 more repeats would tell"
+    assert remedy(like(doubtful, speedup_more_repeats=1)) == "1 more repeat would tell"
+    assert remedy(like(doubtful, speedup_more_repeats=None)).startswith("no difference to be told")
+    lone = like(doubtful, speedup_more_repeats=None, speedup_repeats=1)
+    assert remedy(lone) == "repeat it to tell"
+
+
+def test_a_settled_or_unsound_cell_says_nothing(cell: Cell) -> None:
+    doubtful = like(cell, **DOUBTFUL)
+    assert remedy(like(doubtful, speedup_low=1.01)) == ""
+    assert remedy(like(doubtful, speedup_high=0.99)) == ""
+    assert remedy(like(doubtful, speedup_low=None, speedup_high=None)) == ""
+    assert remedy(like(doubtful, void_metrics=["speedup"])) == ""
+    assert sentences([like(doubtful, speedup_low=1.01)]) == []
+
+
+def test_all_doubtful_cells_in_one_sentence(cell: Cell) -> None:
+    doubtful = like(cell, **DOUBTFUL)
+    others = [like(doubtful, speedup_more_repeats=n) for n in (9, None)]
+    settled = like(doubtful, speedup_low=1.01)
+    (text,) = sentences([doubtful, *others, settled])
+    assert text.startswith("In 3 of 4 cells the interval of the speed-up holds 1")
+    assert "3 to 9 more repeats would settle 2 of them in 4 of 5 cases; in the other 1" in text
+    (text,) = sentences([like(doubtful, speedup_more_repeats=1)])
+    assert text.endswith("1 more repeat would settle them in 4 of 5 cases.")
+    (text,) = sentences([like(doubtful, speedup_more_repeats=None)])
+    assert text.endswith("More repeats of the same requests would not change that.")
+
+
+def test_the_page_says_it(folder: Path) -> None:
+    text = write_report(folder).read_text()
+    assert "the interval of the speed-up holds 1: no difference is shown there" in text
