@@ -116,10 +116,11 @@ def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         own = {key: cell["options"].get(key, "default") for key in varying}
         options = " ".join(f"{key}={_named(value)}" for key, value in own.items())
         kind = [] if cell["provenance"] == "official code" else [cell["provenance"] or "failed"]
-        lossy = cell["lossless"] is False and cell["provenance"] != REPLAYED
-        kind += ["lossy"] * lossy
+        if cell["provenance"] not in (None, REPLAYED):
+            kind += {False: ["lossy"], None: ["unverified"]}.get(cell["lossless"], [])
         told = f"({', '.join(kind)})" if kind else ""
-        names[variant] = " ".join(filter(None, [cell["backend"], options, told]))
+        own_name = [cell["label"]] if cell.get("label") else [cell["backend"], options]
+        names[variant] = " ".join(filter(None, [*own_name, told]))
     return names
 
 
