@@ -132,7 +132,7 @@ def _named(value: Any) -> Any:
 def _cell_row(cell: Mapping[str, Any], name: str) -> list[str]:
     from results import registry
 
-    scores = (cell[metric.name] for metric in registry.scores())
+    scores = (cell.get(metric.name) for metric in registry.scores())
     quality = next((score for score in scores if score is not None), None)
     numbers = [_metric(cell, metric) for metric in _metrics()]
     return [name, *numbers, _number(quality), _validity(cell)]

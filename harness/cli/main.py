@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import calibrate
+from harness.cli.first.schema import schema
 from harness.cli.planning.plan import plan
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 cache_app = typer.Typer(help="What is kept in the user's cache folder.", no_args_is_help=False)
 app.add_typer(cache_app, name="cache")
+app.command()(schema)
 app.command()(calibrate)
 app.command()(trace)
 app.command()(plan)

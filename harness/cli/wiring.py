@@ -275,6 +275,7 @@ def _described(name: str) -> dict[str, Any]:
                 "words": list(option.words),
                 "minimum": option.minimum,
                 "maximum": option.maximum,
+                "mapping": option.mapping,
             }
             for key, option in options.items()
         },

@@ -16,7 +16,7 @@ from typing import Any
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import canonical_json
 from workloads.fields import encodable, text_of
-from workloads.own.scorers import SCORERS, check_answer
+from workloads.own.scorers import SCORERS, check_answer, is_scorer
 from workloads.readers import Budget, Record, read_records
 
 NAME = "jsonl"
@@ -51,7 +51,7 @@ def _row(record: Record, scorer: str) -> ReadRow:
     else:
         fields = {"prompt": text_of(values, "prompt", where)}
     named = values.get("scorer")
-    if named is not None and named not in SCORERS:
+    if named is not None and not is_scorer(named):
         near = nearest(str(named), SCORERS)
         raise UserError(f"{where}: field 'scorer': unknown scorer {named!r}; {near}")
     return finished(where, values, fields, answer, scorer if named is None else named)

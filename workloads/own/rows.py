@@ -10,7 +10,7 @@ from harness.core.errors import UserError, nearest
 from harness.core.files import user_path
 from harness.core.nouns import Workload
 from workloads.own import chats, sharegpt, synthetic
-from workloads.own.scorers import SCORERS
+from workloads.own.scorers import SCORERS, is_scorer
 from workloads.readers import Budget, data_files
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -36,7 +36,7 @@ def check(workload: Workload) -> None:
         if key not in known:
             hint = nearest(key, [*known, "name", "source", "rows", "max_new_tokens"])
             raise UserError(f"workload {name}: unknown option '{key}'; {hint}")
-        if key == "scorer" and value not in SCORERS:
+        if key == "scorer" and not is_scorer(value):
             raise UserError(f"{where}: unknown scorer {value!r}; {nearest(str(value), SCORERS)}")
         if key == "recorded_lengths" and not isinstance(value, bool):
             raise UserError(f"{where}: expected true or false, got {value!r}")

@@ -20,6 +20,11 @@ SCORERS: Mapping[str, str] = {
 """By scorer the metric that it gives."""
 
 
+def is_scorer(value: Any) -> bool:
+    """Whether a value, of whatever type, names a scorer."""
+    return isinstance(value, str) and value in SCORERS
+
+
 def check_answer(scorer: str, answer: str | None, values: Mapping[str, Any], where: str) -> None:
     """Raise `UserError`, which begins with `where`, for a row without the answer that its scorer
     compares with, and for an answer that is no regular expression where one is asked for."""

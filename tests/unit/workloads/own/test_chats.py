@@ -111,6 +111,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "id": ({"id": [1], "prompt": "x"}, "field 'id': expected a text or a whole number"),
     "id again": ({"id": "first", "prompt": "x"}, "the id 'first' stands twice"),
     "scorer": ({"prompt": "x", "scorer": "exat"}, "unknown scorer 'exat'; did you mean 'exact'"),
+    "list for a scorer": ({"prompt": "x", "scorer": ["exact"]}, "unknown scorer ['exact']"),
     "no answer": (
         {"prompt": "x", "scorer": "exact", "anwser": "y"},
         "field 'answer' is missing; scorer 'exact' needs it (found 'anwser')",
