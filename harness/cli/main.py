@@ -19,6 +19,8 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import calibrate
+from harness.cli.first.init import init
+from harness.cli.first.quick import quick
 from harness.cli.first.schema import schema
 from harness.cli.planning.plan import plan
 from harness.cli.tracing.trace import trace
@@ -38,17 +40,39 @@ STOPPED = "interrupted; what was finished is stored"
 app = typer.Typer(
     name="decodebench",
     help="Benchmark and compare LLM decoding accelerators on one workload, one load, one clock.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
 app.add_typer(train_app, name="train")
 cache_app = typer.Typer(help="What is kept in the user's cache folder.", no_args_is_help=False)
 app.add_typer(cache_app, name="cache")
+app.command()(quick)
+app.command()(init)
 app.command()(schema)
 app.command()(calibrate)
 app.command()(trace)
 app.command()(plan)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        import importlib.metadata
+
+        print(f"decodebench {importlib.metadata.version('decodebench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Benchmark and compare LLM decoding accelerators on one workload, one load, one clock."""
+
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]

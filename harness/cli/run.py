@@ -43,8 +43,23 @@ def run_experiment(
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.
     """
-    experiment = load_experiment(file, wiring.known())
-    experiment = _with_shapes(experiment, shapes)
+    experiment = _with_shapes(load_experiment(file, wiring.known()), shapes)
+    return run_parsed(
+        experiment, out=out, only=only, fresh=fresh, dry_run=dry_run, shapes=bool(shapes)
+    )
+
+
+def run_parsed(
+    experiment: Experiment,
+    *,
+    out: Path | None,
+    only: str | None = None,
+    fresh: bool = False,
+    dry_run: bool = False,
+    shapes: bool = False,
+) -> SweepResult | None:
+    """`run_experiment` of an experiment that was read already, on `shapes` of the caller's or on
+    models of its own."""
     _check_only(only, experiment)
     directory = out if out is not None else RUNS / experiment.name
     _check_folder(directory)
@@ -64,7 +79,7 @@ def run_experiment(
         deque(whole_records(store), maxlen=0)
         if fresh:
             _forget(store, only, experiment.models if shapes else ())
-        _write_inputs(store, experiment, bool(shapes))
+        _write_inputs(store, experiment, shapes)
         result = _sweep(store, trials, experiment.time_limit_s)
     _raise_refusal(result)
     _print_outcome(result, directory)
