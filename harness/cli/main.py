@@ -9,16 +9,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import json
 import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from harness.cli.calibrate import calibrate
+from harness.cli.cells.show import AsJson, RunDir, print_json_lines, show
 from harness.cli.first.init import init
 from harness.cli.first.quick import quick
 from harness.cli.first.schema import schema
@@ -46,6 +46,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 cache_app = typer.Typer(help="What is kept in the user's cache folder.", no_args_is_help=False)
 app.add_typer(cache_app, name="cache")
+app.command()(show)
 app.command()(quick)
 app.command()(init)
 app.command()(schema)
@@ -72,10 +73,6 @@ def whole(
     ] = False,
 ) -> None:
     """Benchmark and compare LLM decoding accelerators on one workload, one load, one clock."""
-
-
-RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
 
 
 @app.command()
@@ -105,25 +102,6 @@ def run(
 
 
 @app.command()
-def show(directory: RunDir, as_json: AsJson = False) -> None:
-    """Show the results of a run: a table, or with --json every metric of every trial."""
-    import results
-
-    stored = results.load(directory)
-    if as_json:
-        from results.rows import summaries
-
-        _print_json_lines(summaries(stored))
-        return
-    if not stored.stored:
-        raise UserError(f"{directory}: no trials in it; 'run' goes on with one that was stopped")
-    from harness.cli.display import print_cells
-    from results.rows import cells
-
-    print_cells(cells(stored))
-
-
-@app.command()
 def report(
     directory: RunDir,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
@@ -143,17 +121,21 @@ def report(
 def selftest(
     seconds: Annotated[float, typer.Option(min=1.0, help="Roughly how long to measure.")] = 20.0,
     as_json: AsJson = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Each metric's bias.")] = False,
 ) -> None:
-    """Measure a backend whose timing is known; print the harness's own bias. Exit 1: too large."""
-    from harness.cli.selftest import run_selftest
+    """Measure a backend whose timing is known: is the harness's own bias small? Exit 1: no."""
+    from harness.cli.selftest import run_selftest, verdict
 
     found = run_selftest(seconds)
     if as_json:
-        _print_json_lines([row.to_json() for row in found])
+        print_json_lines([row.to_json() for row in found])
     else:
         from harness.cli.display import print_bias
 
-        print_bias([row.to_json() for row in found])
+        doubted = [row for row in found if not row.ok]
+        if verbose or doubted:
+            print_bias([row.to_json() for row in (found if verbose else doubted)])
+        print(verdict(found))
     if not all(row.ok for row in found):
         raise typer.Exit(GATE_FAILED)
 
@@ -170,7 +152,7 @@ def doctor(
 
     findings = checks.examine() + (checks.measure_ceilings() if bandwidth else [])
     if as_json:
-        _print_json_lines([finding.to_json() for finding in findings])
+        print_json_lines([finding.to_json() for finding in findings])
     else:
         from harness.cli.display import print_findings
 
@@ -194,7 +176,7 @@ def list_what(
         raise UserError(f"list: unknown list '{what}'; {nearest(what, catalogues)}")
     rows = catalogues[what]()
     if as_json:
-        _print_json_lines(rows)
+        print_json_lines(rows)
     else:
         from harness.cli.display import print_catalogue
 
@@ -210,7 +192,7 @@ def cache(context: typer.Context, as_json: AsJson = False) -> None:
         return
     rows = [dataclasses.asdict(one) for one in kept()]
     if as_json:
-        _print_json_lines(rows)
+        print_json_lines(rows)
     else:
         from harness.cli.display import print_cache
 
@@ -237,11 +219,6 @@ def clear_cache(
     for one in chosen:
         keeping.remove(one)
         print(f"removed {one.name}, {size(one.bytes)}")
-
-
-def _print_json_lines(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        print(json.dumps(row, allow_nan=False))
 
 
 def main() -> None:

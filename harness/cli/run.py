@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.cli import display, doctor, wiring
+from harness.cli.cells.outcome import tell_results
 from harness.cli.pins import OlderTrials, Pins, whole_records
 from harness.cli.progress import SweepDisplay
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment, load_experiment
+from harness.measure.checks import MAX_OTHERS_SHARE
 from harness.measure.machine.environment import environment, fingerprint
+from harness.measure.machine.others import OthersWatch
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
 from results.store.folder import Store
 
@@ -60,6 +63,7 @@ def run_parsed(
 ) -> SweepResult | None:
     """`run_experiment` of an experiment that was read already, on `shapes` of the caller's or on
     models of its own."""
+    watch = OthersWatch()
     _check_only(only, experiment)
     directory = out if out is not None else RUNS / experiment.name
     _check_folder(directory)
@@ -80,10 +84,21 @@ def run_parsed(
         if fresh:
             _forget(store, only, experiment.models if shapes else ())
         _write_inputs(store, experiment, shapes)
+        _warn_of_others(watch.share())
         result = _sweep(store, trials, experiment.time_limit_s)
     _raise_refusal(result)
     _print_outcome(result, directory)
+    tell_results(directory)
     return result
+
+
+def _warn_of_others(share: float) -> None:
+    if share > MAX_OTHERS_SHARE:
+        print(
+            f"warning: this machine is busy: other processes use {share:.0%} of its processors; "
+            "trials will be marked machine-noisy",
+            file=sys.stderr,
+        )
 
 
 def _sweep(store: Store, trials: Sequence[Trial], time_limit_s: float) -> SweepResult:

@@ -14,7 +14,7 @@ from harness.core.errors import UserError
 from harness.experiment.config import Experiment
 
 
-class Kept:
+class KeptExperiment:
     """The experiment that would have been run."""
 
     def __init__(self) -> None:
@@ -25,8 +25,8 @@ class Kept:
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    found = Kept()
+def kept(monkeypatch: pytest.MonkeyPatch) -> KeptExperiment:
+    found = KeptExperiment()
     monkeypatch.setattr(running, "run_parsed", found)
     return found
 
@@ -36,20 +36,20 @@ def ask(*arguments: str, workload: str = "gsm8k", model: str = "demo") -> None:
     cli.app(whole, standalone_mode=False)
 
 
-def made(kept: Kept, *arguments: str, **more: str) -> Experiment:
+def made(kept: KeptExperiment, *arguments: str, **more: str) -> Experiment:
     ask(*arguments, **more)
     assert kept.experiment is not None
     return kept.experiment
 
 
-def test_defaults_are_users_one_and_eight(kept: Kept) -> None:
+def test_defaults_are_users_one_and_eight(kept: KeptExperiment) -> None:
     found = made(kept, "--backend", "scripted")
     assert [load.concurrency for load in found.loads] == [1, 8]
     assert (found.name, found.requests, found.repeats) == ("quick-demo-gsm8k", 64, 2)
     assert found.reference == "scripted"
 
 
-def test_everything_can_be_said(kept: Kept) -> None:
+def test_everything_can_be_said(kept: KeptExperiment) -> None:
     found = made(
         kept, "--backend", "adadecode, autoregressive", "--concurrency", "1,2", "--rate", "4,0.5",
         "--requests", "9", "--duration", "30", "--max-new-tokens", "7", "--repeats", "3",
@@ -65,7 +65,7 @@ def test_everything_can_be_said(kept: Kept) -> None:
     assert {c.max_new_tokens for c in found.workloads} == {7}
 
 
-def test_a_server_is_a_backend(kept: Kept) -> None:
+def test_a_server_is_a_backend(kept: KeptExperiment) -> None:
     found = made(kept, "--url", "http://127.0.0.1:9/v1", "--api", "chat", "--rate", "4")
     (choice,) = found.backends
     assert choice.name == "http"
@@ -76,7 +76,7 @@ def test_a_server_is_a_backend(kept: Kept) -> None:
     assert both.reference == "vllm"
 
 
-def test_a_file_is_prompts_of_ones_own(kept: Kept) -> None:
+def test_a_file_is_prompts_of_ones_own(kept: KeptExperiment) -> None:
     found = made(kept, "--backend", "scripted", workload="my/prompts.jsonl")
     assert found.workloads[0].workload.name == "jsonl"
     assert found.workloads[0].workload.source == "my/prompts.jsonl"
@@ -86,7 +86,7 @@ def test_a_file_is_prompts_of_ones_own(kept: Kept) -> None:
 
 
 def test_without_names_it_is_all_that_run_the_model(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kept: KeptExperiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(name: str, *_: Any) -> list[str]:
         if name in ("adadecode", "vllm-early-exit"):
