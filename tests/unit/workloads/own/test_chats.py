@@ -173,6 +173,7 @@ def test_a_missing_file_is_one_line() -> None:
     [
         ("exact", " Paris\n", "Paris", 1.0),
         ("exact", "Paris", "paris", 0.0),
+        ("exact", "Paris", "It is Paris", 0.0),
         ("contains", "New  York", "It is new york .", 1.0),
         ("contains", "Paris", "It is new york .", 0.0),
         ("regex", r"\b4\d\b", "It is 42.", 1.0),
