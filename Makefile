@@ -6,7 +6,6 @@ setup:
 # The main job: every backend that exists, on the bundled model and the four bundled workloads.
 demo: setup
 	@.venv/bin/decodebench run experiments/demo.yaml --out runs/demo
-	@.venv/bin/decodebench show runs/demo
 	@.venv/bin/decodebench report runs/demo
 
 # Two processes share the test files; `make test AT_ONCE=0` is one, for a machine with one GPU or little memory.

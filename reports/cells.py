@@ -252,8 +252,16 @@ def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[NamedOption
         if not compared and first["backend"] == named:
             is_reference, compared = True, True
         provenance = known[0] if known else "never started"
-        lossy = any(one["lossless"] is False for one in cells)
-        yield NamedOptions(first["backend"], first["options"], provenance, is_reference, lossy)
+        told = {one["lossless"] for one in cells if one["provenance"]}
+        yield NamedOptions(
+            first["backend"],
+            first["options"],
+            provenance,
+            is_reference,
+            lossy=False in told,
+            unverified=told == {None},
+            label=first.get("label") or "",
+        )
 
 
 def _why_no_speedup(run: Run, cells: Sequence[Cell]) -> str:

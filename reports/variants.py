@@ -49,6 +49,8 @@ class Variant:
     is_reference: bool = False
     lossy: bool = False
     """Its text is not promised to equal plain decoding's; marked wherever its numbers stand."""
+    given: str = ""
+    """What the experiment calls it."""
     is_replay: bool = False
     """Its decisions were replayed: it has a cost and no answers."""
 
@@ -101,13 +103,16 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """Name and the options that tell it apart: ``vllm-early-exit softmax, threshold=0.9``."""
-        return " ".join(filter(None, (self.name, self.short_options)))
+        """Name and the options that tell it apart: ``vllm-early-exit softmax, threshold=0.9``; or
+        what the experiment calls it."""
+        return self.given or " ".join(filter(None, (self.name, self.short_options)))
 
     @property
     def short_label(self) -> str:
         """For the rows of a plot: the values of the options only, ``vllm-early-exit 0.9``. A yes
         or no keeps the option's name."""
+        if self.given:
+            return self.given + LOSSY_MARK * self.lossy
         values = [
             f"{key}={plain(value)}" if isinstance(value, bool) else plain(value)
             for key, value in self._told.items()
@@ -140,6 +145,8 @@ class NamedOptions(NamedTuple):
     provenance: str
     is_reference: bool
     lossy: bool = False
+    unverified: bool = False
+    label: str = ""
 
 
 def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
@@ -174,6 +181,7 @@ def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
                 is_reference=engine.is_reference,
                 lossy=engine.lossy,
                 is_replay=engine.provenance == REPLAYED,
+                given=visible(clipped(engine.label, 60)),
             )
         )
     return found
@@ -185,7 +193,8 @@ def _kind(one: NamedOptions | Variant) -> tuple[str, tuple[str, ...]]:
 
 def _told(engine: NamedOptions) -> str:
     lossy = engine.lossy and engine.provenance != REPLAYED
-    return engine.provenance + f", lossy{LOSSY_MARK}" * lossy
+    unverified = engine.unverified and engine.provenance != REPLAYED
+    return engine.provenance + f", lossy{LOSSY_MARK}" * lossy + ", unverified" * unverified
 
 
 def _telling(own: Mapping[str, Any], all_: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ def identity(member: Member, group: ComparableTrials) -> dict[str, Any]:
     return {
         "backend": trial.backend,
         "options": dict(trial.options),
+        "label": group.labels.get(member.variant),
         "provenance": record.backend.provenance if record.backend else None,
         "lossless": record.backend.lossless if record.backend else None,
         "is_reference": reference is not None and member.variant == reference.variant,
@@ -53,5 +54,6 @@ def identity(member: Member, group: ComparableTrials) -> dict[str, Any]:
         "rate": trial.load.rate,
         "burstiness": trial.load.burstiness,
         "requests": trial.requests,
+        "duration_s": trial.duration_s,
         "seed": trial.seed,
     }

@@ -36,6 +36,8 @@ class WorkloadInfo:
     """The measure behind the option `mix`, in words."""
     answer: Answer = "tokens"
     """What a request asks for."""
+    default_source: str = "bundled"
+    """Where its rows come from when an experiment does not say; empty: it has to."""
 
 
 WORKLOADS: dict[str, WorkloadInfo] = {
@@ -109,6 +111,29 @@ UNSCORED: dict[str, WorkloadInfo] = {
     ),
 }
 """Measured like workloads, but without reference answers: never scored, and not for training."""
+OWN: dict[str, WorkloadInfo] = {
+    name: WorkloadInfo(
+        fields=("prompt",),
+        id_field="id",
+        content="prompt",
+        hub="",
+        config=None,
+        revision="",
+        split="",
+        max_new_tokens=longest,
+        answer_tokens=longest,
+        metric="",
+        difficulty="characters of the prompt",
+        default_source=source,
+    )
+    for name, longest, source in (
+        ("jsonl", 256, ""),
+        ("sharegpt", 1024, ""),
+        ("synthetic", 32_768, "generated"),
+    )
+}
+"""Prompts of the user's own (`workloads.own`): from a file, or made. Scored where their rows say
+how, and not for training."""
 TRAINING_SOURCES: dict[str, WorkloadInfo] = {
     "mbpp": WorkloadInfo(
         fields=("text", "code", "test_list"),
@@ -129,7 +154,7 @@ TRAINING_SOURCES: dict[str, WorkloadInfo] = {
 
 def measurable() -> dict[str, WorkloadInfo]:
     """All that an experiment may name."""
-    return WORKLOADS | UNSCORED
+    return WORKLOADS | UNSCORED | OWN
 
 
 def workload_info(name: str) -> WorkloadInfo:

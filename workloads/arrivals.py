@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.core.errors import UserError, nearest
 from harness.core.files import user_path
-from harness.core.nouns import Load
+from harness.core.nouns import Load, Trial
 from workloads.readers import Budget, read_records, text_lines
 
 _COLUMN = "timestamp"
@@ -47,6 +47,31 @@ def arrival_times(load: Load, count: int, seed: int, budget: Budget | None = Non
     return _random_times(rate, shape, count, seed)
 
 
+def times_within(
+    load: Load, duration_s: float, seed: int, budget: Budget | None = None
+) -> list[float]:
+    """Arrival times of an open load from 0 up to, but without, `duration_s` seconds, ascending: the
+    first of those that `arrival_times` gives.
+
+    Raises:
+        UserError: as `arrival_times`.
+    """
+    if load.kind == "trace":
+        return _trace_times(load, None, budget, duration_s)
+    count = round(_positive(load.rate, "rate", load) * duration_s) + 16
+    while (times := arrival_times(load, count, seed))[-1] < duration_s:
+        count *= 2
+    return [time for time in times if time < duration_s]
+
+
+def of_trial(trial: Trial) -> list[float]:
+    """The arrival times of a trial: of its requests, or of those that its duration holds. Raises
+    `UserError` as `arrival_times`."""
+    if trial.duration_s is not None and trial.load.is_open:
+        return times_within(trial.load, trial.duration_s, trial.seed)
+    return arrival_times(trial.load, trial.requests, trial.seed)
+
+
 def _random_times(rate: float, shape: float, count: int, seed: int) -> list[float]:
     import numpy as np
 
@@ -66,7 +91,9 @@ def _positive(value: float | None, name: str, load: Load) -> float:
     return float(value)
 
 
-def _trace_times(load: Load, count: int, budget: Budget | None) -> list[float]:
+def _trace_times(
+    load: Load, count: int | None, budget: Budget | None, duration_s: float = math.inf
+) -> list[float]:
     if not load.trace:
         raise UserError("load trace: 'trace' is missing; expected the path of a trace file")
     path = user_path(load.trace, "load trace: trace")
@@ -76,12 +103,15 @@ def _trace_times(load: Load, count: int, budget: Budget | None) -> list[float]:
     for where, time in _times(path, budget):
         if times and time < times[-1]:
             raise UserError(f"{where}: time {time:g} is before the one above it, {times[-1]:g}")
+        if times and time - times[0] >= duration_s:
+            break
         times.append(time)
         if len(times) == count:
-            return [time - times[0] for time in times]
-    raise UserError(
-        f"{path}: the trace holds {len(times)} arrivals, but there are {count} requests"
-    )
+            break
+    if len(times) == count or (count is None and times):
+        return [time - times[0] for time in times]
+    wanted = "" if count is None else f", but there are {count} requests"
+    raise UserError(f"{path}: the trace holds {len(times)} arrivals{wanted}")
 
 
 def _times(path: Path, budget: Budget | None) -> Iterator[tuple[str, float]]:

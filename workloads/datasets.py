@@ -19,9 +19,10 @@ from typing import Any
 from harness.core.errors import UserError, nearest
 from harness.core.files import user_path
 from harness.core.nouns import Workload, canonical_json
-from workloads import WORKLOADS, WorkloadInfo, speed_bench, workload_info
+from workloads import OWN, WORKLOADS, WorkloadInfo, speed_bench, workload_info
 from workloads.fields import encodable, text_of
 from workloads.hub import hub_records
+from workloads.own import rows as own
 from workloads.readers import Budget, Record, data_files, read_records
 
 _MIN_MIX_POOL = 400
@@ -71,6 +72,9 @@ def row_options(workload: Workload) -> RowOptions:
         UserError: for an unknown workload or option, a wrong value, or an option out of place.
     """
     workload_info(workload.name)
+    if workload.name in OWN:
+        own.check(workload)
+        return RowOptions()
     known = list(RowOptions.__dataclass_fields__)
     for key, value in workload.options.items():
         where = f"workload {workload.name}: option '{key}'"
@@ -153,6 +157,10 @@ def _ranked_rows(
     """Distinct rows of the source in the order of drawing."""
     info = workload_info(workload.name)
     split = options.split or info.split
+    if workload.name in OWN:
+        made = own.own_rows(workload, seed, distinct, budget)
+        found = list(_distinct(Row(name, data, own.difficulty(data)) for name, data in made))
+        return found if workload.source in own.NO_FILE else _shuffled(found, seed)
     if workload.source == "bundled":
         return islice(_bundled_rows(workload, info, split, seed), _pool(options, distinct))
     if workload.name == speed_bench.NAME:
@@ -165,7 +173,10 @@ def _ranked_rows(
         records = speed_bench.mapped(
             records, *speed_bench.chosen(workload.options, workload.source)
         )
-    rows = list(_distinct(_row(workload.name, info, record) for record in records))
+    return _shuffled(_distinct(_row(workload.name, info, record) for record in records), seed)
+
+
+def _shuffled(rows: Iterable[Row], seed: int) -> list[Row]:
     return sorted(rows, key=lambda row: hashlib.sha256(f"{seed}:{row.id}".encode()).digest())
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import Load, Trial, Workload, canonical_json
-from workloads import arrivals, datasets, prompts
+from workloads import datasets, prompts
+from workloads.own import sharegpt, synthetic
+from workloads.own.chats import messages_of
 from workloads.readers import Budget
 
 
@@ -21,6 +23,10 @@ class MeasuredPrompt:
     row: datasets.Row
     text: str
     token_ids: tuple[int, ...]
+    output_tokens: int | None = None
+    """The answer has exactly so many, whatever it says; None: it ends where the model ends it."""
+    messages: tuple[tuple[str, str], ...] = ()
+    """(role, content) of a chat of several messages; empty for one message of the user's."""
 
 
 def load_prompts(trial: Trial, tokenizer: Any) -> list[MeasuredPrompt]:
@@ -29,16 +35,39 @@ def load_prompts(trial: Trial, tokenizer: Any) -> list[MeasuredPrompt]:
     rows = load_rows(workload, trial.seed, trial.requests, tokenizer)
     if rows_checksum(workload, rows) != workload.checksum:
         raise UserError(f"workload {workload.name}: its data changed while the experiment ran")
-    limit = workload.options.get("max_article_tokens")
+    make = _maker(workload, tokenizer)
     seen: dict[str, int] = {}
     found = []
     for row in rows:
         seen[row.id] = count = seen.get(row.id, 0) + 1
         suffix = f"#{count}" if count > 1 else ""
+        found.append(make(f"{workload.name}-{row.id}{suffix}", row))
+    return found
+
+
+def _maker(workload: Workload, tokenizer: Any) -> Callable[[str, datasets.Row], MeasuredPrompt]:
+    """What makes a request's prompt of its id and its row."""
+    limit = workload.options.get("max_article_tokens")
+
+    def drawn(request_id: str, row: datasets.Row) -> MeasuredPrompt:
+        ids = tuple(synthetic.token_ids(ordinary, row.data))
+        length = int(row.data["output_tokens"])
+        return MeasuredPrompt(request_id, row, str(tokenizer.decode(ids)), ids, length)
+
+    def written(request_id: str, row: datasets.Row) -> MeasuredPrompt:
         text = prompts.prompt_text(tokenizer, workload.name, row.data, limit)
         ids = prompts.encode_text(tokenizer, text)
-        found.append(MeasuredPrompt(f"{workload.name}-{row.id}{suffix}", row, text, tuple(ids)))
-    return found
+        length = None
+        if sharegpt.RECORDED in row.data:
+            answer = row.data["answer"]
+            length = max(len(tokenizer.encode(answer, add_special_tokens=False)), 1)
+        said = [(m["role"], m["content"]) for m in messages_of(row.data) or ()]
+        return MeasuredPrompt(request_id, row, text, tuple(ids), length, tuple(said))
+
+    if workload.name != synthetic.NAME:
+        return written
+    ordinary = synthetic.ordinary_ids(tokenizer)
+    return drawn
 
 
 def load_rows(
@@ -58,17 +87,15 @@ def rows_checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:
     checksum pins) do not decide them: the wording, and how articles are cut."""
     whole = hashlib.sha256(datasets.checksum(rows).encode())
     whole.update(str(workload.options.get("max_article_tokens", "whole")).encode())
-    for row in rows:
+    for row in rows if workload.name != synthetic.NAME else ():
         whole.update(prompts.instruction(workload.name, row.data).encode())
         whole.update(prompts.plain_text(workload.name, row.data).encode())
     return whole.hexdigest()
 
 
-def trace_checksum(load: Load, count: int) -> str | None:
+def trace_checksum(load: Load, times: Sequence[float]) -> str | None:
     """Of the arrival times that a trace holds; None for loads that their numbers pin."""
-    if load.kind != "trace":
-        return None
-    return times_checksum(arrivals.arrival_times(load, count, seed=0))
+    return times_checksum(times) if load.kind == "trace" else None
 
 
 def times_checksum(times: Sequence[float]) -> str:

@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from harness.core.errors import UserError
+from workloads.own.chats import messages_of
+
 TODAY = datetime.date(2024, 7, 26)
 """Chat templates that print the date (Llama 3.2's) get this one, or the prompts of a run that goes
 on tomorrow would be others. It is the date that Llama 3.1's template prints."""
@@ -16,6 +19,8 @@ _REQUESTS = {
     "humaneval": "Complete this Python function.\n\n{content}",
     "gsm8k": "Solve this problem step by step. End with #### and the number.\n\n{content}",
     "speed_bench": "{content}",
+    "jsonl": "{content}",
+    "sharegpt": "{content}",
 }
 _CONTENT = {
     "cnn_dailymail": "article",
@@ -23,6 +28,8 @@ _CONTENT = {
     "humaneval": "prompt",
     "gsm8k": "question",
     "speed_bench": "prompt",
+    "jsonl": "prompt",
+    "sharegpt": "prompt",
 }
 _ANSWER = {
     "cnn_dailymail": "highlights",
@@ -36,6 +43,8 @@ _CUES = {
     "humaneval": "",
     "gsm8k": "\n\nAnswer:\n",
     "speed_bench": "\n\n",
+    "jsonl": "",
+    "sharegpt": "",
 }
 """What a model without a chat template reads after the content."""
 
@@ -58,6 +67,11 @@ def answer(workload: str, row: Mapping[str, str]) -> str:
         KeyError: for a workload without reference answers.
     """
     return row[_ANSWER[workload]]
+
+
+def answer_if_any(workload: str, row: Mapping[str, str]) -> str:
+    """Return the reference answer; empty for a row that has none."""
+    return answer(workload, row) if workload in _ANSWER else row.get("answer", "")
 
 
 def plain_text(workload: str, row: Mapping[str, str]) -> str:
@@ -83,14 +97,19 @@ def prompt_text(
     Args:
         tokenizer: a transformers tokenizer, or anything with `encode`, `decode`,
             `apply_chat_template` and `chat_template`.
-        workload: one of cnn_dailymail, xsum, humaneval, gsm8k, speed_bench.
+        workload: one of cnn_dailymail, xsum, humaneval, gsm8k, speed_bench, jsonl, sharegpt.
         row: the row, in the hub's fields.
         max_article_tokens: keep this many tokens of the article (summarization only).
+
+    Raises:
+        UserError: for a chat of several messages that the template does not take.
     """
     if max_article_tokens is not None and workload in ("cnn_dailymail", "xsum"):
         row = truncate_article(tokenizer, workload, row, max_article_tokens)
     if not has_template(tokenizer):
         return plain_text(workload, row)
+    if (messages := messages_of(row)) is not None:
+        return _long_chat(tokenizer, messages, f"workload {workload}: row '{row.get('id')}'")
     return _chat(tokenizer, instruction(workload, row), TODAY.strftime)
 
 
@@ -140,11 +159,24 @@ def _frame(tokenizer: Any) -> re.Pattern[str]:
     return re.compile(f"{before}(.*){after}", re.DOTALL)
 
 
+def _long_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]], where: str) -> str:
+    try:
+        return _templated(tokenizer, messages, TODAY.strftime)
+    except Exception as error:  # a template may raise anything
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{where}: the model's chat template refuses it: {told}") from None
+
+
 def _chat(tokenizer: Any, message: str, strftime: Callable[[str], str]) -> str:
-    messages = [{"role": "user", "content": message}]
+    return _templated(tokenizer, [{"role": "user", "content": message}], strftime)
+
+
+def _templated(
+    tokenizer: Any, messages: Sequence[Mapping[str, str]], strftime: Callable[[str], str]
+) -> str:
     return str(
         tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, strftime_now=strftime
+            list(messages), tokenize=False, add_generation_prompt=True, strftime_now=strftime
         )
     )
 

@@ -14,8 +14,9 @@ from decimal import Decimal
 
 from harness.core import rouge
 from harness.core.errors import UserError, nearest
-from workloads import UNSCORED, WORKLOADS
+from workloads import OWN, UNSCORED, WORKLOADS
 from workloads.completions import complete_program, stub
+from workloads.own import scorers
 from workloads.sandbox.runner import DEFAULT_TIMEOUT_S, UntrustedProgram, run_programs
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
@@ -51,7 +52,8 @@ def score_all(
     """`score` for many answers; HumanEval's programs run side by side.
 
     Args:
-        workload: one of `WORKLOADS`, or of `UNSCORED`, whose answers have no scores.
+        workload: one of `WORKLOADS`, of `OWN`, whose rows say how they are scored, or of
+            `UNSCORED`, whose answers have no scores.
         rows: the rows' fields.
         texts: the answers, one for each row.
         timeout_s: wall-clock seconds for each HumanEval program.
@@ -61,6 +63,8 @@ def score_all(
     """
     if workload in UNSCORED:
         return [{} for _ in texts]
+    if workload in OWN:
+        return scorers.score_all(rows, texts)
     if workload not in WORKLOADS:
         raise UserError(f"scoring: unknown workload '{workload}'; {nearest(workload, WORKLOADS)}")
     pairs = list(zip(rows, texts, strict=True))

@@ -47,7 +47,7 @@ def check_option(workload: str, key: str, value: Any, where: str) -> None:
     if workload != NAME:
         raise UserError(f"{where} is for {NAME} only")
     if key == "subset":
-        if value not in SUBSETS:
+        if not isinstance(value, str) or value not in SUBSETS:
             raise UserError(f"{where}: unknown subset {value!r}; {nearest(str(value), SUBSETS)}")
         return
     named = [value] if isinstance(value, str) else value

@@ -113,7 +113,7 @@ class HttpBackend(Backend):
                 "prompt_form": dialect.prompt,
                 "token_counting": dialect.counting,
             },
-            lossless=False,
+            lossless=None,  # what runs behind the address is not known
             capabilities=frozenset(capabilities),
         )
 
@@ -237,8 +237,10 @@ class HttpBackend(Backend):
         elif form == "text":
             body["prompt"] = self._text(request.prompt_ids)
         else:
-            text = user_message(self._tokenizer, request.prompt_ids)
-            body["messages"] = [{"role": "user", "content": text}]
+            said = request.messages or (
+                ("user", user_message(self._tokenizer, request.prompt_ids)),
+            )
+            body["messages"] = [{"role": role, "content": content} for role, content in said]
         body |= {**extras, **self._settings["extra_body"]}
         return {name: value for name, value in body.items() if value is not None}
 

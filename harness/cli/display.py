@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.cli.cells.table import FOLDING, NONE, fitted
 from harness.core.files import size
 from harness.core.names import repeat_label
-from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, Trial
+from harness.core.nouns import Trial
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from harness.cli.doctor import Finding
-    from results.registry import Metric
-
-NONE = "–"
 
 
 def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
@@ -33,166 +33,38 @@ def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
     print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")
 
 
-NUMBERS = {
-    "speedup": 17,
-    "consistency_ratio": 5,
-    "output_tok_per_s": 7,
-    "ttft_s": 13,
-    "tpot_s": 13,
-    "e2e_s": 13,
-    "goodput_req_per_s": 7,
-}
-"""Metrics of the result table and the least widths of their columns, so that tables line up. Any
-other whose entry in the registry has a short heading comes after them."""
-QUALITY_WIDTH = 7
-VALID_WIDTH = len("yes (2 of 3)")
 WIDTH = 160
-ENOUGH_REPEATS = 3
-"""The table of coverage in docs/metrics.md: with fewer, under 90% where the machine drifts."""
+"""Of a pipe, which has no width of its own."""
 
 
-def print_cells(cells: Sequence[Mapping[str, Any]]) -> None:
-    """The result tables: one for each workload and load, a row per cell, repeats pooled."""
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for cell in cells:
-        groups.setdefault((cell["model"], cell["workload"], cell["load"]), []).append(cell)
-    names = _variant_names(cells)
-    for (model, workload, load), members in groups.items():
+def terminal_width() -> int | None:
+    """Columns of the terminal, or those that the environment names; None for a pipe."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def print_cells(cells: Sequence[Mapping[str, Any]], width: int | None = None) -> None:
+    """The result tables: one for each workload and load, a row per cell, repeats pooled. With a
+    width the columns that fit into it, with medians alone where p99s do not fit beside them."""
+    shown = fitted(cells, width)
+    for one in shown.tables:
         table = _table()
-        title = f"{workload}, {load}{_realised(members)}, {model}"
-        table.title, table.title_justify = title, "left"
-        rows = [_cell_row(cell, names[_variant(cell)]) for cell in members]
-        table.add_column("backend", min_width=max(map(len, names.values())), no_wrap=True)
-        for number, (heading, least) in enumerate(_headings(), start=1):
-            width = max(least, *(len(row[number]) for row in rows))
-            table.add_column(heading, justify="right", no_wrap=True, min_width=width)
-        table.add_column("valid", overflow="fold", min_width=VALID_WIDTH)
-        for row in rows:
+        table.title, table.title_justify = one.title, "left"
+        for heading, least in zip(shown.headings, shown.widths, strict=True):
+            folds = heading in FOLDING and width is not None
+            table.add_column(
+                heading,
+                justify="left" if heading in FOLDING else "right",
+                no_wrap=not folds and heading != "valid",
+                overflow="fold",
+                min_width=least,
+            )
+        for row in one.rows:
             table.add_row(*row)
-        _print(table)
-    print("ms: p50 / p99; same: share of answers equal to the reference's; goodput: requests/s")
-    print(f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99")
-    bounded = [c["speedup_repeats"] for c in cells if c["speedup_low"] is not None]
-    if bounded and max(bounded) == 1:
-        print("[ ]: 95%, over the requests only: one repeat does not tell what the machine does")
-    elif bounded and max(bounded) < ENOUGH_REPEATS:
-        print(f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats")
-    if any(c["valid"] and c["repeats_used"] < c["repeats"] for c in cells):
-        print("valid (2 of 3): so many repeats used; the others were disturbed and are left out")
-    if any(c["valid"] and not c["noise_checked"] for c in cells):
-        print("not checked: nobody can see from here what else the server's machine did")
-    slugs = Counter(slug for cell in cells for slug in _slugs(cell))
-    for slug, count in slugs.items():
-        print(f"{slug}: {count} of {len(cells)} rows; the report has the reasons in full")
-
-
-def _metrics() -> list[Metric]:
-    """What the columns of numbers show, but for the quality."""
-    from results import registry
-
-    others = [m for m in registry.METRICS if m.short and m.name not in NUMBERS]
-    return [*map(registry.find, NUMBERS), *others]
-
-
-def _headings() -> Iterator[tuple[str, int]]:
-    """Headings of the columns of numbers, and their least widths."""
-    for metric in _metrics():
-        heading = f"{metric.short} ms" if metric.unit == "s" else metric.short
-        yield heading, NUMBERS.get(metric.name, len(heading))
-    yield "quality", QUALITY_WIDTH
-
-
-def _realised(cells: Sequence[Mapping[str, Any]]) -> str:
-    """What the arrivals of an open load came to, beside the rate asked for."""
-    rates = [cell["realised_rate_per_s"] for cell in cells if cell["realised_rate_per_s"]]
-    return f" (realised {_number(rates[0])}/s)" if rates else ""
-
-
-def _variant(cell: Mapping[str, Any]) -> str:
-    return json.dumps([cell["backend"], cell["options"]], sort_keys=True)
-
-
-def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Backend, the options in which its variants differ, and whether it is other than official code
-    or lossy."""
-    variants = {_variant(cell): cell for cell in cells}
-    names = {}
-    for variant, cell in variants.items():
-        others = [c["options"] for c in variants.values() if c["backend"] == cell["backend"]]
-        keys = sorted(set().union(*others))
-        varying = [k for k in keys if any(o.get(k) != cell["options"].get(k) for o in others)]
-        own = {key: cell["options"].get(key, "default") for key in varying}
-        options = " ".join(f"{key}={_named(value)}" for key, value in own.items())
-        kind = [] if cell["provenance"] == "official code" else [cell["provenance"] or "failed"]
-        lossy = cell["lossless"] is False and cell["provenance"] != REPLAYED
-        kind += ["lossy"] * lossy
-        told = f"({', '.join(kind)})" if kind else ""
-        names[variant] = " ".join(filter(None, [cell["backend"], options, told]))
-    return names
-
-
-def _named(value: Any) -> Any:
-    """Of rates, whose numbers are too many for a row, their name where they have one."""
-    return value.get("name", value) if isinstance(value, Mapping) else value
-
-
-def _cell_row(cell: Mapping[str, Any], name: str) -> list[str]:
-    from results import registry
-
-    scores = (cell[metric.name] for metric in registry.scores())
-    quality = next((score for score in scores if score is not None), None)
-    numbers = [_metric(cell, metric) for metric in _metrics()]
-    return [name, *numbers, _number(quality), _validity(cell)]
-
-
-def _metric(cell: Mapping[str, Any], metric: Metric) -> str:
-    if metric.name == "speedup":
-        return _speedup(cell)
-    if metric.each:
-        return _percentiles(cell, metric)
-    value = cell[metric.name]
-    return _number(value * 1e3 if metric.unit == "s" and value is not None else value)
-
-
-def _percentiles(cell: Mapping[str, Any], metric: Metric) -> str:
-    """Median and p99, seconds in milliseconds."""
-    middle, tail = cell[f"{metric.name}_p50"], cell[f"{metric.name}_p99"]
-    if middle is None:
-        return NONE
-    doubt = "" if cell["n_completed"] >= SAMPLES_NEEDED["p99"] else "?"
-    factor = 1e3 if metric.unit == "s" else 1
-    return f"{_number(middle * factor)} / {_number(tail * factor)}{doubt}"
-
-
-def _speedup(cell: Mapping[str, Any]) -> str:
-    if cell["is_reference"]:
-        return "reference"
-    if cell["speedup"] is None:
-        return NONE
-    if cell["speedup_low"] is None:
-        return f"{cell['speedup']:.2f}"
-    return f"{cell['speedup']:.2f} [{cell['speedup_low']:.2f}, {cell['speedup_high']:.2f}]"
-
-
-def _validity(cell: Mapping[str, Any]) -> str:
-    failed = {name: count for name, count in cell["statuses"].items() if name != "ok"}
-    if failed:
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in failed.items())
-    if not cell["valid"]:
-        return ", ".join(_slugs(cell))
-    used, repeats = cell["repeats_used"], cell["repeats"]
-    sound = "yes" if cell["noise_checked"] else "not checked"
-    return sound if used == repeats else f"{sound} ({used} of {repeats})"
-
-
-def _slugs(cell: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(reason.split(":")[0] for reason in cell["invalid_reasons"]))
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return NONE
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        _print(table, width)
+    for note in shown.notes:
+        print(note if width is None else textwrap.fill(note, width, subsequent_indent="  "))
 
 
 def print_bias(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -260,7 +132,7 @@ def _table(*headings: str) -> Table:
     return Table(*headings, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
 
 
-def _print(table: Table) -> None:
+def _print(table: Table, width: int | None = None) -> None:
     from rich.console import Console, ConsoleDimensions
     from rich.measure import Measurement
 
@@ -269,5 +141,6 @@ def _print(table: Table) -> None:
     least = Measurement.get(console, unbounded, table).minimum
     # a pipe has no width, and on a narrow terminal wrapped lines beat truncated numbers; the height
     # is there because rich takes a dumb terminal for 80 columns unless it has both
-    console.size = ConsoleDimensions(max(console.width, WIDTH, least), console.height)
+    wide = max(console.width, WIDTH) if width is None else width
+    console.size = ConsoleDimensions(max(wide, least), console.height)
     console.print(table)

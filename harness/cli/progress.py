@@ -1,18 +1,76 @@
-"""What the terminal shows while trials run. rich is imported when needed."""
+"""What is shown while trials run: a live line on a terminal, else a line now and then. rich is
+imported when needed."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harness.measure.sweep import SweepEvent
 
 
-class SweepDisplay:
-    """A live line for the trial under way. Silent but for failures when nobody watches."""
+PERIOD_S = 30.0
+"""Between the lines in a log."""
+
+
+class SweepLog:
+    """Says every `PERIOD_S` how far a sweep has come, for logs: from a thread of its own, because
+    nothing is heard from an engine while it loads."""
 
     def __init__(self) -> None:
+        self._event: SweepEvent | None = None
+        self._began_s = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def start(self) -> None:
+        """Begin with the lines."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No line comes after this."""
+        self._over.set()
+        self._thread.join()
+
+    def see(self, event: SweepEvent) -> None:
+        """Take in one event of the sweep."""
+        self._event = event
+
+    def _run(self) -> None:
+        while not self._over.wait(PERIOD_S):
+            print(self._line(), file=sys.stderr, flush=True)
+
+    def _line(self) -> str:
+        elapsed = time.monotonic() - self._began_s
+        event = self._event
+        if event is None:
+            return f"{_clock(elapsed)} starting"
+        parts = [f"{_clock(elapsed)} trial {event.index + 1} of {event.total}", event.label]
+        if event.kind == "progress" and event.progress is not None:
+            done = f"{event.progress.done} of {event.progress.total} requests"
+            parts.append(f"{done}, {event.tokens_per_s:,.0f} tok/s")
+        elif event.phase:
+            parts.append(event.phase)
+        done_trials = event.index + (event.kind == "finished")
+        if 0 < done_trials < event.total:
+            left = elapsed / done_trials * (event.total - done_trials)
+            parts.append(f"about {_clock(left)} left")
+        return "; ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+class SweepDisplay:
+    """A live line for the trial under way; a `SweepLog` when nobody watches. Tells failures."""
+
+    def __init__(self) -> None:
+        self._log: SweepLog | None = None
         self._bar: Any = None
         self._task: Any = None
         self._overall: Any = None
@@ -36,15 +94,22 @@ class SweepDisplay:
             self._overall = self._bar.add_task("trials", total=None, rate="")
             self._task = self._bar.add_task("", total=None, rate="")
             self._bar.start()
+        else:
+            self._log = SweepLog()
+            self._log.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave the terminal clean."""
         if self._bar is not None:
             self._bar.stop()
+        if self._log is not None:
+            self._log.stop()
 
     def show(self, event: SweepEvent) -> None:
         """Take in one event of the sweep."""
+        if self._log is not None:
+            self._log.see(event)
         failed = event.record is not None and event.record.status != "ok"
         if event.record is not None and failed and not event.refused:
             self._tell(f"{event.label}: {event.record.status}: {event.record.error}")

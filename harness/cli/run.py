@@ -13,16 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.cli import display, doctor, wiring
+from harness.cli.cells.outcome import tell_results
 from harness.cli.pins import OlderTrials, Pins, whole_records
 from harness.cli.progress import SweepDisplay
+from harness.cli.repeats.measured_again import measure_again
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
-from harness.core.nouns import Model, Trial, TrialRecord
+from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again
+from harness.measure.checks import MAX_OTHERS_SHARE
 from harness.measure.machine.environment import environment, fingerprint
+from harness.measure.machine.others import OthersWatch
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
-from results.compare.pairing import NATIVE
 from results.store.folder import Store
 
 RUNS = Path("runs")
@@ -49,8 +52,31 @@ def run_experiment(
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.
     """
-    experiment = load_experiment(file, wiring.known())
-    experiment = _with_shapes(experiment, shapes)
+    experiment = _with_shapes(load_experiment(file, wiring.known()), shapes)
+    return run_parsed(
+        experiment,
+        out=out,
+        only=only,
+        fresh=fresh,
+        dry_run=dry_run,
+        shapes=bool(shapes),
+        again_share=again_share,
+    )
+
+
+def run_parsed(
+    experiment: Experiment,
+    *,
+    out: Path | None,
+    only: str | None = None,
+    fresh: bool = False,
+    dry_run: bool = False,
+    shapes: bool = False,
+    again_share: float = again.SHARE,
+) -> SweepResult | None:
+    """`run_experiment` of an experiment that was read already, on `shapes` of the caller's or on
+    models of its own."""
+    watch = OthersWatch()
     _check_only(only, experiment)
     directory = out if out is not None else RUNS / experiment.name
     _check_folder(directory)
@@ -70,44 +96,24 @@ def run_experiment(
         deque(whole_records(store), maxlen=0)
         if fresh:
             _forget(store, only, experiment.models if shapes else ())
-        _write_inputs(store, experiment, bool(shapes))
+        _write_inputs(store, experiment, shapes)
+        _warn_of_others(watch.share())
         result = _sweep(store, trials, experiment.time_limit_s)
         if only is None and again_share:
-            _measure_again(store, trials, experiment, again_share)
+            measure_again(store, trials, experiment, again_share, _sweep)
     _raise_refusal(result)
     _print_outcome(result, directory)
+    tell_results(directory)
     return result
 
 
-def _measure_again(
-    store: Store, trials: Sequence[Trial], experiment: Experiment, share: float
-) -> None:
-    """Measure disturbed trials once more, and say what is."""
-    stored = {key: found.record for key, found in whole_records(store)}
-    if not any(again.state(record) == "disturbed" for record in stored.values()):
-        return
-    machine, pins = environment(), Pins()
-
-    def record_of(trial: Trial) -> TrialRecord | None:
-        return stored.get(trial.key(fingerprint(machine), pins.of(trial)))
-
-    names = [name for name in (experiment.reference, NATIVE) if name is not None]
-    found = again.plan(trials, record_of, names, share)
-    if not found.disturbed:
-        return
-    told = f"{found.disturbed} {'trial was' if found.disturbed == 1 else 'trials were'} disturbed"
-    limit = f"{share:.0%} of the run's time, {found.budget_s:.0f} s"
-    if not found.trials:
-        print(f"{told}; none is measured again within --again-share ({limit})", file=sys.stderr)
-        return
-    print(
-        f"{told}; measuring {found.chosen} again with what they are compared with: "
-        f"{len(found.trials)} trials within --again-share ({limit})",
-        file=sys.stderr,
-    )
-    done = _sweep(store, found.trials, experiment.time_limit_s, found.budget_s)
-    late = f", {done.left} not begun for want of time" if done.left else ""
-    print(f"measured again: {done.statuses['ok']} of {len(found.trials)} trials{late}")
+def _warn_of_others(share: float) -> None:
+    if share > MAX_OTHERS_SHARE:
+        print(
+            f"warning: this machine is busy: other processes use {share:.0%} of its processors; "
+            "trials will be marked machine-noisy",
+            file=sys.stderr,
+        )
 
 
 def _sweep(

@@ -90,6 +90,21 @@ def run_selftest(seconds: float = 20.0) -> list[BiasRow]:
     return [_median(rows) for rows in found.values()]
 
 
+def verdict(rows: Sequence[BiasRow]) -> str:
+    """The outcome in a line: whether each bias is within its bound, and the largest ones."""
+    doubted = [row for row in rows if not row.ok]
+    parts = []
+    for kind, factor, unit in (("latency", 1e3, "ms"), ("rate", 1e2, "%")):
+        own = [row for row in rows if row.kind == kind]
+        if own:
+            worst = max(own, key=lambda row: abs(row.bias))
+            told = f"{worst.bias * factor:+.3f} {unit} (bound {worst.bound * factor:g} {unit}"
+            parts.append(f"largest bias of a {kind} {told}, {worst.scenario} {worst.metric})")
+    scenarios = len({row.scenario for row in rows})
+    outcome = f"selftest failed: {len(doubted)}" if doubted else "selftest passed: none"
+    return f"{outcome} of {len(rows)} metrics in {scenarios} scenarios off; {'; '.join(parts)}"
+
+
 def measure(scenario: Scenario) -> list[BiasRow]:
     """Run one scenario once."""
     load, requests = _load(scenario)

@@ -15,11 +15,13 @@ from backends.checkpoints import models
 from backends.checkpoints.shapes.sizes import read_sizes
 from harness.core.backend import Backend
 from harness.core.errors import UserError
+from harness.core.names import asked_again, row_id
 from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Trial
 from workloads import arrivals, scoring, workload_info
 from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
 
 WARM_UP_TOKENS = 16
+NO_LIMIT = 2**62
 WARM_UP_REQUESTS = 4
 
 
@@ -45,19 +47,21 @@ class EngineSession:
     def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
         """The warm-up's requests, on prompts of their own, and the measured ones."""
         found = self._load(trial)
-        if trace_checksum(trial.load, len(found)) != trial.load.checksum:
+        times = arrivals.of_trial(trial)
+        if trace_checksum(trial.load, times) != trial.load.checksum:
             raise UserError(f"load {trial.load.label()}: the file changed while the experiment ran")
-        times = arrivals.arrival_times(trial.load, len(found), trial.seed)
+        found = _over_and_over(found, len(times))
         measured = [
             Request(
                 id=prompt.request_id,
                 prompt_ids=prompt.token_ids,
-                max_new_tokens=trial.max_new_tokens,
+                max_new_tokens=min(prompt.output_tokens or NO_LIMIT, trial.max_new_tokens),
                 sampling=trial.sampling,
                 stop_ids=self.stop_ids,
-                ignore_eos=trial.ignore_eos,
+                ignore_eos=trial.ignore_eos or prompt.output_tokens is not None,
                 arrival_s=arrival_s,
                 answer=workload_info(trial.workload.name).answer,
+                messages=prompt.messages,
             )
             for prompt, arrival_s in zip(found, times, strict=True)
         ]
@@ -79,7 +83,7 @@ class EngineSession:
         if trial.model.shape:
             return texts, {}
         rows = {prompt.request_id: prompt.row.data for prompt in self._load(trial)}
-        answered = [rows[request_id] for request_id in texts]
+        answered = [rows[row_id(request_id, rows)] for request_id in texts]
         scores = scoring.score_all(trial.workload.name, answered, list(texts.values()))
         return texts, dict(zip(texts, scores, strict=True))
 
@@ -97,6 +101,17 @@ class EngineSession:
         if key not in self._prompts:
             self._prompts[key] = load_prompts(trial, self.tokenizer)
         return self._prompts[key]
+
+
+def _over_and_over(prompts: Sequence[MeasuredPrompt], count: int) -> list[MeasuredPrompt]:
+    """The prompts of so many requests: from the first on again, under new ids, where there are
+    fewer."""
+    ids, found, lap = [prompt.request_id for prompt in prompts], list(prompts), 0
+    while len(found) < count:
+        lap += 1
+        names = asked_again(ids, lap)
+        found += [replace(p, request_id=n) for p, n in zip(prompts, names, strict=True)]
+    return found[:count]
 
 
 def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:

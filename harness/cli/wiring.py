@@ -40,6 +40,7 @@ def known() -> Known:
         check_workload=datasets.row_options,
         check_rates=rates.parse_rates,
         metrics=[key for metric in METRICS for key in metric.keys],
+        sources={name: spec.default_source for name, spec in workloads.measurable().items()},
     )
 
 
@@ -113,7 +114,11 @@ def _pinned_load(load: Load, experiment: Experiment, budget: Budget) -> Load:
     if load.kind != "trace":
         arrivals.arrival_times(load, 1, experiment.seed)  # refuses rates that cannot be
         return load
-    times = arrivals.arrival_times(load, experiment.requests, experiment.seed, budget)
+    seed, duration_s = experiment.seed, experiment.duration_s
+    if duration_s is not None:
+        times = arrivals.times_within(load, duration_s, seed, budget)
+    else:
+        times = arrivals.arrival_times(load, experiment.requests, seed, budget)
     found = times_checksum(times)
     _refuse_change(f"trace '{load.trace}'", load.checksum, found)
     return replace(load, checksum=found)
@@ -242,7 +247,7 @@ def prompt_rows(
                 "request_id": prompt.request_id,
                 "prompt_text": prompt.text,
                 "prompt_tokens": len(prompt.token_ids),
-                "answer": prompts.answer(name, prompt.row.data),
+                "answer": prompts.answer_if_any(name, prompt.row.data),
             }
             for prompt in load_prompts(trial, tokenizer)
         ]
@@ -270,6 +275,7 @@ def _described(name: str) -> dict[str, Any]:
                 "words": list(option.words),
                 "minimum": option.minimum,
                 "maximum": option.maximum,
+                "mapping": option.mapping,
             }
             for key, option in options.items()
         },

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Sequence
+
 SERVER = "server"
 """Capability: the work is done by processes outside the sweep."""
 COLD_RESET = "cold-reset"
@@ -47,3 +50,22 @@ def repeat_label(repeat: int) -> str:
     """The number as sentences have it: ``2``, and ``2 again`` for what stands in for it."""
     first = stands_in_for(repeat)
     return str(repeat) if first is None else f"{first} again"
+
+
+def asked_again(request_ids: Sequence[str], lap: int) -> list[str]:
+    """The ids of all these requests asked `lap` times more: ID becomes ID#2, ID#3 and so on, after
+    the turns that are among them already."""
+    known = set(request_ids)
+    rows = [row_id(name, known) for name in request_ids]
+    turns, seen = Counter(rows), Counter[str]()
+    found = []
+    for row in rows:
+        seen[row] += 1
+        found.append(f"{row}#{lap * turns[row] + seen[row]}")
+    return found
+
+
+def row_id(request_id: str, known: Collection[str]) -> str:
+    """The id under which a prompt was asked first, where that is among the `known` ones."""
+    row, _, turn = request_id.rpartition("#")
+    return row if turn.isdecimal() and row in known else request_id

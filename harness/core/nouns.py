@@ -66,6 +66,9 @@ class Request:
     arrival_s: float = 0.0
     """Seconds after the start of the load; 0 in a closed loop."""
     answer: Answer = "tokens"
+    messages: tuple[tuple[str, str], ...] = ()
+    """(role, content) of the chat that the prompt is made of, for a server that makes the prompt
+    itself; empty where that is one message of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,8 @@ class BackendInfo:
     version: str
     provenance: Provenance
     options: Mapping[str, Any]
-    lossless: bool
-    """Whether its greedy text is promised to equal plain decoding's."""
+    lossless: bool | None
+    """Whether its greedy text is promised to equal plain decoding's; None: nobody can say."""
     capabilities: frozenset[str] = frozenset()
     measured: Measured = Measured()
 
@@ -239,6 +242,8 @@ class Trial:
     slo: Slo = Slo()
     seed: int = 0
     repeat: int = 0
+    duration_s: float | None = None
+    """Requests are submitted for so long, the `requests` prompts over and over; None: each once."""
 
     def key(self, fingerprint: str, code: str | None = None) -> str:
         """20 hex digits that name this trial, run by this code on this machine."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,16 @@ from typing import Any
 import yaml
 
 from harness.core.errors import UserError
-from harness.core.nouns import Load, Model, Sampling, Slo, Trial, Workload, canonical_json, to_json
-from harness.experiment.grid import expand
+from harness.core.nouns import Load, Model, Sampling, Slo, Trial, canonical_json, to_json
+from harness.experiment.choices import BackendChoice as BackendChoice
+from harness.experiment.choices import Known as Known
+from harness.experiment.choices import WorkloadChoice as WorkloadChoice
+from harness.experiment.choices import take_backends, take_workloads
 from harness.experiment.limits import Limits, take_limits
 from harness.experiment.loads import LOAD_KEYS, take_loads
 from harness.experiment.models import SHAPE_KEYS, take_models
 from harness.experiment.published import Published, take_published
-from harness.experiment.rates import take_rates, with_rates
+from harness.experiment.rates import take_rates
 from harness.experiment.resolved import as_written
 from harness.experiment.section import MAX_SEED, YamlSection
 from harness.experiment.strict_yaml import read_yaml
@@ -29,43 +32,12 @@ from harness.experiment.strict_yaml import read_yaml
 MAX_NAME = 100
 SLO_KEYS = ("ttft_ms", "tpot_ms", "e2e_ms")
 SAMPLING_KEYS = ("temperature", "top_p")
-WORKLOAD_KEYS = ("source", "rows", "mix", "split", "article_limit", "max_article_tokens")
+WORKLOAD_KEYS = (
+    "source", "rows", "mix", "split", "article_limit", "max_article_tokens", "scorer",
+    "recorded_lengths", "input_tokens", "output_tokens", "prefix_tokens", "prefixes",
+)  # fmt: skip
 MAX_LIMIT_S = 1e9
 """Thirty years; the operating system's timers end at some hundreds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What an experiment file may name."""
-
-    backends: Mapping[str, Mapping[str, bool] | None]
-    """Backend name -> option name -> whether the option's own value is a list."""
-    workloads: Mapping[str, int]
-    """Workload name -> default max_new_tokens."""
-    check_options: Callable[[str, Mapping[str, Any]], None]
-    """Raises `UserError` when a backend cannot take these options."""
-    check_workload: Callable[[Workload], object]
-    """Raises `UserError` when a workload cannot take its options."""
-    check_rates: Callable[[Mapping[str, Any], str], object]
-    """Raises `UserError`, which begins with the text, for rates that cannot be replayed."""
-    metrics: Collection[str] = ()
-    """Names of what a paper may have published."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendChoice:
-    """One backend with one set of options."""
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadChoice:
-    """One workload with the answer length it allows."""
-
-    workload: Workload
-    max_new_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +51,8 @@ class Experiment:
     loads: tuple[Load, ...]
     reference: str
     requests: int = 64
+    duration_s: float | None = None
+    """Each load lasts so long, the `requests` prompts asked over and over; None: each once."""
     slo: Slo = field(default_factory=Slo)
     sampling: Sampling = field(default_factory=Sampling)
     ignore_eos: bool = False
@@ -113,6 +87,7 @@ class Experiment:
                 slo=self.slo,
                 seed=self.seed,
                 repeat=repeat,
+                duration_s=self.duration_s,
             )
             for repeat, model, choice, load, backend in itertools.product(
                 range(self.repeats), *axes
@@ -133,11 +108,12 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     experiment = Experiment(
         name=_name(top),
         models=take_models(top, limits),
-        backends=tuple(_backends(top, known, limits, rates)),
-        workloads=tuple(_workloads(top, known)),
+        backends=tuple(take_backends(top, known, limits, rates)),
+        workloads=tuple(take_workloads(top, known)),
         loads=tuple(take_loads(top, limits)),
         reference="",
         requests=top.integer("requests", 64, least=1),
+        duration_s=_duration(top),
         slo=_slo(top),
         sampling=_sampling(top),
         ignore_eos=top.flag("ignore_eos", False),
@@ -146,6 +122,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
         time_limit_s=top.number("time_limit_s", 3600.0, above=0.0, most=MAX_LIMIT_S),
         limits=limits,
     )
+    _refuse_long(top, experiment)
     published = take_published(top, known.metrics, experiment.backends, experiment.workloads)
     names = list(dict.fromkeys(choice.name for choice in experiment.backends))
     reference = top.text("reference", names[0])
@@ -155,7 +132,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     _refuse_too_much(top, experiment)
     for key, choices in (
         ("model", experiment.models),
-        ("backends", experiment.backends),
+        ("backends", [{"name": c.name, "options": c.options} for c in experiment.backends]),
         ("workloads", experiment.workloads),
         ("load", experiment.loads),
     ):
@@ -168,6 +145,7 @@ def _elsewhere(known: Known) -> dict[str, str]:
     options = [(key, name) for name, keys in known.backends.items() for key in keys or ()]
     return {
         **{key: f"it is an option of the backend '{name}'" for key, name in reversed(options)},
+        "label": "it belongs to an entry of 'backends'",
         **dict.fromkeys(WORKLOAD_KEYS, "it belongs to an entry of 'workloads'"),
         **{key: "it belongs to an entry of 'load'" for keys in LOAD_KEYS.values() for key in keys},
         **dict.fromkeys(SAMPLING_KEYS, "it belongs under 'sampling'"),
@@ -206,55 +184,22 @@ def _refuse_doubles(top: YamlSection, key: str, choices: Sequence[Any]) -> None:
         seen.add(content)
 
 
-def _backends(
-    top: YamlSection, known: Known, limits: Limits, rates: Mapping[str, Any]
-) -> Iterator[BackendChoice]:
-    count = 0
-    for section in top.sections("backends"):
-        name = section.text("name")
-        if name not in known.backends:
-            raise section.error("name", f"unknown backend '{name}'", name, known.backends)
-        options, lists = section.rest(), known.backends[name]
-        if lists is None:
-            known.check_options(name, {})  # says why it cannot be used
-            lists = {}
-        for key in options:
-            if key not in lists:
-                raise section.error(key, f"unknown option of '{name}'", key, lists)
-        for key, value in options.items():
-            section.plain(key, value)
-        for cell in expand(options, lists, section, limits, "engines"):
-            chosen = with_rates(cell, rates)
-            count += 1
-            limits.refuse(section.label(), "engines", "backends x options", count)
-            try:
-                known.check_options(name, chosen)
-            except UserError as error:
-                raise UserError(f"{section.label()}: {error}") from None
-            yield BackendChoice(name, chosen)
+def _duration(top: YamlSection) -> float | None:
+    value = top.take("duration_s", None)
+    return None if value is None else top.as_number("duration_s", value, above=0.0)
 
 
-def _workloads(top: YamlSection, known: Known) -> Iterator[WorkloadChoice]:
-    common = top.take("max_new_tokens", None)
-    if common is not None:
-        common = top.as_integer("max_new_tokens", common, least=1)
-    for section in top.sections("workloads"):
-        name = section.text("name")
-        if name not in known.workloads:
-            raise section.error("name", f"unknown workload '{name}'", name, known.workloads)
-        default = common if common is not None else known.workloads[name]
-        limit = section.integer("max_new_tokens", default, least=1)
-        source = section.text("source", "bundled")
-        rows = section.take("rows", None)
-        if rows is not None:
-            rows = section.as_integer("rows", rows, least=1)
-        checksum = section.optional_text("checksum")
-        workload = Workload(name, source, rows, section.rest(), checksum)
-        try:
-            known.check_workload(workload)
-        except UserError as error:
-            raise UserError(f"{section.label()}: {error}") from None
-        yield WorkloadChoice(workload, limit)
+def _refuse_long(top: YamlSection, experiment: Experiment) -> None:
+    """A load that ends at its time limit measured nothing."""
+    if experiment.duration_s is None:
+        return
+    if experiment.duration_s >= experiment.time_limit_s:
+        below = f"a number below 'time_limit_s', which is {experiment.time_limit_s:g}"
+        raise top.wrong("duration_s", below, experiment.duration_s)
+    for load in experiment.loads:
+        asked = min((load.rate or 0.0) * experiment.duration_s, 1e15)
+        what = f"requests of '{load.label()}' in {experiment.duration_s:g} s"
+        experiment.limits.refuse(top.label("duration_s"), "prompts", what, round(asked))
 
 
 def _slo(top: YamlSection) -> Slo:

@@ -47,10 +47,11 @@ def _backends(top: YamlSection) -> Iterator[dict[str, Any]]:
     for section in top.sections("backends"):
         name = section.text("name")
         options = section.section("options").rest()
+        label = _given({"label": section.take("label", None)})
         section.finish()
         # in a list of its own a list is one value, and no axis of a grid
         axes = {key: [own] if isinstance(own, list) else own for key, own in options.items()}
-        yield {"name": name} | axes
+        yield {"name": name} | label | axes
 
 
 def _workloads(top: YamlSection) -> Iterator[dict[str, Any]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from harness.core.names import CACHE_TELEMETRY, CACHED_TOKENS, COLD_RESET, SERVER
+from harness.core.names import CACHE_TELEMETRY, CACHED_TOKENS, COLD_RESET, SERVER, row_id
 from harness.core.nouns import SAMPLES_NEEDED, BackendInfo, Generation, Trial, Validity
 from harness.measure.machine.snapshots import Disturbance
 
@@ -32,19 +32,23 @@ def check_trial(
     generations: Sequence[Generation],
     info: BackendInfo,
     disturbance: Disturbance | None = None,
+    *,
+    asked: Mapping[str, int] | None = None,
 ) -> Validity:
     """The verdict on one trial from what the trial itself shows.
 
     Each reason begins with a slug: "failures", "client-late", "cache-not-cold", "cache-unknown",
     "output-clipped", "clocks-throttled", "machine-noisy", "too-few-samples", "noise-not-checked".
     A trial with too few samples for its high percentiles only is still valid: the reason names the
-    percentiles that say nothing. Nor does the last one make a server's trial invalid.
+    percentiles that say nothing. Nor does the last one make a server's trial invalid. `asked`: by
+    request id the tokens asked for, where that is not the trial's number.
     """
+    asked = asked or {}
     reasons = [
         *_failures(trial, generations),
         *_client(generations),
         *_cache(trial, generations, info),
-        *_clipped(trial, generations),
+        *_clipped(trial, generations, asked),
         *(_machine(disturbance, info) if disturbance is not None else ()),
     ]
     enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
@@ -69,13 +73,14 @@ def _answered(generation: Generation) -> bool:
 
 def _failures(trial: Trial, generations: Sequence[Generation]) -> list[str]:
     failed = [g for g in generations if g.finished == "error"]
-    unfinished = trial.requests - len(generations) + sum(g.finished is None for g in generations)
+    wanted = trial.requests if trial.duration_s is None else len(generations)
+    unfinished = wanted - len(generations) + sum(g.finished is None for g in generations)
     reasons = []
     if failed:
         first = f"first: {failed[0].request_id}: {failed[0].error}"
-        reasons.append(f"failures: {len(failed)} of {trial.requests} requests failed ({first})")
+        reasons.append(f"failures: {len(failed)} of {wanted} requests failed ({first})")
     if unfinished > 0:
-        reasons.append(f"failures: {unfinished} of {trial.requests} requests did not finish")
+        reasons.append(f"failures: {unfinished} of {wanted} requests did not finish")
     return reasons
 
 
@@ -112,15 +117,21 @@ def _cache(trial: Trial, generations: Sequence[Generation], info: BackendInfo) -
     return []
 
 
-def _clipped(trial: Trial, generations: Sequence[Generation]) -> list[str]:
-    short = [
-        g for g in generations if g.finished == "length" and len(g.token_ids) < trial.max_new_tokens
-    ]
+def _clipped(
+    trial: Trial, generations: Sequence[Generation], asked: Mapping[str, int]
+) -> list[str]:
+    names = set(asked)
+
+    def wanted(generation: Generation) -> int:
+        return asked.get(row_id(generation.request_id, names), trial.max_new_tokens)
+
+    ended = [g for g in generations if g.finished == "length"]
+    short = [g for g in ended if len(g.token_ids) < wanted(g)]
     if not short:
         return []
     return [
         f"output-clipped: {len(short)} of {len(generations)} answers ended for length before the "
-        f"{trial.max_new_tokens} tokens asked for "
+        f"{wanted(short[0])} tokens asked for "
         f"(first: {short[0].request_id} with {len(short[0].token_ids)})"
     ]
 

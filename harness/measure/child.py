@@ -87,7 +87,13 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     disturbance = machine.disturbance(before, machine.machine_state(), watch.throttled)
     tell("scoring")
     texts, scores = session.finish(trial, generations)
-    verdict = checks.check_trial(trial, generations, session.info, disturbance)
+    verdict = checks.check_trial(
+        trial,
+        generations,
+        session.info,
+        disturbance,
+        asked={request.id: request.max_new_tokens for request in measured},
+    )
     return TrialRecord(
         key=job.key,
         trial=trial,
@@ -111,7 +117,12 @@ def _load(
     """What was generated, how the load ended and what went wrong."""
     try:
         generations = run_load(
-            backend, requests, job.trial.load, time_limit_s=job.time_limit_s, on_progress=tell
+            backend,
+            requests,
+            job.trial.load,
+            time_limit_s=job.time_limit_s,
+            duration_s=job.trial.duration_s,
+            on_progress=tell,
         )
     except TrialTimeout as timeout:
         return timeout.generations, "timeout", str(timeout)

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from harness.core.nouns import Trial, TrialRecord
-from harness.measure.load_loop import ALARM_GRACE_S, LoadProgress
+from harness.measure.load_loop import LoadProgress
 from harness.measure.machine.meters import oom_kills
 from harness.measure.messages import NoResult, Phase, Ready, TrialJob
+from harness.measure.timed_window import ALARM_GRACE_S
 
 KILL_GRACE_S = 5.0
 """How much longer than its limit a phase may take before the process is killed: the load loop stops

@@ -7,32 +7,26 @@ scheduled time, so that a system (or a client) that falls behind cannot hide it:
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import signal
-import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from types import FrameType
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from harness.core.backend import Backend
 from harness.core.decisions import Decisions
 from harness.core.errors import nearest
-from harness.core.names import SERVER
+from harness.core.names import SERVER, asked_again
 from harness.core.nouns import REPLAYED, Commit, FinishReason, Generation, Load, Request
 from harness.measure.machine.scheduling import prompt_wakeups
 from harness.measure.protocol import TrialProtocolError, check_label, check_output
+from harness.measure.timed_window import TimeUp, alarm, garbage_collection_off
 
 QUIET_NS = 20_000_000
 """Longest sleep, whatever is in flight and however far the next arrival is away."""
 SUBMITTED_AT_ONCE = 32
 FINISHED = get_args(FinishReason)
 PROGRESS_NS = 200_000_000
-ALARM_GRACE_S = 1.0
-"""A backend call still running this long past the time limit is interrupted by a signal."""
 
 
 @dataclass(slots=True)
@@ -54,22 +48,21 @@ class TrialTimeout(Exception):  # noqa: N818
         self.generations = generations
 
 
-class _TimeUp(BaseException):
-    """Raised by the alarm. No Exception, so that a backend's `except Exception` lets it through."""
-
-
 def run_load(
     backend: Backend,
     requests: Sequence[Request],
     load: Load,
     *,
     time_limit_s: float | None = None,
+    duration_s: float | None = None,
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> list[Generation]:
     """Put `requests` on `backend` as `load` says; return one `Generation` each, in request order.
 
     Open loop: a request is submitted once its `arrival_s` (after the start) has come. Closed loop:
-    `load.concurrency` requests are kept in flight. `on_progress` is called five times a second.
+    `load.concurrency` requests are kept in flight; with `duration_s` for so long, the requests
+    asked over and over (`harness.core.names.asked_again`), then those in flight are waited for.
+    `on_progress` is called five times a second.
 
     Raises `TrialTimeout` past `time_limit_s`, `TrialProtocolError` when the backend commits for a
     request that it does not have, commits more than was asked for or something else, or goes on
@@ -77,19 +70,21 @@ def run_load(
     `ValueError` for a load that cannot be run. What the backend raises passes through.
     """
     _check_load(requests, load)
-    loop = _Loop(backend, requests, load, on_progress)
+    lasts_ns = None if duration_s is None or load.is_open else round(duration_s * 1e9)
+    loop = _Loop(backend, list(requests), load, on_progress, lasts_ns)
     begin = time.monotonic_ns()
     try:
-        with _garbage_collection_off(), _alarm(time_limit_s):
+        with garbage_collection_off(), alarm(time_limit_s):
             backend.prepare(requests, load)
             with prompt_wakeups():
                 loop.run(None if time_limit_s is None else begin + round(time_limit_s * 1e9))
-    except _TimeUp:
+    except TimeUp:
         raise TrialTimeout(time_limit_s or 0.0, loop.generations()) from None
     # what a replay says is chance: a stop token in it ends nothing
     if backend.info.provenance != REPLAYED:
-        for request in requests:
-            check_output(request, loop.done[request.id])
+        for request in loop.requests:
+            if request.id in loop.done:
+                check_output(request, loop.done[request.id])
     return loop.generations()
 
 
@@ -116,15 +111,19 @@ class _Flight:
 @dataclass(slots=True)
 class _Loop:
     backend: Backend
-    requests: Sequence[Request]
+    requests: list[Request]
     load: Load
     on_progress: Callable[[LoadProgress], None] | None
+    lasts_ns: int | None = None
+    """Closed loop: for so long, with the same requests over and over; None: each once."""
+    laps: int = 0
     waiting: deque[tuple[int, Request]] = field(default_factory=deque)
     """Arrival in nanoseconds after the start, and the request; by arrival."""
     in_flight: dict[str, _Flight] = field(default_factory=dict)
     """By request id."""
     done: dict[str, Generation] = field(default_factory=dict)
     is_remote: bool = False
+    given: list[Request] = field(default_factory=list)
     start_ns: int = 0
     returned_ns: int = 0
     """When the backend last gave control back."""
@@ -140,7 +139,10 @@ class _Loop:
         self.waiting.extend(sorted(arrivals, key=lambda pair: pair[0]))
         self.start_ns = self.returned_ns = time.monotonic_ns()
         report_ns = self.start_ns
+        self.given = list(self.requests)
         while self.waiting or self.in_flight:
+            if self.lasts_ns is not None:
+                self.renew()
             more = self.submit_due()
             polled = bool(self.in_flight)
             commits = self.backend.poll() if polled else []
@@ -152,10 +154,23 @@ class _Loop:
             elif not more:
                 self.idle(now)
             if limit_ns is not None and now > limit_ns:
-                raise _TimeUp
+                raise TimeUp
             if now >= report_ns and self.on_progress is not None:
                 self.on_progress(LoadProgress(len(self.done), len(self.requests), self.tokens))
                 report_ns = now + PROGRESS_NS
+
+    def renew(self) -> None:
+        """Have requests waiting until the time is over, and none from then on."""
+        if time.monotonic_ns() - self.start_ns >= (self.lasts_ns or 0):
+            self.waiting.clear()
+            self.lasts_ns = None
+        elif not self.waiting:
+            self.laps += 1
+            names = asked_again([request.id for request in self.given], self.laps)
+            pairs = zip(self.given, names, strict=True)
+            more = [replace(request, id=name) for request, name in pairs]
+            self.requests += more
+            self.waiting.extend((0, request) for request in more)
 
     def submit_due(self) -> bool:
         """Submit the requests whose time has come (open loop) or that find a free place. With a
@@ -260,35 +275,3 @@ class _Loop:
         unfinished = {key: flight.generation for key, flight in self.in_flight.items()}
         known = self.done | unfinished
         return [known[request.id] for request in self.requests if request.id in known]
-
-
-@contextlib.contextmanager
-def _garbage_collection_off() -> Iterator[None]:
-    """Keep the collector's pauses (tens of ms with a model loaded) out of the timed window."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def _alarm(limit_s: float | None) -> Iterator[None]:
-    """Interrupt a backend call that hangs past the limit (possible in the main thread only)."""
-    if limit_s is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def time_up(_signal: int, _frame: FrameType | None) -> None:
-        raise _TimeUp
-
-    before = signal.signal(signal.SIGALRM, time_up)
-    signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_GRACE_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)

@@ -33,7 +33,8 @@ GENERAL: tuple[tuple[str, str], ...] = (
         "decodebench from the paper. simulation: a model of a system, not a measurement of one. "
         "measured cost, replayed decisions: the work was done and timed, and what was decided "
         "(exits, acceptance, lengths) came from a trace, so that the answers say nothing. "
-        "lossy†: the backend does not promise plain decoding's text.",
+        "lossy†: the backend does not promise plain decoding's text. unverified: a server, of "
+        "which nobody here can say.",
     ),
 )
 

@@ -9,7 +9,7 @@ lists of that kind), and against `autoregressive`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,8 @@ class ComparableTrials:
     reference: Mapping[int, Member]
     """Repeat -> trial of the reference; empty without one."""
     native: Mapping[int, Member]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """By variant, what the experiment calls it, where it does."""
 
 
 def variant(backend: str, options: Mapping[str, Any]) -> str:
@@ -90,6 +92,11 @@ def make_group(members: Sequence[Member], experiment: Mapping[str, Any]) -> Comp
         members,
         _repeats(members, reference, experiment) if isinstance(reference, str) else {},
         _repeats(members, NATIVE, experiment),
+        {
+            variant(choice["name"], choice.get("options", {})): choice["label"]
+            for choice in _choices(experiment, "backends")
+            if choice.get("label")
+        },
     )
 
 

@@ -51,6 +51,24 @@ SCORES = (
         "one; what follows an invented next question does not count (ours).",
         "flexible match",
     ),
+    _score(
+        "equals_answer",
+        "Own prompts, scorer `exact`: share of answers equal to the row's `answer`, white space at "
+        "both ends left out.",
+        "equal",
+    ),
+    _score(
+        "contains_answer",
+        "Own prompts, scorer `contains`: share of answers that hold the row's `answer`; case and "
+        "runs of white space make no difference.",
+        "contains",
+    ),
+    _score(
+        "matches_pattern",
+        "Own prompts, scorer `regex`: share of answers in which the row's `answer`, a Python "
+        "regular expression, is found (`re.search`).",
+        "matches",
+    ),
 )
 AGREEMENT = (
     Metric(

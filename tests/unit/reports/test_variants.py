@@ -133,3 +133,18 @@ def test_rates_are_told_by_their_name() -> None:
     assert [v.label for v in found] == ["vllm replay=chatty", "vllm replay=demo"]
     assert found[0].provenance == REPLAYED
     assert found[0].is_replay
+
+
+def test_what_the_experiment_calls_a_backend_is_its_name_everywhere() -> None:
+    found = variants(
+        [
+            NamedOptions("vllm", {}, "official code", True),
+            NamedOptions("http", {"a": 1}, "official code", False, unverified=True, label="ours"),
+            NamedOptions("http", {"a": 2}, "official code", False, lossy=True, label="a\u202eb"),
+        ]
+    )
+    assert [v.label for v in found] == ["vllm", "ours", "a⟨U+202E⟩b"]
+    assert [v.short_label for v in found] == ["vllm", "ours", "a⟨U+202E⟩b†"]
+    assert [v.provenance for v in found] == [
+        "official code", "official code, unverified", "official code, lossy†",
+    ]  # fmt: skip

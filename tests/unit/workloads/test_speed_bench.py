@@ -84,6 +84,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "one of several": ({"category": ["qa", "sten"]}, "unknown category 'sten'; did you mean"),
     "no list": ({"category": 3}, "expected a category or a list of them, got 3"),
     "empty": ({"category": []}, "expected a category or a list of them, got []"),
+    "no text": ({"subset": ["qualitative"]}, "unknown subset ['qualitative']"),
     "subset": ({"subset": "throughput_3k"}, "unknown subset 'throughput_3k'; did you mean"),
     "of another subset": (
         {"subset": "throughput_1k", "category": "qa"},

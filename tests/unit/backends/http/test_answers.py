@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -147,6 +148,22 @@ def test_uncountable_server_is_refused(start: Start) -> None:
 
     with pytest.raises(UserError, match="neither token ids nor running usage"):
         start(play, play)
+
+
+def test_a_chat_of_several_messages_is_sent_as_it_is(start: Start) -> None:
+    def play(reply: FakeReply) -> None:
+        reply.event({"choices": [{"delta": {"content": "x"}, "token_ids": [2]}]})
+        reply.event({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+        reply.done()
+        reply.end()
+
+    server, backend = start(play, play, WordTokenizer(), api="chat")
+    said = (("system", "Be brief."), ("user", "Why?"))
+    answer(backend, replace(request(), messages=said))
+    assert server.bodies[-1]["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Why?"},
+    ]
 
 
 def test_chat_sends_one_user_message(start: Start) -> None:

@@ -69,7 +69,8 @@ def test_shapes_from_the_command_line_join_what_the_folder_has(
     assert run(tmp_path, "demo", (small, other, small)) == ["demo", small, other]
     assert shown(tmp_path) == sorted(["demo", small, other])
     assert run(tmp_path, "demo") == ["demo", small, other], "the shapes have not gone"
-    assert "1 stored" in capsys.readouterr().out.splitlines()[-1]
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("trials:")]
+    assert "1 stored" in told[-1]
     again = parse_experiment(Store(tmp_path / "run").read_experiment(), "x", wiring.known())
     assert [m.label() for m in wiring.resolve(again).models] == ["demo", small, other]
     assert len(again.trials()) == len(results.load(tmp_path / "run").stored)

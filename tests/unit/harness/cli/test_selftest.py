@@ -7,7 +7,7 @@ import pytest
 
 from backends.http import stamps
 from harness.cli import selftest
-from harness.cli.selftest import BiasRow, measure, measure_http, run_selftest
+from harness.cli.selftest import BiasRow, measure, measure_http, run_selftest, verdict
 from harness.cli.truth.loads import (
     HTTP_SCENARIOS,
     SCENARIOS,
@@ -178,3 +178,16 @@ def test_the_median_over_the_passes_is_reported(monkeypatch: pytest.MonkeyPatch)
     )
     [row] = run_selftest(seconds=0.0)
     assert row.measured == 0.2
+
+
+def test_the_verdict_is_one_line() -> None:
+    fine = [
+        BiasRow("open", "ttft_s_p50", "latency", 0.1, 0.1002),
+        BiasRow("closed", "output_tok_per_s", "rate", 100.0, 99.9),
+    ]
+    told = verdict(fine)
+    assert told.startswith("selftest passed: none of 2 metrics in 2 scenarios off; ")
+    assert "latency +0.200 ms (bound 1 ms, open ttft_s_p50)" in told
+    assert "rate -0.100 % (bound 0.5 %, closed output_tok_per_s)" in told
+    off = BiasRow("open", "e2e_s_p50", "latency", 0.1, 0.102)
+    assert verdict([*fine, off]).startswith("selftest failed: 1 of 3 metrics")

@@ -25,11 +25,17 @@ WRITTEN: Mapping[str, Any] = {
         {"name": "adadecode", "exit_layers": [[2], [2, 4]], "gamma": ["auto", 0.00001]},
         {"name": "scripted", "stalls": [{"at_s": 1, "for_s": 1}], "accepted": [], "fault": None},
         {"name": "scripted", "fail_ids": [[["a"], ["b"]]]},
+        {"name": "http", "label": "our {api} server", "api": ["chat", "completions"]},
         {"name": "http", "extra_body": {"stop": ["a", "b"], "top_k": None}},
     ],
     "workloads": [
         {"name": "gsm8k", "rows": 3, "max_new_tokens": 7},
         {"name": "xsum", "mix": "80:20", "max_article_tokens": 50, "split": "train"},
+        {
+            "name": "synthetic",
+            "input_tokens": {"distribution": "normal", "mean": 20, "std": 3.5, "most": 40},
+            "prefix_tokens": 4,
+        },
     ],
     "load": [
         {"kind": "closed", "concurrency": [1, 8]},
@@ -39,6 +45,7 @@ WRITTEN: Mapping[str, Any] = {
     "slo": {"ttft_ms": 200},
     "sampling": {"temperature": 0.5, "seed": 3},
     "requests": 4,
+    "duration_s": 12.5,
     "repeats": 2,
     "seed": 5,
     "ignore_eos": True,
@@ -69,7 +76,7 @@ def test_a_resolved_experiment_resolves_to_the_same_trials(tmp_path: Path) -> No
     read = again(resolved, tmp_path)
     assert read == resolved, "also before anything is looked up"
     assert keys(wiring.resolve(read)) == keys(resolved)
-    assert len(set(keys(resolved))) == 2 * 2 * 6 * 7
+    assert len(set(keys(resolved))) == 2 * 3 * 6 * 9
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.stem)

@@ -99,7 +99,7 @@ def test_past_the_time_limit_the_partial_generations_are_kept(clock: VirtualTime
 
 
 def test_a_hanging_call_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.measure.load_loop.ALARM_GRACE_S", 0.05)
+    monkeypatch.setattr("harness.measure.timed_window.ALARM_GRACE_S", 0.05)
 
     def hang() -> None:
         try:

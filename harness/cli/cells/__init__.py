@@ -1,0 +1,1 @@
+"""The results of a run, cell by cell: tables for terminals and files."""

@@ -1,0 +1,46 @@
+"""The cells of a run for other programs: comma-separated values, and tables in Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.cli.cells.table import fitted
+
+
+def as_csv(cells: Sequence[Mapping[str, Any]]) -> str:
+    """A row per cell with everything that is known of it, numbers as they are; nothing where a
+    value is undefined, JSON where it is a list or a mapping."""
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for cell in cells for name in cell))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_plain(cell.get(name)) for name in names] for cell in cells)
+    return text.getvalue().rstrip("\n")
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | dict | bool) else value
+
+
+def as_markdown(cells: Sequence[Mapping[str, Any]]) -> str:
+    """The tables of `show`, each under its title."""
+    found = fitted(cells)
+    left = ("backend", "valid")
+    rule = ["---" if heading in left else "---:" for heading in found.headings]
+    parts = []
+    for table in found.tables:
+        rows = [found.headings, rule, *([_escaped(text) for text in row] for row in table.rows)]
+        lines = [f"| {' | '.join(row)} |" for row in rows]
+        parts.append("\n".join([f"### {_escaped(table.title)}", "", *lines]))
+    return "\n\n".join([*parts, "  \n".join(found.notes)])
+
+
+def _escaped(text: str) -> str:
+    """Without what Markdown would take for its own."""
+    for sign in "\\`*_[]<>|":
+        text = text.replace(sign, f"\\{sign}")
+    return " ".join(text.split())

@@ -1,0 +1,53 @@
+"""What a run says at its end: the table, what is unsound in it, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.cli import display
+from harness.core.nouns import SAMPLES_NEEDED
+
+MOST_TOLD = 5
+
+
+def tell_results(directory: Path) -> None:
+    """Print the table of a run's folder, its unsound cells and the next command."""
+    import results
+    from results.rows import cells
+
+    stored = results.load(directory)
+    if stored.stored:
+        found = cells(stored)
+        display.print_cells(found, display.terminal_width())
+        print("\n".join(unsound(found)))
+    place = shlex.quote(str(directory))
+    print(f"next: decodebench report {place}   (the page; again: decodebench show {place})")
+
+
+def unsound(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines that say which cells are not to be believed, and the first reason of each."""
+    doubted = [cell for cell in cells if not cell["valid"]]
+    if not doubted:
+        yield f"sound: all {len(cells)} cells"
+        return
+    yield f"unsound: {len(doubted)} of {len(cells)} cells"
+    for cell in doubted[:MOST_TOLD]:
+        name = cell.get("label") or cell["backend"]
+        yield f"  {name}, {cell['workload']}, {cell['load']}: {_reason(cell)}"
+    if len(doubted) > MOST_TOLD:
+        yield f"  and {len(doubted) - MOST_TOLD} more"
+
+
+def _reason(cell: Mapping[str, Any]) -> str:
+    """The first that is more than a percentile of too few samples, where there is one."""
+    failed = {name: count for name, count in cell["statuses"].items() if name != "ok"}
+    if failed:
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in failed.items())
+    told: list[str] = cell["invalid_reasons"]
+    few = [reason for reason in told if reason.startswith("too-few-samples")]
+    others = [reason for reason in told if reason not in few]
+    least = SAMPLES_NEEDED["p50"]
+    return [*others, *few, f"fewer than {least} answers"][0]

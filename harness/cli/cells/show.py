@@ -1,0 +1,53 @@
+"""The command ``show``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.core.errors import UserError
+
+RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+
+
+def show(
+    directory: RunDir,
+    as_json: AsJson = False,
+    wide: Annotated[bool, typer.Option(help="All columns, however wide.")] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="A row per cell, with all metrics.")
+    ] = False,
+    markdown: Annotated[bool, typer.Option(help="The tables in Markdown.")] = False,
+) -> None:
+    """Show the results of a run: a table, or with --json every metric of every trial."""
+    import results
+
+    if sum((as_json, wide, as_csv, markdown)) > 1:
+        raise UserError("show: expected one of --json, --wide, --csv and --markdown")
+    stored = results.load(directory)
+    if as_json:
+        from results.rows import summaries
+
+        print_json_lines(summaries(stored))
+        return
+    if not stored.stored:
+        raise UserError(f"{directory}: no trials in it; 'run' goes on with one that was stopped")
+    from harness.cli import display
+    from harness.cli.cells import formats
+    from results.rows import cells
+
+    if as_csv or markdown:
+        print((formats.as_csv if as_csv else formats.as_markdown)(cells(stored)))
+    else:
+        display.print_cells(cells(stored), None if wide else display.terminal_width())
+
+
+def print_json_lines(rows: Sequence[dict[str, Any]]) -> None:
+    """Print an object per line, as every ``--json`` does."""
+    for row in rows:
+        print(json.dumps(row, allow_nan=False))

@@ -1,0 +1,278 @@
+"""The result table as texts: which columns there are, and which of them fit into a width."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.core.nouns import REPLAYED, SAMPLES_NEEDED
+
+if TYPE_CHECKING:
+    from results.registry import Metric
+
+NONE = "–"
+NUMBERS = {
+    "speedup": 17,
+    "consistency_ratio": 5,
+    "output_tok_per_s": 7,
+    "ttft_s": 13,
+    "tpot_s": 13,
+    "e2e_s": 13,
+    "goodput_req_per_s": 7,
+}
+"""Metrics of the result table and the least widths of their columns, so that tables line up. Any
+other whose entry in the registry has a short heading comes after them."""
+QUALITY_WIDTH = 7
+VALID_WIDTH = len("yes (2 of 3)")
+ENOUGH_REPEATS = 3
+"""The table of coverage in docs/metrics.md: with fewer, under 90% where the machine drifts."""
+FOLDING = ("backend", "valid")
+"""Columns whose texts may go on in the next line."""
+KEPT_FIRST = ("speed-up", "same", "quality", "TPOT ms", "tok/s", "TTFT ms", "goodput", "e2e ms")
+"""By heading, what a narrow table keeps; the rest comes after these."""
+GAP = 3
+LEAST_NAME = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CellTable:
+    """The cells of one workload and load."""
+
+    title: str
+    rows: Sequence[Sequence[str]]
+    """Texts under the headings."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellTables:
+    """The tables of a run, which have the same columns."""
+
+    headings: Sequence[str]
+    widths: Sequence[int]
+    """The least of each column."""
+    tables: Sequence[CellTable]
+    notes: Sequence[str]
+    """What the columns mean, a line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TextColumn:
+    heading: str
+    least: int
+    texts: Sequence[str]
+    """One for each cell."""
+
+    @property
+    def width(self) -> int:
+        if self.heading in FOLDING:
+            words = [word for text in self.texts for word in text.split()]
+            return max(map(len, [self.heading, *words]))
+        return max(self.least, *map(len, self.texts), len(self.heading))
+
+
+def fitted(cells: Sequence[Mapping[str, Any]], width: int | None = None) -> CellTables:
+    """The result tables of cells with all columns, or with those that fit into `width` characters:
+    without p99s first, then without the columns that matter least."""
+    columns, left_out, compact = _columns(cells, compact=False), [], False
+    if width is not None and _width(columns) > width:
+        columns, compact = _columns(cells, compact=True), True
+        order = {heading: place for place, heading in enumerate(KEPT_FIRST)}
+        while _width(columns) > width and len(columns) > len(FOLDING) + 1:
+            free = [column for column in columns if column.heading not in FOLDING]
+            last = max(free, key=lambda column: order.get(column.heading, len(order)))
+            columns.remove(last)
+            left_out.append(last.heading)
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, cell in enumerate(cells):
+        key = (cell["model"], cell["workload"], cell.get("source", ""), cell["load"])
+        groups.setdefault(key, []).append(place)
+    tables = [
+        CellTable(
+            _title([cells[place] for place in places]),
+            [[column.texts[place] for column in columns] for place in places],
+        )
+        for places in groups.values()
+    ]
+    widths = [
+        c.width if c.heading not in FOLDING or width is not None else _whole(c) for c in columns
+    ]
+    notes = list(_notes(cells, compact, left_out))
+    return CellTables([column.heading for column in columns], widths, tables, notes)
+
+
+def _whole(column: _TextColumn) -> int:
+    return max(map(len, column.texts)) if column.heading == "backend" else 0
+
+
+def _width(columns: Sequence[_TextColumn]) -> int:
+    return sum(column.width for column in columns) + GAP * (len(columns) - 1)
+
+
+def _columns(cells: Sequence[Mapping[str, Any]], *, compact: bool) -> list[_TextColumn]:
+    names = _variant_names(cells)
+    found = [_TextColumn("backend", LEAST_NAME, [names[_variant(cell)] for cell in cells])]
+    for metric in _metrics():
+        heading = f"{metric.short} ms" if metric.unit == "s" else metric.short
+        least = 0 if compact else NUMBERS.get(metric.name, len(heading))
+        texts = [_metric(cell, metric, compact) for cell in cells]
+        found.append(_TextColumn(heading, least, texts))
+    found.append(_TextColumn("quality", QUALITY_WIDTH, [_quality(cell) for cell in cells]))
+    marks = _marks(cells) if compact else {}
+    found.append(
+        _TextColumn(
+            "valid", 0 if compact else VALID_WIDTH, [_validity(cell, marks) for cell in cells]
+        )
+    )
+    return found
+
+
+def _title(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Workload, load, model, and where the prompts are from."""
+    first = cells[0]
+    source = first.get("source", "")
+    named = Path(source).name if "/" in source else source
+    told = (
+        f" ({named} prompts)" if named in ("bundled", "generated") else f" ({named})" * bool(named)
+    )
+    return f"{first['workload']}, {first['load']}{_realised(cells)}, {first['model']}{told}"
+
+
+def _notes(
+    cells: Sequence[Mapping[str, Any]], compact: bool, left_out: Sequence[str]
+) -> Iterator[str]:
+    ms = "ms: p50" if compact else "ms: p50 / p99"
+    yield f"{ms}; same: share of answers equal to the reference's; goodput: requests/s"
+    if not compact:
+        yield f"?: fewer than {SAMPLES_NEEDED['p99']} requests, too few for a p99"
+    bounded = [c["speedup_repeats"] for c in cells if c["speedup_low"] is not None]
+    if bounded and max(bounded) == 1:
+        yield "[ ]: 95%, over the requests only: one repeat does not tell what the machine does"
+    elif bounded and max(bounded) < ENOUGH_REPEATS:
+        yield f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats"
+    if any(c["valid"] and c["repeats_used"] < c["repeats"] for c in cells):
+        yield "valid (2 of 3): so many repeats used; the others were disturbed and are left out"
+    if any(c["valid"] and not c["noise_checked"] for c in cells):
+        yield "not checked: nobody can see from here what else the server's machine did"
+    marks = _marks(cells) if compact else {}
+    for slug, count in _counted(cells).items():
+        told = f"{marks[slug]} = {slug}" if slug in marks else slug
+        yield f"{told}: {count} of {len(cells)} rows; the report has the reasons in full"
+    if compact:
+        without = ", ".join(["p99", *left_out])
+        yield f"not shown for want of width: {without}; show --wide has all"
+
+
+def _metrics() -> list[Metric]:
+    """What the columns of numbers show, but for the quality."""
+    from results import registry
+
+    others = [m for m in registry.METRICS if m.short and m.name not in NUMBERS]
+    return [*map(registry.find, NUMBERS), *others]
+
+
+def _realised(cells: Sequence[Mapping[str, Any]]) -> str:
+    """What the arrivals of an open load came to, beside the rate asked for."""
+    rates = [cell["realised_rate_per_s"] for cell in cells if cell["realised_rate_per_s"]]
+    return f" (realised {_number(rates[0])}/s)" if rates else ""
+
+
+def _variant(cell: Mapping[str, Any]) -> str:
+    return json.dumps([cell["backend"], cell["options"]], sort_keys=True)
+
+
+def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Backend, the options in which its variants differ, and whether it is other than official code
+    or lossy."""
+    variants = {_variant(cell): cell for cell in cells}
+    names = {}
+    for variant, cell in variants.items():
+        others = [c["options"] for c in variants.values() if c["backend"] == cell["backend"]]
+        keys = sorted(set().union(*others))
+        varying = [k for k in keys if any(o.get(k) != cell["options"].get(k) for o in others)]
+        own = {key: cell["options"].get(key, "default") for key in varying}
+        options = " ".join(f"{key}={_named(value)}" for key, value in own.items())
+        kind = [] if cell["provenance"] == "official code" else [cell["provenance"] or "failed"]
+        if cell["provenance"] not in (None, REPLAYED):
+            kind += {False: ["lossy"], None: ["unverified"]}.get(cell["lossless"], [])
+        told = f"({', '.join(kind)})" if kind else ""
+        own_name = [cell["label"]] if cell.get("label") else [cell["backend"], options]
+        names[variant] = " ".join(filter(None, [*own_name, told]))
+    return names
+
+
+def _named(value: Any) -> Any:
+    """Of rates, whose numbers are too many for a row, their name where they have one."""
+    return value.get("name", value) if isinstance(value, Mapping) else value
+
+
+def _quality(cell: Mapping[str, Any]) -> str:
+    from results import registry
+
+    scores = (cell.get(metric.name) for metric in registry.scores())
+    return _number(next((score for score in scores if score is not None), None))
+
+
+def _metric(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
+    if metric.name == "speedup":
+        return _speedup(cell)
+    if metric.each:
+        return _percentiles(cell, metric, compact)
+    value = cell[metric.name]
+    return _number(value * 1e3 if metric.unit == "s" and value is not None else value)
+
+
+def _percentiles(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
+    """Median and p99, seconds in milliseconds; the median alone where it is to be short."""
+    middle, tail = cell[f"{metric.name}_p50"], cell[f"{metric.name}_p99"]
+    if middle is None:
+        return NONE
+    doubt = "" if cell["n_completed"] >= SAMPLES_NEEDED["p99"] else "?"
+    factor = 1e3 if metric.unit == "s" else 1
+    if compact:
+        return _number(middle * factor)
+    return f"{_number(middle * factor)} / {_number(tail * factor)}{doubt}"
+
+
+def _speedup(cell: Mapping[str, Any]) -> str:
+    if cell["is_reference"]:
+        return "reference"
+    if cell["speedup"] is None:
+        return NONE
+    if cell["speedup_low"] is None:
+        return f"{cell['speedup']:.2f}"
+    return f"{cell['speedup']:.2f} [{cell['speedup_low']:.2f}, {cell['speedup_high']:.2f}]"
+
+
+def _counted(cells: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    return Counter(slug for cell in cells for slug in _slugs(cell))
+
+
+def _marks(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A letter for each reason against a cell."""
+    return dict(zip(_counted(cells), string.ascii_lowercase, strict=False))
+
+
+def _validity(cell: Mapping[str, Any], marks: Mapping[str, str]) -> str:
+    failed = {name: count for name, count in cell["statuses"].items() if name != "ok"}
+    if failed:
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in failed.items())
+    if not cell["valid"]:
+        return ", ".join(marks.get(slug, slug) for slug in _slugs(cell))
+    used, repeats = cell["repeats_used"], cell["repeats"]
+    sound = "yes" if cell["noise_checked"] else "not checked"
+    return sound if used == repeats else f"{sound} ({used} of {repeats})"
+
+
+def _slugs(cell: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(reason.split(":")[0] for reason in cell["invalid_reasons"]))
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

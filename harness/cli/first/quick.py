@@ -1,0 +1,173 @@
+"""The command ``quick``: an experiment from the command line, without a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.core.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from harness.experiment.config import Experiment
+
+SOME_FAILED = 4
+WHERE = "quick"
+PROMPTS = (".jsonl", ".jsonl.gz")
+"""What a workload that is the path of such a file is: prompts of the user's own."""
+REFERENCES = ("vllm", "autoregressive")
+"""What is compared with, the first that is there."""
+NOT_BY_ITSELF = ("http", "scripted")
+"""Backends that are run only when they are named."""
+LIBRARIES = (("vllm", "vllm"), ("", "torch"))
+"""By the beginning of a backend's name, the library without which it cannot run."""
+
+
+def quick(
+    model: Annotated[str, typer.Option(help="A bundled name, a hub id or a folder.")],
+    workload: Annotated[
+        str,
+        typer.Option(help="Names, by commas; NAME:SOURCE for the hub or a file; or a .jsonl file."),
+    ],
+    backend: Annotated[
+        str | None, typer.Option(help="Names, by commas; by default all that run the model here.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="A server to be measured, with /v1; others as --backend.")
+    ] = None,
+    api: Annotated[str, typer.Option(help="The server's: completions or chat.")] = "completions",
+    concurrency: Annotated[
+        str | None, typer.Option(help="Requests in flight, by commas; 1,8 without --rate.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Requests per second (Poisson), by commas.")
+    ] = None,
+    requests: Annotated[int, typer.Option(help="Of each trial.")] = 64,
+    duration_s: Annotated[
+        float | None, typer.Option("--duration", help="Seconds of each load.")
+    ] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Length of an answer.")] = None,
+    repeats: Annotated[int, typer.Option(help="Of each trial.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Run folder; runs/quick-... by default.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
+) -> None:
+    """Compare backends or servers on a workload, without an experiment file."""
+    from harness.cli import run as running
+    from harness.cli import wiring
+    from harness.experiment.config import parse_experiment
+
+    content: dict[str, Any] = {
+        "name": f"quick-{_slug(model)}-{_slug(workload)}"[:100],
+        "model": model,
+        "backends": list(_backends(backend, url, api)),
+        "workloads": [_workload(name) for name in _parts(workload, "--workload")],
+        "load": list(_loads(concurrency, rate)),
+        "requests": requests,
+        "duration_s": duration_s,
+        "max_new_tokens": max_new_tokens,
+        "repeats": repeats,
+    }
+    if not content["backends"]:
+        content["backends"] = list(_all_that_run(model))
+    names = [entry["name"] for entry in content["backends"]]
+    content["reference"] = next((name for name in REFERENCES if name in names), names[0])
+    experiment: Experiment = parse_experiment(content, WHERE, wiring.known())
+    outcome = running.run_parsed(experiment, out=out, dry_run=dry_run)
+    if outcome is not None and outcome.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _parts(text: str, option: str) -> list[str]:
+    found = [part.strip() for part in text.split(",")]
+    if not all(found):
+        raise UserError(f"{WHERE}: {option}: expected names or numbers by commas, got '{text}'")
+    return found
+
+
+def _backends(names: str | None, url: str | None, api: str) -> Iterator[dict[str, Any]]:
+    for name in _parts(names, "--backend") if names is not None else ():
+        if name != "http":
+            yield {"name": name}
+        elif url is None:
+            raise UserError(f"{WHERE}: --backend http: a server needs its address: --url")
+    if url is not None:
+        yield {"name": "http", "base_url": url, "api": api}
+
+
+def _workload(text: str) -> str | dict[str, str]:
+    """A name, NAME:SOURCE, or the path of a file with prompts."""
+    import workloads
+
+    if text.lower().endswith(PROMPTS) and ":" not in text:
+        return {"name": "jsonl", "source": text}
+    name, colon, source = text.partition(":")
+    if colon and not source:
+        raise UserError(f"{WHERE}: --workload {text}: expected a source after '{name}:'")
+    if name not in workloads.measurable():
+        known = nearest(name, workloads.measurable())
+        raise UserError(f"{WHERE}: --workload: unknown workload '{name}'; {known}")
+    return {"name": name, "source": source} if colon else name
+
+
+def _loads(concurrency: str | None, rate: str | None) -> Iterator[dict[str, Any]]:
+    if concurrency is None and rate is None:
+        concurrency = "1,8"
+    if concurrency is not None:
+        yield {"kind": "closed", "concurrency": _numbers(concurrency, "--concurrency", int)}
+    if rate is not None:
+        yield {"kind": "poisson", "rate": _numbers(rate, "--rate", float)}
+
+
+def _numbers(text: str, option: str, kind: type[int] | type[float]) -> list[Any]:
+    try:
+        return [kind(part) for part in _parts(text, option)]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise UserError(f"{WHERE}: {option}: expected {what} by commas, got '{text}'") from None
+
+
+def _all_that_run(model: str) -> list[dict[str, Any]]:
+    """Every backend that takes the model as it is; of the others why not is said."""
+    import backends
+    from backends.checkpoints import models
+    from harness.core.nouns import Model
+    from harness.measure.sweep import by_backend
+
+    models.resolve(Model(model), weights=False)  # a model that is not there is no backend's fault
+    found, reasons = [], []
+    for name in backends.BACKENDS:
+        if name in NOT_BY_ITSELF:
+            continue
+        try:
+            _check_library(name)
+            backends.warnings(name, Model(model), {})
+            found.append({"name": name})
+        except UserError as error:
+            reasons.append(by_backend(name, error))
+    if not found:
+        raise UserError(f"{WHERE}: no backend runs the model '{model}': {'; '.join(reasons)}")
+    for reason in reasons:
+        print(f"left out: {reason}", file=sys.stderr)
+    return sorted(found, key=lambda one: _rank(one["name"]))
+
+
+def _check_library(backend: str) -> None:
+    for begin, library in LIBRARIES:
+        if backend.startswith(begin) and importlib.util.find_spec(library) is None:
+            raise UserError(f"{library} is not installed")
+
+
+def _rank(name: str) -> tuple[int, str]:
+    """The references first."""
+    return (REFERENCES.index(name) if name in REFERENCES else len(REFERENCES), name)
+
+
+def _slug(text: str) -> str:
+    """A part of a folder's name: of a path its last part."""
+    parts: Sequence[str] = [Path(part).name for part in text.split(",")]
+    return re.sub(r"[^\w.-]+", "-", "-".join(parts)).strip("-.")[:40] or "x"

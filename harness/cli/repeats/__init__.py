@@ -1,0 +1,1 @@
+"""Repeats beyond those that the experiment asks for."""

@@ -1,0 +1,88 @@
+"""What is said while trials run and nobody watches, and before they begin."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from harness.cli import progress
+from harness.cli import run as running
+from harness.cli.progress import SweepDisplay, SweepLog
+from harness.core.nouns import TrialRecord
+from harness.measure.load_loop import LoadProgress
+from harness.measure.machine import others
+from harness.measure.sweep import SweepEvent
+from tests.support.harness.sessions import make_trial
+
+
+def event(kind: str, index: int = 2, **more: object) -> SweepEvent:
+    return SweepEvent(kind, index, 6, make_trial(), **more)  # type: ignore[arg-type]
+
+
+def line_of(happened: SweepEvent | None, elapsed_s: float, monkeypatch: pytest.MonkeyPatch) -> str:
+    log = SweepLog()
+    log._began_s = 0.0
+    if happened is not None:
+        log.see(happened)
+    monkeypatch.setattr(time, "monotonic", lambda: elapsed_s)
+    return log._line()
+
+
+def test_a_line_says_where_the_sweep_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    label = event("started").label
+    assert line_of(None, 31, monkeypatch) == "0:00:31 starting"
+    found = line_of(event("phase", index=0, phase="loading"), 60, monkeypatch)
+    assert found == f"0:01:00 trial 1 of 6; {label}; loading", "nothing is known of the rest yet"
+    underway = event("progress", progress=LoadProgress(24, 64, 900), tokens_per_s=812.4)
+    found = line_of(underway, 90, monkeypatch)
+    assert found == (
+        f"0:01:30 trial 3 of 6; {label}; 24 of 64 requests, 812 tok/s; about 0:03:00 left"
+    )
+    last = event("finished", index=5)
+    assert line_of(last, 3700, monkeypatch) == f"1:01:40 trial 6 of 6; {label}"
+
+
+def test_lines_come_while_an_engine_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "PERIOD_S", 0.01)
+    enough = threading.Event()
+    told = SweepLog._line
+
+    def counted(log: SweepLog) -> str:
+        heard.append(log._event is not None)
+        if sum(heard) == 3:
+            enough.set()
+        return told(log)
+
+    heard: list[bool] = []
+    monkeypatch.setattr(SweepLog, "_line", counted)
+    with SweepDisplay() as display:
+        display.show(event("phase", phase="loading"))
+        assert enough.wait(30)
+    text = capsys.readouterr().err
+    assert text.count("trial 3 of 6") >= 3
+    time.sleep(0.05)
+    assert capsys.readouterr().err == "", "and none after the end"
+
+
+def test_failures_are_still_told(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = TrialRecord("k", make_trial(), {}, "failed", error="boom")
+    with SweepDisplay() as display:
+        display.show(event("finished", record=failed))
+    assert "failed: boom" in capsys.readouterr().err
+
+
+def test_a_busy_machine_is_said_before_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    running._warn_of_others(0.05)
+    assert capsys.readouterr().err == ""
+    running._warn_of_others(0.37)
+    assert "this machine is busy: other processes use 37%" in capsys.readouterr().err
+
+
+def test_what_others_use_is_all_but_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = iter([(100.0, 1000.0, 10.0), (106.0, 1010.0, 14.0)])
+    monkeypatch.setattr(others, "_seconds", lambda: next(states))
+    assert others.OthersWatch().share() == pytest.approx(0.2)

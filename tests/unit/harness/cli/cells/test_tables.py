@@ -1,0 +1,117 @@
+"""The result table at every width, in Markdown and as CSV; what a run says at its end."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import display
+from harness.cli import main as cli
+from harness.cli.cells import formats, outcome
+from harness.cli.cells.table import fitted
+from harness.core.errors import UserError
+from tests.unit.harness.cli.test_display import cell
+
+
+def some(**changes: Any) -> list[dict[str, Any]]:
+    return [
+        cell(is_reference=True, backend="vllm", provenance="official code", **changes),
+        cell(options={"verify": False}, lossless=False, **changes),
+        cell(backend="http", provenance="official code", lossless=None, label="our server"),
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_a_table_fits_its_width_and_cuts_nothing(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display.print_cells(some(), width)
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= width
+    assert "1671.46 [1494.48, 1846.74]" in text
+    assert "…" not in text
+    shown = fitted(some(), width)
+    assert shown.headings[:2] == ["backend", "speed-up"]
+    assert shown.headings[-1] == "valid"
+
+
+def test_a_wider_table_has_what_a_narrower_one_has() -> None:
+    have = [set(fitted(some(), width).headings) for width in (60, 80, 100, 120, 160)]
+    assert all(narrow <= wide for narrow, wide in pairwise(have))
+    assert len(have[0]) < len(have[-1])
+    assert set(fitted(some()).headings) >= have[-1]
+
+
+def test_what_does_not_fit_is_said() -> None:
+    *_, note = fitted(some(), 80).notes
+    assert note.startswith("not shown for want of width: p99, ")
+    assert "show --wide has all" in note
+    assert not any("want of width" in note for note in fitted(some()).notes)
+
+
+def test_reasons_are_letters_where_words_do_not_fit() -> None:
+    narrow, wide = fitted(some(), 80), fitted(some())
+    assert {row[-1] for row in narrow.tables[0].rows} == {"a, b"}
+    assert {row[-1] for row in wide.tables[0].rows} == {"too-few-samples, machine-noisy"}
+    assert any(note.startswith("a = too-few-samples: 3 of 3 rows") for note in narrow.notes)
+
+
+def test_a_label_is_the_name_and_a_server_is_unverified() -> None:
+    names = [row[0] for row in fitted(some()).tables[0].rows]
+    assert names == [
+        "vllm",
+        "adadecode (re-implementation, lossy)",
+        "our server (unverified)",
+    ]
+
+
+def test_prompts_of_other_sources_are_other_tables() -> None:
+    cells = [cell(source="bundled"), cell(source="/data/mine.jsonl"), cell(source="hub")]
+    titles = [table.title for table in fitted(cells).tables]
+    assert titles == [
+        "gsm8k, closed c=1, demo (bundled prompts)",
+        "gsm8k, closed c=1, demo (mine.jsonl)",
+        "gsm8k, closed c=1, demo (hub)",
+    ]
+
+
+def test_markdown_has_all_columns_and_escapes_what_is_not_its_own() -> None:
+    text = formats.as_markdown([cell(label="a|b *c*", options={}, source="bundled")])
+    lines = text.splitlines()
+    assert lines[0] == "### gsm8k, closed c=1, demo (bundled prompts)"
+    assert lines[2].startswith("| backend | speed-up | same |")
+    assert lines[4].startswith(r"| a\|b \*c\* (re-implementation) | 1671.46 \[1494.48, 1846.74\] |")
+    assert len({line.replace("\\|", "").count("|") for line in lines[2:5]}) == 1
+
+
+def test_csv_has_numbers_as_they_are() -> None:
+    rows = list(csv.DictReader(io.StringIO(formats.as_csv(some()))))
+    assert [row["speedup"] for row in rows] == ["1671.46"] * 3
+    assert rows[1]["options"] == '{"verify": false}'
+    assert rows[1]["pass_at_1"] == ""
+    assert rows[0]["valid"] == "false"
+    assert [row["label"] for row in rows] == ["", "", "our server"]
+
+
+def test_a_run_says_which_cells_are_unsound_and_why() -> None:
+    assert list(outcome.unsound([cell(valid=True)])) == ["sound: all 1 cells"]
+    reasons = ["too-few-samples: 3 answers", "machine-noisy: 49%"]
+    many = [cell(valid=True), *[cell(invalid_reasons=reasons) for _ in range(7)]]
+    found = list(outcome.unsound(many))
+    assert found[0] == "unsound: 7 of 8 cells"
+    assert found[1] == "  adadecode, gsm8k, closed c=1: machine-noisy: 49%"
+    assert found[-1] == "  and 2 more"
+    failed = cell(statuses={"ok": 1, "out_of_memory": 2}, label="mine")
+    assert list(outcome.unsound([failed]))[1].endswith("mine, gsm8k, closed c=1: 2 out of memory")
+    (_, few) = outcome.unsound([cell(invalid_reasons=[])])
+    assert few.endswith("fewer than 5 answers")
+
+
+def test_one_form_at_a_time(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected one of --json, --wide, --csv and --markdown"):
+        cli.app(["show", str(tmp_path), "--json", "--csv"], standalone_mode=False)

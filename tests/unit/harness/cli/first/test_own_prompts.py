@@ -1,0 +1,174 @@
+"""From an experiment on own prompts to requests, and back to texts and scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.checkpoints import models
+from backends.scripted import ScriptedBackend
+from harness.cli import wiring
+from harness.cli.session import EngineSession
+from harness.core.errors import UserError
+from harness.core.nouns import Generation, Request, Trial
+from harness.experiment.config import parse_experiment
+from tests.support.tiny_llama import EOS_ID, write_tiny_llama
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("model"))
+
+
+def trials(model: Path, workload: dict[str, Any], **changes: Any) -> list[Trial]:
+    content = {
+        "name": "x",
+        "model": str(model),
+        "backends": ["scripted"],
+        "workloads": [workload],
+        "load": [{"kind": "closed", "concurrency": 1}],
+        "requests": 3,
+    }
+    experiment = parse_experiment(content | changes, "x.yaml", wiring.known())
+    return wiring.resolve(experiment).trials()
+
+
+def session(model: Path) -> EngineSession:
+    return EngineSession(ScriptedBackend({}), models.load_tokenizer(model), (EOS_ID,), 0.0)
+
+
+def measured(model: Path, trial: Trial) -> list[Request]:
+    return session(model).requests(trial)[1]
+
+
+def write(path: Path, rows: list[Any]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_scores_are_those_of_each_row(model: Path, tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "prompt": "a , b", "answer": "return", "scorer": "contains"},
+        {"id": 2, "prompt": "b . c", "answer": "^x", "scorer": "regex"},
+        {"id": 3, "prompt": "c"},
+    ]
+    source = write(tmp_path / "p.jsonl", rows)
+    (trial,) = trials(model, {"name": "jsonl", "source": source})
+    opened = session(model)
+    ids = opened.tokenizer.encode("return x")
+    generations = [
+        Generation(r.id, 0, 0, 0, [1], [len(ids)], ids, "stop") for r in opened.requests(trial)[1]
+    ]
+    texts, scores = opened.finish(trial, generations)
+    assert set(texts) == {"jsonl-1", "jsonl-2", "jsonl-3"}
+    assert scores == {
+        "jsonl-1": {"contains_answer": 1.0},
+        "jsonl-2": {"matches_pattern": 0.0},
+        "jsonl-3": {},
+    }
+
+
+def test_a_chat_keeps_its_messages_for_servers_that_want_them(model: Path, tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    rows = [{"id": 1, "messages": [*said, *said[:1]]}, {"id": 2, "prompt": "c"}]
+    source = write(tmp_path / "p.jsonl", rows)
+    (trial,) = trials(model, {"name": "jsonl", "source": source}, requests=2)
+    found = {request.id: request.messages for request in measured(model, trial)}
+    assert found["jsonl-1"] == (("user", "a"), ("assistant", "b"), ("user", "a"))
+    assert found["jsonl-2"] == ()
+
+
+def test_recorded_lengths_are_kept_whatever_the_model_says(model: Path, tmp_path: Path) -> None:
+    talk = {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "x , y"}]}
+    source = write(tmp_path / "p.jsonl", [talk])
+    workload = {"name": "sharegpt", "source": source, "recorded_lengths": True}
+    (trial,) = trials(model, workload)
+    length = len(session(model).tokenizer.encode("x , y", add_special_tokens=False))
+    for request in measured(model, trial):
+        assert (request.max_new_tokens, request.ignore_eos) == (length, True)
+    (trial,) = trials(model, {**workload, "max_new_tokens": length - 1})
+    assert {request.max_new_tokens for request in measured(model, trial)} == {length - 1}
+    (trial,) = trials(model, {**workload, "recorded_lengths": False})
+    for request in measured(model, trial):
+        assert (request.max_new_tokens, request.ignore_eos) == (1024, False)
+
+
+def test_made_up_prompts_have_their_own_lengths(model: Path) -> None:
+    workload = {
+        "name": "synthetic",
+        "input_tokens": {"distribution": "uniform", "least": 5, "most": 50},
+        "output_tokens": {"distribution": "uniform", "least": 2, "most": 40},
+    }
+    (trial,) = trials(model, workload, requests=8)
+    found = measured(model, trial)
+    assert len({len(request.prompt_ids) for request in found}) > 3
+    assert len({request.max_new_tokens for request in found}) > 3
+    assert all(request.ignore_eos for request in found)
+    assert EOS_ID not in {token for request in found for token in request.prompt_ids}
+
+
+@pytest.mark.parametrize("kind", ["poisson", "constant", "trace"])
+def test_an_open_load_of_a_time_has_the_requests_that_arrive_in_it(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    load: dict[str, Any] = {"kind": kind, "rate": 4.0}
+    if kind == "trace":
+        trace = tmp_path / "trace.txt"
+        trace.write_text("\n".join(str(n / 4) for n in range(100)))
+        load = {"kind": kind, "trace": str(trace)}
+    (trial,) = trials(model, {"name": "gsm8k"}, load=[load], duration_s=5.0)
+    found = measured(model, trial)
+    assert all(request.arrival_s < 5.0 for request in found)
+    assert len(found) == 20 if kind != "poisson" else len(found) in range(8, 40)
+    assert len({request.id for request in found}) == len(found)
+    assert len({request.prompt_ids for request in found}) == 3
+    generations = [Generation(r.id, 0, 0, 0, [1], [1], [5], "stop") for r in found]
+    texts, scores = session(model).finish(trial, generations)
+    assert texts.keys() == scores.keys() == {request.id for request in found}
+
+
+def test_a_time_shorter_than_the_prompts_asks_for_fewer(model: Path) -> None:
+    load = [{"kind": "constant", "rate": 1.0}]
+    (trial,) = trials(model, {"name": "gsm8k"}, load=load, duration_s=2.0, requests=6)
+    assert [request.arrival_s for request in measured(model, trial)] == [0.0, 1.0]
+
+
+def test_a_trace_that_is_over_before_the_time_is_no_fault(model: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("3\n4\n")
+    load = [{"kind": "trace", "trace": str(trace)}]
+    (trial,) = trials(model, {"name": "gsm8k"}, load=load, duration_s=60)
+    assert [request.arrival_s for request in measured(model, trial)] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"duration_s": 0}, "duration_s: expected a number above 0, got 0"),
+        ({"duration_s": "1m"}, "duration_s: expected a number above 0, got '1m'"),
+        ({"duration_s": 3600}, "expected a number below 'time_limit_s', which is 3600, got 3600"),
+        (
+            {"duration_s": 600, "load": [{"kind": "poisson", "rate": [1, 100]}]},
+            "duration_s: 60,000 requests of 'poisson 100/s' in 600 s, more than 20,000",
+        ),
+    ],
+)
+def test_a_time_that_cannot_be_is_one_line(
+    model: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        trials(model, {"name": "gsm8k"}, **changes)
+    assert message in str(raised.value)
+
+
+def test_prompts_are_stored_with_the_answers_they_have(model: Path, tmp_path: Path) -> None:
+    rows = [{"id": 1, "prompt": "a", "answer": "b"}, {"id": 2, "prompt": "c"}]
+    source = write(tmp_path / "p.jsonl", rows)
+    entries = [{"name": "jsonl", "source": source}, {"name": "speed_bench"}]
+    for entry, answers in zip(entries, ({"b", ""}, {""}), strict=True):
+        found = trials(model, entry, requests=2)
+        ((stored, _),) = wiring.prompt_rows(found, model)
+        assert {row["answer"] for row in stored} == answers

@@ -1,0 +1,146 @@
+"""An experiment from the command line: what it becomes, and one line for what makes none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import main as cli
+from harness.cli import run as running
+from harness.cli.first import quick as quickly
+from harness.core.errors import UserError
+from harness.experiment.config import Experiment
+
+
+class KeptExperiment:
+    """The experiment that would have been run."""
+
+    def __init__(self) -> None:
+        self.experiment: Experiment | None = None
+
+    def __call__(self, experiment: Experiment, **_: Any) -> None:
+        self.experiment = experiment
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> KeptExperiment:
+    found = KeptExperiment()
+    monkeypatch.setattr(running, "run_parsed", found)
+    return found
+
+
+def ask(*arguments: str, workload: str = "gsm8k", model: str = "demo") -> None:
+    whole = ["quick", "--model", model, "--workload", workload, *arguments]
+    cli.app(whole, standalone_mode=False)
+
+
+def made(kept: KeptExperiment, *arguments: str, **more: str) -> Experiment:
+    ask(*arguments, **more)
+    assert kept.experiment is not None
+    return kept.experiment
+
+
+def test_defaults_are_users_one_and_eight(kept: KeptExperiment) -> None:
+    found = made(kept, "--backend", "scripted")
+    assert [load.concurrency for load in found.loads] == [1, 8]
+    assert (found.name, found.requests, found.repeats) == ("quick-demo-gsm8k", 64, 2)
+    assert found.reference == "scripted"
+
+
+def test_everything_can_be_said(kept: KeptExperiment) -> None:
+    found = made(
+        kept, "--backend", "adadecode, autoregressive", "--concurrency", "1,2", "--rate", "4,0.5",
+        "--requests", "9", "--duration", "30", "--max-new-tokens", "7", "--repeats", "3",
+        workload="gsm8k,xsum:hub",
+    )  # fmt: skip
+    assert [choice.name for choice in found.backends] == ["adadecode", "autoregressive"]
+    assert found.reference == "autoregressive"
+    loads = [(load.kind, load.concurrency, load.rate) for load in found.loads]
+    closed = [("closed", 1, None), ("closed", 2, None)]
+    assert loads == [*closed, ("poisson", None, 4.0), ("poisson", None, 0.5)]
+    assert (found.requests, found.duration_s, found.repeats) == (9, 30.0, 3)
+    assert [c.workload.source for c in found.workloads] == ["bundled", "hub"]
+    assert {c.max_new_tokens for c in found.workloads} == {7}
+
+
+def test_a_server_is_a_backend(kept: KeptExperiment) -> None:
+    found = made(kept, "--url", "http://127.0.0.1:9/v1", "--api", "chat", "--rate", "4")
+    (choice,) = found.backends
+    assert choice.name == "http"
+    assert choice.options == {"base_url": "http://127.0.0.1:9/v1", "api": "chat"}
+    assert [load.kind for load in found.loads] == ["poisson"]
+    both = made(kept, "--url", "http://127.0.0.1:9/v1", "--backend", "vllm")
+    assert [choice.name for choice in both.backends] == ["vllm", "http"]
+    assert both.reference == "vllm"
+
+
+def test_a_file_is_prompts_of_ones_own(kept: KeptExperiment) -> None:
+    found = made(kept, "--backend", "scripted", workload="my/prompts.jsonl")
+    assert found.workloads[0].workload.name == "jsonl"
+    assert found.workloads[0].workload.source == "my/prompts.jsonl"
+    assert found.name == "quick-demo-prompts.jsonl"
+    found = made(kept, "--backend", "scripted", workload="sharegpt:x.json,synthetic")
+    assert [c.workload.name for c in found.workloads] == ["sharegpt", "synthetic"]
+
+
+def test_without_names_it_is_all_that_run_the_model(
+    kept: KeptExperiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(name: str, *_: Any) -> list[str]:
+        if name in ("adadecode", "vllm-early-exit"):
+            raise UserError(f"backend '{name}': no exit heads")
+        return []
+
+    monkeypatch.setattr("backends.warnings", refuse)
+    monkeypatch.setattr(quickly, "LIBRARIES", (("vllm-spec", "no_such_library"),))
+    names = [choice.name for choice in made(kept).backends]
+    assert names == ["vllm", "autoregressive", "speculative"]
+    assert capsys.readouterr().err.splitlines() == [
+        "left out: backend 'adadecode': no exit heads",
+        "left out: backend 'vllm-early-exit': no exit heads",
+        "left out: vllm-speculative: no_such_library is not installed",
+    ]
+    monkeypatch.setattr(quickly, "LIBRARIES", (("", "no_such_library"),))
+    with pytest.raises(UserError, match="quick: no backend runs the model 'demo': adadecode: no_"):
+        ask()
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "backend": (["--backend", "vlm"], "unknown backend 'vlm'; did you mean 'vllm'?"),
+    "no address": (["--backend", "http"], "--backend http: a server needs its address: --url"),
+    "comma": (["--backend", "vllm,"], "--backend: expected names or numbers by commas"),
+    "number": (["--concurrency", "1,x", "--backend", "vllm"], "expected whole numbers by commas"),
+    "zero": (["--concurrency", "0", "--backend", "vllm"], "expected a whole number of at least 1"),
+    "rate": (["--rate", "x", "--backend", "vllm"], "--rate: expected numbers by commas, got 'x'"),
+    "requests": (["--requests", "0", "--backend", "vllm"], "quick: requests: expected a whole"),
+    "api": (
+        ["--url", "http://x/v1", "--api", "chats"],
+        "quick: backends[0]: backend 'http': option 'api': 'chats': did you mean 'chat'?",
+    ),
+    "twice": (["--backend", "vllm,vllm"], "quick: backends: stands twice"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError) as raised:
+        ask(*arguments)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        ("gsm9k", "--workload: unknown workload 'gsm9k'; did you mean 'gsm8k'?"),
+        ("gsm8k:", "--workload gsm8k:: expected a source after 'gsm8k:'"),
+        ("jsonl", "expected 'source: FILE' with your prompts"),
+        ("none.jsonl", "source 'none.jsonl' does not exist"),
+    ],
+)
+def test_a_bad_workload_is_one_line(workload: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        ask("--backend", "scripted", "--out", str(tmp_path / "run"), workload=workload)
+    assert message in str(raised.value)
+    assert not (tmp_path / "run").exists()

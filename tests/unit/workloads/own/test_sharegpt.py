@@ -1,0 +1,145 @@
+"""The workload `sharegpt`, and the array reader that its files need."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.errors import UserError
+from harness.core.nouns import Workload
+from workloads import datasets
+from workloads.own import json_array
+from workloads.own.json_array import read_array
+from workloads.readers import Budget
+
+
+def talk(number: int, *turns: tuple[str, str]) -> dict[str, Any]:
+    spoken = turns or (("human", f"Question {number}?"), ("gpt", f"Reply {number}."))
+    return {"id": f"c{number}", "conversations": [{"from": f, "value": v} for f, v in spoken]}
+
+
+def rows(path: Path, count: int, **options: Any) -> list[datasets.Row]:
+    workload = Workload("sharegpt", str(path), options=options)
+    return sorted(datasets.load_rows(workload, 0, count), key=lambda row: row.id)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl"])
+def test_the_first_turn_is_asked_and_the_reply_is_the_answer(tmp_path: Path, name: str) -> None:
+    talks = [talk(1), talk(2)]
+    text = json.dumps(talks) if "jsonl" not in name else "\n".join(map(json.dumps, talks))
+    data = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    found = rows(tmp_path / name, 2)
+    assert [row.id for row in found] == ["c1", "c2"]
+    assert found[0].data["prompt"] == "Question 1?"
+    assert found[0].data["answer"] == "Reply 1."
+    assert "recorded_lengths" not in found[0].data
+    assert rows(tmp_path / name, 2, recorded_lengths=True)[0].data["recorded_lengths"] == "true"
+
+
+def test_what_does_not_begin_with_a_question_and_a_reply_is_left_out(tmp_path: Path) -> None:
+    talks = [
+        talk(1, ("gpt", "Go on."), ("human", "ok")),
+        talk(2, ("human", "Only a question?")),
+        {"id": "c3", "conversations": []},
+        talk(4, ("human", " "), ("gpt", "What?")),
+        talk(5, ("system", "Be brief."), ("human", "Why?"), ("gpt", "So."), ("human", "Oh.")),
+        talk(6, ("bystander", "Why?"), ("gpt", "So.")),
+        talk(7),
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(talks))
+    found = rows(tmp_path / "a.json", 7)
+    assert {row.id for row in found} == {"c5", "c7"}
+    messages = json.loads(found[0].data["messages"])
+    assert [message["role"] for message in messages] == ["system", "user"]
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no turns": ({"id": "x"}, "row 2 (line 1): field 'conversations': expected a list of turns"),
+    "text": ({"conversations": ["hi"]}, "turn 1: expected"),
+    "value": ({"conversations": [{"from": "human"}]}, "turn 1: field 'value': expected a text"),
+    "number": (3, "row 2 (line 1): expected a JSON object, got 3"),
+    "same id": (talk(1, ("human", "Else?"), ("gpt", "No.")), "the id 'c1' stands twice"),
+}
+
+
+@pytest.mark.parametrize(("bad", "message"), BAD.values(), ids=BAD)
+def test_a_bad_row_is_one_line(tmp_path: Path, bad: Any, message: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([talk(1), bad]))
+    with pytest.raises(UserError) as raised:
+        rows(tmp_path / "a.json", 2)
+    assert message in str(raised.value)
+    assert "a.json, row 2" in str(raised.value)
+
+
+def test_only_cut_conversations_are_no_prompts(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([{"id": "x", "conversations": []}]))
+    with pytest.raises(UserError, match="holds no prompt"):
+        rows(tmp_path / "a.json", 1)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 64, 1 << 20])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_array_is_read_piece_by_piece(
+    tmp_path: Path, chunk: int, indent: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_array, "CHUNK", chunk)
+    objects = [{"a": 'ä€😀\\"]}', "b": [1, {"c": None}]}, {}, {"d": -1.5e3}]
+    path = tmp_path / "a.json"
+    path.write_text(" \n" + json.dumps(objects, indent=indent, ensure_ascii=False) + "\n", "utf-8")
+    found = list(read_array(path))
+    assert [value for _, value in found] == objects
+    assert found[0][0] == f"{path}, row 1 (line {3 if indent else 2})"
+
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "cut": (b'[{"a": 1}, {"b": ', "line 1: not valid JSON"),
+    "no comma": (b'[{"a": 1}\n{"b": 2}]', "line 2: not valid JSON: expected ',' or ']', got {"),
+    "no end": (b'[{"a": 1}', "expected ',' or ']', got the end of the file"),
+    "comma before the end": (b'[{"a": 1}, ]', "row 2 (line 1): expected a JSON object, got ]"),
+    "empty": (b"[ ]", "the file holds no rows"),
+    "not UTF-8": (b'[{"a": "\xff"}]', "not UTF-8 text (byte 0xff)"),
+    "bad inside": (b'[\n{"a": 1},\n{"b": nul}]', "line 3: not valid JSON"),
+    "deep": (b'[{"a": ' + b"[" * 100_000, "nested too deeply"),
+    "digits": (b'[{"a": ' + b"1" * 5000 + b"}]", "not valid JSON"),
+    "bad gzip": (b"\x1f\x8b broken", "not valid JSON"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_array_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    if content.startswith(b"\x1f"):
+        path = path.rename(tmp_path / "a.json.gz")
+        message = "broken gzip file"
+    with pytest.raises(UserError) as raised:
+        list(read_array(path))
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_no_more_is_read_than_the_budget_has(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"a": 1}] * 5))
+    assert len(list(read_array(path, Budget(bytes=100, rows=5)))) == 5
+    for budget in (Budget(rows=4), Budget(bytes=10)):
+        with pytest.raises(UserError, match="than are read"):
+            list(read_array(path, budget))
+
+
+def test_a_huge_object_is_refused_before_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_array, "MAX_ROW_BYTES", 100)
+    monkeypatch.setattr(json_array, "CHUNK", 50)
+    path = tmp_path / "a.json"
+    path.write_text('[{"a": "' + "x" * 10_000)
+    budget = Budget(bytes=300)
+    with pytest.raises(UserError, match=r"row 1 .*longer than"):
+        list(read_array(path, budget))
+    assert budget.bytes > 0

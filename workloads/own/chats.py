@@ -1,0 +1,134 @@
+"""The workload `jsonl`: a row has `prompt` or `messages`, and may have `id`, `answer`, `scorer`.
+
+`messages` are those of the chat API: a list of {"role", "content"}. They may begin with the
+system's, and end with the user's. Where the assistant's stand last, as in files for fine-tuning,
+that is the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError, nearest
+from harness.core.nouns import canonical_json
+from workloads.fields import encodable, text_of
+from workloads.own.scorers import SCORERS, check_answer, is_scorer
+from workloads.readers import Budget, Record, read_records
+
+NAME = "jsonl"
+ROLES = ("system", "developer", "user", "assistant")
+
+ReadRow = tuple[str, str, dict[str, str]]
+"""Where a row stands, its id, and its fields (`id` among them where the file gave it)."""
+
+
+def rows(path: Path, scorer: str, budget: Budget | None) -> Iterator[ReadRow]:
+    """Yield the rows of one file (JSON lines, JSON, CSV or Parquet). `scorer` is for rows that
+    name none. Raises `UserError` for a row that is none."""
+    for record in read_records(path, budget):
+        yield _row(record, scorer)
+
+
+def _row(record: Record, scorer: str) -> ReadRow:
+    where, values = record
+    both = [key for key in ("prompt", "messages") if values.get(key) is not None]
+    if len(both) == 2:
+        raise UserError(f"{where}: expected 'prompt' or 'messages', got both")
+    if not both and not {"prompt", "messages"} & values.keys():
+        hint = nearest("prompt", list(map(str, values)))
+        raise UserError(f"{where}: expected 'prompt' or 'messages', got neither; {hint}")
+    answer = _optional(values, "answer", where)
+    if both == ["messages"]:
+        messages = checked_messages(values["messages"], where)
+        if messages[-1]["role"] == "assistant":
+            last = messages.pop()["content"]
+            answer = last if answer is None else answer
+        fields = of_messages(messages, where)
+    else:
+        fields = {"prompt": text_of(values, "prompt", where)}
+    named = values.get("scorer")
+    if named is not None and not is_scorer(named):
+        near = nearest(str(named), SCORERS)
+        raise UserError(f"{where}: field 'scorer': unknown scorer {named!r}; {near}")
+    return finished(where, values, fields, answer, scorer if named is None else named)
+
+
+def _optional(values: Mapping[str, Any], field: str, where: str) -> str | None:
+    """A field's text; a number or a truth value as JSON writes it."""
+    value = values.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    return text_of(values, field, where)
+
+
+def finished(
+    where: str,
+    values: Mapping[str, Any],
+    fields: dict[str, str],
+    answer: str | None,
+    scorer: str,
+) -> ReadRow:
+    """A row with its id, its answer where it has one and its scorer, checked. Without an id of its
+    own it is named by its content."""
+    check_answer(scorer, answer, values, where)
+    data = {**fields, "scorer": scorer} | ({} if answer is None else {"answer": answer})
+    named = values.get("id")
+    if named is None or named == "":
+        return where, hashlib.sha256(canonical_json(data).encode()).hexdigest()[:16], data
+    if not isinstance(named, str | int) or isinstance(named, bool):
+        raise UserError(f"{where}: field 'id': expected a text or a whole number, got {named!r}")
+    identity = encodable(str(named), "id", where)
+    return where, identity, {**data, "id": identity}
+
+
+def checked_messages(value: Any, where: str) -> list[dict[str, str]]:
+    """The messages of a chat, each with `role` and `content` alone. Raises `UserError`."""
+    place = f"{where}: field 'messages'"
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise UserError(f"{place}: expected a list of messages, got {_shown(value)}")
+    found = []
+    for number, message in enumerate(value, start=1):
+        if not isinstance(message, Mapping):
+            expected = '{"role": ..., "content": ...}'
+            raise UserError(
+                f"{place}: message {number}: expected {expected}, got {_shown(message)}"
+            )
+        role, content = message.get("role"), message.get("content")
+        if role not in ROLES:
+            near = nearest(str(role), ROLES)
+            raise UserError(f"{place}: message {number}: unknown role {role!r}; {near}")
+        if not isinstance(content, str) or not content.strip():
+            raise UserError(
+                f"{place}: message {number}: expected a text as 'content', got {_shown(content)}"
+            )
+        found.append({"role": role, "content": encodable(content, "messages", where)})
+    if found[-1]["role"] not in ("user", "assistant"):
+        raise UserError(f"{place}: the last is the {found[-1]['role']}'s; expected the user's")
+    return found
+
+
+def of_messages(messages: list[dict[str, str]], where: str) -> dict[str, str]:
+    """The fields of a prompt that is a chat: one message of the user is a plain prompt. Raises
+    `UserError` where no user asks last."""
+    if not messages or messages[-1]["role"] != "user":
+        raise UserError(f"{where}: field 'messages': expected the user's message before the answer")
+    if len(messages) == 1:
+        return {"prompt": messages[0]["content"]}
+    whole = "\n\n".join(message["content"] for message in messages)
+    return {"prompt": whole, "messages": json.dumps(messages, ensure_ascii=False)}
+
+
+def messages_of(row: Mapping[str, str]) -> list[dict[str, str]] | None:
+    """The chat of a row that is more than one message; None for a plain prompt."""
+    found = row.get("messages")
+    return None if found is None else json.loads(found)
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else repr(value)[:40]

@@ -1,0 +1,92 @@
+"""What an experiment's entry for own prompts may say, and the rows that it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError, nearest
+from harness.core.files import user_path
+from harness.core.nouns import Workload
+from workloads.own import chats, sharegpt, synthetic
+from workloads.own.scorers import SCORERS, is_scorer
+from workloads.readers import Budget, data_files
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "jsonl": ("scorer",),
+    "sharegpt": ("scorer", "recorded_lengths"),
+    "synthetic": synthetic.OPTIONS,
+}
+"""By workload, beside `source`, `rows` and `max_new_tokens`."""
+GENERATED = "generated"
+"""The source of `synthetic`."""
+NO_FILE = ("", "bundled", "hub", GENERATED)
+"""Sources that are no file."""
+
+OwnRow = tuple[str, dict[str, str]]
+"""A row's id and its fields."""
+
+
+def check(workload: Workload) -> None:
+    """Check the source and the options of own prompts. Raises `UserError`."""
+    name, known = workload.name, OPTIONS[workload.name]
+    for key, value in workload.options.items():
+        where = f"workload {name}: option '{key}'"
+        if key not in known:
+            hint = nearest(key, [*known, "name", "source", "rows", "max_new_tokens"])
+            raise UserError(f"workload {name}: unknown option '{key}'; {hint}")
+        if key == "scorer" and not is_scorer(value):
+            raise UserError(f"{where}: unknown scorer {value!r}; {nearest(str(value), SCORERS)}")
+        if key == "recorded_lengths" and not isinstance(value, bool):
+            raise UserError(f"{where}: expected true or false, got {value!r}")
+    if name == synthetic.NAME:
+        synthetic.check(workload.options)
+        if workload.source not in (GENERATED, "bundled"):
+            raise UserError(
+                f"workload {name}: source '{workload.source}': its prompts are made; leave "
+                "'source' out"
+            )
+    elif workload.source in NO_FILE:
+        given = f", got '{workload.source}'" if workload.source else ""
+        raise UserError(f"workload {name}: expected 'source: FILE' with your prompts{given}")
+
+
+def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -> Iterator[OwnRow]:
+    """Yield the rows of checked own prompts: all of a file, in its order, or `count` made-up ones.
+
+    Raises:
+        UserError: for a file that cannot be read, a row that is none, or an id that stands twice.
+    """
+    if workload.name == synthetic.NAME:
+        yield from synthetic.rows(workload.options, seed, count)
+        return
+    scorer = workload.options.get("scorer", "none")
+    places: dict[str, str] = {}
+    for file in _files(workload):
+        if workload.name == sharegpt.NAME:
+            recorded = bool(workload.options.get("recorded_lengths", False))
+            found = sharegpt.rows(file, scorer, budget, recorded=recorded)
+        else:
+            found = chats.rows(file, scorer, budget)
+        for where, identity, data in found:
+            if identity in places and "id" in data:
+                raise UserError(f"{where}: the id {identity!r} stands twice: {places[identity]}")
+            places[identity] = where
+            yield identity, data | {"id": identity}
+    if not places:
+        raise UserError(f"workload {workload.name}: {workload.source} holds no prompt")
+
+
+def _files(workload: Workload) -> list[Path]:
+    path = user_path(workload.source, f"workload {workload.name}: source")
+    if path.is_dir():
+        return data_files(path, "test")
+    if not path.exists():
+        raise UserError(f"workload {workload.name}: source '{workload.source}' does not exist")
+    return [path]
+
+
+def difficulty(data: Mapping[str, Any]) -> float:
+    """How long a prompt is, in characters: only its order means something."""
+    return float(data.get("input_tokens") or len(data["prompt"]))
