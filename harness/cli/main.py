@@ -19,6 +19,8 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import calibrate
+from harness.cli.gate.calibrate import gate_app
+from harness.cli.gate.compare import compare
 from harness.cli.planning.plan import plan
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
@@ -47,6 +49,8 @@ app.add_typer(cache_app, name="cache")
 app.command()(calibrate)
 app.command()(trace)
 app.command()(plan)
+app.command()(compare)
+app.add_typer(gate_app, name="gate")
 
 RunDir = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
