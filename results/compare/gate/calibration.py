@@ -3,8 +3,8 @@
 Two runs of one version differ by what the machine does from repeat to repeat. With s the standard
 deviation of a repeat's mean log, R paired repeats tell the ratio of two such runs with a variance
 of 2 s^2 / R and R - 1 degrees of freedom. A margin is held when a comparison of equal versions
-passes in 4 of 5 cases: t at alpha plus t at 0.2 standard errors. For a file of n rows all have to pass, so
-that each gets a n-th of the chance to be inconclusive.
+passes in 4 of 5 cases: t at alpha plus t at 0.2 standard errors. All rows of a file have to pass,
+so that each of n gets an n-th of the chance to be inconclusive.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from results.compare.gate.evidence import (
     evidence,
     repeats_agree,
 )
-from results.compare.gate.identity import ANSWERS, MACHINE, check_alike
+from results.compare.gate.identity import ANSWERS, MACHINE, UNSOUND, check_alike
 from results.compare.gate.margins import GateRules, MarginRule, direction
 from results.compare.gate.quantities import Quantity, quantities
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
@@ -30,12 +30,13 @@ def compare_runs(
 ) -> Decision:
     """Whether NEW is worse than BASE by more than the rules allow.
 
-    Raises `UserError` where they may not be compared (see `check_alike`, `allowed` are names of
-    fields or `ANSWERS`), where no cell is in both, and where a rule of a file is about nothing.
+    `allowed` holds names of fields, `ANSWERS` or `UNSOUND`. Raises `UserError` where the runs may
+    not be compared (`check_alike`), where no cell is in both, and where a rule of a file is about
+    nothing.
     """
     differing = check_alike(base, new, allowed)
     rules.check_cells(base.cells())
-    found = _Comparison(rules, not differing & set(MACHINE), ANSWERS in allowed)
+    found = _Comparison(rules, not differing & set(MACHINE), frozenset(allowed))
     theirs = new.cells()
     if not theirs.keys() & base.cells().keys():
         raise UserError(f"{base.where} and {new.where} have no cell in common")
@@ -60,7 +61,7 @@ class _Comparison:
 
     rules: GateRules
     paired: bool
-    answers_may_change: bool
+    allowed: frozenset[str]
     tested: list[Tested] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -118,7 +119,7 @@ class _Comparison:
                 base, new = sound
             elif doubts := dict.fromkeys(t.doubt for t in (*base, *new) if t.doubt):
                 note = f"fewer than two sound repeats ({'; '.join(doubts)})"
-                known = _doubtful()
+                known = None if UNSOUND in self.allowed else _doubtful()
         seen = evidence(found, direction(found, rule), base, new, paired=self.paired)
         worse = seen.worse
         if worse is None:
@@ -143,7 +144,7 @@ class _Comparison:
         changed = list(changed_answers(base, new))
         note = _changes(changed, base, new)
         known: Verdict | None = None
-        promised = base[0].lossless and base[0].greedy and not self.answers_may_change
+        promised = base[0].lossless and base[0].greedy and ANSWERS not in self.allowed
         if promised and (broken := _broken(base, new)):
             note, known = broken, "fail"
         elif promised and changed and repeats_agree(base):

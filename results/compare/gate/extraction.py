@@ -26,7 +26,7 @@ from results.compare.gate.reduced import (
     cell_name,
 )
 from results.compare.pairing import ComparableTrials, Member, make_group, plain_decoding
-from results.compare.reasons import REMARKS, slug
+from results.compare.reasons import slug
 from results.metrics.arrays import Floats, Ints, RequestArrays
 from results.registry.metric import TrialInputs
 from results.run import Run
@@ -122,8 +122,7 @@ def _values(inputs: TrialInputs, wanted: Collection[Quantity]) -> dict[str, Floa
 
 def _doubt(found: Validity) -> str:
     slugs = dict.fromkeys(slug(reason) for reason in found.reasons)
-    why = ", ".join(name for name in slugs if name not in REMARKS)
-    return "" if found.valid else why or "not valid"
+    return "" if found.valid else ", ".join(slugs) or "not valid"
 
 
 def _broken_promise(member: Member, group: ComparableTrials) -> str | None:

