@@ -36,6 +36,9 @@ def calibrate_gate(
     gate_file: Annotated[
         Path | None, typer.Option("--gate", help="Whose metrics; else the defaults.")
     ] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="'unsound': repeats that are not believed, too.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Write the margins that this machine can hold, from the repeats of one run."""
@@ -43,13 +46,14 @@ def calibrate_gate(
     from harness.cli.gate.gate_file import read_rules, rules_text
     from harness.core.files import write_atomic
     from results.compare.gate.calibration import calibrated
-    from results.compare.gate.identity import check_one_version
+    from results.compare.gate.identity import UNSOUND, check_allowed, check_one_version
     from results.compare.gate.margins import DEFAULTS
 
+    allowed = check_allowed(allow or ())
     rules = read_rules(gate_file) if gate_file is not None else DEFAULTS
     reduced = read_side(run, rules.names)
     check_one_version(reduced)
-    held = calibrated(reduced, rules, wish)
+    held = calibrated(reduced, rules, wish, unsound=UNSOUND in allowed)
     comment = (
         f"Written by 'decodebench gate calibrate' on machine {reduced.fingerprint}: what comparing "
         "a version\nwith itself passes in 4 of 5 cases, with as many repeats as the run had."

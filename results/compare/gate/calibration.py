@@ -43,16 +43,21 @@ class HeldMargin:
     """None where not even `MOST_REPEATS` are enough."""
 
 
-def calibrated(run: ReducedRun, rules: GateRules, wished: float) -> list[HeldMargin]:
+def calibrated(
+    run: ReducedRun, rules: GateRules, wished: float, *, unsound: bool = False
+) -> list[HeldMargin]:
     """The margins for all that is measured by the clock, of each cell. Raises `UserError` for a run
     with fewer than `LEAST_REPEATS` sound repeats of a cell, and for one without such a metric."""
     known = quantities()
-    cells = {cell: [t for t in found if t.ended_well] for cell, found in run.cells().items()}
+    cells = {
+        cell: [t for t in found if t.ended_well and (t.sound or unsound)]
+        for cell, found in run.cells().items()
+    }
     asked = [
         (cell, known[name], trials)
         for cell, trials in cells.items()
         for name in rules.margins(cell)
-        if known[name].by_the_clock and trials
+        if known[name].by_the_clock
     ]
     spreads = list(_spreads(run.where, asked))
     if not spreads:
@@ -80,8 +85,8 @@ def _spreads(
     where: str, asked: Sequence[tuple[CellName, Quantity, Sequence[ReducedTrial]]]
 ) -> Iterator[tuple[CellName, Quantity, int, float]]:
     for cell, found, trials in asked:
-        means = [m for t in trials if t.sound and (m := _mean_log(found, t)) is not None]
-        if not any(_mean_log(found, trial) is not None for trial in trials):
+        means = [m for t in trials if (m := _mean_log(found, t)) is not None]
+        if trials and not means:
             continue
         if len(means) < LEAST_REPEATS:
             raise UserError(
