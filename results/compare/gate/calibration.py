@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.core.errors import UserError
 from results.compare.gate.margins import GateRules
-from results.compare.gate.quantities import Quantity, quantities
+from results.compare.gate.quantities import GateQuantity, quantities
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 from results.compare.gate.verdicts import POWER
 from results.compare.student import t_quantile
@@ -82,8 +82,8 @@ def repeats_needed(spread: float, wished: float, alpha: float, rows: int) -> int
 
 
 def _spreads(
-    where: str, asked: Sequence[tuple[CellName, Quantity, Sequence[ReducedTrial]]]
-) -> Iterator[tuple[CellName, Quantity, int, float]]:
+    where: str, asked: Sequence[tuple[CellName, GateQuantity, Sequence[ReducedTrial]]]
+) -> Iterator[tuple[CellName, GateQuantity, int, float]]:
     for cell, found, trials in asked:
         means = [m for t in trials if (m := _mean_log(found, t)) is not None]
         if trials and not means:
@@ -98,7 +98,7 @@ def _spreads(
 
 def _held(
     cell: CellName,
-    found: Quantity,
+    found: GateQuantity,
     repeats: int,
     spread: float,
     alpha: float,
@@ -116,7 +116,7 @@ def _held(
     )
 
 
-def _mean_log(found: Quantity, trial: ReducedTrial) -> float | None:
+def _mean_log(found: GateQuantity, trial: ReducedTrial) -> float | None:
     """The repeat's mean log over requests; None where nothing is defined."""
     if found.form == "trial":
         values = np.array([trial.numbers.get(found.name, math.nan)])

@@ -16,7 +16,7 @@ from results.compare.gate.evidence import (
 )
 from results.compare.gate.identity import ANSWERS, MACHINE, UNSOUND, check_alike
 from results.compare.gate.margins import GateRules, MarginRule, direction
-from results.compare.gate.quantities import Quantity, quantities
+from results.compare.gate.quantities import GateQuantity, quantities
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 from results.compare.gate.verdicts import Verdict
 
@@ -87,7 +87,7 @@ class _Comparison:
     def _add_quantity(
         self,
         cell: CellName,
-        found: Quantity,
+        found: GateQuantity,
         rule: MarginRule,
         base: Sequence[ReducedTrial],
         new: Sequence[ReducedTrial],
@@ -105,7 +105,7 @@ class _Comparison:
     def _measured(
         self,
         cell: CellName,
-        found: Quantity,
+        found: GateQuantity,
         rule: MarginRule,
         base: Sequence[ReducedTrial],
         new: Sequence[ReducedTrial],
@@ -128,14 +128,14 @@ class _Comparison:
             note, known = "one repeat: noise between repeats unknown", _doubtful()
         return Tested(cell, found, rule.margin, worse, seen.base, seen.new, note, known)
 
-    def _lost(self, cell: CellName, found: Quantity, rule: MarginRule) -> Tested:
+    def _lost(self, cell: CellName, found: GateQuantity, rule: MarginRule) -> Tested:
         note = "no request has it in both runs"
         return Tested(cell, found, rule.margin, _EXACT, None, None, note, "fail")
 
     def _answers(
         self,
         cell: CellName,
-        found: Quantity,
+        found: GateQuantity,
         rule: MarginRule,
         base: Sequence[ReducedTrial],
         new: Sequence[ReducedTrial],
@@ -161,7 +161,7 @@ def _doubtful() -> Verdict:
     return "inconclusive"
 
 
-def _has(found: Quantity, trials: Sequence[ReducedTrial]) -> bool:
+def _has(found: GateQuantity, trials: Sequence[ReducedTrial]) -> bool:
     if found.form == "answers":
         return any(bool((trial.answers != 0).any()) for trial in trials)
     kept = "numbers" if found.form == "trial" else "values"

@@ -9,7 +9,7 @@ from typing import Any
 
 from results.compare.crossed import CrossedMean
 from results.compare.gate.margins import as_change, bound
-from results.compare.gate.quantities import Quantity
+from results.compare.gate.quantities import GateQuantity
 from results.compare.gate.reduced import CellName
 from results.compare.gate.verdicts import (
     Verdict,
@@ -87,7 +87,7 @@ class Tested:
     """A row before all tests are known: its verdict depends on how many there are."""
 
     cell: CellName
-    quantity: Quantity
+    quantity: GateQuantity
     margin: float
     worse: CrossedMean
     base: float | None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from results.compare.crossed import CrossedMean, crossed_mean
-from results.compare.gate.quantities import Quantity
+from results.compare.gate.quantities import GateQuantity
 from results.compare.gate.reduced import NO_ANSWER, UNKNOWN_ANSWER, ReducedTrial
 from results.compare.pairing import data_rows
 from results.metrics.arrays import Floats, Ints
@@ -43,7 +43,7 @@ def paired_trials(
 
 
 def evidence(
-    found: Quantity,
+    found: GateQuantity,
     better: str,
     base: Sequence[ReducedTrial],
     new: Sequence[ReducedTrial],
@@ -111,7 +111,7 @@ def repeat_mean(values: Floats) -> CrossedMean | None:
     return CrossedMean(float(values.mean()), variance, count - 1.0, count, 1, 0.0)
 
 
-def _matrix(found: Quantity, trials: Sequence[ReducedTrial], ids: Sequence[str]) -> Floats:
+def _matrix(found: GateQuantity, trials: Sequence[ReducedTrial], ids: Sequence[str]) -> Floats:
     """(repeats, requests) values, or (repeats, 1) of form "trial"; NaN where undefined."""
     if found.form == "trial":
         return np.array([[t.numbers.get(found.name, math.nan)] for t in trials]).reshape(-1, 1)
@@ -131,14 +131,14 @@ def _in_order(trial: ReducedTrial, values: Floats, ids: Sequence[str], missing: 
     return np.array(found, values.dtype)
 
 
-def _scaled(found: Quantity, values: Floats) -> Floats:
+def _scaled(found: GateQuantity, values: Floats) -> Floats:
     if not found.is_ratio:
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(values > 0, np.log(values), np.nan)
 
 
-def _difference(found: Quantity, base: Floats, new: Floats) -> Floats:
+def _difference(found: GateQuantity, base: Floats, new: Floats) -> Floats:
     difference: Floats = _scaled(found, new) - _scaled(found, base)
     if found.is_ratio:
         difference[(base == 0) & (new == 0)] = 0.0
@@ -147,7 +147,7 @@ def _difference(found: Quantity, base: Floats, new: Floats) -> Floats:
     return difference
 
 
-def _mean(values: Floats, rows: Ints | None, found: Quantity) -> CrossedMean | None:
+def _mean(values: Floats, rows: Ints | None, found: GateQuantity) -> CrossedMean | None:
     """Over requests and repeats; over repeats alone where there is one number of each. What the
     machine has no part in is exact where all repeats agree, be it one."""
     if values.size and found.form != "trial" and (~np.isnan(values).all(axis=0)).sum() > 1:
@@ -170,7 +170,7 @@ def _welch(base: CrossedMean | None, new: CrossedMean | None) -> CrossedMean | N
     return CrossedMean(new.mean - base.mean, variance, df, repeats, units, lasting)
 
 
-def _told(found: Quantity, values: Floats) -> float | None:
+def _told(found: GateQuantity, values: Floats) -> float | None:
     scaled = _scaled(found, values)
     if np.isnan(scaled).all():
         return 0.0 if (values == 0).any() else None

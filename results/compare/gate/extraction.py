@@ -13,7 +13,7 @@ from harness.core.nouns import Validity
 from results.compare.agreement import compare, known_ids, not_lossless
 from results.compare.gate.identity import identity
 from results.compare.gate.quantities import (
-    Quantity,
+    GateQuantity,
     of_the_trial,
     per_request,
     quantities,
@@ -86,7 +86,9 @@ def answer_digests(requests: RequestArrays) -> Ints:
     return found
 
 
-def _reduced(member: Member, group: ComparableTrials, wanted: Collection[Quantity]) -> ReducedTrial:
+def _reduced(
+    member: Member, group: ComparableTrials, wanted: Collection[GateQuantity]
+) -> ReducedTrial:
     record, requests = member.stored.record, member.requests
     values: Mapping[str, Floats] = {}
     numbers: Mapping[str, float] = {}
@@ -113,7 +115,7 @@ def _reduced(member: Member, group: ComparableTrials, wanted: Collection[Quantit
     )
 
 
-def _values(inputs: TrialInputs, wanted: Collection[Quantity]) -> dict[str, Floats]:
+def _values(inputs: TrialInputs, wanted: Collection[GateQuantity]) -> dict[str, Floats]:
     """Of what is defined for a request at least."""
     each = [q for q in wanted if q.form in ("request", "score")]
     found = {q.name: per_request(q, inputs) for q in each}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.core.errors import UserError, nearest
-from results.compare.gate.quantities import CONSISTENCY, QUALITY, Quantity, quantity, scores
+from results.compare.gate.quantities import CONSISTENCY, QUALITY, GateQuantity, quantity, scores
 from results.compare.gate.reduced import CellName
 
 ALPHA = 0.05
@@ -83,7 +83,7 @@ DEFAULTS = GateRules(
 )
 
 
-def direction(found: Quantity, rule: MarginRule) -> Literal["larger", "smaller"]:
+def direction(found: GateQuantity, rule: MarginRule) -> Literal["larger", "smaller"]:
     """Which is better."""
     better = rule.direction or found.better
     assert better
@@ -105,12 +105,12 @@ def check_rule(rule: MarginRule, where: str) -> None:
         )
 
 
-def bound(found: Quantity, margin: float) -> float:
+def bound(found: GateQuantity, margin: float) -> float:
     """The margin on the scale on which it is tested: the log of a ratio, or a difference."""
     return math.log1p(margin) if found.is_ratio else margin
 
 
-def as_change(found: Quantity, worse: float) -> float:
+def as_change(found: GateQuantity, worse: float) -> float:
     """The inverse of `bound`, for any amount by which something is worse."""
     return math.expm1(min(worse, 50.0)) if found.is_ratio else worse
 

@@ -30,7 +30,7 @@ _BY_THE_CLOCK = frozenset({"time", "rates", "resources", "batches"})
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class GateQuantity:
     """One thing to be tested."""
 
     name: str
@@ -50,9 +50,9 @@ class Quantity:
 
 
 @functools.cache
-def quantities() -> Mapping[str, Quantity]:
+def quantities() -> Mapping[str, GateQuantity]:
     """Everything that can be tested, by name."""
-    found = {CONSISTENCY: Quantity(CONSISTENCY, "answers", "larger")}
+    found = {CONSISTENCY: GateQuantity(CONSISTENCY, "answers", "larger")}
     for metric in registry.METRICS:
         for quantity in _of(metric):
             found.setdefault(quantity.name, quantity)
@@ -64,7 +64,7 @@ def scores() -> tuple[str, ...]:
     return tuple(metric.name for metric in registry.scores())
 
 
-def quantity(name: str, where: str) -> Quantity:
+def quantity(name: str, where: str) -> GateQuantity:
     """The one of this name. Raises `UserError`, which begins with `where`."""
     known = quantities()
     if name not in known:
@@ -72,7 +72,7 @@ def quantity(name: str, where: str) -> Quantity:
     return known[name]
 
 
-def per_request(quantity: Quantity, inputs: TrialInputs) -> Floats:
+def per_request(quantity: GateQuantity, inputs: TrialInputs) -> Floats:
     """(R,) values of form "request" or "score", NaN where undefined."""
     requests = inputs.requests
     undefined = np.full(len(requests), np.nan)
@@ -87,7 +87,7 @@ def per_request(quantity: Quantity, inputs: TrialInputs) -> Floats:
     return undefined
 
 
-def of_the_trial(quantity: Quantity, inputs: TrialInputs) -> float | None:
+def of_the_trial(quantity: GateQuantity, inputs: TrialInputs) -> float | None:
     """The value of form "trial"; None where undefined."""
     metric = quantity.metric
     assert metric is not None
@@ -99,19 +99,21 @@ def of_the_trial(quantity: Quantity, inputs: TrialInputs) -> float | None:
     return float(found) if is_number else None
 
 
-def _of(metric: Metric) -> list[Quantity]:
+def _of(metric: Metric) -> list[GateQuantity]:
     if metric.formula is None or metric.needs in ("reference", "native"):
         return []
     clock = metric.section in _BY_THE_CLOCK
     if metric.needs == "scores":
-        return [Quantity(metric.name, "score", metric.better, metric=metric)]
+        return [GateQuantity(metric.name, "score", metric.better, metric=metric)]
     if not metric.each:
-        return [Quantity(metric.name, "trial", metric.better, metric.unit, clock, metric)]
+        return [GateQuantity(metric.name, "trial", metric.better, metric.unit, clock, metric)]
     numbers = [
-        Quantity(f"{metric.name}_{end}", "trial", metric.better, metric.unit, clock, metric, end)
+        GateQuantity(
+            f"{metric.name}_{end}", "trial", metric.better, metric.unit, clock, metric, end
+        )
         for end in SUFFIXES
     ]
     if metric.each in ("sample", "request"):
-        own = Quantity(metric.name, "request", metric.better, metric.unit, clock, metric)
+        own = GateQuantity(metric.name, "request", metric.better, metric.unit, clock, metric)
         return [own, *numbers]
     return numbers

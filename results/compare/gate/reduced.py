@@ -56,9 +56,9 @@ class ReducedTrial:
     answers: Ints
     """(R,) digest of each answer, or one of `UNKNOWN_ANSWER` and `NO_ANSWER`."""
     values: Mapping[str, Floats]
-    """Quantity -> (R,), NaN where undefined."""
+    """GateQuantity -> (R,), NaN where undefined."""
     numbers: Mapping[str, float]
-    """Quantity -> the trial's value, where it is defined."""
+    """GateQuantity -> the trial's value, where it is defined."""
 
     @property
     def sound(self) -> bool:

@@ -1,6 +1,6 @@
 """How long `compare` takes on two runs of 200 trials of 1,000 requests.
 
-    python benchmarks/gate_scale.py [--trials 200] [--requests 1000] [--tokens 64]
+    python benchmarks/soundness/gate_scale.py [--trials 200] [--requests 1000] [--tokens 64]
 
 Whole processes, from folders and from a file of record. Times include the start of Python.
 """
