@@ -37,6 +37,7 @@ class Script:
 SCRIPTS = (
     Script("load_loop", "--seconds 1 --commits 20000"),
     Script("results_scale", "--trials 4 --requests 50"),
+    Script("soundness/gate_scale", "--trials 4 --requests 50"),
     Script("report_scale", "--trials 4 --requests 50"),
     Script("soundness/interval_coverage", "--experiments 20 --seeds 1 --requests 16"),
     Script("soundness/wandering", "--comparisons 10"),

@@ -22,6 +22,8 @@ from harness.cli.cells.show import AsJson, RunDir, print_json_lines, show
 from harness.cli.first.init import init
 from harness.cli.first.quick import quick
 from harness.cli.first.schema import schema
+from harness.cli.gate.calibrate import gate_app
+from harness.cli.gate.compare import compare
 from harness.cli.planning.plan import plan
 from harness.cli.planning.simulate import simulate
 from harness.cli.tracing.trace import trace
@@ -55,6 +57,8 @@ app.command()(calibrate)
 app.command()(trace)
 app.command()(plan)
 app.command()(simulate)
+app.command()(compare)
+app.add_typer(gate_app, name="gate")
 
 
 def _print_version(asked: bool) -> None:

@@ -1,0 +1,1 @@
+"""Commands of the regression gate: `compare` and `gate calibrate`."""

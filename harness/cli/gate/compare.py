@@ -1,0 +1,136 @@
+"""The command ``compare``: is a new run worse than a stored one?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.core.errors import UserError
+
+if TYPE_CHECKING:
+    from results.compare.gate.decision import Decision
+    from results.compare.gate.margins import GateRules
+    from results.compare.gate.reduced import ReducedRun
+
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
+SUFFIX = ".parquet"
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="BASE", help="A run, or a file of record.")],
+    second: Annotated[
+        Path | None, typer.Argument(metavar="NEW", help="Alone with --baseline-store.")
+    ] = None,
+    gate: Annotated[Path | None, typer.Option(help="Margins (YAML); else the defaults.")] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="A field that may differ; may stand several times.")
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Only write the one run as this file of record.")
+    ] = None,
+    baseline_store: Annotated[
+        Path | None, typer.Option(help="Folder with a file of record for each machine.")
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Only store the run in --baseline-store.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    markdown: Annotated[Path | None, typer.Option(help="Write the answer for a CI page.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the answer as JUnit XML.")] = None,
+) -> None:
+    """Compare two runs: exit 0 when NEW is not worse than BASE by more than its margins, 1 when it
+    is, 3 when neither is shown."""
+    if update and baseline_store is None:
+        raise UserError("--update: expected --baseline-store DIR beside it")
+    if record is not None or update:
+        _store(first, second, record, baseline_store if update else None)
+        return
+    from harness.cli.gate.gate_file import read_rules
+    from results.compare.gate.comparison import compare_runs
+    from results.compare.gate.identity import check_allowed
+    from results.compare.gate.margins import DEFAULTS
+
+    allowed = check_allowed(allow or ())
+    rules = read_rules(gate) if gate is not None else DEFAULTS
+    base, new = _both(first, second, baseline_store, rules)
+    decision = compare_runs(base, new, rules, allowed)
+    _tell(decision, as_json, markdown, junit)
+    if code := EXIT_CODES[decision.verdict]:
+        raise typer.Exit(code)
+
+
+def read_side(path: Path, names: Iterable[str]) -> ReducedRun:
+    """A run folder or a file of record. Raises `UserError`."""
+    if not path.is_dir():
+        from results.compare.gate.record_file import read_record
+
+        return read_record(path)
+    import results
+    from results.compare.gate.extraction import reduce_run
+
+    return reduce_run(results.load(path), names)
+
+
+def _both(
+    first: Path, second: Path | None, store: Path | None, rules: GateRules
+) -> tuple[ReducedRun, ReducedRun]:
+    if store is None:
+        if second is None:
+            raise UserError("compare: expected BASE and NEW, or --baseline-store DIR and NEW")
+        return read_side(first, rules.names), read_side(second, rules.names)
+    if second is not None:
+        raise UserError("--baseline-store: expected NEW alone beside it, found two runs")
+    new = read_side(first, rules.names)
+    file = _baseline(store, new)
+    if not file.is_file():
+        kept = sorted(path.stem for path in store.glob(f"*{SUFFIX}")) if store.is_dir() else []
+        raise UserError(
+            f"{store}: no baseline of this machine ({file.stem}), only of: "
+            f"{', '.join(kept) or 'none'}; '--update' stores one"
+        )
+    return read_side(file, rules.names), new
+
+
+def _store(first: Path, second: Path | None, record: Path | None, store: Path | None) -> None:
+    """Write one run as a file of record."""
+    from results.compare.gate.identity import check_one_version
+    from results.compare.gate.quantities import quantities
+    from results.compare.gate.record_file import write_record
+
+    if second is not None:
+        raise UserError("compare: expected one run where it is to be stored, found two")
+    run = read_side(first, quantities())
+    check_one_version(run)
+    targets = [path for path in (record, _baseline(store, run) if store else None) if path]
+    for target in targets:
+        write_record(target, run)
+        print(f"record: {target}: {len(run.trials)} trials")
+
+
+def _baseline(store: Path, run: ReducedRun) -> Path:
+    if run.fingerprint is None:
+        raise UserError(f"{run.where}: its machine is not known; expected a fingerprint")
+    return store / f"{run.fingerprint}{SUFFIX}"
+
+
+def _tell(decision: Decision, as_json: bool, markdown: Path | None, junit: Path | None) -> None:
+    from harness.core.files import write_atomic
+
+    if markdown is not None:
+        from harness.cli.gate.written import as_markdown
+
+        write_atomic(markdown, as_markdown(decision).encode())
+    if junit is not None:
+        from harness.cli.gate.written import as_junit
+
+        write_atomic(junit, as_junit(decision))
+    if as_json:
+        print(json.dumps(decision.to_json(), allow_nan=False))
+    else:
+        from harness.cli.gate.shown import print_decision
+
+        print_decision(decision)

@@ -1,0 +1,201 @@
+"""Two runs set side by side: which cells and metrics there are, and what each of them says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from harness.core.errors import UserError
+from results.compare.crossed import CrossedMean
+from results.compare.gate.decision import Decision, Tested, decided
+from results.compare.gate.evidence import (
+    answers,
+    changed_answers,
+    evidence,
+    repeats_agree,
+)
+from results.compare.gate.identity import ANSWERS, MACHINE, UNSOUND, check_alike
+from results.compare.gate.margins import GateRules, MarginRule, direction
+from results.compare.gate.quantities import GateQuantity, quantities
+from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
+from results.compare.gate.verdicts import Verdict
+
+SOUND_REPEATS = 2
+"""With fewer the noise between repeats is not known."""
+_EXACT = CrossedMean(0.0, 0.0, 1.0, 1, 1, 0.0)
+
+
+def compare_runs(
+    base: ReducedRun, new: ReducedRun, rules: GateRules, allowed: Collection[str] = ()
+) -> Decision:
+    """Whether NEW is worse than BASE by more than the rules allow.
+
+    `allowed` holds names of fields, `ANSWERS` or `UNSOUND`. Raises `UserError` where the runs may
+    not be compared (`check_alike`), where no cell is in both, and where a rule of a file is about
+    nothing.
+    """
+    differing = check_alike(base, new, allowed)
+    rules.check_cells(base.cells())
+    found = _Comparison(rules, not differing & set(MACHINE), frozenset(allowed))
+    theirs = new.cells()
+    if not theirs.keys() & base.cells().keys():
+        raise UserError(f"{base.where} and {new.where} have no cell in common")
+    for cell, trials in base.cells().items():
+        found.add(cell, trials, theirs.get(cell, []))
+    _check_metrics(base, rules)
+    if extra := theirs.keys() - base.cells().keys():
+        found.notes.append(f"not in BASE, not gated: {'; '.join(c.label() for c in sorted(extra))}")
+    if differing:
+        found.notes.append(f"allowed to differ: {', '.join(sorted(differing))}")
+    rows = decided(found.tested, rules.alpha)
+    if not rows and not found.missing:
+        raise UserError(f"{base.where}: no cell has a metric to be gated")
+    return Decision(
+        base.where, new.where, rules.alpha, found.paired, rows, found.missing, found.notes
+    )
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """Gathers what is to be tested, cell by cell."""
+
+    rules: GateRules
+    paired: bool
+    allowed: frozenset[str]
+    tested: list[Tested] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(
+        self, cell: CellName, base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
+    ) -> None:
+        """All quantities of a cell."""
+        whole = [trial for trial in base if trial.ended_well]
+        if not whole:
+            self.notes.append(f"no trial of BASE ended well, not gated: {cell.label()}")
+            return
+        failed = [trial for trial in new if not trial.ended_well]
+        if not new:
+            self.missing.append(f"cell missing in NEW: {cell.label()}")
+        elif failed:
+            told = f"{len(failed)} of {len(new)} trials ended as {failed[0].status}"
+            self.missing.append(f"{told}: {cell.label()}")
+        ended = [trial for trial in new if trial.ended_well]
+        for name, rule in self.rules.margins(cell).items() if ended else ():
+            self._add_quantity(cell, quantities()[name], rule, whole, ended)
+
+    def _add_quantity(
+        self,
+        cell: CellName,
+        found: GateQuantity,
+        rule: MarginRule,
+        base: Sequence[ReducedTrial],
+        new: Sequence[ReducedTrial],
+    ) -> None:
+        of_answers = found.form in ("answers", "score")
+        if (of_answers and base[0].replayed) or not _has(found, base):
+            return
+        if not _has(found, new):
+            self.missing.append(f"metric {found.name} missing in NEW: {cell.label()}")
+        elif found.form != "answers":
+            self.tested.append(self._measured(cell, found, rule, base, new))
+        elif base[0].greedy or self.rules.where:
+            self.tested.append(self._answers(cell, found, rule, base, new))
+
+    def _measured(
+        self,
+        cell: CellName,
+        found: GateQuantity,
+        rule: MarginRule,
+        base: Sequence[ReducedTrial],
+        new: Sequence[ReducedTrial],
+    ) -> Tested:
+        note, known = "", None
+        if found.by_the_clock:
+            sound = [[t for t in side if t.sound] for side in (base, new)]
+            if min(map(len, sound)) >= SOUND_REPEATS:
+                left = len(base) + len(new) - sum(map(len, sound))
+                note = f"{left} unsound trials left out" if left else ""
+                base, new = sound
+            elif doubts := dict.fromkeys(t.doubt for t in (*base, *new) if t.doubt):
+                note = f"fewer than two sound repeats ({'; '.join(doubts)})"
+                known = None if UNSOUND in self.allowed else _doubtful()
+        seen = evidence(found, direction(found, rule), base, new, paired=self.paired)
+        worse = seen.worse
+        if worse is None:
+            return self._lost(cell, found, rule)
+        if found.by_the_clock and worse.repeats < SOUND_REPEATS:
+            note, known = "one repeat: noise between repeats unknown", _doubtful()
+        return Tested(cell, found, rule.margin, worse, seen.base, seen.new, note, known)
+
+    def _lost(self, cell: CellName, found: GateQuantity, rule: MarginRule) -> Tested:
+        note = "no request has it in both runs"
+        return Tested(cell, found, rule.margin, _EXACT, None, None, note, "fail")
+
+    def _answers(
+        self,
+        cell: CellName,
+        found: GateQuantity,
+        rule: MarginRule,
+        base: Sequence[ReducedTrial],
+        new: Sequence[ReducedTrial],
+    ) -> Tested:
+        seen = answers(base, new)
+        changed = list(changed_answers(base, new))
+        note = _changes(changed, base, new)
+        known: Verdict | None = None
+        promised = base[0].lossless and base[0].greedy and ANSWERS not in self.allowed
+        if promised and (broken := _broken(base, new)):
+            note, known = broken, "fail"
+        elif promised and changed and repeats_agree(base):
+            note, known = f"lossless, yet {note}", "fail"
+        elif changed and len(base) < SOUND_REPEATS:
+            note, known = f"{note}; one repeat of BASE: its own noise is unknown", _doubtful()
+        worse = seen.worse
+        if worse is None:
+            return self._lost(cell, found, rule)
+        return Tested(cell, found, rule.margin, worse, seen.base, seen.new, note, known)
+
+
+def _doubtful() -> Verdict:
+    return "inconclusive"
+
+
+def _has(found: GateQuantity, trials: Sequence[ReducedTrial]) -> bool:
+    if found.form == "answers":
+        return any(bool((trial.answers != 0).any()) for trial in trials)
+    kept = "numbers" if found.form == "trial" else "values"
+    return any(found.name in getattr(trial, kept) for trial in trials)
+
+
+def _broken(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> str | None:
+    """Why a backend that was lossless in BASE no longer is, by what NEW alone says."""
+    if not all(trial.lossless for trial in new):
+        return "no longer says that it is lossless"
+    if any(trial.broken_promise for trial in base):
+        return None
+    return next((trial.broken_promise for trial in new if trial.broken_promise), None)
+
+
+def _changes(
+    changed: Sequence[tuple[int, str]], base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
+) -> str:
+    if not changed:
+        return ""
+    count = len(base[0].ids) * min(len(base), len(new))
+    repeat, request = changed[0]
+    return f"{len(changed)} of {count} answers are not BASE's, first {request} of repeat {repeat}"
+
+
+def _check_metrics(base: ReducedRun, rules: GateRules) -> None:
+    """Raise `UserError` for a metric of a gate file that no cell of BASE has."""
+    known = quantities()
+    for name in _asked(rules) if rules.where else ():
+        if not _has(known[name], base.trials):
+            raise UserError(f"{rules.where}: no trial of {base.where} has the metric '{name}'")
+
+
+def _asked(rules: GateRules) -> Iterator[str]:
+    for rule in rules.rules:
+        if len(rule.names) == 1:
+            yield rule.names[0]

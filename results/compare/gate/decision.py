@@ -1,0 +1,140 @@
+"""What a comparison answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from results.compare.crossed import CrossedMean
+from results.compare.gate.margins import as_change, bound
+from results.compare.gate.quantities import GateQuantity
+from results.compare.gate.reduced import CellName
+from results.compare.gate.verdicts import (
+    Verdict,
+    detectable,
+    holm,
+    overall,
+    p_beyond,
+    p_within,
+    verdict,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GateRow:
+    """One quantity of one cell. Amounts are relative (0.05 is 5%) where `relative` says so, else
+    differences; positive ones are worse."""
+
+    cell: CellName
+    metric: str
+    relative: bool
+    unit: str
+    base: float | None
+    new: float | None
+    margin: float
+    worse_by: float | None
+    low: float | None
+    """The interval at level 1 - 2 alpha: its ends are the one-sided bounds at alpha."""
+    high: float | None
+    detectable: float | None
+    """What this many repeats and requests would have found in 4 of 5 such comparisons."""
+    p_within: float | None
+    p_beyond: float | None
+    """Adjusted for all rows."""
+    repeats: int
+    verdict: Verdict
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer of the gate, with all that it rests on."""
+
+    base: str
+    new: str
+    alpha: float
+    paired: bool
+    """Whether both ran on one machine, so that repeats were set side by side."""
+    rows: Sequence[GateRow]
+    missing: Sequence[str]
+    """Cells and metrics that BASE has and NEW lacks, a sentence each."""
+    notes: Sequence[str]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the whole."""
+        return overall([row.verdict for row in self.rows] + ["fail"] * bool(self.missing))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with the verdict."""
+        rows = [dataclasses.asdict(row) for row in self.rows]
+        return {
+            "verdict": self.verdict,
+            "base": self.base,
+            "new": self.new,
+            "alpha": self.alpha,
+            "paired": self.paired,
+            "missing": list(self.missing),
+            "notes": list(self.notes),
+            "rows": rows,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A row before all tests are known: its verdict depends on how many there are."""
+
+    cell: CellName
+    quantity: GateQuantity
+    margin: float
+    worse: CrossedMean
+    base: float | None
+    new: float | None
+    note: str = ""
+    known: Verdict | None = None
+    """Where no test is needed, or none is to be believed."""
+
+    @property
+    def beyond(self) -> float | None:
+        """p of "worse by at most the margin", before Holm's correction."""
+        if self.known is not None:
+            return None
+        return p_beyond(self.worse, bound(self.quantity, self.margin))
+
+
+def decided(found: Sequence[Tested], alpha: float) -> list[GateRow]:
+    """Each with its verdict, Holm-corrected over all of them."""
+    raw = {place: p for place, row in enumerate(found) if (p := row.beyond) is not None}
+    adjusted = dict(zip(raw, holm(list(raw.values())), strict=True))
+    return [_row(one, adjusted.get(place), alpha, len(raw)) for place, one in enumerate(found)]
+
+
+def _row(one: Tested, beyond: float | None, alpha: float, tests: int) -> GateRow:
+    limit = bound(one.quantity, one.margin)
+    within = p_within(one.worse, limit) if one.known is None else None
+    ends = one.worse.bounds(1 - 2 * alpha) or (None, None)
+    seen = detectable(one.worse, limit, alpha, tests)
+    amounts = [
+        None if amount is None else as_change(one.quantity, amount)
+        for amount in (one.worse.mean, *ends, seen)
+    ]
+    return GateRow(
+        cell=one.cell,
+        metric=one.quantity.name,
+        relative=one.quantity.is_ratio,
+        unit=one.quantity.unit,
+        base=one.base,
+        new=one.new,
+        margin=one.margin,
+        worse_by=amounts[0],
+        low=amounts[1],
+        high=amounts[2],
+        detectable=amounts[3],
+        p_within=within,
+        p_beyond=beyond,
+        repeats=one.worse.repeats,
+        verdict=one.known or verdict(within, beyond, alpha),
+        note=one.note,
+    )

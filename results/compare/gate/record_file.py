@@ -1,0 +1,98 @@
+"""A reduced run in one Parquet file, small enough to be kept beside the code: a file of record.
+
+One row per request of each trial that ended well (`trial`, `request_id`, `answer`, and a column
+`value.NAME` for each quantity); all else stands as JSON in the file's metadata.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.core import files
+from harness.core.errors import UserError
+from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
+
+VERSION = 1
+_KEY = b"decodebench.record"
+_VALUE = "value."
+_IN_COLUMNS = ("ids", "answers", "values")
+MOST_BYTES = 1024 * files.MIB
+AGAIN = "write it anew with 'compare --record'"
+
+
+def write_record(path: Path, run: ReducedRun) -> None:
+    """Write the run whole or not at all. Raises `OSError`."""
+    trials = [_described(trial) for trial in run.trials]
+    counts = [len(trial.ids) for trial in run.trials]
+    names = sorted({name for trial in run.trials for name in trial.values})
+    columns: dict[str, Any] = {
+        "trial": pa.array(np.repeat(np.arange(len(counts), dtype=np.int32), counts)),
+        "request_id": pa.array([i for t in run.trials for i in t.ids], pa.string()),
+        "answer": pa.array(np.concatenate([t.answers for t in run.trials])),
+    }
+    for name in names:
+        parts = [t.values.get(name, np.full(len(t.ids), np.nan)) for t in run.trials]
+        columns[_VALUE + name] = pa.array(np.concatenate(parts))
+    said = json.dumps({"version": VERSION, "trials": trials}, sort_keys=True)
+    table = pa.table(columns).replace_schema_metadata({_KEY: said.encode()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def read_record(path: Path) -> ReducedRun:
+    """The run of a file of record. Raises `UserError` when it is missing, broken, of another
+    version or no such file."""
+    try:
+        files.check_plain(path)
+        table = pq.read_table(path, use_threads=False)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file or folder; expected a run or a record") from None
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a file of record ({reason}); {AGAIN}") from None
+    said = (table.schema.metadata or {}).get(_KEY)
+    if said is None:
+        raise UserError(f"{path}: not a file of record (a Parquet file of something else)")
+    try:
+        content = json.loads(said)
+        if (version := content["version"]) != VERSION:
+            raise UserError(f"{path}: a record of version {version}, expected {VERSION}; {AGAIN}")
+        return ReducedRun(str(path), list(_trials(content["trials"], table)))
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise UserError(f"{path}: a damaged record ({error}); {AGAIN}") from None
+
+
+def _described(trial: ReducedTrial) -> dict[str, Any]:
+    found = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial)}
+    found["cell"] = dataclasses.asdict(trial.cell)
+    return {name: value for name, value in found.items() if name not in _IN_COLUMNS}
+
+
+def _trials(described: list[dict[str, Any]], table: pa.Table) -> Iterator[ReducedTrial]:
+    columns = {name: table.column(name) for name in table.column_names}
+    starts = np.searchsorted(columns["trial"].to_numpy(), np.arange(len(described) + 1))
+    ids = columns["request_id"].to_pylist()
+    answers = columns["answer"].to_numpy()
+    values: Mapping[str, Any] = {
+        name.removeprefix(_VALUE): column.to_numpy()
+        for name, column in columns.items()
+        if name.startswith(_VALUE)
+    }
+    for place, one in enumerate(described):
+        rows = slice(starts[place], starts[place + 1])
+        own = {name: column[rows] for name, column in values.items()}
+        yield ReducedTrial(
+            **{**one, "cell": CellName(**one["cell"])},
+            ids=ids[rows],
+            answers=answers[rows],
+            values={name: found for name, found in own.items() if not np.isnan(found).all()},
+        )

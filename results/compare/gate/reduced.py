@@ -1,0 +1,113 @@
+"""A run cut down to what the gate compares: values and answers of each request of each trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.core.errors import UserError
+from harness.core.nouns import Trial, canonical_json, to_json
+from results.metrics.arrays import Floats, Ints
+
+UNKNOWN_ANSWER, NO_ANSWER = 0, 1
+"""In the place of an answer's digest: token ids were not told; the request did not complete."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CellName:
+    """What is compared with what: repeats of one cell have the same name, in both runs."""
+
+    model: str
+    workload: str
+    load: str
+    backend: str
+    options: str
+    """Canonical JSON."""
+
+    def label(self) -> str:
+        """For people: ``gsm8k, closed c=8, demo: scripted {"itl_s":0.001}``."""
+        return f"{self.workload}, {self.load}, {self.model}: {self.variant()}"
+
+    def variant(self) -> str:
+        """Backend and options."""
+        return self.backend + (f" {self.options}" if self.options != "{}" else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedTrial:
+    """One trial. All sequences have an entry for each of R requests, in one order."""
+
+    cell: CellName
+    repeat: int
+    status: str
+    doubt: str
+    """Why its stored verdict does not believe its times, in a few words; empty where it does."""
+    lossless: bool
+    greedy: bool
+    replayed: bool
+    """Its decisions were replayed, so that its answers say nothing."""
+    broken_promise: str | None
+    """Where its answers are not those of `autoregressive` though they should be: which."""
+    fingerprint: str | None
+    identity: Mapping[str, Any]
+    """What must be equal before runs may be compared, by the names of `identity`."""
+    ids: Sequence[str]
+    answers: Ints
+    """(R,) digest of each answer, or one of `UNKNOWN_ANSWER` and `NO_ANSWER`."""
+    values: Mapping[str, Floats]
+    """GateQuantity -> (R,), NaN where undefined."""
+    numbers: Mapping[str, float]
+    """GateQuantity -> the trial's value, where it is defined."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether its times may be believed."""
+        return not self.doubt
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether there is something to compare."""
+        return self.status == "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedRun:
+    """The trials of one run, and where they come from, for messages."""
+
+    where: str
+    trials: Sequence[ReducedTrial]
+
+    def cells(self) -> dict[CellName, list[ReducedTrial]]:
+        """The trials of each cell, by repeat. Raises `UserError` when one is there twice."""
+        found: dict[CellName, list[ReducedTrial]] = {}
+        for trial in sorted(self.trials, key=lambda one: one.repeat):
+            others = found.setdefault(trial.cell, [])
+            if others and others[-1].repeat == trial.repeat:
+                raise UserError(
+                    f"{self.where}: repeat {trial.repeat} of {trial.cell.label()} is there twice; "
+                    "expected one run of one version (data sources or code differ)"
+                )
+            others.append(trial)
+        return found
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The machine's. Raises `UserError` where there are several."""
+        found = sorted({str(trial.fingerprint) for trial in self.trials})
+        if len(found) > 1:
+            raise UserError(f"{self.where}: trials of several machines: {', '.join(found)}")
+        return self.trials[0].fingerprint if self.trials else None
+
+
+def cell_name(trial: Trial) -> CellName:
+    """The cell that a trial is a repeat of."""
+    options = to_json(trial.workload.options)
+    workload = trial.workload.name + (f" {canonical_json(options)}" if options else "")
+    return CellName(
+        trial.model.label(),
+        workload,
+        trial.load.label(),
+        trial.backend,
+        canonical_json(to_json(trial.options)),
+    )

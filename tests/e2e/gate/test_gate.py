@@ -1,0 +1,77 @@
+"""The gate as a CI calls it: real runs of the scripted backend, exit codes, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.e2e.test_cli import decodebench, write
+
+HOW = ("--allow", "unsound")
+"""The machine that runs the tests may be busy."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs `base` and `other`, whose answers differ in length."""
+    folder = tmp_path_factory.mktemp("gate")
+    for name, limit in (("base", None), ("same", None), ("other", 6)):
+        backends = [{"name": "scripted", "ttft_s": 0.01, "itl_s": 0.002}]
+        file = write(folder, backends=backends, repeats=3, max_new_tokens=limit or 8)
+        done = decodebench("run", file, "--out", name, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    (folder / "answers.yaml").write_text("margins: [{metric: consistency, margin: 0.01}]")
+    return folder
+
+
+def test_equal_answers_pass_and_every_output_says_so(runs: Path) -> None:
+    where = ("--gate", "answers.yaml", "--markdown", "gate.md", "--junit", "gate.xml")
+    done = decodebench("compare", "base", "same", *where, "--json", cwd=runs)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdict"] == "pass"
+    assert "decodebench compare: pass" in (runs / "gate.md").read_text()
+    assert ElementTree.parse(runs / "gate.xml").getroot().attrib["failures"] == "0"
+
+
+def test_other_answers_fail(runs: Path) -> None:
+    allowed = ("--allow", "max_new_tokens")
+    done = decodebench("compare", "base", "other", "--gate", "answers.yaml", *allowed, cwd=runs)
+    assert done.returncode == 1, done.stderr
+    assert "lossless, yet 18 of 18 answers are not BASE's" in done.stdout
+
+
+def test_a_store_keeps_a_baseline_for_this_machine(runs: Path) -> None:
+    store = ("--baseline-store", "kept")
+    missing = decodebench("compare", *store, "same", cwd=runs)
+    assert missing.returncode == 2
+    assert "no baseline of this machine" in missing.stderr
+    assert decodebench("compare", *store, "--update", "base", cwd=runs).returncode == 0
+    done = decodebench("compare", *store, "same", "--gate", "answers.yaml", cwd=runs)
+    assert done.returncode == 0, done.stderr
+
+
+def test_bad_input_is_one_line_and_exit_2(runs: Path) -> None:
+    (runs / "bad.yaml").write_text("margins: [{metric: tpot, margin: 0.05}]")
+    for arguments, words in (
+        (("base", "nowhere"), "no such file or folder"),
+        (("base",), "expected BASE and NEW"),
+        (("base", "other"), "they differ in max_new_tokens (8 / 6)"),
+        (("base", "same", "--allow", "cpus"), "unknown field 'cpus'; did you mean 'cpu'?"),
+        (("base", "same", "--gate", "bad.yaml"), "unknown metric 'tpot'; did you mean 'tpot_s'?"),
+    ):
+        done = decodebench("compare", *arguments, cwd=runs)
+        assert done.returncode == 2, done.stdout
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_calibrated_margins_can_be_read_again(runs: Path) -> None:
+    found = decodebench("gate", "calibrate", "base", *HOW, "--json", cwd=runs)
+    assert found.returncode == 0, found.stderr
+    held = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [one["metric"] for one in held] == ["tpot_s", "ttft_s"]
+    done = decodebench("compare", "base", "base", "--gate", "gate.yaml", *HOW, cwd=runs)
+    assert done.returncode in (0, 3), done.stderr

@@ -1,0 +1,187 @@
+"""What is compared, what is refused, and what fails without a test."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from harness.core.errors import UserError
+from harness.measure.machine import environment
+from results.compare.gate.comparison import compare_runs
+from results.compare.gate.identity import MACHINE, PACKAGES, check_allowed
+from results.compare.gate.margins import DEFAULTS, GateRules, MarginRule
+from results.compare.gate.reduced import ReducedRun
+from results.compare.gate.verdicts import holm
+from tests.support.results.reduced_runs import (
+    IDENTITY,
+    cell,
+    changed,
+    joined,
+    timed_run,
+    wandering,
+)
+
+TPOT = GateRules((MarginRule("tpot_s", 0.05),))
+
+
+def a_run(
+    where: str = "BASE", *, slower: float = 0.0, seed: int = 0, repeats: int = 4
+) -> ReducedRun:
+    chance = np.random.default_rng(seed)
+    return timed_run(where, wandering(chance, repeats, wander=0.005, slower=slower))
+
+
+def everywhere(run: ReducedRun, **changes: object) -> ReducedRun:
+    trials = [dataclasses.replace(t, **changes) for t in run.trials]  # type: ignore[arg-type]
+    return ReducedRun(run.where, trials)
+
+
+def test_the_machine_s_fields_are_those_of_its_fingerprint() -> None:
+    assert MACHINE == environment.FINGERPRINT_FIELDS
+    assert PACKAGES == environment.FINGERPRINT_PACKAGES
+
+
+def test_holm_s_adjusted_values_never_fall() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_a_slower_run_fails_and_says_by_how_much() -> None:
+    decision = compare_runs(a_run(), a_run("NEW", slower=0.2, seed=1), TPOT)
+    (row,) = decision.rows
+    assert decision.verdict == row.verdict == "fail"
+    assert row.worse_by == pytest.approx(0.2, abs=0.03)
+    assert row.low is not None
+    assert row.detectable is not None
+    assert 0.05 < row.detectable < 0.2
+
+
+def test_a_faster_run_passes() -> None:
+    assert compare_runs(a_run(), a_run("NEW", slower=-0.2, seed=1), TPOT).verdict == "pass"
+
+
+def test_the_better_direction_can_be_given() -> None:
+    rules = GateRules((MarginRule("tpot_s", 0.05, direction="larger"),))
+    assert compare_runs(a_run(), a_run("NEW", slower=-0.2, seed=1), rules).verdict == "fail"
+
+
+def test_one_repeat_is_inconclusive() -> None:
+    decision = compare_runs(a_run(repeats=1), a_run("NEW", slower=0.5, repeats=1), TPOT)
+    assert decision.verdict == "inconclusive"
+    assert decision.rows[0].note == "one repeat: noise between repeats unknown"
+
+
+def test_unsound_repeats_are_left_out_and_too_few_sound_ones_say_nothing() -> None:
+    base, slow = a_run(), a_run("NEW", slower=0.2, seed=1)
+    one = compare_runs(base, changed(slow, 2, doubt="machine-noisy"), TPOT)
+    assert (one.verdict, one.rows[0].note) == ("fail", "1 unsound trials left out")
+    noisy = everywhere(slow, doubt="machine-noisy")
+    none = compare_runs(base, noisy, TPOT)
+    assert none.verdict == "inconclusive"
+    assert none.rows[0].note == "fewer than two sound repeats (machine-noisy)"
+    assert compare_runs(base, noisy, TPOT, ["unsound"]).verdict == "fail"
+
+
+def test_missing_cells_metrics_and_failed_trials_fail_by_name() -> None:
+    other = everywhere(a_run(), cell=cell("slow"))
+    both = joined("BASE", [a_run(), other])
+    missing = compare_runs(both, a_run("NEW"), TPOT)
+    assert missing.verdict == "fail"
+    assert missing.missing == ["cell missing in NEW: gsm8k, closed c=8, demo: slow"]
+    gone = compare_runs(a_run(), everywhere(a_run("NEW"), values={}), TPOT)
+    assert gone.missing == ["metric tpot_s missing in NEW: gsm8k, closed c=8, demo: fast"]
+    ended = compare_runs(a_run(), changed(a_run("NEW"), 1, status="timeout"), TPOT)
+    assert ended.missing == ["1 of 4 trials ended as timeout: gsm8k, closed c=8, demo: fast"]
+    assert ended.verdict == "fail"
+
+
+def test_what_differs_is_refused_by_name_unless_it_is_allowed() -> None:
+    differing = {**IDENTITY, "gpu_driver": "550", "model.checksum": "c0ffee"}
+    new = everywhere(a_run("NEW", seed=1), identity=differing)
+    with pytest.raises(UserError, match=r"differ in gpu_driver \(some gpu_driver / 550\), model"):
+        compare_runs(a_run(), new, TPOT)
+    allowed = check_allowed(["machine", "model.checksum"])
+    decision = compare_runs(a_run(), new, TPOT, allowed)
+    assert not decision.paired
+    assert decision.notes == ["allowed to differ: gpu_driver, model.checksum"]
+    with pytest.raises(UserError, match="unknown field 'gpu_drivers'; did you mean 'gpu_driver'"):
+        check_allowed(["gpu_drivers"])
+
+
+def test_other_machines_are_compared_by_cell() -> None:
+    new = everywhere(a_run("NEW", slower=0.0, seed=1), identity={**IDENTITY, "cpu": "other"})
+    (row,) = compare_runs(a_run(), new, TPOT, ["cpu"]).rows
+    assert row.verdict != "fail"
+    paired = compare_runs(a_run(), a_run("NEW", seed=1), TPOT).rows[0]
+    assert row.high is not None
+    assert paired.high is not None
+    assert row.high > paired.high
+
+
+def test_a_backend_that_no_longer_promises_the_same_text_fails() -> None:
+    base, rules = a_run(), GateRules((MarginRule("consistency", 0.01),))
+    (row,) = compare_runs(base, everywhere(base, lossless=False), rules).rows
+    assert (row.verdict, row.note) == ("fail", "no longer says that it is lossless")
+    broken = changed(base, 1, broken_promise="not-lossless: 1 of 30 requests differ")
+    (row,) = compare_runs(base, broken, rules).rows
+    assert (row.verdict, row.note) == ("fail", "not-lossless: 1 of 30 requests differ")
+
+
+def test_changed_answers_of_a_lossy_backend_are_set_against_base_s_own_noise() -> None:
+    rules = GateRules((MarginRule("consistency", 0.2),))
+    base = everywhere(a_run(), lossless=False)
+    noisy = []
+    for trial in base.trials:
+        answers = np.array(trial.answers)
+        answers[trial.repeat :: 8] += 1000 + trial.repeat
+        noisy.append(dataclasses.replace(trial, answers=answers))
+    run = ReducedRun("BASE", noisy)
+    again = [dataclasses.replace(t, answers=np.roll(t.answers, 0) + 0) for t in noisy]
+    assert compare_runs(run, ReducedRun("NEW", again), rules).verdict == "pass"
+    other = [dataclasses.replace(t, answers=t.answers + 5000) for t in noisy]
+    assert compare_runs(run, ReducedRun("NEW", other), rules).verdict == "fail"
+
+
+def test_lossless_answers_may_change_where_that_is_allowed() -> None:
+    base = a_run()
+    answers = np.array(base.trials[0].answers)
+    answers[3] += 1
+    new = changed(base, 0, answers=answers)
+    rules = GateRules((MarginRule("consistency", 0.2),))
+    assert compare_runs(base, new, rules).verdict == "fail"
+    assert compare_runs(base, new, rules, ["answers"]).verdict == "pass"
+
+
+def test_a_request_that_no_longer_completes_is_a_changed_answer() -> None:
+    base = a_run()
+    answers = np.array(base.trials[0].answers)
+    answers[3] = 1
+    new = changed(base, 0, answers=answers)
+    assert compare_runs(base, new, GateRules((MarginRule("consistency", 0.2),))).verdict == "fail"
+
+
+def test_replayed_answers_are_not_compared() -> None:
+    decision = compare_runs(
+        everywhere(a_run(), replayed=True), everywhere(a_run(), replayed=True), DEFAULTS
+    )
+    assert [row.metric for row in decision.rows] == ["tpot_s"]
+
+
+def test_rules_about_nothing_are_refused() -> None:
+    for rule, words in (
+        (MarginRule("tpot_s", 0.1, workload="gsm9k"), "no cell has the workload 'gsm9k'; did you"),
+        (MarginRule("ttft_s", 0.1), "no trial of BASE has the metric 'ttft_s'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            compare_runs(a_run(), a_run(), GateRules((rule,), where="gate.yaml"))
+
+
+def test_the_later_rule_holds() -> None:
+    rules = GateRules((MarginRule("tpot_s", 0.05), MarginRule("tpot_s", 0.5, backend="fast")))
+    assert compare_runs(a_run(), a_run("NEW", slower=0.2, seed=1), rules).verdict == "pass"
+
+
+def test_a_trial_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(UserError, match=r"repeat 0 of .* is there twice"):
+        compare_runs(joined("BASE", [a_run(), a_run()]), a_run(), TPOT)

@@ -1,0 +1,142 @@
+"""Runs of real folders, files of record, and what cannot be read."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import results
+from harness.core.errors import UserError
+from harness.core.names import STAND_IN
+from harness.core.nouns import TrialRecord, Validity
+from results.compare.gate import record_file
+from results.compare.gate.calibration import calibrated, margin_held, repeats_needed
+from results.compare.gate.comparison import compare_runs
+from results.compare.gate.extraction import reduce_run
+from results.compare.gate.margins import DEFAULTS, GateRules, MarginRule
+from results.compare.gate.quantities import quantities
+from results.compare.gate.record_file import read_record, write_record
+from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.reduced_runs import timed_run, wandering
+from tests.support.results.stored_runs import run_of
+
+
+def made(repeat: int, step_ms: float = 10, last: int = 3) -> TrialRecord:
+    generations = [
+        generation("a", [5, 5 + step_ms, 5 + 2 * step_ms], ids=[1, 2, last]),
+        generation("b", [7, 7 + step_ms], ids=[4, 5]),
+        generation("c", [9], finished="error"),
+    ]
+    scores = {"a": {"exact_match": 1.0}, "b": {"exact_match": 0.0}}
+    return record(trial(repeat=repeat), generations, scores=scores)
+
+
+def stored(folder: Path, **how: int) -> results.Run:
+    return run_of(folder, *(made(n, **how) for n in range(3)), repeats=3)
+
+
+def test_a_run_s_values_are_those_of_its_requests(tmp_path: Path) -> None:
+    run = reduce_run(stored(tmp_path), quantities())
+    first = run.trials[0]
+    np.testing.assert_allclose(first.values["tpot_s"], [0.01, 0.01, np.nan])
+    np.testing.assert_allclose(first.values["ttft_s"], [0.005, 0.007, np.nan])
+    np.testing.assert_allclose(first.values["exact_match"], [1, 0, np.nan])
+    assert first.numbers["n_errors"] == 1
+    assert first.numbers["ttft_s_mean"] == pytest.approx(0.006)
+    assert first.answers[2] == 1
+    assert len(set(first.answers.tolist())) == 3
+
+
+def test_a_record_gives_back_what_was_written(tmp_path: Path) -> None:
+    run = reduce_run(stored(tmp_path / "run"), quantities())
+    write_record(tmp_path / "kept/run.parquet", run)
+    found = read_record(tmp_path / "kept/run.parquet")
+    for one, other in zip(run.trials, found.trials, strict=True):
+        assert (one.cell, one.repeat, one.numbers) == (other.cell, other.repeat, other.numbers)
+        assert list(one.ids) == list(other.ids)
+        np.testing.assert_array_equal(one.answers, other.answers)
+        assert one.values.keys() == other.values.keys()
+        for name, values in one.values.items():
+            np.testing.assert_array_equal(values, other.values[name])
+    assert compare_runs(found, run, DEFAULTS).verdict == "pass"
+
+
+def test_one_other_token_is_found_in_a_folder(tmp_path: Path) -> None:
+    base = reduce_run(stored(tmp_path / "base"), ["consistency"])
+    new = reduce_run(stored(tmp_path / "new", last=9), ["consistency"])
+    decision = compare_runs(base, new, GateRules((MarginRule("consistency", 0.5),)))
+    assert decision.verdict == "fail"
+    assert "3 of 9 answers are not BASE's, first a of repeat 0" in decision.rows[0].note
+
+
+def test_a_disturbed_repeat_is_the_one_that_was_measured_in_its_place(tmp_path: Path) -> None:
+    noisy = dataclasses.replace(
+        made(1, step_ms=30), validity=Validity(False, ("machine-noisy: others used 30%",))
+    )
+    again = record(trial(repeat=STAND_IN + 1), list(made(1, step_ms=12).generations))
+    folder = run_of(tmp_path, made(0), noisy, made(2), again, repeats=3)
+    run = reduce_run(folder, ["tpot_s"])
+    assert [one.repeat for one in run.trials] == [0, 1, 2]
+    assert not any(one.doubt for one in run.trials)
+    np.testing.assert_allclose(run.trials[1].values["tpot_s"][:2], 0.012)
+
+
+def test_half_a_run_and_an_empty_one_are_refused(tmp_path: Path) -> None:
+    half = run_of(tmp_path / "half", made(0), repeats=3)
+    with pytest.raises(UserError, match="half a run: 1 of 1 cells have fewer than 3 repeats"):
+        reduce_run(half, ["tpot_s"])
+    with pytest.raises(UserError, match="no trials in it"):
+        reduce_run(run_of(tmp_path / "empty"), ["tpot_s"])
+
+
+def test_other_files_are_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, foreign, other = (tmp_path / name for name in ("text", "foreign", "other"))
+    text.write_text("no parquet")
+    pq.write_table(pa.table({"x": [1]}), foreign)
+    monkeypatch.setattr(record_file, "VERSION", 2)
+    write_record(other, timed_run("run", wandering(np.random.default_rng(0), 2)))
+    monkeypatch.undo()
+    for path, words in (
+        (text, "not a file of record"),
+        (foreign, "a Parquet file of something else"),
+        (other, "a record of version 2, expected 1"),
+        (tmp_path / "absent", "no such file or folder"),
+    ):
+        with pytest.raises(UserError, match=words):
+            read_record(path)
+
+
+def test_margins_that_a_machine_holds() -> None:
+    run = timed_run("run", wandering(np.random.default_rng(3), 6, wander=0.01))
+    (held,) = calibrated(run, DEFAULTS, wished=0.02)
+    assert held.margin == pytest.approx(margin_held(held.spread, 6, 0.05, 1))
+    needed = held.repeats_for_wish
+    assert needed is not None
+    assert needed == repeats_needed(held.spread, 0.02, 0.05, 1)
+    assert margin_held(held.spread, needed, 0.05, 1) <= 0.02
+    assert needed == 3 or margin_held(held.spread, needed - 1, 0.05, 1) > 0.02
+    assert repeats_needed(1.0, 0.001, 0.05, 1) is None
+
+
+def test_two_repeats_are_too_few_to_calibrate() -> None:
+    run = timed_run("run", wandering(np.random.default_rng(3), 2))
+    with pytest.raises(UserError, match="expected at least 3"):
+        calibrated(run, DEFAULTS, wished=0.05)
+
+
+def test_a_held_margin_passes_in_four_of_five() -> None:
+    """With the true spread, and repeats that wander independently."""
+    spread, repeats = 0.02, 5
+    margin = margin_held(float(np.hypot(spread, 0.02 / 30**0.5)), repeats, 0.05, 1)
+    rules, passed = GateRules((MarginRule("tpot_s", margin),)), 0
+    for seed in range(200):
+        chance = np.random.default_rng([8, seed])
+        base = timed_run("A", wandering(chance, repeats, wander=spread))
+        new = timed_run("B", wandering(chance, repeats, wander=spread))
+        passed += compare_runs(base, new, rules).verdict == "pass"
+    assert 0.68 <= passed / 200 <= 0.97
