@@ -216,9 +216,7 @@ def _cell(
         workload=f"{workload} on {model}" if model else workload,
         load=visible(clipped(load.label(), 60)),
         load_kind=load.kind,
-        load_value=float(load.concurrency)
-        if load.kind == "closed" and load.concurrency
-        else load.rate,
+        load_value=load.concurrency or load.rate,
         order=order,
         metrics=one,
         keys=tuple(one["keys"]),
@@ -247,12 +245,12 @@ def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[NamedOption
     named = run.experiment.get("reference")
     for cells in grouped.values():
         first = cells[0]
-        known = [one["provenance"] for one in cells if one["provenance"]]
         is_reference = any(one["is_reference"] for one in cells)
         if not compared and first["backend"] == named:
             is_reference, compared = True, True
-        provenance = known[0] if known else "never started"
-        told = {one["lossless"] for one in cells if one["provenance"]}
+        known = [one for one in cells if one["provenance"]]
+        provenance = known[0]["provenance"] if known else "never started"
+        told = {one["lossless"] for one in known}
         yield NamedOptions(
             first["backend"],
             first["options"],

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from harness.core.ceilings import ceilings_from_json
+from tests.support.cli_errors import own_errors
 
 EXPERIMENT: dict[str, Any] = {
     "name": "tiny",
@@ -170,12 +171,12 @@ def test_an_experiment_whose_only_server_is_down_is_bad_input(tmp_path: Path) ->
     done = decodebench("run", write(tmp_path, backends=[nobody], reference="http"), cwd=tmp_path)
     assert done.returncode == 2
     assert "no server answers there" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert own_errors(done.stderr).count("\n") == 1
     both = write(tmp_path, backends=[nobody, *EXPERIMENT["backends"]])
     done = decodebench("run", both, cwd=tmp_path)
     assert done.returncode == 4
     assert "(2 trials failed)" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert own_errors(done.stderr).count("\n") == 1
 
 
 def test_only_and_fresh(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class LivePipeline:
         took_ms, _ = lane.work(crew.kind, requests, depths)
         return self.actors[device].run.remote(requests, depths, lane.end, took_ms)
 
-    def replace(self, device: str) -> Any:
+    def start_anew(self, device: str) -> Any:
         """A new actor in place of a dead one; the reference of its being ready."""
         self.actors[device] = self._class.remote()
         return self.actors[device].ready.remote()
@@ -203,7 +203,7 @@ class _LiveRun:
 
     def _replace(self, what: _Call) -> None:
         self.faults.replaced += 1
-        ready = self._live.replace(what.device)
+        ready = self._live.start_anew(what.device)
         self._calls[ready] = _Call(what.crew, what.lane, what.device, None)
         if what.requests is not None:
             self.faults.run_again += len(what.requests)

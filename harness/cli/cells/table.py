@@ -106,7 +106,7 @@ def fitted(cells: Sequence[Mapping[str, Any]], width: int | None = None) -> Cell
 
 
 def _whole(column: _TextColumn) -> int:
-    return max(map(len, column.texts)) if column.heading == "backend" else 0
+    return max(map(len, column.texts)) if column.heading == "backend" else VALID_WIDTH
 
 
 def _width(columns: Sequence[_TextColumn]) -> int:
