@@ -62,7 +62,7 @@ def evidence(
     if paired:
         worse = _mean(sign * _difference(found, *sides), rows, found)
     else:
-        worse = _welch(*(_mean(sign * _scaled(found, side), rows, found) for side in sides))
+        worse = _welch(*(_mean(sign * _alone(found, side), rows, found) for side in sides))
     return Evidence(worse, *(_told(found, side) for side in sides))
 
 
@@ -136,6 +136,13 @@ def _scaled(found: GateQuantity, values: Floats) -> Floats:
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(values > 0, np.log(values), np.nan)
+
+
+def _alone(found: GateQuantity, values: Floats) -> Floats:
+    """`_scaled` of one side by itself, in which 0 is not undefined but next to nothing."""
+    if not found.is_ratio:
+        return values
+    return np.where(values == 0, -math.log(_FROM_NOTHING), _scaled(found, values))
 
 
 def _difference(found: GateQuantity, base: Floats, new: Floats) -> Floats:

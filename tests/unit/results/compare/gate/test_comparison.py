@@ -119,6 +119,18 @@ def test_other_machines_are_compared_by_cell() -> None:
     assert row.high > paired.high
 
 
+@pytest.mark.parametrize(("errors", "verdict"), [(0.0, "pass"), (2.0, "fail")])
+def test_counts_of_nothing_are_compared_on_other_machines_too(errors: float, verdict: str) -> None:
+    rules = GateRules((MarginRule("n_errors", 0.0),))
+    base = everywhere(a_run(), numbers={"n_errors": 0.0})
+    other = {**IDENTITY, "gpu_driver": "550"}
+    new = everywhere(a_run("NEW"), numbers={"n_errors": errors}, identity=other)
+    decision = compare_runs(base, new, rules, check_allowed(["machine"]))
+    assert not decision.paired
+    assert decision.verdict == verdict
+    assert (decision.rows[0].base, decision.rows[0].new) == (0.0, errors)
+
+
 def test_a_backend_that_no_longer_promises_the_same_text_fails() -> None:
     base, rules = a_run(), GateRules((MarginRule("consistency", 0.01),))
     (row,) = compare_runs(base, everywhere(base, lossless=False), rules).rows
