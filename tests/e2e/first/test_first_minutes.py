@@ -23,13 +23,15 @@ def decodebench(
     *arguments: object, cwd: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "harness.cli.main", *map(str, arguments)]
+    # a pipe has no width, unless whoever runs the tests names one
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     return subprocess.run(
         command,
         capture_output=True,
         text=True,
         cwd=cwd,
         timeout=600,
-        env={**os.environ, **environment},
+        env=inherited | environment,
     )
 
 
