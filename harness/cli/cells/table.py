@@ -35,6 +35,8 @@ FOLDING = ("backend", "valid")
 """Columns whose texts may go on in the next line."""
 KEPT_FIRST = ("speed-up", "same", "quality", "TPOT ms", "tok/s", "TTFT ms", "goodput", "e2e ms")
 """By heading, what a narrow table keeps; the rest comes after these."""
+OPEN_FROM = 1000
+"""An interval whose ends are further apart than this factor says nothing, in any digits."""
 GAP = 3
 LEAST_NAME = 12
 
@@ -154,6 +156,8 @@ def _notes(
         yield "[ ]: 95%, over the requests only: one repeat does not tell what the machine does"
     elif bounded and max(bounded) < ENOUGH_REPEATS:
         yield f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats"
+    if any("[?]" in _speedup(c) for c in cells):
+        yield "[?]: the repeats differ so much that their 95% interval leaves everything open"
     if any(c["valid"] and c["repeats_used"] < c["repeats"] for c in cells):
         yield "valid (2 of 3): so many repeats used; the others were disturbed and are left out"
     if any(c["valid"] and not c["noise_checked"] for c in cells):
@@ -245,7 +249,10 @@ def _speedup(cell: Mapping[str, Any]) -> str:
         return NONE
     if cell["speedup_low"] is None:
         return f"{cell['speedup']:.2f}"
-    return f"{cell['speedup']:.2f} [{cell['speedup_low']:.2f}, {cell['speedup_high']:.2f}]"
+    low, high = cell["speedup_low"], cell["speedup_high"]
+    if high > low * OPEN_FROM:
+        return f"{cell['speedup']:.2f} [?]"
+    return f"{cell['speedup']:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _counted(cells: Sequence[Mapping[str, Any]]) -> Counter[str]:

@@ -115,3 +115,12 @@ def test_a_run_says_which_cells_are_unsound_and_why() -> None:
 def test_one_form_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected one of --json, --wide, --csv and --markdown"):
         cli.app(["show", str(tmp_path), "--json", "--csv"], standalone_mode=False)
+
+
+def test_an_interval_that_says_nothing_has_no_digits() -> None:
+    """Two repeats on a machine that another process came to: [0.00, 3374653947840.05]."""
+    shown = fitted(some(speedup=10.34, speedup_low=3e-12, speedup_high=3.4e12))
+    column = shown.headings.index("speed-up")
+    assert [row[column] for row in shown.tables[0].rows][:2] == ["reference", "10.34 [?]"]
+    assert any(note.startswith("[?]: the repeats differ") for note in shown.notes)
+    assert not any(note.startswith("[?]") for note in fitted(some()).notes)
