@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from harness.core.nouns import SAYS_NOTHING
+
 
 def significant(value: float, digits: int = 3) -> str:
     """Plain decimal with so many significant digits and grouped thousands: 1,234, 85.1, 0.0123."""
@@ -39,7 +41,10 @@ def percent(share: float) -> str:
 
 
 def interval(low: float, high: float, form: Callable[[float], str] = ratio) -> str:
-    """``[1.28, 1.35]`` in the format of the number it belongs to."""
+    """``[1.28, 1.35]`` in the format of the number it belongs to; a ratio's that leaves everything
+    open has no digits."""
+    if form is ratio and high > low * SAYS_NOTHING:
+        return "[0, ∞]"
     return f"[{form(low)}, {form(high)}]"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.core.nouns import REPLAYED, SAMPLES_NEEDED
+from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, SAYS_NOTHING
 
 if TYPE_CHECKING:
     from results.registry import Metric
@@ -35,8 +35,6 @@ FOLDING = ("backend", "valid")
 """Columns whose texts may go on in the next line."""
 KEPT_FIRST = ("speed-up", "same", "quality", "TPOT ms", "tok/s", "TTFT ms", "goodput", "e2e ms")
 """By heading, what a narrow table keeps; the rest comes after these."""
-OPEN_FROM = 1000
-"""An interval whose ends are further apart than this factor says nothing, in any digits."""
 GAP = 3
 LEAST_NAME = 12
 
@@ -156,8 +154,8 @@ def _notes(
         yield "[ ]: 95%, over the requests only: one repeat does not tell what the machine does"
     elif bounded and max(bounded) < ENOUGH_REPEATS:
         yield f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats"
-    if any("[?]" in _speedup(c) for c in cells):
-        yield "[?]: the repeats differ so much that their 95% interval leaves everything open"
+    if any("[0, ∞]" in _speedup(c) for c in cells):
+        yield "[0, ∞]: the repeats differ so much that their 95% interval leaves everything open"
     if any(c["valid"] and c["repeats_used"] < c["repeats"] for c in cells):
         yield "valid (2 of 3): so many repeats used; the others were disturbed and are left out"
     if any(c["valid"] and not c["noise_checked"] for c in cells):
@@ -250,8 +248,8 @@ def _speedup(cell: Mapping[str, Any]) -> str:
     if cell["speedup_low"] is None:
         return f"{cell['speedup']:.2f}"
     low, high = cell["speedup_low"], cell["speedup_high"]
-    if high > low * OPEN_FROM:
-        return f"{cell['speedup']:.2f} [?]"
+    if high > low * SAYS_NOTHING:
+        return f"{cell['speedup']:.2f} [0, ∞]"
     return f"{cell['speedup']:.2f} [{low:.2f}, {high:.2f}]"
 
 

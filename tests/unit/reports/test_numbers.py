@@ -31,6 +31,8 @@ def test_ratio_and_interval() -> None:
     assert ratio(1.3149) == "1.31"
     assert ratio(0.0123) == "0.012"
     assert interval(1.2, 1.4) == "[1.20, 1.40]"
+    assert interval(0.0, 3.4e12) == "[0, ∞]", "two repeats that disagree"
+    assert interval(0.0, 0.2, significant) == "[0, 0.200]", "a share may be 0"
     assert interval(1500, 1600, significant) == "[1,500, 1,600]"
 
 
