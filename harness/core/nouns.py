@@ -23,7 +23,6 @@ SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
 """Fewest requests for a percentile to have at least one observation beyond it (1 / (1 - p)); with
 fewer it is the maximum under another name. A median of fewer than five is one request's luck."""
 SAYS_NOTHING = 1000  # so far apart, the ends of a ratio's interval leave everything open
-
 FinishReason = Literal["stop", "length", "error"]
 Provenance = Literal[
     "official code", "re-implementation", "simulation", "measured cost, replayed decisions"
