@@ -7,7 +7,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -54,20 +54,11 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Simulate a planned pipeline beside its baselines: goodput on any number of devices."""
-    if rate is not None and clients is not None:
-        raise UserError("--clients: closed loop; expected it or --rate, not both")
-    if plan_rate is not None and rate is None:
-        raise UserError("--plan-rate: open loop; expected --rate beside it")
-    if plan_rate is not None and not 0 < plan_rate < math.inf:
-        raise UserError(f"--plan-rate: expected a number above 0, found {plan_rate:g}")
+    _check_load(rate, plan_rate, clients, requests, copies, seed)
     if address is not None and not live:
         raise UserError("--address: expected --live beside it")
     if live and copies > 1:
         raise UserError("--live: expected one cluster, found --copies above 1")
-    _whole("--requests", requests, 1, MOST_REQUESTS)
-    _whole("--copies", copies, 1, requests)
-    _whole("--clients", copies if clients is None else clients, copies, MOST_REQUESTS)
-    _whole("--seed", seed, 0, 2**31)
     from backends.tetris import planner
     from backends.tetris.pipeline.stage_times import StageTimes
     from backends.tetris.profile import Wanted, cluster_from, profile_from
@@ -93,18 +84,30 @@ def simulate(
         systems.insert(1, live_system(times, found, decisions, load, systems[0], slo_ms, address))
     seconds = time.perf_counter() - begin
     if as_json:
-        from backends.tetris.simulation import PROVENANCE
-
-        told = {
-            "provenance": PROVENANCE,
-            "plan": found.to_json(planned_s),
-            "copies": copies,
-            "systems": [one.to_json() for one in systems],
-            "seconds": seconds,
-        }
-        print(json.dumps(told, allow_nan=False))
+        print(_json(systems, found.to_json(planned_s), copies, seconds))
     else:
         _show(systems, found, copies, seconds)
+
+
+def _check_load(
+    rate: float | None,
+    plan_rate: float | None,
+    clients: int | None,
+    requests: int,
+    copies: int,
+    seed: int,
+) -> None:
+    if rate is not None and clients is not None:
+        raise UserError("--clients: closed loop; expected it or --rate, not both")
+    if plan_rate is not None and rate is None:
+        raise UserError("--plan-rate: open loop; expected --rate beside it")
+    if plan_rate is not None and not 0 < plan_rate < math.inf:
+        raise UserError(f"--plan-rate: expected a number above 0, found {plan_rate:g}")
+    _whole("--requests", requests, 1, MOST_REQUESTS)
+    _whole("--copies", copies, 1, requests)
+    if clients is not None:
+        _whole("--clients", clients, copies, MOST_REQUESTS)
+    _whole("--seed", seed, 0, 2**31)
 
 
 def _whole(option: str, value: int, least: int, most: int) -> None:
@@ -119,6 +122,19 @@ def _decisions(model: StageProfile, trace: Path | None, requests: int, seed: int
         return leaving.drawn(model.survival, requests, seed)
     log = leaving.log_from(read_json(trace, MOST_TRACE_BYTES), str(trace), model.layers)
     return leaving.logged(log, model.layers, requests)
+
+
+def _json(systems: list[SimulatedSystem], plan: dict[str, Any], copies: int, seconds: float) -> str:
+    from backends.tetris.simulation import PROVENANCE
+
+    told = {
+        "provenance": PROVENANCE,
+        "plan": plan,
+        "copies": copies,
+        "systems": [one.to_json() for one in systems],
+        "seconds": seconds,
+    }
+    return json.dumps(told, allow_nan=False)
 
 
 def _show(systems: list[SimulatedSystem], found: StagePlan, copies: int, seconds: float) -> None:
