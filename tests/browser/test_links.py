@@ -7,9 +7,11 @@ import io
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.browsing import choose, run_script
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -22,26 +24,12 @@ SHOWN = f"return {ROWS}.filter(r => r.offsetHeight > 0).length"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def _run(browser: Chrome, script: str, *arguments: Any) -> Any:
-    return browser.execute_script(script, *arguments)
-
-
-def _choose(browser: Chrome, name: str, value: str) -> None:
-    _run(
-        browser,
-        "const s = document.querySelector(`#filters select[name=${arguments[0]}]`);"
-        "s.value = arguments[1]; s.dispatchEvent(new Event('change', {bubbles: true}));",
-        name,
-        value,
-    )
-
-
 def _saved(browser: Chrome, folder: Path, button: str, ending: str) -> bytes:
     """Press the first `button` of the page and wait for the file."""
     browser.execute_cdp_cmd(
         "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
     )
-    _run(
+    run_script(
         browser,
         "[...document.querySelectorAll('.tool')]"
         ".find(b => b.textContent.startsWith(arguments[0])).click()",
@@ -56,49 +44,53 @@ def _saved(browser: Chrome, folder: Path, button: str, ending: str) -> bytes:
 
 def test_an_address_holds_the_filters_and_the_place(open_report: Open) -> None:
     browser = open_report()
-    every = _run(browser, SHOWN)
-    _choose(browser, "workload", "gsm8k")
-    _run(browser, "document.querySelector('nav a[href=\"#quality\"]').click()")
+    every = run_script(browser, SHOWN)
+    choose(browser, "workload", "gsm8k")
+    run_script(browser, "document.querySelector('nav a[href=\"#quality\"]').click()")
     address = browser.current_url
     assert address.endswith("#quality&workload=gsm8k")
     browser.get("about:blank")
     browser.get(address)
-    shown = _run(browser, SHOWN)
+    shown = run_script(browser, SHOWN)
     assert 0 < shown < every
     assert (
-        _run(browser, "return document.querySelector('#filters select[name=workload]').value")
+        run_script(browser, "return document.querySelector('#filters select[name=workload]').value")
         == "gsm8k"
     )
-    top = _run(browser, "return document.getElementById('quality').getBoundingClientRect().top")
+    top = run_script(
+        browser, "return document.getElementById('quality').getBoundingClientRect().top"
+    )
     assert -5 <= top < 200
-    _run(browser, "document.querySelector('#filters button[type=reset]').click()")
+    run_script(browser, "document.querySelector('#filters button[type=reset]').click()")
     browser.execute_async_script("setTimeout(arguments[0], 100)")
-    assert _run(browser, SHOWN) == every
+    assert run_script(browser, SHOWN) == every
     assert browser.current_url.endswith("#quality")
 
 
 def test_an_address_that_names_nothing_shows_everything(open_report: Open) -> None:
     browser = open_report()
-    every, page = _run(browser, SHOWN), browser.current_url
+    every, page = run_script(browser, SHOWN), browser.current_url
     for hash_ in ("#nowhere&workload=none&x=<script>", "#&&=", "#%E0%A4&load=", "#results.v9.x.y"):
         browser.get("about:blank")
         browser.get(page + hash_)
-        assert _run(browser, SHOWN) == every, hash_
+        assert run_script(browser, SHOWN) == every, hash_
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
 
 
 def test_each_row_has_a_link_of_its_own(open_report: Open) -> None:
     browser = open_report()
-    ids = _run(browser, "return [...document.querySelectorAll('tr[id]')].map(r => r.id)")
+    ids = run_script(browser, "return [...document.querySelectorAll('tr[id]')].map(r => r.id)")
     assert len(ids) == len(set(ids)) > 20
-    row = _run(browser, "return document.querySelectorAll('#results tbody tr')[17].id")
-    _run(browser, "document.getElementById(arguments[0]).querySelector('.permalink').click()", row)
+    row = run_script(browser, "return document.querySelectorAll('#results tbody tr')[17].id")
+    run_script(
+        browser, "document.getElementById(arguments[0]).querySelector('.permalink').click()", row
+    )
     address = browser.current_url
     browser.get("about:blank")
     browser.get(address)
     place = "const r = document.getElementById(arguments[0]).getBoundingClientRect();"
-    assert _run(browser, place + "return r.top > 0 && r.bottom < innerHeight", row)
-    assert _run(browser, "return document.querySelector('.here').id") == row
+    assert run_script(browser, place + "return r.top > 0 && r.bottom < innerHeight", row)
+    assert run_script(browser, "return document.querySelector('.here').id") == row
 
 
 def test_plots_are_saved_as_svg_and_png(open_report: Open, tmp_path: Path) -> None:
@@ -107,7 +99,7 @@ def test_plots_are_saved_as_svg_and_png(open_report: Open, tmp_path: Path) -> No
     root = ET.fromstring(drawn)
     assert float(root.attrib["width"]) > 100
     assert "var(" not in drawn
-    ground = _run(browser, "return getComputedStyle(document.body).backgroundColor")
+    ground = run_script(browser, "return getComputedStyle(document.body).backgroundColor")
     assert ground in drawn
     picture = _saved(browser, tmp_path, "PNG", "png")
     assert picture.startswith(PNG)
@@ -117,10 +109,10 @@ def test_plots_are_saved_as_svg_and_png(open_report: Open, tmp_path: Path) -> No
 
 def test_tables_are_saved_with_the_rows_that_are_shown(open_report: Open, tmp_path: Path) -> None:
     browser = open_report()
-    _choose(browser, "workload", "gsm8k")
+    choose(browser, "workload", "gsm8k")
     text = _saved(browser, tmp_path, "CSV", "csv").decode()
     head, *rows = csv.reader(io.StringIO(text))
-    assert len(rows) == _run(browser, SHOWN)
+    assert len(rows) == run_script(browser, SHOWN)
     assert {len(row) for row in rows} == {len(head)}
     assert len(set(head)) == len(head)
     speed = next(n for n, name in enumerate(head) if name.startswith("Throughput"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.browsing import choose, run_script
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -18,23 +20,9 @@ ROWS = 10 * 2 * 2
 SHOWN_ROWS = "[...document.querySelectorAll('#results tbody tr')].filter(r => r.offsetHeight > 0)"
 
 
-def _run(browser: Chrome, script: str, *arguments: Any) -> Any:
-    return browser.execute_script(script, *arguments)
-
-
-def _choose(browser: Chrome, name: str, value: str) -> None:
-    _run(
-        browser,
-        "const s = document.querySelector(`#filters select[name=${arguments[0]}]`);"
-        "s.value = arguments[1]; s.dispatchEvent(new Event('change', {bubbles: true}));",
-        name,
-        value,
-    )
-
-
 def _open_all(browser: Chrome) -> None:
-    _run(browser, "document.querySelectorAll('#requests button').forEach(b => b.click())")
-    _run(browser, "document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    run_script(browser, "document.querySelectorAll('#requests button').forEach(b => b.click())")
+    run_script(browser, "document.querySelectorAll('details').forEach(d => { d.open = true; })")
     browser.execute_async_script("setTimeout(arguments[0], 200)")
 
 
@@ -42,7 +30,7 @@ def test_it_opens_without_errors_and_without_a_single_request(open_report: Open)
     browser = open_report()
     _open_all(browser)
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
-    assert _run(browser, "return performance.getEntriesByType('resource').length") == 0
+    assert run_script(browser, "return performance.getEntriesByType('resource').length") == 0
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]  # type: ignore[no-untyped-call]
     asked = [
         event["params"]["request"]["url"]
@@ -56,14 +44,14 @@ def test_it_opens_without_errors_and_without_a_single_request(open_report: Open)
 
 def test_the_policy_stops_what_escaping_would_miss(open_report: Open) -> None:
     browser = open_report()
-    _run(
+    run_script(
         browser,
         "const s = document.createElement('script'); s.textContent = 'window.pwned = 1';"
         "document.body.append(s);"
         "const i = document.createElement('img'); i.src = 'http://localhost:9/x.png';"
         "document.body.append(i);",
     )
-    assert _run(browser, "return window.pwned") is None
+    assert run_script(browser, "return window.pwned") is None
     blocked = [entry["message"] for entry in browser.get_log("browser")]  # type: ignore[no-untyped-call]
     assert sum("Content Security Policy" in message for message in blocked) == 2
 
@@ -71,9 +59,9 @@ def test_the_policy_stops_what_escaping_would_miss(open_report: Open) -> None:
 def test_an_injected_script_does_not_run_and_is_shown_as_text(open_report: Open) -> None:
     browser = open_report()
     _open_all(browser)
-    assert _run(browser, "return window.pwned") is None
-    assert _run(browser, "return document.querySelectorAll('#requests img').length") == 0
-    boxes = _run(
+    assert run_script(browser, "return window.pwned") is None
+    assert run_script(browser, "return document.querySelectorAll('#requests img').length") == 0
+    boxes = run_script(
         browser,
         "return [...document.querySelectorAll('.text-box')].map(b => b.textContent)"
         ".filter(t => t.startsWith('<script>window.pwned'))",
@@ -92,56 +80,56 @@ def test_columns_sort_by_mouse_and_keyboard(open_report: Open) -> None:
         f"return {SHOWN_ROWS}.map(r => Number(r.children[c].dataset.sort))"
     )
     button.click()
-    ascending = _run(browser, keys)
+    ascending = run_script(browser, keys)
     assert ascending == sorted(ascending)
     assert len(set(ascending)) > 10
     button.send_keys(Keys.ENTER)
-    assert _run(browser, keys) == sorted(ascending, reverse=True)
+    assert run_script(browser, keys) == sorted(ascending, reverse=True)
     marks = "return [...document.querySelectorAll('th[aria-sort]')].map(t => t.ariaSort)"
-    assert _run(browser, marks) == ["descending"]
+    assert run_script(browser, marks) == ["descending"]
     text = "const t = document.querySelector('#results thead'); return t.innerText"
-    assert "Throughput" in _run(browser, text)
+    assert "Throughput" in run_script(browser, text)
 
 
 def test_filters_hide_rows_plots_and_requests_and_can_be_cleared(open_report: Open) -> None:
     browser = open_report()
     count = f"return {SHOWN_ROWS}.length"
-    assert _run(browser, count) == ROWS
-    _choose(browser, "workload", "gsm8k")
-    assert _run(browser, count) == ROWS // 2
-    _choose(browser, "variant", "v1")
-    assert _run(browser, count) == 2
+    assert run_script(browser, count) == ROWS
+    choose(browser, "workload", "gsm8k")
+    assert run_script(browser, count) == ROWS // 2
+    choose(browser, "variant", "v1")
+    assert run_script(browser, count) == 2
     assert (
-        _run(browser, "return document.querySelector('#filters output').value")
+        run_script(browser, "return document.querySelector('#filters output').value")
         == f"2 of {ROWS} rows"
     )
     shown = (
         "return [...new Set([...document.querySelectorAll('[data-workload]')]"
         ".filter(e => e.offsetHeight > 0).map(e => e.dataset.workload))]"
     )
-    assert _run(browser, shown) == ["gsm8k"]
+    assert run_script(browser, shown) == ["gsm8k"]
     bright = (
         "return [...new Set([...document.querySelectorAll('svg [data-variant]')]"
         ".filter(e => getComputedStyle(e).opacity === '1').map(e => e.dataset.variant))]"
     )
-    assert _run(browser, bright) == ["v1"]
-    _choose(browser, "variant", "")
-    _choose(browser, "workload", "")
-    _choose(browser, "valid", "not valid")
-    assert _run(browser, count) == 4
+    assert run_script(browser, bright) == ["v1"]
+    choose(browser, "variant", "")
+    choose(browser, "workload", "")
+    choose(browser, "valid", "not valid")
+    assert run_script(browser, count) == 4
     browser.find_element("css selector", "#filters button").click()
     browser.execute_async_script("setTimeout(arguments[0], 50)")
-    assert _run(browser, count) == ROWS
+    assert run_script(browser, count) == ROWS
 
 
 def test_more_requests_and_their_answers_appear_when_asked_for(open_report: Open) -> None:
     browser = open_report()
     count = "return document.querySelectorAll('#requests-0 details').length"
-    assert _run(browser, count) == 3
+    assert run_script(browser, count) == 3
     browser.find_element("css selector", "#requests-0 button").click()
-    assert _run(browser, count) == 40
+    assert run_script(browser, count) == 40
     _open_all(browser)
-    static, built = _run(
+    static, built = run_script(
         browser,
         "return [...document.querySelectorAll('#requests details')].filter(d => "
         "d.dataset.differs === 'yes').map(d => [d.querySelectorAll('.answer').length,"
@@ -149,7 +137,7 @@ def test_more_requests_and_their_answers_appear_when_asked_for(open_report: Open
     )[:2]
     assert static[0] >= 2
     assert built[1]
-    shapes = _run(
+    shapes = run_script(
         browser,
         "return [...document.querySelectorAll('#requests-0 details')].map(d => "
         "[...d.querySelector('.request-body').children].map(c => c.className).join())",
@@ -161,8 +149,8 @@ def test_more_requests_and_their_answers_appear_when_asked_for(open_report: Open
 def test_a_phone_never_scrolls_sideways(open_report: Open, width: int) -> None:
     browser = open_report(width)
     _open_all(browser)
-    assert _run(browser, "return document.documentElement.scrollWidth") == width
-    outside = _run(
+    assert run_script(browser, "return document.documentElement.scrollWidth") == width
+    outside = run_script(
         browser,
         "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, nav, "
         "form, svg, .text-box, .skip') && e.getBoundingClientRect().right > innerWidth + 1).map(e "
@@ -170,7 +158,7 @@ def test_a_phone_never_scrolls_sideways(open_report: Open, width: int) -> None:
     )
     assert outside == []
     table = "const s = document.querySelector('.scroll'); return s.scrollWidth > s.clientWidth"
-    assert _run(browser, table)
+    assert run_script(browser, table)
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -178,9 +166,9 @@ def test_text_has_enough_contrast(open_report: Open, dark: bool) -> None:
     """WCAG 2 AA: 4.5 to 1 for text, also inside the plots; 3 to 1 for their lines."""
     browser = open_report(dark=dark)
     _open_all(browser)
-    surface = _colour(_run(browser, "return getComputedStyle(document.body).backgroundColor"))
+    surface = _colour(run_script(browser, "return getComputedStyle(document.body).backgroundColor"))
     assert (_luminance(surface) < 0.05) == dark
-    pairs = _run(
+    pairs = run_script(
         browser,
         """const seen = new Set();
         for (const e of document.querySelectorAll('body *')) {
@@ -201,7 +189,7 @@ def test_text_has_enough_contrast(open_report: Open, dark: bool) -> None:
         assert _contrast(_colour(ink), _colour(behind)) >= 4.5, (ink, behind)
     for slot in range(8):
         script = "return getComputedStyle(document.documentElement).getPropertyValue(arguments[0])"
-        value = _run(browser, script, f"--series-{slot}").strip()
+        value = run_script(browser, script, f"--series-{slot}").strip()
         line = [int(value[i : i + 2], 16) for i in (1, 3, 5)]
         assert _contrast(line, surface) >= 3, value
 
@@ -210,16 +198,16 @@ def test_the_sections_on_exits_follow_the_filters(open_report: Open) -> None:
     browser = open_report()
     for section in ("exits", "prediction", "ablations", "gamma"):
         box = f"return document.getElementById('{section}').offsetHeight"
-        assert _run(browser, box) > 100, section
+        assert run_script(browser, box) > 100, section
     rows = "[...document.querySelectorAll(`#${arguments[0]} tbody tr`)].filter(r => r.offsetHeight)"
     count = f"return {rows}.length"
-    assert [_run(browser, count, name) for name in ("prediction", "ablations")] == [12, 6]
-    _choose(browser, "workload", "gsm8k")
-    assert [_run(browser, count, name) for name in ("prediction", "ablations")] == [6, 6]
-    _choose(browser, "load", "closed c=1")
-    assert [_run(browser, count, name) for name in ("prediction", "ablations")] == [3, 3]
+    assert [run_script(browser, count, name) for name in ("prediction", "ablations")] == [12, 6]
+    choose(browser, "workload", "gsm8k")
+    assert [run_script(browser, count, name) for name in ("prediction", "ablations")] == [6, 6]
+    choose(browser, "load", "closed c=1")
+    assert [run_script(browser, count, name) for name in ("prediction", "ablations")] == [3, 3]
     shown = "return [...document.querySelectorAll('#gamma figure')].filter(f => f.offsetHeight)"
-    assert _run(browser, f"{shown}.length") == 3
+    assert run_script(browser, f"{shown}.length") == 3
 
 
 def test_the_sections_on_early_exit_follow_the_filters(open_report: Open) -> None:
@@ -234,14 +222,14 @@ def test_the_sections_on_early_exit_follow_the_filters(open_report: Open) -> Non
     names = ("techniques", "gains", "exitbatch", "exits")
     for name in names:
         box = f"return document.getElementById('{name}').offsetHeight"
-        assert _run(browser, box) > 100, name
-    assert [_run(browser, count, name) for name in ("techniques", "exitbatch")] == [12, 8]
-    assert [_run(browser, panels, name) for name in names] == [4, 4, 2, 2]
-    _choose(browser, "workload", "gsm8k")
-    assert [_run(browser, count, name) for name in ("techniques", "exitbatch")] == [6, 4]
-    _choose(browser, "load", "closed c=1")
-    assert [_run(browser, count, name) for name in ("techniques", "exitbatch")] == [3, 2]
-    assert [_run(browser, panels, name) for name in names] == [1, 2, 1, 1]
+        assert run_script(browser, box) > 100, name
+    assert [run_script(browser, count, name) for name in ("techniques", "exitbatch")] == [12, 8]
+    assert [run_script(browser, panels, name) for name in names] == [4, 4, 2, 2]
+    choose(browser, "workload", "gsm8k")
+    assert [run_script(browser, count, name) for name in ("techniques", "exitbatch")] == [6, 4]
+    choose(browser, "load", "closed c=1")
+    assert [run_script(browser, count, name) for name in ("techniques", "exitbatch")] == [3, 2]
+    assert [run_script(browser, panels, name) for name in names] == [1, 2, 1, 1]
 
 
 def test_without_javascript_everything_that_matters_is_there(open_report: Open) -> None:

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Sequence
 
 from backends.engine.draws import Draws
-from backends.engine.executors.base import Executor, Int32
-from backends.engine.passes import ends_of, numbers, rows_of
+from backends.engine.executors.base import RING, Executor, Int32
+from backends.engine.passes import Span, ends_of, numbers, rows_of
 from backends.engine.streams import Stream
 
 
@@ -56,6 +56,23 @@ class Chains:
             stream.tokens += tokens
             # the last of as many as there was room for was not fed back
             done[stream.slot] = len(stream.tokens) - (len(tokens) == room)
+
+
+def far_behind(streams: Sequence[Stream], done: list[int]) -> list[Span]:
+    """What was decoded since without drafts, prompts first of all, but for the newest token: more
+    positions than a boundary holds, so that they cannot be continued from.
+
+    Args:
+        streams: those that are to draft.
+        done: by slot, the positions that are processed; brought up to date.
+    """
+    spans: list[Span] = []
+    for stream in streams:
+        start, end = done[stream.slot], len(stream.tokens) - 1
+        if end - start >= RING:
+            spans.append((stream, start, end))
+            done[stream.slot] = end
+    return spans
 
 
 @functools.lru_cache(maxsize=64)

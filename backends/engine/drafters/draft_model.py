@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backends.engine.drafters.chains import Chains
-from backends.engine.executors.base import RING, Executor
-from backends.engine.passes import Span, rows_of
+from backends.engine.drafters.chains import Chains, far_behind
+from backends.engine.executors.base import Executor
+from backends.engine.passes import rows_of
 from backends.engine.streams import Stream
 
 
@@ -40,7 +40,8 @@ class DraftModel:
         if not self.max_drafts:
             return streams
         drafting = [s for s in streams if s.room(self.max_drafts) > 0]
-        self._catch_up(drafting)
+        if spans := far_behind(drafting, self._done):
+            self._executor.read(rows_of(spans))
         self._chains.extend(drafting, self.max_drafts, self._done)
         return streams
 
@@ -56,14 +57,3 @@ class DraftModel:
     def reset(self) -> None:
         """Forget every stream."""
         self._done = [0] * self._executor.slots
-
-    def _catch_up(self, streams: Sequence[Stream]) -> None:
-        """Read what is new but for what a boundary holds: prompts, and what others decided."""
-        spans: list[Span] = []
-        for stream in streams:
-            start, end = self._done[stream.slot], len(stream.tokens) - 1
-            if end - start >= RING:
-                spans.append((stream, start, end))
-                self._done[stream.slot] = end
-        if spans:
-            self._executor.read(rows_of(spans))

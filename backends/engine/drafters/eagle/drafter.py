@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from backends.engine.drafters.chains import Chains
-from backends.engine.executors.base import RING, Executor, StepRows
-from backends.engine.passes import Span, rows_of
+from backends.engine.drafters.chains import Chains, far_behind
+from backends.engine.executors.base import Executor, StepRows
+from backends.engine.passes import rows_of
 from backends.engine.streams import Stream
 
 AT_ONCE = 256
@@ -60,7 +60,8 @@ class EagleDrafts:
         if not self.max_drafts:
             return streams
         drafting = [s for s in streams if s.room(self.max_drafts) > 0]
-        self._catch_up(drafting)
+        if spans := far_behind(drafting, self._done):
+            self._head.catch_up(rows_of(spans))
         for some in self._groups(drafting):
             ends = [len(stream.tokens) for stream in some]
             self._chains.extend(some, self.max_drafts, self._done)
@@ -78,17 +79,6 @@ class EagleDrafts:
     def reset(self) -> None:
         """Forget every stream."""
         self._done = [FIRST] * self._head.slots
-
-    def _catch_up(self, streams: Sequence[Stream]) -> None:
-        """Prompts, and what was decoded without drafts, but for the newest token."""
-        spans: list[Span] = []
-        for stream in streams:
-            start, end = self._done[stream.slot], len(stream.tokens) - 1
-            if end - start >= RING:
-                spans.append((stream, start, end))
-                self._done[stream.slot] = end
-        if spans:
-            self._head.catch_up(rows_of(spans))
 
     def _groups(self, streams: Sequence[Stream]) -> Iterator[list[Stream]]:
         """As many streams together as one call takes."""
