@@ -8,11 +8,12 @@ demo: setup
 	@.venv/bin/decodebench run experiments/demo.yaml --out runs/demo
 	@.venv/bin/decodebench report runs/demo
 
-# Two processes share the test files; `make test AT_ONCE=0` is one, for a machine with one GPU or little memory.
+# Two processes share the test files, and threads that wait leave the processors to the other one.
+# `make test AT_ONCE=0` is one process, for a machine with one GPU or little memory.
 AT_ONCE ?= 2
 test:
 	@scripts/setup.sh --browser
-	@.venv/bin/python -m pytest -n $(AT_ONCE) --dist loadfile
+	@OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0 .venv/bin/python -m pytest -n $(AT_ONCE) --dist loadfile
 
 check: setup
 	@.venv/bin/ruff check .

@@ -52,7 +52,7 @@ def quick(
         float | None, typer.Option("--duration", help="Seconds of each load.")
     ] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="Length of an answer.")] = None,
-    repeats: Annotated[int, typer.Option(help="Of each trial.")] = 2,
+    repeats: Annotated[int, typer.Option(help="Of each trial.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/quick-... by default.")] = None,
     dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
 ) -> None:

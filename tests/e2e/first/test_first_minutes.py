@@ -69,7 +69,7 @@ def test_quick_runs_shows_and_says_what_is_next(tmp_path: Path, prompts: Path) -
     done = decodebench(*arguments, cwd=tmp_path, COLUMNS="80")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert "trials: 4 ok; results in runs/quick-demo-mine.jsonl" in lines
+    assert "trials: 6 ok; results in runs/quick-demo-mine.jsonl" in lines
     assert "jsonl, closed c=2, demo (mine.jsonl)" in done.stdout
     assert lines[-1].startswith("next: decodebench report runs/quick-demo-mine.jsonl")
     assert max(map(len, (line.rstrip() for line in lines[1:-1] if line.startswith("scr")))) <= 80
@@ -79,7 +79,7 @@ def test_quick_runs_shows_and_says_what_is_next(tmp_path: Path, prompts: Path) -
     stored = tmp_path / "runs/quick-demo-mine.jsonl/experiment.yaml"
     again = decodebench("run", stored, "--out", stored.parent, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "trials: 4 stored" in again.stdout, "a stored experiment runs again as it is"
+    assert "trials: 6 stored" in again.stdout, "a stored experiment runs again as it is"
     page = decodebench("report", stored.parent, cwd=tmp_path)
     assert page.returncode == 0, page.stderr
 
@@ -175,7 +175,7 @@ def test_the_commented_experiment_runs_as_it_is(tmp_path: Path) -> None:
     assert decodebench("init", "mine.yaml", cwd=tmp_path).returncode == 0
     done = decodebench("run", "mine.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "trials: 12 ok" in done.stdout
+    assert "trials: 18 ok" in done.stdout
     assert "a draft model (re-implementation)" in done.stdout
     found = trials(tmp_path, "runs/mine")
     assert {row["consistency_ratio"] for row in found} == {1.0}, "all three give the same text"

@@ -45,14 +45,14 @@ def made(kept: KeptExperiment, *arguments: str, **more: str) -> Experiment:
 def test_defaults_are_users_one_and_eight(kept: KeptExperiment) -> None:
     found = made(kept, "--backend", "scripted")
     assert [load.concurrency for load in found.loads] == [1, 8]
-    assert (found.name, found.requests, found.repeats) == ("quick-demo-gsm8k", 64, 2)
+    assert (found.name, found.requests, found.repeats) == ("quick-demo-gsm8k", 64, 3)
     assert found.reference == "scripted"
 
 
 def test_everything_can_be_said(kept: KeptExperiment) -> None:
     found = made(
         kept, "--backend", "adadecode, autoregressive", "--concurrency", "1,2", "--rate", "4,0.5",
-        "--requests", "9", "--duration", "30", "--max-new-tokens", "7", "--repeats", "3",
+        "--requests", "9", "--duration", "30", "--max-new-tokens", "7", "--repeats", "4",
         workload="gsm8k,xsum:hub",
     )  # fmt: skip
     assert [choice.name for choice in found.backends] == ["adadecode", "autoregressive"]
@@ -60,7 +60,7 @@ def test_everything_can_be_said(kept: KeptExperiment) -> None:
     loads = [(load.kind, load.concurrency, load.rate) for load in found.loads]
     closed = [("closed", 1, None), ("closed", 2, None)]
     assert loads == [*closed, ("poisson", None, 4.0), ("poisson", None, 0.5)]
-    assert (found.requests, found.duration_s, found.repeats) == (9, 30.0, 3)
+    assert (found.requests, found.duration_s, found.repeats) == (9, 30.0, 4)
     assert [c.workload.source for c in found.workloads] == ["bundled", "hub"]
     assert {c.max_new_tokens for c in found.workloads} == {7}
 
