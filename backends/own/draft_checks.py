@@ -38,6 +38,13 @@ NOT_COMPARED = {
     *("bos_token_id", "eos_token_id", "pad_token_id"),
 }
 """What an EAGLE-3 head's configuration may have of its own: nothing here reads it."""
+OTHER_HEADS: Options = {
+    **dict.fromkeys(("norm_before_residual", "norm_before_fc", "fc_norm", "eagle_config")),
+    **dict.fromkeys(("rope_scaling", "rope_parameters", "sliding_window")),
+    "rope_theta": 10000.0,
+}
+"""What makes a head compute something else than ours, where its target has it not, and the value
+that is the same as none."""
 
 
 def check_draft(folder: Path, options: Options) -> None:
@@ -118,14 +125,21 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
     check_target(PREFIX, EAGLE3, folder, model_dir)
     layers = eagle_layers(folder)
     found = models.read_config(folder)
-    for key, ours in eagle_config(model_dir, layers).items():
-        if key in NOT_COMPARED or found.get(key) == ours:
+    ours = eagle_config(model_dir, layers)
+    for key, expected in ours.items():
+        if key in NOT_COMPARED or found.get(key) == expected:
             continue
         theirs = "missing" if found.get(key) is None else f"is {found[key]}"
         raise UserError(
-            f"{PREFIX} 'draft': {folder / CONFIG}: {key}: {theirs}; expected {ours}: the head's "
-            "layer has the model's sizes, as `decodebench train eagle` makes it"
+            f"{PREFIX} 'draft': {folder / CONFIG}: {key}: {theirs}; expected {expected}: the "
+            "head's layer has the model's sizes, as `decodebench train eagle` makes it"
         )
+    for key, plain in OTHER_HEADS.items():
+        if key not in ours and found.get(key) not in (None, False, {}, plain):
+            raise UserError(
+                f"{PREFIX} 'draft': {folder / CONFIG}: {key}: is {found[key]}; expected none: "
+                "such a head computes what the engine's does not"
+            )
     try:
         open_eagle(folder, shape, len(layers))
     except EngineError as error:
