@@ -166,8 +166,10 @@ class TorchExecutor:
     def keep_states(self, layers: Sequence[int]) -> Tensor:
         """See `KeepsStates.keep_states`."""
         sizes = (self.slots + 1, self.max_len, self.architecture.width)
-        self._taps = Taps.allocate(layers, *sizes, self._boundaries.dtype, self._place)
-        return self._taps.states
+        taps = Taps.allocate(layers, *sizes, self._boundaries.dtype, self._place)
+        taps.by_depth(self.architecture.layers)
+        self._taps = taps
+        return taps.states
 
     def release(self, slot: int, length: int) -> None:
         """Nothing to do: pages that were written stay with the slot."""

@@ -210,10 +210,11 @@ def test_states_are_those_of_the_model_and_cost_it_no_bit(
 def test_misuse_is_refused() -> None:
     model = random_model("llama")
     executor, head = open_pair(model, 1)
-    with pytest.raises(EngineError, match="expected different ones, 0 to 6"):
-        executor.keep_states([1, 7])
-    with pytest.raises(EngineError, match="expected different ones, 0 to 6"):
-        executor.keep_states([1, 1])
+    for kind in (executor, open_target(model, 1, "torch")):
+        with pytest.raises(EngineError, match="expected different ones, 0 to 6"):
+            kind.keep_states([1, 7])
+        with pytest.raises(EngineError, match="expected different ones, 0 to 6"):
+            kind.keep_states([1, 1])
     if isinstance(head, NativeEagle):
         rows = StepRows.span(0, 1, [1] * 300)
         with pytest.raises(ValueError, match="300 rows; expected at most 256"):
