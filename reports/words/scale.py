@@ -20,19 +20,17 @@ def banner(run: Run) -> str:
     of neither. Replays have banners of their own: their provenance."""
     records = [stored.record for stored in run.stored if not stored.record.is_replay]
     small = [record for record in records if record.trial.model.name == SMALL]
-    made = list(
-        dict.fromkeys(r.trial.workload.name for r in records if r.trial.workload.source == BUNDLED)
-    )
+    asked = [record.trial.workload for record in records]
+    others = {workload.name for workload in asked if workload.source != BUNDLED}
+    made = list(dict.fromkeys(w.name for w in asked if w.source == BUNDLED))
     if not (small or made):
         return ""
     found = []
     if small:
         found.append(f"The model is the bundled one, {_device(small)}{_size(small)}.")
     if made:
-        every = len(made) == len({r.trial.workload.name for r in records})
-        names = (
-            "All prompts" if every else f"The prompts of {visible(clipped(', '.join(made), 90))}"
-        )
+        told = ", ".join(f"{name} (bundled)" if name in others else name for name in made)
+        names = f"The prompts of {visible(clipped(told, 90))}" if others else "All prompts"
         found.append(f"{names} are generated stand-ins, not rows of the data sets of these names.")
     about = [*["models"] * bool(small), *["data sets"] * bool(made)]
     found.append(f"Nothing here is about real {' or '.join(about)}.")

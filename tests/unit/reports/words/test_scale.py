@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+
+import yaml
 
 from harness.core.nouns import Model, Workload
 from reports.page import render
@@ -12,10 +15,6 @@ from tests.support.results.make_trials import generation, record, trial
 
 
 def _run(folder: Path, model: str, source: str) -> Store:
-    import dataclasses
-
-    import yaml
-
     store = Store(folder)
     store.write_experiment(yaml.safe_dump({"name": "one", "reference": "vllm"}))
     made = dataclasses.replace(
@@ -41,6 +40,17 @@ def test_only_what_is_bundled_is_named(tmp_path: Path) -> None:
     words = banner(load(tmp_path / "prompts"))
     assert "prompts" not in words
     assert words.endswith("Nothing here is about real models.")
+
+
+def test_a_workload_of_both_sources_is_not_called_made_up(tmp_path: Path) -> None:
+    store = _run(tmp_path, "org/model", "bundled")
+    for name in ("gsm8k", "xsum"):
+        made = dataclasses.replace(
+            trial("vllm"), model=Model("org/model"), workload=Workload(name, source="hub")
+        )
+        store.write(record(made, [generation("r", [10, 20, 30])]))
+    words = banner(load(tmp_path))
+    assert words.startswith("The prompts of gsm8k (bundled) are generated stand-ins")
 
 
 def test_real_models_on_real_rows_have_no_banner(tmp_path: Path) -> None:
