@@ -12,11 +12,13 @@ function readAddress() {
   return { place: hasPlace ? decoded(first) : "", wanted };
 }
 
-function writeAddress(place) {
+function writeAddress(place, { inHistory = false } = {}) {
   const form = document.getElementById("filters");
   const chosen = form ? [...new FormData(form)].filter(([, value]) => value !== "") : [];
   const parts = [encodeURIComponent(place), new URLSearchParams(chosen).toString()];
-  history.replaceState(null, "", "#" + parts.filter(Boolean).join("&"));
+  const address = "#" + parts.filter(Boolean).join("&");
+  if (inHistory) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
 }
 
 function goTo(place) {
@@ -24,6 +26,8 @@ function goTo(place) {
   const target = place && document.getElementById(place);
   if (!target) return;
   target.classList.add("here");
+  if (!target.hasAttribute("tabindex")) target.tabIndex = -1;
+  target.focus({ preventScroll: true }); // the keyboard goes on from here
   target.scrollIntoView({ block: target.tagName === "TR" ? "center" : "start" });
 }
 
@@ -45,7 +49,7 @@ function keepFiltersInLinks() {
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     const place = decoded(link.getAttribute("href").slice(1));
-    writeAddress(place);
+    writeAddress(place, { inHistory: true });
     goTo(place);
   });
 }

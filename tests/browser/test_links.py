@@ -93,6 +93,16 @@ def test_each_row_has_a_link_of_its_own(open_report: Open) -> None:
     assert run_script(browser, "return document.querySelector('.here').id") == row
 
 
+def test_a_link_takes_the_keyboard_along_and_back_leads_back(open_report: Open) -> None:
+    browser = open_report()
+    run_script(browser, "document.querySelector('nav a[href=\"#quality\"]').click()")
+    assert run_script(browser, "return document.activeElement.id") == "quality"
+    run_script(browser, "document.querySelector('nav a[href=\"#results\"]').click()")
+    browser.back()
+    assert browser.current_url.endswith("#quality")
+    assert run_script(browser, "return document.activeElement.id") == "quality"
+
+
 def test_plots_are_saved_as_svg_and_png(open_report: Open, tmp_path: Path) -> None:
     browser = open_report(dark=True)
     drawn = _saved(browser, tmp_path, "SVG", "svg").decode()
