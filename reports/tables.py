@@ -99,6 +99,14 @@ class BodyRow(NamedTuple):
     """Rows of the same stand together under a line."""
     css: str = ""
     cells: tuple[BodyCell, ...] = ()
+    condition: str = ""
+    """The load, and what else tells rows of several workloads apart; without it the load."""
+
+    @property
+    def place(self) -> str:
+        """Its name in addresses, after that of its table."""
+        parts = (self.variant.id, self.workload or "", self.condition or self.load or "")
+        return ".".join(parts).replace(" ", "_")
 
 
 class Table(NamedTuple):

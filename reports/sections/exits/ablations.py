@@ -49,7 +49,14 @@ def table(cells: Sequence[Cell]) -> Table:
 def _scope(row: Row) -> BodyRow:
     first = _first(row)
     validity = "valid" if all(cell.valid for cell in row.values()) else "not valid"
-    return BodyRow(first.variant, None, first.load, validity, group=first.condition)
+    return BodyRow(
+        first.variant,
+        None,
+        first.load,
+        validity,
+        group=first.condition,
+        condition=first.condition,
+    )
 
 
 def _first(row: Row) -> Cell:

@@ -106,6 +106,7 @@ def test_early_predictions_are_averaged_within_a_model(tmp_path: Path) -> None:
     early = [cell for cell in seen.cells if cell.variant.backend == "adadecode"]
     rows = ablations.table(early).rows
     assert len(rows) == 3 * 2
+    assert len({row.place for row in rows}) == len(rows), "each has a permalink of its own"
     assert {row.group for row in rows} == {f"closed c=1 on {name}" for name in NAMES}
     sentences = prediction.sentences(early)
     assert all(any(f"on {name} the passes" in text for text in sentences) for name in NAMES)
