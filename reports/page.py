@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
+from harness.core.nouns import QUALITY_MARGIN
 from reports.cells import Cell, Overview, overview
 from reports.collect import Samples, collect
 from reports.numbers import counted
@@ -24,8 +25,9 @@ from reports.sections.speed import stored_sizes
 from reports.text import script_json, visible
 from reports.words import facts
 from reports.words.definitions import definitions
-from reports.words.headline import headline, trust_line
 from reports.words.quality import AnswerQuality, qualities
+from reports.words.ranking.choices import choices
+from reports.words.ranking.headline import headline, trust_line
 from reports.words.scale import banner
 from reports.words.verdict import verdicts
 from results import load
@@ -103,7 +105,10 @@ def _template() -> jinja2.Template:
 
 
 def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
-    quality = {model: qualities(own, seen.variants, samples) for model, own in _by_model(seen)}
+    margin = run.experiment.get("quality_margin", QUALITY_MARGIN)
+    quality = {
+        model: qualities(own, seen.variants, samples, margin) for model, own in _by_model(seen)
+    }
     return {
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
@@ -111,6 +116,12 @@ def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
         "alerts": facts.alerts(run, seen),
         "headline": _headline(seen, quality),
         "trust": trust_line(seen.cells),
+        "choices": [
+            (model, found)
+            for model, own in _by_model(seen)
+            if not seen.why_no_speedup
+            and (found := choices(own, seen.variants, quality[model], samples))
+        ],
         "verdicts": [
             (model, verdicts(own, seen.variants, seen.why_no_speedup, quality[model]))
             for model, own in _by_model(seen)
