@@ -93,6 +93,24 @@ def check_prompts(rows: StepRows, max_len: int) -> None:
         raise EngineError(f"prompt of {count} tokens: expected 1 to {max_len}")
 
 
+def beyond(what: str, rows: StepRows, limits: tuple[int, int, int]) -> Exception:
+    """The `EngineError` of rows that leave the slots, positions or tokens there are."""
+    from backends.engine.model.architecture import EngineError
+
+    return EngineError(
+        f"{what}: rows {rows.table.T.tolist()} (slot, position, token), or what continues them, go "
+        f"beyond {list(limits)}"
+    )
+
+
+def check_boundary(index: int, exits: Sequence[int]) -> None:
+    """Raise `EngineError` for a boundary at which no position can leave."""
+    from backends.engine.model.architecture import EngineError
+
+    if not 1 <= index <= len(exits):
+        raise EngineError(f"fill from boundary {index}: expected 1 to {len(exits)}, the exits")
+
+
 def continue_by_steps(
     executor: Executor,
     rows: StepRows,
@@ -191,6 +209,12 @@ class Executor(Protocol):
         """Run segment `index`: from boundary `index` (segment 0: from the tokens' embeddings) to
         boundary `index + 1`. Writes the K and V of its layers at the rows' positions; a row attends
         to all positions of its slot up to its own."""
+
+    def fill(self, index: int, rows: StepRows) -> None:
+        """Positions that left before segment `index` (at least 1): write the K and V that each
+        layer from there on computes of the hidden state that waits in boundary `index`, and nothing
+        else. Earlier positions of a slot have been filled or computed before. The state copy of
+        "Confident Adaptive Language Modeling" (Schuster et al., 2022, section 3.1)."""
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """The most probable next token after segment `index` and its probability, per row."""

@@ -24,16 +24,18 @@ from backends.engine.executors.base import (
     RING,
     Int32,
     StepRows,
+    check_boundary,
     check_prompts,
     continue_by_steps,
     unwatched,
 )
 from backends.engine.executors.cuda_graph import capture
 from backends.engine.executors.cuda_layers import Activations, Cells, run_layers
+from backends.engine.executors.torch_rows import fill_layers
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, prefill
-from backends.engine.model.heads import ExitHead
+from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.weights import Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
 from backends.kernels.exit_head import MAX_ROWS, HeadScratch, exit_head
@@ -89,7 +91,7 @@ class CudaExecutor:
                 f"cuda executor: slots {slots}, max_len {max_len}, rows {rows}: expected positive "
                 f"numbers, rows to {MAX_ROWS}"
             )
-        _refuse_misfits(architecture, heads)
+        check_exits(architecture, heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
         self.piece, self.trees = max_len, None
         self.exits = tuple(head.layer for head in heads)
@@ -135,6 +137,18 @@ class CudaExecutor:
     def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
         self.advance(index, rows, _NO_ROWS)
+
+    @torch.no_grad()
+    def fill(self, index: int, rows: StepRows) -> None:
+        """See `Executor.fill`. In torch: a call moves little beside the weights that it reads."""
+        check_boundary(index, self.exits)
+        above = range(self._spans[index][0], self.architecture.layers)
+        for start in range(0, len(rows), self._rows):
+            self._send(rows, start, _NO_ROWS)
+            where = self._lines[_SLOT].long(), self._lines[_POSITION].long()
+            x, rotary = self._boundaries[index - 1], self._rotary.at(where[1])
+            x = x[self._lines[_PLACE].long()]
+            fill_layers(self._weights, self.architecture, above, x, rotary, self._cache, where)
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
@@ -283,18 +297,3 @@ class CudaExecutor:
 
     def _run_logits(self) -> None:
         final_logits(self._norm_for_head(len(self.exits)), self._weights.head, self._logits)
-
-
-def _refuse_misfits(shape: Architecture, heads: Sequence[ExitHead]) -> None:
-    layers = [head.layer for head in heads]
-    if any(first >= second for first, second in pairwise((0, *layers, shape.layers))):
-        raise EngineError(
-            f"exit layers {layers}: expected ascending numbers from 1 to {shape.layers - 1}"
-        )
-    for head in heads:
-        size = shape.vocabulary if head.token_ids is None else len(head.token_ids)
-        if head.matrix.shape != (size, shape.width):
-            raise EngineError(
-                f"exit head of layer {head.layer}: shape {list(head.matrix.shape)}, expected "
-                f"{[size, shape.width]}"
-            )

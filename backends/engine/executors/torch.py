@@ -16,15 +16,16 @@ from backends.engine.executors.base import (
     RING,
     Int32,
     StepRows,
+    check_boundary,
     check_prompts,
     continue_by_steps,
     unwatched,
 )
-from backends.engine.executors.torch_rows import TorchRows, attend_one
+from backends.engine.executors.torch_rows import TorchRows, attend_one, fill_layers, parts_of
 from backends.engine.executors.torch_trees import TorchTrees
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
-from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm
+from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm, turned
 from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.taps import Taps
 from backends.engine.model.weights import LayerWeights, Weights
@@ -119,6 +120,16 @@ class TorchExecutor:
                 x = self._layer(number, x, part)
             self._tap(self._spans[index].stop, x, part)
             self._boundaries[index, part.slots, part.positions % RING] = x
+
+    @torch.no_grad()
+    def fill(self, index: int, rows: StepRows) -> None:
+        """See `Executor.fill`."""
+        check_boundary(index, self.exits)
+        above = range(self._spans[index].start, self.architecture.layers)
+        for part in self._parts(rows):
+            x, rotary = self._boundary(index - 1, part), self._rotary.at(part.positions)
+            where = part.slots, part.positions
+            fill_layers(self._weights, self.architecture, above, x, rotary, self._cache, where)
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
@@ -230,9 +241,9 @@ class TorchExecutor:
         sizes = [shape.heads, shape.kv_heads, shape.kv_heads]
         queries, keys, values = torch.split(joined, sizes, dim=1)
         rotary = self._rotary.at(part.positions)
-        queries = self._turned(queries, layer.q_norm, rotary)
+        queries = turned(queries, layer.q_norm, shape, rotary)
         cached = self._cache.keys[number], self._cache.values[number]
-        fresh = self._turned(keys, layer.k_norm, rotary), values
+        fresh = turned(keys, layer.k_norm, shape, rotary), values
         for kind, new in zip(cached, fresh, strict=True):
             if aside is None:
                 kind[part.slots, :, part.positions] = new
@@ -264,27 +275,11 @@ class TorchExecutor:
     def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
         return rms_norm(x.float(), gain, self.architecture.epsilon).to(x.dtype)
 
-    def _turned(self, heads: Tensor, gain: Tensor | None, rotary: Rotary) -> Tensor:
-        wide = heads.float()
-        if gain is not None:
-            wide = rms_norm(wide, gain, self.architecture.epsilon)
-        return rotary.turn(wide).to(heads.dtype)
-
     def _boundary(self, index: int, part: TorchRows) -> Tensor:
         return self._boundaries[index, part.slots, part.positions % RING]
 
     def _parts(self, rows: StepRows) -> Iterator[TorchRows]:
-        for start in range(0, len(rows), self._rows):
-            stop = min(len(rows), start + self._rows)
-            table = np.zeros((3, self._rows), np.int64)
-            table[0] = self.slots
-            for target, column in zip(
-                table, (rows.slots, rows.positions, rows.tokens), strict=True
-            ):
-                target[: stop - start] = column[start:stop]
-            real = list(zip(*table[:2, : stop - start].tolist(), strict=True))
-            slots, positions, tokens = torch.from_numpy(table).to(self._place).unbind()
-            yield TorchRows(slots, positions, tokens, real)
+        return parts_of(rows, self._rows, self.slots, self._place)
 
 
 def _check(
