@@ -20,7 +20,7 @@ from backends.engine.drafters.counts import NO_DRAFTS, draft_counts
 from backends.engine.drafters.trees.base import TreeDrafter
 from backends.engine.draws import Draws
 from backends.engine.executors.base import RING, Executor
-from backends.engine.passes import Span, depths, enter, numbers, rows_of
+from backends.engine.passes import Span, depths, enter, enter_all, is_untouched, numbers, rows_of
 from backends.engine.sampling import select
 from backends.engine.streams import Output, Stream
 from backends.engine.tree_verification import TreeVerification, Verdict
@@ -174,18 +174,26 @@ class Decoder:
         return self._running if self._chains is None else self._chains.draft(self._running)
 
     def _verify(self, streams: Sequence[Stream]) -> list[Verdict]:
-        """Run the last segment over the unverified tokens, and select what follows each."""
+        """Run the last segment over the unverified tokens (all segments where none has), and select
+        what follows each."""
         if not streams:
             return []
         last = len(self._depths) - 1
-        spans = enter(streams, last, self._depths[last])
+        whole = last > 0 and is_untouched(streams[0])
+        if whole:
+            spans = enter_all(streams, sum(self._depths))
+        else:
+            spans = enter(streams, last, self._depths[last])
         wanted: list[int] = []
         at = 0
         for stream, start, end in spans:
             if self._is_greedy(stream):
                 wanted += range(at, at + end - start)
             at += end - start
-        found, _ = self._executor.advance(last, rows_of(spans), numbers(wanted))
+        if whole:
+            found, _ = self._executor.whole(rows_of(spans), numbers(wanted))
+        else:
+            found, _ = self._executor.advance(last, rows_of(spans), numbers(wanted))
         if len(wanted) == at:
             sampled: list[list[int]] = []
         else:

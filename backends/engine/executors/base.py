@@ -155,6 +155,16 @@ def continue_by_steps(
     return found
 
 
+def whole_by_segments(
+    executor: Executor, rows: StepRows, wanted: Int32
+) -> tuple[list[int], list[float]]:
+    """`Executor.whole` by calls of `advance`."""
+    last = len(executor.exits)
+    for index in range(last):
+        executor.advance(index, rows, wanted[:0])
+    return executor.advance(last, rows, wanted)
+
+
 def _chosen(
     executor: Executor, rows: StepRows, wanted: Int32, draws: Draws | None, ahead: int
 ) -> tuple[list[int], list[float]]:
@@ -226,6 +236,11 @@ class Executor(Protocol):
         """`segment`, then its head on the rows whose numbers are `wanted` (ascending, may be
         empty): the exit head's tokens and probabilities, after the last segment the final head's.
         One call, since a call costs as much as a layer of a small model."""
+
+    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """All segments, as `segment` runs them, and the final head on the rows whose numbers are
+        `wanted` (ascending). The boundaries between segments are not written where that is
+        quicker: no row of them can be gone on with."""
 
     def continued(
         self,

@@ -28,6 +28,7 @@ from backends.engine.executors.base import (
     check_prompts,
     continue_by_steps,
     unwatched,
+    whole_by_segments,
 )
 from backends.engine.executors.cuda_graph import capture
 from backends.engine.executors.cuda_layers import Activations, Cells, run_layers
@@ -162,6 +163,10 @@ class CudaExecutor:
         """See `Executor.advance`."""
         return self._parts(index, rows, wanted, layers=True)
 
+    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """See `Executor.whole`."""
+        return whole_by_segments(self, rows, wanted)
+
     def continued(
         self,
         rows: StepRows,
@@ -225,11 +230,9 @@ class CudaExecutor:
         return tokens, confidences
 
     def _send(self, rows: StepRows, start: int, wanted: Int32) -> int:
-        """Copy a call's table to the device; returns how many rows it holds.
-
-        The table lies in pageable memory on purpose: the driver has read it when the copy returns,
-        so that the next call may come before the device has got here.
-        """
+        """Copy a call's table to the device; returns how many rows it holds. The table lies in
+        pageable memory on purpose: the driver has read it when the copy returns, so that the next
+        call may come before the device has got here."""
         table = self._empty.copy()
         count = min(self._rows, len(rows) - start)
         for line, column in enumerate((rows.slots, rows.positions, rows.tokens)):
@@ -290,10 +293,7 @@ class CudaExecutor:
         if index == len(self.exits):
             greedy(hidden, head.matrix, head.scratch, tokens)
             return
-        exit_head(
-            *(hidden, head.matrix, head.scratch, tokens, confidence),
-            token_ids=head.token_ids,
-        )
+        exit_head(hidden, head.matrix, head.scratch, tokens, confidence, token_ids=head.token_ids)
 
     def _run_logits(self) -> None:
         final_logits(self._norm_for_head(len(self.exits)), self._weights.head, self._logits)

@@ -118,8 +118,8 @@ class NativeExecutor:
     def read(self, rows: StepRows) -> None:
         """See `Executor.read`. Raises `EngineError` for a prompt of no or too many tokens."""
         check_prompts(rows, self.max_len)
-        last = len(self._spans) - 1
-        self._advance(last, rows, (0, self.architecture.layers), _NO_ROWS, self._at_all)
+        layers = (0, self.architecture.layers)
+        self._advance(len(self.exits), rows, layers, _NO_ROWS, self._at_all)
 
     def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
@@ -145,6 +145,10 @@ class NativeExecutor:
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""
         return self._advance(index, rows, self._spans[index], wanted)
+
+    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """See `Executor.whole`: one call."""
+        return self._advance(len(self.exits), rows, (0, self.architecture.layers), wanted)
 
     def continued(
         self,
@@ -240,9 +244,8 @@ class NativeExecutor:
                 *(at, self._part(rows, start), *span, source, target, ctypes.addressof(head))
             )
             self._check(done, rows)
-            if asked:
-                tokens += self._tokens[:asked]
-                confidences += self._confidences[:asked]
+            tokens += self._tokens[:asked]
+            confidences += self._confidences[:asked]
         shortlist = self._token_ids[index] if index < len(self.exits) else None
         if shortlist is not None:
             tokens = [shortlist[token] for token in tokens]

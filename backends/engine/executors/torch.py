@@ -20,6 +20,7 @@ from backends.engine.executors.base import (
     check_prompts,
     continue_by_steps,
     unwatched,
+    whole_by_segments,
 )
 from backends.engine.executors.torch_rows import TorchRows, attend_one, fill_layers, parts_of
 from backends.engine.executors.torch_trees import TorchTrees
@@ -150,6 +151,10 @@ class TorchExecutor:
         return self.exit_head(
             index, StepRows(rows.slots[wanted], rows.positions[wanted], rows.tokens[wanted])
         )
+
+    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """See `Executor.whole`."""
+        return whole_by_segments(self, rows, wanted)
 
     def continued(
         self,
