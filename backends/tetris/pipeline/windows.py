@@ -21,8 +21,8 @@ def seen_survival(
     """Survival at every layer from that at the cuts of a plan, whose ramps alone were asked.
 
     Args:
-        before: L + 1 shares, the curve so far. Between two cuts its shape is kept, and behind the
-            last one its proportions.
+        before: L + 1 shares, a curve that was measured at every layer. Between two cuts its shape
+            is kept, and behind the last one its proportions.
         cuts: ascending layers of 1..L-1 with a ramp that was on.
         alive: the share seen behind each.
     """
@@ -35,8 +35,7 @@ def seen_survival(
         way = (inside[0] - inside) / fall if fall > 0 else np.linspace(0, 1, len(inside))
         found[first : cut + 1] = share + (seen - share) * way
         first, share = cut, seen
-    if curve[first] > 0:
-        found[first:] = curve[first:] * share / curve[first]
+    found[first:] = curve[first:] * share / curve[first] if curve[first] > 0 else share
     found = np.minimum.accumulate(np.clip(found, 0.0, 1.0))
     return (1.0, *(float(share) for share in found[1:]))
 
@@ -47,6 +46,7 @@ class WindowPlanner:
 
     def __init__(self, profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> None:
         self.profile, self._cluster, self._wanted = profile, cluster, wanted
+        self._measured = profile.survival
         self._history: deque[tuple[float, ...]] = deque(maxlen=HISTORY)
         self.plan: StagePlan = plan(profile, cluster, wanted)
         self.left_out: frozenset[str] = frozenset()
@@ -60,7 +60,8 @@ class WindowPlanner:
         """
         if alive:
             cuts = sorted(alive)
-            seen = seen_survival(self.profile.survival, cuts, [alive[cut] for cut in cuts])
+            # the forecast has no shape of its own where a share of 0 was seen
+            seen = seen_survival(self._measured, cuts, [alive[cut] for cut in cuts])
             self._history.append(seen)
             ahead = forecast(np.array(self._history)[:, 1:])
             survival = (1.0, *(float(share) for share in ahead))

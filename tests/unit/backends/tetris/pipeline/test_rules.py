@@ -163,6 +163,19 @@ def test_survival_between_cuts_keeps_its_shape() -> None:
     flat = seen_survival((1.0, 1.0, 1.0), [1], [0.5])
     assert flat == pytest.approx((1.0, 0.5, 0.5))
     assert seen_survival(before, [], []) == pytest.approx(before)
+    assert seen_survival((1.0, 0.5, 0.0, 0.0), [2], [0.4]) == pytest.approx((1.0, 0.7, 0.4, 0.4))
+
+
+def test_survival_comes_back_after_a_window_that_nobody_survived() -> None:
+    survival = (1.0, 0.9, 0.6, 0.5, 0.4)
+    profile = profile_from({**PROFILE, "survival": list(survival)}, "p")
+    cluster = cluster_from({"devices": {"V100": 4}, "price": {"V100": 1}}, "c", profile)
+    planner = WindowPlanner(profile, cluster, Wanted(100))
+    planner.next_plan({2: 0.0})
+    assert planner.profile.survival == pytest.approx((1.0, 0.75, 0.0, 0.0, 0.0))
+    planner.next_plan({1: 0.3, 3: 0.1})
+    planner.next_plan({2: 0.6})
+    assert planner.profile.survival == pytest.approx(survival)
 
 
 def test_the_next_plan_knows_survival_and_stragglers() -> None:
