@@ -14,6 +14,9 @@ from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
 from backends.tetris.survival import HISTORY, forecast
 from harness.core.errors import UserError
 
+LEAST_PASSED = 0.01
+"""Of those at a cut, in a plan; it adds no more than a hundredth of the work behind."""
+
 
 def seen_survival(
     before: Sequence[float], cuts: Sequence[int], alive: Sequence[float]
@@ -53,15 +56,18 @@ class WindowPlanner:
 
     def next_plan(self, alive: Mapping[int, float], slow: Collection[str] = ()) -> bool:
         """Plan the next window; whether it differs from this one. `alive` has the share seen behind
-        each cut of this plan, and is empty where nobody came; `slow` the stragglers.
+        each cut of this plan, up to the last one that somebody came to; `slow` the stragglers.
 
-        The present plan stays where no plan meets what is wanted, stragglers included. A plan of
-        one stage asks no ramp: it sees no survival, and keeps the last.
+        Where nobody passed a cut the share counts as `LEAST_PASSED`: no stage begins where nobody
+        is expected, and once the last ramp is gone nothing more is seen. The present plan stays
+        where no plan meets what is wanted, stragglers included. A plan of one stage asks no ramp:
+        it sees no survival, and keeps the last.
         """
         if alive:
             cuts = sorted(alive)
             # the forecast has no shape of its own where a share of 0 was seen
-            seen = seen_survival(self._measured, cuts, [alive[cut] for cut in cuts])
+            shares = [max(alive[cut], LEAST_PASSED) for cut in cuts]
+            seen = seen_survival(self._measured, cuts, shares)
             self._history.append(seen)
             ahead = forecast(np.array(self._history)[:, 1:])
             survival = (1.0, *(float(share) for share in ahead))

@@ -20,6 +20,7 @@ from backends.tetris.simulation.events import LaneSimulation, Served
 from backends.tetris.simulation.lanes import Layout
 from backends.tetris.simulation.layouts import best_segments, data_parallel, pipeline, regrouped
 from backends.tetris.simulation.replanning import ReplanningSimulation
+from benchmarks.tetris import paper
 
 
 def profile(**changed: Any) -> StageProfile:
@@ -174,6 +175,21 @@ def test_a_plan_follows_its_workload_and_leaves_a_straggler_out() -> None:
     assert all(sum(one.count for one in made.stages) <= 7 for _, made in run.plans[1:])
     first, last = run.plans[1][1], run.plans[-1][1]
     assert last.stages[0].end - last.stages[0].first > first.stages[0].end - first.stages[0].first
+
+
+def test_a_window_that_ends_at_the_first_ramp_changes_the_plan() -> None:
+    model = profile_from(paper.profile(8), "p")
+    cluster = cluster_from(paper.cluster("v100"), "c", model)
+    planner = WindowPlanner(model, cluster, Wanted(100))
+    assert len(planner.plan.stages) == 3
+    inputs = LeaveDecisions(np.ones((30_000, 11), bool))
+    run = ReplanningSimulation(planner, inputs, 256, 100, window_s=0.3)
+    again = run.run().answered_ms.max()
+    once = LaneSimulation(
+        pipeline(StageTimes(model), run.plans[0][1]), StageTimes(model), inputs, 256, 100
+    ).run()
+    assert [one.end for one in planner.plan.stages] == [1, 12]
+    assert again < 0.7 * once.answered_ms.max()
 
 
 def test_a_straggler_is_kept_where_no_plan_does_without_it() -> None:
