@@ -64,7 +64,7 @@ class LeaveDecisions:
 def drawn(survival: Sequence[float], inputs: int, seed: int) -> LeaveDecisions:
     """Inputs whose share alive on entering layer i is `survival[i]` (L + 1 values) with all ramps
     on. Who is sure at one ramp stays sure at every later one."""
-    hardness = np.random.default_rng(seed).random(inputs)
+    hardness = np.random.default_rng([seed, 0]).random(inputs)
     alive = np.asarray(survival, float)[1:-1]
     return LeaveDecisions(hardness[:, None] >= alive)
 

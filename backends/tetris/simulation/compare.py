@@ -51,11 +51,12 @@ class SimulatedLoad:
     clients: int | None = None
     seed: int = 0
 
-    def arrivals(self, count: int) -> NDArray[np.float64]:
-        """Milliseconds of the open loop's arrivals, (count,) ascending."""
+    def arrivals(self, count: int, place: int = 0) -> NDArray[np.float64]:
+        """Milliseconds of the open loop's arrivals at one of the copies, (count,) ascending. They
+        are drawn from another stream than who leaves where (`leaving.drawn`)."""
         assert self.rate is not None
-        gaps = np.random.default_rng(self.seed).exponential(1e3 / self.rate, count)
-        return np.cumsum(gaps)
+        random = np.random.default_rng([self.seed, place, 1])
+        return np.cumsum(random.exponential(1e3 / self.rate, count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +173,7 @@ class _Share:
         return summary(name, runs, self._limit_ms, total)
 
     def _served(self, make: Make, clients: int | None, part: LeaveDecisions, place: int) -> Served:
-        load = SimulatedLoad(self._load.rate, None, self._load.seed + place)
-        arrivals = load.arrivals(len(part)) if clients is None else clients
+        arrivals = self._load.arrivals(len(part), place) if clients is None else clients
         return LaneSimulation(make(), self._times, part, arrivals, self._limit_ms).run()
 
 

@@ -146,6 +146,19 @@ def test_a_pipeline_serves_what_was_planned(load: SimulatedLoad) -> None:
         assert piped.within_slo > 0.99
 
 
+def test_arrivals_are_drawn_apart_from_who_leaves() -> None:
+    """Two streams of one seed run in step for some fifty draws."""
+    found = []
+    for seed in range(100):
+        gaps = np.diff(SimulatedLoad(rate=1e3, seed=seed).arrivals(50), prepend=0.0)
+        layers = drawn(np.linspace(1, 0, 40).tolist(), 50, seed).depths()
+        found.append(np.corrcoef(gaps, layers)[0, 1])
+    assert abs(np.mean(found)) < 0.1
+    load, other = SimulatedLoad(rate=1e3), SimulatedLoad(rate=1e3, seed=1)
+    assert not np.allclose(load.arrivals(9, place=1), other.arrivals(9))
+    assert not np.allclose(load.arrivals(9, place=1), load.arrivals(9))
+
+
 def test_copies_share_the_requests() -> None:
     model = profile()
     cluster = cluster_from({"devices": {"V100": 3}, "price": {"V100": 1}}, "c", model)
