@@ -62,6 +62,26 @@ def test_a_device_alone_takes_what_its_batches_take(what: str, answered: list[fl
     assert (found.batches, found.inputs) == (1, 2)
 
 
+def test_clients_of_a_shrinking_batch_ask_again_with_their_answer() -> None:
+    """The first one has its answer while the other one still runs."""
+    times = StageTimes(profile())
+    layout = data_parallel(times, {"V100": 1}, "shrinking batch")
+    run = LaneSimulation(layout, times, depths(1, 2, 1, 1), 2, limit_ms=1e6).run()
+    first, second = 1.5, 1.5 + 0.75 * 1.5
+    assert run.asked_ms == pytest.approx([0, 0, first, second])
+    assert run.answered_ms == pytest.approx([first, second, second + 1.5, second + 1.5])
+    slow = LaneSimulation(
+        data_parallel(times, {"V100": 1}, "shrinking batch"),
+        times,
+        depths(1, 2, 1, 1),
+        2,
+        limit_ms=1e6,
+        slow={"V100-0": 2.0},
+    ).run()
+    assert slow.asked_ms == pytest.approx(2 * run.asked_ms)
+    assert slow.answered_ms == pytest.approx(2 * run.answered_ms)
+
+
 def test_survivors_are_fused_over_the_cut() -> None:
     model = profile()
     times = StageTimes(model)
