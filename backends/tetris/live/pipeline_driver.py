@@ -167,14 +167,13 @@ class _LiveRun:
         self._calls[call] = _Call(crew, lane, device, requests)
 
     def _flush_idle(self) -> None:
-        """Nobody can join those who wait: the deepest of them run."""
+        """Nobody can join those who wait: all of them run."""
         coming = self._due is not None and self._next < self._count
         if self._calls or self._moving or coming:
             return
-        for lane in reversed(self._lanes):
-            if len(lane.queue):
+        for lane in self._lanes:
+            if len(lane.queue) and lane.idle:
                 self._start(lane)
-                return
 
     def _wait(self) -> None:
         """Until an answer, or the time of whatever comes next."""

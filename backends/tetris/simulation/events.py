@@ -205,9 +205,9 @@ class LaneSimulation:
         self.join(*what)
 
     def _flush_idle(self) -> bool:
-        """Nothing is under way, so nobody can join those who wait: the deepest of them run."""
+        """Nothing is under way, so nobody can join those who wait: all of them run, the deepest
+        first where a device serves several lanes."""
         for lane in reversed(self.layout.lanes):
-            if len(lane.queue):
+            if len(lane.queue) and lane.idle:
                 self._start(next(iter(lane.idle)), lane)
-                return True
-        return False
+        return self.inside > 0

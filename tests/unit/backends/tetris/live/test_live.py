@@ -14,11 +14,12 @@ import pytest
 
 from backends.tetris.live import devices
 from backends.tetris.live.pipeline_driver import LivePipeline
-from backends.tetris.pipeline.leaving import drawn
+from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import StagePlan, plan
 from backends.tetris.profile import Wanted, cluster_from, profile_from
 from harness.core.errors import UserError
+from tests.support.tetris.pretend_ray import PretendRay
 
 PROFILE: dict[str, Any] = {
     "layers": 4,
@@ -31,15 +32,19 @@ PROFILE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def live() -> Iterator[LivePipeline]:
-    pytest.importorskip("ray")
-    ray = devices.start_ray()
+def pipeline_on(ray: Any) -> LivePipeline:
     model = profile_from(PROFILE, "p")
     cluster = cluster_from({"devices": {"V100": 3}, "price": {"V100": 1}}, "c", model)
     found: StagePlan = plan(model, cluster, Wanted(1e6))
     assert [one.count for one in found.stages] == [2, 1]
-    made = LivePipeline(ray, StageTimes(model), found, limit_ms=1e5)
+    return LivePipeline(ray, StageTimes(model), found, limit_ms=1e5)
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LivePipeline]:
+    pytest.importorskip("ray")
+    ray = devices.start_ray()
+    made = pipeline_on(ray)
     yield made
     made.close()
     ray.shutdown()
@@ -53,6 +58,15 @@ def test_every_request_is_answered_after_its_layers(live: LivePipeline) -> None:
         assert (run.answered_ms - run.asked_ms >= 0.9 * 5 * layers).all()
         assert run.inputs == 60 + (layers == 4).sum()
         assert (faults.replaced, faults.run_again, faults.dropped) == (0, 0, 0)
+
+
+def test_where_nothing_is_under_way_every_stage_runs_what_waits_for_it() -> None:
+    """Five clients, of whom always one waits for the first stage and some for the second one."""
+    ray = PretendRay()
+    inputs = LeaveDecisions(np.array([[n % 2 == 0] * 3 for n in range(40)]))
+    run, _ = pipeline_on(ray).run(inputs, 5)
+    assert np.isfinite(run.answered_ms).all()
+    assert ray.most_at_once == 2
 
 
 def test_killed_devices_are_replaced_and_nothing_is_lost(live: LivePipeline) -> None:

@@ -101,6 +101,13 @@ def test_a_segment_that_is_full_runs_before_new_requests() -> None:
     assert run.answered_ms == pytest.approx([7, 2.5, 7, 5, 9.5, 9.5])
 
 
+def test_where_nothing_is_under_way_every_device_runs_what_waits_for_it() -> None:
+    times = StageTimes(profile())
+    layout = regrouped(times, {"V100": 2}, (2,))
+    run = served(layout, times, depths(4, 2, 4, 2), [0.0] * 4)
+    assert run.answered_ms == pytest.approx([2.5 + 0.75 * 2, 2.5] * 2)
+
+
 def test_who_waits_alone_is_flushed_for_its_deadline() -> None:
     times = StageTimes(profile())
     layout = data_parallel(times, {"V100": 1}, "plain")
