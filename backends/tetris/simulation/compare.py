@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,10 @@ from backends.tetris.simulation.layouts import (
 
 WARM = 0.2
 """Of a closed loop's time, before its goodput is counted."""
-MOST_PILOTS, PILOT_FREE, UNTRIED = 5, 200_000, 2
-"""Pilots of more than so many times the run's requests, and so many besides, are left out; this
-many clients, over what all devices hold at once, are taken then."""
+MOST_PILOTS, PILOT_FREE, UNTRIED = 10, 200_000, 2
+"""Where the pilots of the system that needs the most have more than so many times the run's
+requests, and so many besides, no system has any; so many clients, over what all devices hold at
+once, are taken then."""
 PILOT = 4_000
 """Requests of the runs that choose how many clients ask and where a device regroups."""
 CLIENTS = (1.0, 1.5, 2.0, 3.0, 4.0)
@@ -40,6 +41,7 @@ NEAR = 0.98
 longer, up to where a small disturbance costs many the SLO."""
 
 Make = Callable[[], Layout]
+_Setting = tuple[Make, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class SimulatedSystem:
     """What one system made of the load. Goodput is answers within the SLO a second. In open loop
     over the time from the first arrival to the last answer (docs/metrics.md); in closed loop, the
     paper's, while clients ask: after the first fifth and before the last request is asked. Latency
-    is from the arrival on, in closed loop from the request. `batch` is the mean size that ran."""
+    is from the arrival on, in closed loop from the request. `batch` is the mean size that ran;
+    `untried` says that pilots were too long to choose what a system chooses by them."""
 
     name: str
     goodput_per_s: float
@@ -76,6 +79,7 @@ class SimulatedSystem:
     clients: int | None
     requests: int
     predicted_per_s: float | None = None
+    untried: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As `decodebench simulate --json` tells it."""
@@ -101,7 +105,7 @@ def compare(
     devices = dict(cluster.devices)
     if load.rate is not None:
         load = SimulatedLoad(load.rate / copies, None, load.seed)
-    share = _Share(times, decisions, load, limit_ms, copies)
+    share = _Share(times, decisions, load, limit_ms, copies, devices)
     piped = {one.device: 0 for one in plan.stages}
     for one in plan.stages:
         piped[one.device] += one.count
@@ -139,34 +143,42 @@ class _Share:
         load: SimulatedLoad,
         limit_ms: float,
         copies: int,
+        devices: Mapping[str, int],
     ) -> None:
         self._times, self._load, self._limit_ms, self._copies = times, load, limit_ms, copies
         self._parts = decisions.dealt(copies)
+        pilots = (MOST_SEGMENTS - 1) * (len(CLIENTS) if load.rate is None else 1)
+        requests = pilots * len(self._pilot(sum(devices.values()) * times.profile.batch))
+        self._pays = requests <= MOST_PILOTS * len(decisions) + PILOT_FREE
 
     def run(self, name: str, makes: list[Make], devices: Mapping[str, int]) -> SimulatedSystem:
-        """The layout, and in closed loop the number of clients, that pilots found best."""
+        """The layout and, in closed loop, the number of clients that pilots found best together:
+        more segments need more clients."""
         held = sum(devices.values()) * self._times.profile.batch
-        if self._load.rate is not None:
-            numbers: list[int | None] = [None]
-        elif self._load.clients is not None:
+        numbers: list[int | None] = [None]
+        if self._load.clients is not None:
             numbers = [max(self._load.clients // self._copies, 1)]
-        else:
+        elif self._load.rate is None:
             numbers = [math.ceil(held * times) for times in CLIENTS]
         tried = [(make, clients) for make in makes for clients in numbers]
-        pilot = self._parts[0].first(max(PILOT, 10 * held))
-        total = sum(map(len, self._parts))
-        if len(tried) > 1 and len(pilot) * len(tried) > MOST_PILOTS * total + PILOT_FREE:
-            tried = [(makes[-1], UNTRIED * held if self._load.rate is None else None)]
-        if len(tried) > 1:
-            found = [self._told("", one, [pilot]).goodput_per_s for one in tried]
-            least = NEAR * max(found)
-            near = [one for one, per_s in zip(tried, found, strict=True) if per_s >= least]
-            tried = [min(near, key=lambda one: one[1] or 0)]
-        return self._told(name, tried[0], self._parts)
+        if len(tried) == 1:
+            return self._told(name, tried[0], self._parts)
+        if self._pays:
+            return self._told(name, self._best(tried, held), self._parts)
+        clients = UNTRIED * held if len(numbers) > 1 else numbers[0]
+        return replace(self._told(name, (makes[-1], clients), self._parts), untried=True)
 
-    def _told(
-        self, name: str, what: tuple[Make, int | None], parts: list[LeaveDecisions]
-    ) -> SimulatedSystem:
+    def _pilot(self, held: int) -> LeaveDecisions:
+        return self._parts[0].first(max(PILOT, 10 * held))
+
+    def _best(self, tried: list[_Setting], held: int) -> _Setting:
+        pilot = [self._pilot(held)]
+        found = [self._told("", one, pilot).goodput_per_s for one in tried]
+        least = NEAR * max(found)
+        near = [one for one, per_s in zip(tried, found, strict=True) if per_s >= least]
+        return min(near, key=lambda one: one[1] or 0)
+
+    def _told(self, name: str, what: _Setting, parts: list[LeaveDecisions]) -> SimulatedSystem:
         make, clients = what
         runs = [self._served(make, clients, part, place) for place, part in enumerate(parts)]
         total = None if clients is None else clients * len(parts)

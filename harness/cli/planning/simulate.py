@@ -170,6 +170,10 @@ def _show(systems: list[SimulatedSystem], found: StagePlan, copies: int, seconds
         f"simulation: {piped.requests:,} requests, no model ran   {told}",
         f"plan: {stages}{more}   simulated in {seconds:.1f} s",
     ]
+    untried = [one.name for one in systems if one.untried]
+    if untried:
+        told = "pilots would take longer than the run: nothing was chosen by them for"
+        lines.append(f"{told} {', '.join(untried)}")
     console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
 
 

@@ -173,6 +173,24 @@ def test_a_pipeline_serves_what_was_planned(load: SimulatedLoad) -> None:
         assert piped.within_slo > 0.99
 
 
+@pytest.mark.parametrize(("free", "untried"), [(200_000, False), (0, True)])
+def test_pilots_choose_for_every_system_or_for_none(
+    monkeypatch: pytest.MonkeyPatch, free: int, untried: bool
+) -> None:
+    """Where five pilots of 4,000 requests would pay and fifteen do not, no system has any."""
+    monkeypatch.setattr("backends.tetris.simulation.compare.PILOT_FREE", free)
+    model = profile(batch=8, time_share={"V100": {"1": 0.9, "8": 1}})
+    cluster = cluster_from({"devices": {"V100": 6}, "price": {"V100": 1}}, "c", model)
+    times, found = StageTimes(model), plan(model, cluster, Wanted(50))
+    inputs = drawn(model.survival, 4_000, 3)
+    systems = list(compare(times, cluster, found, inputs, SimulatedLoad(), 50))
+    assert {one.untried for one in systems} == {untried}
+    if untried:
+        assert {one.clients for one in systems} == {2 * 6 * 8}
+    given = compare(times, cluster, found, inputs, SimulatedLoad(clients=30), 50)
+    assert {one.clients for one in given} == {30}
+
+
 def test_arrivals_are_drawn_apart_from_who_leaves() -> None:
     """Two streams of one seed run in step for some fifty draws."""
     found = []

@@ -144,3 +144,13 @@ def test_the_papers_cluster_runs(
     piped = found["pipeline"]
     assert piped["goodput_per_s"] == pytest.approx(piped["predicted_per_s"], rel=0.1)
     assert piped["goodput_per_s"] > found["plain"]["goodput_per_s"]
+
+
+def test_pilots_that_were_left_out_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("backends.tetris.simulation.compare.PILOT_FREE", 0)
+    monkeypatch.setattr("backends.tetris.simulation.compare.MOST_PILOTS", 1)
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50") == 0
+    told = capsys.readouterr().out
+    assert "nothing was chosen by them for pipeline, plain, shrinking batch, batch rule" in told
