@@ -71,8 +71,10 @@ def simulate(
         wanted = replace(wanted, rate=planned_for / copies)
     model = profile_from(read_json(profile), str(profile))
     devices = cluster_from(read_yaml(cluster), str(cluster), model)
-    times = StageTimes(model, str(profile))
     decisions = _decisions(model, trace, requests, seed)
+    if trace is not None:
+        model = replace(model, survival=tuple(decisions.alive().tolist()))
+    times = StageTimes(model, str(profile))
     begin = time.perf_counter()
     found = planner.plan(model, devices, wanted)
     planned_s = time.perf_counter() - begin
