@@ -129,6 +129,37 @@ def test_what_is_no_log_is_refused(told: Any) -> None:
         log_from(told, "t", 4)
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"after": [], "confidence": [[]], "leaves": [[]]}, "after: expected a list of layers"),
+        ({"after": [1e400]}, "after: expected a list of layers"),
+        ({"after": [1.9]}, "after: expected a list of layers"),
+        ({"after": ["3"]}, "after: expected a list of layers"),
+        ({"after": [True]}, "after: expected a list of layers"),
+        ({"after": [0]}, "after: expected ascending ramps behind 1 to 4"),
+        ({"after": [5]}, "after: expected ascending ramps behind 1 to 4"),
+        ({"after": 3}, "after: expected a list of layers"),
+        ({"leaves": [["false"]]}, "leaves[0]: expected a list of 1 true or false"),
+        ({"leaves": [[0.2]]}, "leaves[0]: expected a list of 1 true or false"),
+        ({"leaves": [[False, False]]}, "leaves[0]: expected a list of 1 true or false"),
+        ({"leaves": [[False], [False]]}, "found 1 rows of confidence and 2 of leaves"),
+        ({"leaves": {}}, "leaves: expected a list of rows"),
+        ({"confidence": [0.5]}, "confidence[0]: expected a list of 1 numbers or null"),
+        ({"confidence": [["0.5"]]}, "confidence[0]: expected a list of 1 numbers or null"),
+        ({"confidence": [[True]]}, "confidence[0]: expected a list of 1 numbers or null"),
+        ({"confidence": [[math.nan]], "leaves": [[True]]}, "NaN is no confidence"),
+        ({"confidence": [[10**400]]}, "no log of ramps: int too large"),
+        ({"confidence": [[None]]}, "a ramp was not asked about an input that had not left"),
+    ],
+)
+def test_a_log_of_other_types_is_refused(changed: dict[str, Any], told: str) -> None:
+    log = {"after": [1], "confidence": [[0.5]], "leaves": [[False]], **changed}
+    with pytest.raises(UserError, match=r"^t: ") as raised:
+        log_from(log, "t", 4)
+    assert told in str(raised.value)
+
+
 def test_parts_of_a_workload_are_its_inputs() -> None:
     easy, hard = LeaveDecisions(np.ones((3, 3), bool)), LeaveDecisions(np.zeros((2, 3), bool))
     both = easy.then(hard)
