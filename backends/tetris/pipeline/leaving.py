@@ -13,6 +13,8 @@ from backends.tetris.survival import RampLog
 from harness.core.errors import UserError
 
 Depths = NDArray[np.int64]
+MOST_DECISIONS = 10**9
+"""Inputs times layers, of a byte each and as many again where cuts are asked."""
 
 
 class LeaveDecisions:

@@ -39,8 +39,9 @@ def data_parallel(times: StageTimes, devices: Mapping[str, int], what: str) -> L
     profile = times.profile
     slowest = max(devices, key=lambda kind: sum(profile.layer_ms[kind]))
     work: Work = partial(DATA_PARALLEL[what], times)
-    deepest = [profile.layers] * profile.batch
-    ahead = work(slowest, list(range(profile.batch)), deepest)[0]
+    ramps = 0 if what == "plain" else profile.layers - 1
+    ahead = times.stage_ms(slowest, 0, profile.layers, profile.batch)
+    ahead += ramps * profile.ramp_ms[slowest]
     lane = Lane(0, profile.layers, FusionQueue(profile.batch, ahead), work)
     numbers: dict[str, itertools.count[int]] = {}
     quickest = sorted(devices, key=lambda kind: sum(profile.layer_ms[kind]))

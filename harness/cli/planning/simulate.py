@@ -120,6 +120,9 @@ def _whole(option: str, value: int, least: int, most: int) -> None:
 def _decisions(model: StageProfile, trace: Path | None, requests: int, seed: int) -> LeaveDecisions:
     from backends.tetris.pipeline import leaving
 
+    if requests * model.layers > leaving.MOST_DECISIONS:
+        most = f"{leaving.MOST_DECISIONS // model.layers:,} for a model of {model.layers} layers"
+        raise UserError(f"--requests: expected at most {most}, found {requests}")
     if trace is None:
         return leaving.drawn(model.survival, requests, seed)
     log = leaving.log_from(read_json(trace, MOST_TRACE_BYTES), str(trace), model.layers)

@@ -124,6 +124,25 @@ def test_fills_of_those_who_left_are_charged() -> None:
     assert together.answered_ms == pytest.approx([3 + 1] * 2)
 
 
+def test_a_batch_may_be_larger_than_memory() -> None:
+    batch = 2**31
+    model = profile(batch=batch, time_share={"V100": {"1": 0.5, str(batch): 1}})
+    times = StageTimes(model)
+    assert times.share("V100", batch) == 1
+    assert times.share("V100", batch // 2) == pytest.approx(0.75)
+    for what in ("plain", "shrinking batch", "batch rule"):
+        layout = data_parallel(times, {"V100": 1}, what)
+        run = LaneSimulation(layout, times, depths(4, 4), [0.0, 0.0], limit_ms=9.0).run()
+        assert run.batches == 1
+
+
+@pytest.mark.parametrize(("what", "ramps"), [("plain", 0), ("shrinking batch", 3)])
+def test_queues_are_flushed_for_a_whole_batch_that_nobody_leaves(what: str, ramps: int) -> None:
+    layout = data_parallel(StageTimes(profile()), {"V100": 1}, what)
+    layout.entrance.queue.push([0], [100.0], 0.0)
+    assert layout.entrance.queue.flush_ms == pytest.approx(100 - 4 - 0.5 * ramps)
+
+
 def test_segments_are_those_of_the_least_work() -> None:
     assert best_segments(StageTimes(profile()), "V100", 4) == [(2,)]
     assert best_segments(StageTimes(profile(survival=[1] * 5)), "V100", 4) == []

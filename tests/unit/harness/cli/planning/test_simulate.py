@@ -126,6 +126,15 @@ def test_bad_input_is_one_line(
     assert told in lines[0]
 
 
+def test_more_decisions_than_memory_holds_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("backends.tetris.pipeline.leaving.MOST_DECISIONS", 4_000)
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50") == main.BAD_INPUT
+    told = capsys.readouterr().err
+    assert "--requests: expected at most 1,000 for a model of 4 layers, found 2000" in told
+
+
 def test_a_profile_of_one_batch_size_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
