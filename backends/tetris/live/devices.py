@@ -17,15 +17,8 @@ _HEALTH = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'
 
 def start_ray(address: str | None = None) -> Any:
     """The module `ray`, connected: to a Ray of its own on this machine, or to the one at `address`
-    (HOST:PORT). Raises `UserError` where Ray is not installed, or nobody answers in 10 seconds."""
-    if importlib.util.find_spec("ray") is None:
-        raise UserError(
-            "--live: Ray is not installed; expected it from the set-up, or: pip install ray"
-        )
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if address is not None:
-        _check(address)
+    (HOST:PORT). Raises `UserError` as `check_ray` does."""
+    check_ray(address)
     import ray
 
     told: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
@@ -37,7 +30,19 @@ def start_ray(address: str | None = None) -> Any:
     return ray
 
 
-def _check(address: str) -> None:
+def check_ray(address: str | None = None) -> None:
+    """Raise `UserError` where Ray is not installed, or nobody answers at `address` in 10 s."""
+    if importlib.util.find_spec("ray") is None:
+        raise UserError(
+            "--live: Ray is not installed; expected it from the set-up, or: pip install ray"
+        )
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address is not None:
+        _health(address)
+
+
+def _health(address: str) -> None:
     command = [sys.executable, "-c", _HEALTH, "health-check", "--address", address]
     try:
         done = subprocess.run(command, capture_output=True, timeout=ANSWERS_S, check=False)

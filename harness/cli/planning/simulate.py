@@ -78,6 +78,10 @@ def simulate(
     begin = time.perf_counter()
     found = planner.plan(model, devices, wanted)
     planned_s = time.perf_counter() - begin
+    if live:
+        from backends.tetris.live.devices import check_ray
+
+        check_ray(address)
     load = SimulatedLoad(rate, clients, seed)
     systems = list(compare(times, devices, found, decisions, load, slo_ms, copies))
     if live:

@@ -126,6 +126,28 @@ def test_bad_input_is_one_line(
     assert told in lines[0]
 
 
+@pytest.fixture
+def nothing_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compare(*_: Any) -> None:
+        pytest.fail("it was simulated first")
+
+    monkeypatch.setattr("backends.tetris.simulation.compare.compare", compare)
+
+
+@pytest.mark.usefixtures("nothing_is_simulated")
+def test_what_stands_in_the_way_of_live_is_told_before_the_simulation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("importlib.util.find_spec", lambda name: None)
+        assert call(patched, *ASKED, "--slo-ms", "50", "--live") == main.BAD_INPUT
+    assert "--live: Ray is not installed" in capsys.readouterr().err
+    pytest.importorskip("ray")
+    live = ["--live", "--address", "127.0.0.1:9"]
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50", *live) == main.BAD_INPUT
+    assert "--address 127.0.0.1:9: no Ray cluster answers" in capsys.readouterr().err
+
+
 def test_more_decisions_than_memory_holds_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
