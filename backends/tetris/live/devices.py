@@ -12,6 +12,8 @@ from typing import Any
 from harness.core.errors import UserError
 
 ANSWERS_S = 10.0
+MOST_LOCAL = 64
+"""Processes that a Ray of its own starts on this machine."""
 _HEALTH = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
 
 
@@ -40,6 +42,15 @@ def check_ray(address: str | None = None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if address is not None:
         _health(address)
+
+
+def check_devices(count: int, address: str | None = None) -> None:
+    """Raise `UserError` for more emulated devices than a Ray on this machine has room for."""
+    if address is None and count > MOST_LOCAL:
+        told = (
+            f"expected at most {MOST_LOCAL} devices on this machine, a process each, or --address"
+        )
+        raise UserError(f"--live: {told} of a Ray cluster; the plan has {count}")
 
 
 def _health(address: str) -> None:

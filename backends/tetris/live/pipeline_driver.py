@@ -23,9 +23,11 @@ from backends.tetris.planner import StagePlan
 from backends.tetris.simulation.events import Served
 from backends.tetris.simulation.lanes import Crew, Lane
 from backends.tetris.simulation.layouts import pipeline
+from harness.core.errors import UserError
 
 NEVER = float("inf")
 LONGEST_WAIT_S = 0.5
+READY_S = 120.0
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class _Call:
 
 class LivePipeline:
     """The stages of a plan, an actor for each device. `actors` has them by device name; `close`
-    ends them.
+    ends them. Raises `UserError` when they do not start in two minutes.
 
     Args:
         ray: as `start_ray` gives it.
@@ -61,7 +63,13 @@ class LivePipeline:
         self.layout = pipeline(times, plan)
         devices = [name for crew in self.layout.crews for name in crew.devices]
         self.actors: dict[str, Any] = {name: self._class.remote() for name in devices}
-        ray.get([actor.ready.remote() for actor in self.actors.values()])
+        try:
+            ray.get([actor.ready.remote() for actor in self.actors.values()], timeout=READY_S)
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError) as error:
+            self.close()
+            late = isinstance(error, ray.exceptions.GetTimeoutError)
+            why = f"were not ready in {READY_S:g} s" if late else "did not start"
+            raise UserError(f"--live: the {len(devices)} emulated devices {why}") from None
 
     def close(self) -> None:
         """End the actors."""

@@ -79,9 +79,10 @@ def simulate(
     found = planner.plan(model, devices, wanted)
     planned_s = time.perf_counter() - begin
     if live:
-        from backends.tetris.live.devices import check_ray
+        from backends.tetris.live.devices import check_devices, check_ray
 
         check_ray(address)
+        check_devices(sum(one.count for one in found.stages), address)
     load = SimulatedLoad(rate, clients, seed)
     systems = list(compare(times, devices, found, decisions, load, slo_ms, copies))
     if live:

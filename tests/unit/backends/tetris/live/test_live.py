@@ -69,6 +69,19 @@ def test_where_nothing_is_under_way_every_stage_runs_what_waits_for_it() -> None
     assert ray.most_at_once == 2
 
 
+@pytest.mark.parametrize(
+    ("ray", "told"),
+    [
+        (PretendRay(slow_to_start=True), "were not ready in 120 s"),
+        (PretendRay(dies=lambda number, method: number == 1), "did not start"),
+    ],
+)
+def test_devices_that_do_not_start_are_one_line(ray: PretendRay, told: str) -> None:
+    with pytest.raises(UserError, match=f"^--live: the 3 emulated devices {told}$"):
+        pipeline_on(ray)
+    assert ray.killed == ray.started
+
+
 def test_killed_devices_are_replaced_and_nothing_is_lost(live: LivePipeline) -> None:
     ray = live.parts[0]
     pids = {name: ray.get(actor.ready.remote()) for name, actor in live.actors.items()}

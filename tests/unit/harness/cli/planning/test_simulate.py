@@ -148,6 +148,18 @@ def test_what_stands_in_the_way_of_live_is_told_before_the_simulation(
     assert "--address 127.0.0.1:9: no Ray cluster answers" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("nothing_is_simulated")
+def test_more_live_devices_than_a_machine_has_room_for_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ray")
+    Path("c.yaml").write_text(yaml.safe_dump({"devices": {"V100": 90}, "price": {"V100": 2.0}}))
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50", "--live") == main.BAD_INPUT
+    told = capsys.readouterr().err
+    assert "--live: expected at most 64 devices on this machine, a process each" in told
+    assert "the plan has 90" in told
+
+
 def test_more_decisions_than_memory_holds_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
