@@ -16,6 +16,7 @@ from harness.core.errors import UserError
 from harness.core.files import MIB
 
 if TYPE_CHECKING:
+    from backends.tetris.live.pipeline_driver import LiveFaults
     from backends.tetris.pipeline.leaving import LeaveDecisions
     from backends.tetris.planner import StagePlan
     from backends.tetris.profile import StageProfile
@@ -85,15 +86,20 @@ def simulate(
         check_devices(sum(one.count for one in found.stages), address)
     load = SimulatedLoad(rate, clients, seed)
     systems = list(compare(times, devices, found, decisions, load, slo_ms, copies))
+    faults = None
     if live:
         from backends.tetris.live.row import live_system
 
-        systems.insert(1, live_system(times, found, decisions, load, systems[0], slo_ms, address))
+        row, faults = live_system(times, found, decisions, load, systems[0], slo_ms, address)
+        systems.insert(1, row)
     seconds = time.perf_counter() - begin
     if as_json:
-        print(_json(systems, found.to_json(planned_s), copies, seconds))
+        print(_json(systems, found.to_json(planned_s), copies, seconds, faults))
     else:
         _show(systems, found, copies, seconds)
+        if faults is not None and faults.replaced:
+            again = f"{faults.run_again:,} requests ran again"
+            print(f"live: {faults.replaced:,} devices died and were replaced, {again}")
 
 
 def _check_load(
@@ -134,7 +140,13 @@ def _decisions(model: StageProfile, trace: Path | None, requests: int, seed: int
     return leaving.logged(log, model.layers, requests)
 
 
-def _json(systems: list[SimulatedSystem], plan: dict[str, Any], copies: int, seconds: float) -> str:
+def _json(
+    systems: list[SimulatedSystem],
+    plan: dict[str, Any],
+    copies: int,
+    seconds: float,
+    faults: LiveFaults | None,
+) -> str:
     from backends.tetris.simulation import PROVENANCE
 
     told = {
@@ -144,6 +156,8 @@ def _json(systems: list[SimulatedSystem], plan: dict[str, Any], copies: int, sec
         "systems": [one.to_json() for one in systems],
         "seconds": seconds,
     }
+    if faults is not None:
+        told["live"] = {"replaced": faults.replaced, "run_again": faults.run_again}
     return json.dumps(told, allow_nan=False)
 
 

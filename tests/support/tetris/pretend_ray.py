@@ -116,3 +116,6 @@ class PretendRay:
     def kill(self, actor: PretendActor) -> None:
         """End an actor."""
         self.killed.append(actor)
+
+    def shutdown(self) -> None:
+        """Nothing is left to end."""

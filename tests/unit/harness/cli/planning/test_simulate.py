@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from harness.cli import main
+from tests.support.tetris.pretend_ray import PretendRay
 
 ROOT = Path(__file__).parents[5]
 PROFILE: dict[str, Any] = {
@@ -158,6 +159,33 @@ def test_more_live_devices_than_a_machine_has_room_for_are_refused(
     told = capsys.readouterr().err
     assert "--live: expected at most 64 devices on this machine, a process each" in told
     assert "the plan has 90" in told
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> PretendRay:
+    ray = PretendRay()
+    for place in ("row.start_ray", "devices.check_ray"):
+        monkeypatch.setattr(f"backends.tetris.live.{place}", lambda address: ray)
+    return ray
+
+
+def test_devices_that_died_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pretended: PretendRay
+) -> None:
+    asked = [*ASKED[:-1], "200", "--slo-ms", "50", "--clients", "9", "--live"]
+    assert call(monkeypatch, *asked) == 0
+    assert "live:" not in capsys.readouterr().out
+    assert call(monkeypatch, *asked, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["live"] == {"replaced": 0, "run_again": 0}
+    assert [one["name"] for one in found["systems"]][:2] == ["pipeline", "pipeline, live"]
+    first = len(pretended.started)
+    pretended.dies = lambda number, method: (number, method) == (first, "run")
+    assert call(monkeypatch, *asked) == 0
+    told = capsys.readouterr().out
+    assert re.search(
+        r"^live: 1 devices died and were replaced, [12] requests ran again$", told, re.M
+    )
 
 
 def test_more_decisions_than_memory_holds_are_refused(
