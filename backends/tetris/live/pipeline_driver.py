@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ from harness.core.errors import UserError
 NEVER = float("inf")
 LONGEST_WAIT_S = 0.5
 READY_S = 120.0
+MOST_REPLACED = 5
+"""Actors that may die one after another in one device's place without answering a batch."""
 
 
 @dataclass(slots=True)
@@ -80,7 +83,8 @@ class LivePipeline:
         self, decisions: LeaveDecisions, arrivals: Sequence[float] | NDArray[np.float64] | int
     ) -> tuple[Served, LiveFaults]:
         """Every request answered once. `arrivals` as in `LaneSimulation`: milliseconds from now, or
-        the number of clients of a closed loop."""
+        the number of clients of a closed loop. Raises `UserError` for a device that dies again and
+        again."""
         run = _LiveRun(self, decisions, arrivals)
         return run.served(), run.faults
 
@@ -92,7 +96,9 @@ class LivePipeline:
         return self.actors[device].run.remote(requests, depths, lane.end, took_ms)
 
     def start_anew(self, device: str) -> Any:
-        """A new actor in place of a dead one; the reference of its being ready."""
+        """A new actor in place of a dead one; the reference of its being ready. What only could not
+        be reached is ended, so that nothing runs twice."""
+        self._ray.kill(self.actors[device])
         self.actors[device] = self._class.remote()
         return self.actors[device].ready.remote()
 
@@ -123,6 +129,7 @@ class _LiveRun:
         self._moving: list[tuple[float, int, Lane, list[int]]] = []
         self._order = itertools.count()
         self._batches = self._inputs = 0
+        self._died: Counter[str] = Counter()
         for lane in self._lanes:
             lane.link_free_ms = 0.0
         self._begin = time.monotonic()
@@ -206,9 +213,14 @@ class _LiveRun:
             return
         what.crew.give_back(what.device)
         if what.requests is not None:
+            del self._died[what.device]
             self._take(what, *answer)
 
     def _replace(self, what: _Call) -> None:
+        self._died[what.device] += 1
+        if self._died[what.device] > MOST_REPLACED:
+            told = f"{MOST_REPLACED} new ones in its place without answering a batch"
+            raise UserError(f"--live: device {what.device} died, and so did {told}")
         self.faults.replaced += 1
         ready = self._live.start_anew(what.device)
         self._calls[ready] = _Call(what.crew, what.lane, what.device, None)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,6 +103,38 @@ def test_killed_devices_are_replaced_and_nothing_is_lost(live: LivePipeline) -> 
     layers = inputs.depths(live.layout.cuts)
     assert run.inputs == 600 + (layers == 4).sum() + faults.run_again
     assert ray.get(live.actors["V100-0"].ready.remote()) != pids["V100-0"]
+
+
+@pytest.mark.parametrize("method", ["ready", "run"])
+def test_a_device_that_dies_again_and_again_is_one_line(method: str) -> None:
+    """Its new actors die before they are ready, or with their first batch."""
+    ray = PretendRay()
+    made = pipeline_on(ray)
+    first = ray.started[0]
+    dying = {(0, "run"), *((number, method) for number in range(3, 99))}
+    ray.dies = lambda number, called: (number, called) in dying
+    told = "^--live: device V100-0 died, and so did 5 new ones in its place without answering"
+    with pytest.raises(UserError, match=told):
+        made.run(drawn(PROFILE["survival"], 60, 1), 12)
+    assert ray.killed == [first, *ray.started[3:-1]]
+
+
+def test_a_device_may_die_often_where_its_successors_work() -> None:
+    """Every second call of a batch ends in a death: each actor answers one and dies of the next."""
+    calls: Counter[int] = Counter()
+
+    def dies(number: int, method: str) -> bool:
+        calls[number] += method == "run"
+        return calls[number] > 1
+
+    ray = PretendRay()
+    made = pipeline_on(ray)
+    ray.dies = dies
+    inputs = drawn(PROFILE["survival"], 120, 1)
+    run, faults = made.run(inputs, 12)
+    layers = inputs.depths(made.layout.cuts)
+    assert faults.replaced > 3 * 5
+    assert run.inputs == 120 + (layers == 4).sum() + faults.run_again
 
 
 def test_an_answer_that_comes_twice_is_dropped(live: LivePipeline) -> None:
