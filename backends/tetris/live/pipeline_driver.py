@@ -1,7 +1,8 @@
 """The live pipeline: one driver holds the queues and sends whole batches to actors.
 
 A hop is one call for a batch, whatever its size. Ray promises a call at most once, so that the
-driver runs again what a dead actor had, and takes the first answer to a request only.
+driver runs again what a dead actor had: each request is in one call at a time, and no call ends
+twice.
 """
 
 from __future__ import annotations
@@ -35,12 +36,11 @@ MOST_REPLACED = 5
 
 @dataclass(slots=True)
 class LiveFaults:
-    """What went wrong in a run: actors that died and were replaced, requests that were run again
-    for it, and answers that came twice and were dropped."""
+    """What went wrong in a run: actors that died and were replaced, and requests that were run
+    again for it."""
 
     replaced: int = 0
     run_again: int = 0
-    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +231,6 @@ class _LiveRun:
     def _take(self, what: _Call, left: list[int], going: list[int]) -> None:
         now_ms, lane = self._now(), what.lane
         for one in left:
-            if self._answered[one] < NEVER:
-                self.faults.dropped += 1
-                continue
             self._answered[one] = now_ms
             self._left -= 1
         if going:
