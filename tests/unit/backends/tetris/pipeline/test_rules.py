@@ -82,6 +82,7 @@ def test_fewer_inputs_must_have_been_measured() -> None:
         ({"1": 0.4, "4": 0.9}, "expected to end with 1 at the batch of 4, found 0.9 at 4"),
         ({"1": 0.4, "2": 0.3, "4": 1}, "more inputs never take less time, found 0.4 at 1 and 0.3"),
         ({"one": 1}, "expected a mapping of numbers of inputs to shares of time"),
+        ({"9" * 5_000: 1}, "expected a mapping of numbers of inputs to shares of time"),
         ({"0": 1, "4": 1}, "expected different numbers of inputs of 1 or more"),
     ],
 )
