@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -109,28 +110,14 @@ def compare(
     piped = {one.device: 0 for one in plan.stages}
     for one in plan.stages:
         piped[one.device] += one.count
-    found = share.run("pipeline", [lambda: pipeline(times, plan)], piped)
-    yield _with_prediction(found, plan.goodput_per_s * copies)
+    found = share.run("pipeline", [partial(pipeline, times, plan)], piped)
+    yield replace(found, predicted_per_s=plan.goodput_per_s * copies)
     for name in DATA_PARALLEL:
-        yield share.run(name, [_parallel(times, devices, name)], devices)
+        yield share.run(name, [partial(data_parallel, times, devices, name)], devices)
     quickest = min(devices, key=lambda kind: sum(times.profile.layer_ms[kind]))
     segments = best_segments(times, quickest, MOST_SEGMENTS) or [()]
-    yield share.run(
-        "regrouping in place", [_regrouped(times, devices, cuts) for cuts in segments], devices
-    )
-
-
-def _parallel(times: StageTimes, devices: Mapping[str, int], name: str) -> Make:
-    return lambda: data_parallel(times, devices, name)
-
-
-def _regrouped(times: StageTimes, devices: Mapping[str, int], cuts: tuple[int, ...]) -> Make:
-    return lambda: regrouped(times, devices, cuts)
-
-
-def _with_prediction(found: SimulatedSystem, per_s: float) -> SimulatedSystem:
-    told = {name: getattr(found, name) for name in found.__slots__}
-    return SimulatedSystem(**{**told, "predicted_per_s": per_s})
+    makes = [partial(regrouped, times, devices, cuts) for cuts in segments]
+    yield share.run("regrouping in place", makes, devices)
 
 
 class _Share:
@@ -151,7 +138,7 @@ class _Share:
         requests = pilots * len(self._pilot(sum(devices.values()) * times.profile.batch))
         self._pays = requests <= MOST_PILOTS * len(decisions) + PILOT_FREE
 
-    def run(self, name: str, makes: list[Make], devices: Mapping[str, int]) -> SimulatedSystem:
+    def run(self, name: str, makes: Sequence[Make], devices: Mapping[str, int]) -> SimulatedSystem:
         """The layout and, in closed loop, the number of clients that pilots found best together:
         more segments need more clients."""
         held = sum(devices.values()) * self._times.profile.batch
