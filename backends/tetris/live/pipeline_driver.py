@@ -61,7 +61,7 @@ class LivePipeline:
     """
 
     def __init__(self, ray: Any, times: StageTimes, plan: StagePlan, limit_ms: float) -> None:
-        self._ray, self._times, self._limit_ms = ray, times, limit_ms
+        self.ray, self.times, self.limit_ms = ray, times, limit_ms
         self._class = device_actor(ray)
         self.layout = pipeline(times, plan)
         devices = [name for crew in self.layout.crews for name in crew.devices]
@@ -77,7 +77,7 @@ class LivePipeline:
     def close(self) -> None:
         """End the actors."""
         for actor in self.actors.values():
-            self._ray.kill(actor)
+            self.ray.kill(actor)
 
     def run(
         self, decisions: LeaveDecisions, arrivals: Sequence[float] | NDArray[np.float64] | int
@@ -98,14 +98,9 @@ class LivePipeline:
     def start_anew(self, device: str) -> Any:
         """A new actor in place of a dead one; the reference of its being ready. What only could not
         be reached is ended, so that nothing runs twice."""
-        self._ray.kill(self.actors[device])
+        self.ray.kill(self.actors[device])
         self.actors[device] = self._class.remote()
         return self.actors[device].ready.remote()
-
-    @property
-    def parts(self) -> tuple[Any, StageTimes, float]:
-        """Ray, times and limit, for a run."""
-        return self._ray, self._times, self._limit_ms
 
 
 class _LiveRun:
@@ -116,7 +111,6 @@ class _LiveRun:
         arrivals: Sequence[float] | NDArray[np.float64] | int,
     ) -> None:
         self._live, self.faults = live, LiveFaults()
-        self._ray, self._times, self._limit_ms = live.parts
         self._lanes = live.layout.lanes
         self._count, self._next = len(decisions), 0
         self._deep: list[int] = decisions.depths(live.layout.cuts).tolist()
@@ -161,7 +155,7 @@ class _LiveRun:
             self._join(self._lanes[0], asked)
 
     def _join(self, lane: Lane, requests: Sequence[int]) -> None:
-        deadlines = [self._asked[one] + self._limit_ms for one in requests]
+        deadlines = [self._asked[one] + self._live.limit_ms for one in requests]
         lane.queue.push(requests, deadlines, self._now())
 
     def _arrive(self) -> None:
@@ -200,15 +194,15 @@ class _LiveRun:
         if not self._calls:
             time.sleep(wait_s)
             return
-        done, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=wait_s)
+        done, _ = self._live.ray.wait(list(self._calls), num_returns=1, timeout=wait_s)
         for call in done:
             self._ended(call)
 
     def _ended(self, call: Any) -> None:
         what = self._calls.pop(call)
         try:
-            answer = self._ray.get(call)
-        except self._ray.exceptions.RayActorError:
+            answer = self._live.ray.get(call)
+        except self._live.ray.exceptions.RayActorError:
             self._replace(what)
             return
         what.crew.give_back(what.device)
@@ -236,7 +230,7 @@ class _LiveRun:
         if going:
             assert lane.after is not None  # nobody goes on behind the last stage
             begin_ms = max(now_ms, lane.link_free_ms)
-            lane.link_free_ms = begin_ms + self._times.transfer_ms(len(going))
+            lane.link_free_ms = begin_ms + self._live.times.transfer_ms(len(going))
             move = (lane.link_free_ms, next(self._order), lane.after, going)
             heapq.heappush(self._moving, move)
         if self._due is None:

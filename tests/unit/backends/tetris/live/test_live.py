@@ -84,7 +84,7 @@ def test_devices_that_do_not_start_are_one_line(ray: PretendRay, told: str) -> N
 
 
 def test_killed_devices_are_replaced_and_nothing_is_lost(live: LivePipeline) -> None:
-    ray = live.parts[0]
+    ray = live.ray
     pids = {name: ray.get(actor.ready.remote()) for name, actor in live.actors.items()}
 
     def kill() -> None:
