@@ -56,6 +56,10 @@ class LeaveDecisions:
         """The first `count` inputs, or all where there are fewer."""
         return LeaveDecisions(self._leaves[:count])
 
+    def rest(self, count: int) -> LeaveDecisions:
+        """All inputs but the first `count`."""
+        return LeaveDecisions(self._leaves[count:])
+
     def dealt(self, parts: int) -> list[LeaveDecisions]:
         """The inputs in turn to each of so many parts, which is at most N."""
         return [LeaveDecisions(self._leaves[place::parts]) for place in range(parts)]

@@ -76,6 +76,11 @@ class LaneSimulation:
         assert np.isfinite(answered).all()  # a request was lost
         return Served(asked, answered, self.batches, self.inputs)
 
+    @property
+    def asked(self) -> int:
+        """How many requests arrived, in order."""
+        return self._next
+
     def _begin(self) -> None:
         if self._clients is None:
             self._expect()

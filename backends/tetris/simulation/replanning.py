@@ -90,7 +90,9 @@ class ReplanningSimulation(LaneSimulation):
         waiting = self.layout.entrance.queue.remove_all()
         self.times = StageTimes(self._planner.profile)
         self.layout = pipeline(self.times, self._planner.plan, self._planner.left_out)
-        self.depth = self.decisions.depths(self.layout.cuts).tolist()
+        # who waits at the entrance came last, and everybody before has an answer
+        answered = self.asked - len(waiting)
+        self.depth[answered:] = self.decisions.rest(answered).depths(self.layout.cuts).tolist()
         self.plans.append((self.now_ms, self._planner.plan))
         if waiting:
             self.join(self.layout.entrance, waiting)

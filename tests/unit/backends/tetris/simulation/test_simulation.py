@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -236,6 +237,30 @@ def test_copies_share_the_requests() -> None:
     assert many.clients == 160
     assert many.goodput_per_s == pytest.approx(4 * one.goodput_per_s, rel=0.03)
     assert many.predicted_per_s == pytest.approx(4 * found.goodput_per_s)
+
+
+def test_a_change_of_plan_asks_only_for_who_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    depths_of = LeaveDecisions.depths
+
+    def counted(inputs: LeaveDecisions, cuts: Sequence[int] | None = None) -> Any:
+        asked.append(len(inputs))
+        return depths_of(inputs, cuts)
+
+    model = profile(batch=4, time_share={"V100": {"1": 0.9, "4": 1}})
+    cluster = cluster_from({"devices": {"V100": 8}, "price": {"V100": 1}}, "c", model)
+    easy, hard = (
+        drawn(survival, 8_000, 1) for survival in ([1, 0.9, 0.3, 0.2, 0.2], [1, 1, 0.98, 0.9, 0.9])
+    )
+    load = np.arange(16_000) / 2.0
+    planner = WindowPlanner(model, cluster, Wanted(60))
+    monkeypatch.setattr(LeaveDecisions, "depths", counted)
+    run = ReplanningSimulation(planner, easy.then(hard), load, 60, window_s=1.5)
+    found = run.run()
+    changes = [ms for ms, _ in run.plans]
+    assert len(changes) > 2
+    assert asked[0] == 16_000
+    assert asked[1:] == [(found.answered_ms > ms).sum() for ms in changes[1:]]
 
 
 def test_a_plan_follows_its_workload_and_leaves_a_straggler_out() -> None:
