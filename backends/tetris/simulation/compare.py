@@ -134,7 +134,8 @@ class _Share:
     ) -> None:
         self._times, self._load, self._limit_ms, self._copies = times, load, limit_ms, copies
         self._parts = decisions.dealt(copies)
-        pilots = (MOST_SEGMENTS - 1) * (len(CLIENTS) if load.rate is None else 1)
+        given = load.rate is not None or load.clients is not None
+        pilots = (MOST_SEGMENTS - 1) * (1 if given else len(CLIENTS))
         requests = pilots * len(self._pilot(sum(devices.values()) * times.profile.batch))
         self._pays = requests <= MOST_PILOTS * len(decisions) + PILOT_FREE
 

@@ -177,16 +177,18 @@ def test_pilots_choose_for_every_system_or_for_none(
 ) -> None:
     """Where five pilots of 4,000 requests would pay and fifteen do not, no system has any."""
     monkeypatch.setattr("backends.tetris.simulation.compare.PILOT_FREE", free)
-    model = profile(batch=8, time_share={"V100": {"1": 0.9, "8": 1}})
+    falls: dict[str, Any] = {"survival": [1, 0.8, 0.5, 0.3, 0.3], "ramp_ms": {"V100": 0.05}}
+    model = profile(batch=8, time_share={"V100": {"1": 0.9, "8": 1}}, **falls)
     cluster = cluster_from({"devices": {"V100": 6}, "price": {"V100": 1}}, "c", model)
     times, found = StageTimes(model), plan(model, cluster, Wanted(50))
+    assert len(best_segments(times, "V100", 4)) > 1
     inputs = drawn(model.survival, 4_000, 3)
     systems = list(compare(times, cluster, found, inputs, SimulatedLoad(), 50))
     assert {one.untried for one in systems} == {untried}
     if untried:
         assert {one.clients for one in systems} == {2 * 6 * 8}
     given = compare(times, cluster, found, inputs, SimulatedLoad(clients=30), 50)
-    assert {one.clients for one in given} == {30}
+    assert [(one.clients, one.untried) for one in given] == 5 * [(30, False)]  # three pilots pay
 
 
 def test_arrivals_are_drawn_apart_from_who_leaves() -> None:
