@@ -118,8 +118,8 @@ class AdaDecode(EngineBackend):
             decided = Replayer(loaded.source, plan.question.columns(layers))
         elif options["record"]:
             decided = Recorder(len(layers))
-        drafter, most = _drafter(executor, gammas, options, plan.rates, decided)
-        effective = {"exit_layers": list(layers), "gamma": list(gammas), "max_batch": most}
+        drafter, batches = _drafter(executor, gammas, options, plan.rates, decided)
+        effective = {"exit_layers": list(layers), "gamma": list(gammas), **batches}
         hook = decided if layers or options["record"] else None
         decoder = Decoder(
             executor,
@@ -138,8 +138,8 @@ def _drafter(
     options: Mapping[str, Any],
     rates: Any,
     decided: Recorder | Replayer | None,
-) -> tuple[Any, int | None]:
-    """What predicts early, and up to how many requests under way; None without exits."""
+) -> tuple[Any, dict[str, Any]]:
+    """What predicts early, None without exits, and the options of batches that took effect."""
     from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
     from backends.engine.segments.fills import assumed, ready_plan
     from backends.engine.segments.measured import segment_costs
@@ -147,16 +147,19 @@ def _drafter(
 
     most, drafts = options["max_batch"], options["max_drafts"]
     if not executor.exits:
-        return None, most
+        return None, {}
     if options["batching"] != READY:
         most = most or LOCKSTEP_BATCH
-        return ExitDrafter(executor, PredictionPolicy(gammas, drafts, most), decided), most
+        policy = PredictionPolicy(gammas, drafts, most)
+        return ExitDrafter(executor, policy, decided), {"max_batch": most}
     found = ready_plan(
         *(segment_costs(executor), rates or assumed(executor.exits), drafts, executor.slots)
     )
     most = found.most if most is None else most
     policy = PredictionPolicy(gammas, drafts, most)
-    return ReadyDrafter(executor, policy, found.policy, decided), most
+    fills = {str(number): list(waits) for number, waits in found.policy.fills.items()}
+    drafter = ReadyDrafter(executor, policy, found.policy, decided)
+    return drafter, {"max_batch": most, "fills": fills}
 
 
 def _heads(chosen: Mapping[str, Any], model_dir: Path) -> Path | None:

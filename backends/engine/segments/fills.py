@@ -31,7 +31,9 @@ class SegmentCosts:
     """What passes cost."""
 
     segments: tuple[RowCosts, ...]
-    """Of each segment and the head after it."""
+    """Of each segment; of the last one with the final head on all rows."""
+    heads: tuple[RowCosts, ...]
+    """Of each exit head."""
     whole: RowCosts
     """Of all segments in one call, and the final head."""
 
@@ -66,7 +68,7 @@ def ready_plan(costs: SegmentCosts, rates: ExitRates, max_drafts: int, slots: in
     fills: dict[int, tuple[int, ...]] = {}
     speedups: dict[int, float] = {}
     most = 0
-    for number in [n for n in NUMBERS if n < slots] + [slots]:
+    for number in [*(n for n in NUMBERS if n < slots), slots]:
         plain = costs.whole.of(number, number * costs.whole.positions) / number
         tried = {
             f: played(costs, rates, max_drafts, number, f)
@@ -76,8 +78,6 @@ def ready_plan(costs: SegmentCosts, rates: ExitRates, max_drafts: int, slots: in
         fills[number], speedups[number] = best, plain / tried[best]
         if tried[best] < plain * GAIN:
             most = number
-        else:
-            break
     return ReadyPlan(FillPolicy(fills), most, speedups)
 
 
@@ -101,14 +101,16 @@ def played(
     last, draw = len(costs.segments) - 1, random.Random(7)
     policy = FillPolicy({1: fills})
     length = costs.whole.positions
-    queues: list[list[_Played]] = [[] for _ in costs.segments]
-    queues[0] = [_Played([1] * len(costs.segments)) for _ in range(number)]
+    queues: list[list[_QueuedStream]] = [[] for _ in costs.segments]
+    queues[0] = [_QueuedStream([1] * len(costs.segments)) for _ in range(number)]
     spent, tokens, verified = 0.0, 0, 0
     while verified < steps:
         index = policy.choose([len(queue) for queue in queues], 1)
         passing, queues[index] = queues[index], []
         rows = sum(stream.waiting[index] for stream in passing)
         spent += costs.segments[index].of(rows, len(passing) * length)
+        if index < last and (asked := sum(s.drafts < max_drafts for s in passing)):
+            spent += costs.heads[index].of(asked, costs.heads[index].positions)
         for stream in passing:
             if index == last:
                 tokens += stream.settle(draw, rates.stands)
@@ -126,7 +128,7 @@ def played(
 
 
 @dataclass(slots=True)
-class _Played:
+class _QueuedStream:
     """A stream: its drafts, and the rows that each segment has not seen."""
 
     waiting: list[int]

@@ -14,6 +14,7 @@ class ClockedExecutor(ToldExecutor):
 
     fixed_us = (10.0, 40.0)
     row_us = (1.0, 4.0)
+    head_us = (3.0, 0.5)
     sequence_us = 2.0
     now_s = 0.0
 
@@ -26,9 +27,10 @@ class ClockedExecutor(ToldExecutor):
         """Takes no time."""
 
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
-        assert len(wanted) == len(rows), "the head is asked of all rows"
+        assert len(wanted) in (0, len(rows)), "the head is asked of all rows, or of none"
         self.order.append(index)
-        self._pass(self.fixed_us[index] + self.row_us[index] * len(rows))
+        cost = self.fixed_us[index] + self.row_us[index] * len(rows)
+        self._pass(cost + self.head_us[index] * len(wanted))
         return [], []
 
     def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
@@ -45,11 +47,14 @@ def test_each_segment_and_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = ClockedExecutor()
     monkeypatch.setattr("backends.engine.costs.row_costs.time.perf_counter", lambda: executor.now_s)
     found = segment_costs(executor)  # type: ignore[arg-type]
-    assert executor.order[:6] == [0, 1, 2, 0, 1, 2], "as in a step, each after the one before it"
+    step = [0, 1] * len(ROWS) + [0, 1, 2] * len(ROWS) + [2]
+    assert executor.order[: len(step)] == step, "as in a step, each after the one before it"
+    (head,) = found.heads
+    assert head.us == pytest.approx([3 * rows for rows in ROWS])
     first, last = found.segments
     assert first.rows == ROWS
     assert first.us == pytest.approx([10 + rows for rows in ROWS])
-    assert last.us == pytest.approx([40 + 4 * rows for rows in ROWS])
+    assert last.us == pytest.approx([40 + 4.5 * rows for rows in ROWS])
     assert found.whole.us == pytest.approx([45 + 5 * rows for rows in ROWS])
     assert found.whole.cache_us == pytest.approx(2)
     assert first.cache_us == pytest.approx(2 * 2 / 8), "two of eight layers"

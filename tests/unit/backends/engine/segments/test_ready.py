@@ -1,10 +1,11 @@
-"""Queues before segments change which passes run together, and nothing of what they find."""
+"""Queues before segments change neither a text nor what is decided, whatever the fills."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -13,189 +14,276 @@ from hypothesis import strategies as st
 
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
-from backends.engine.executors.base import Executor, Int32, StepRows
+from backends.engine.executors.base import Executor
+from backends.engine.executors.torch import TorchExecutor
 from backends.engine.sampling import TokenSampling
 from backends.engine.segments.policy import FillPolicy
 from backends.engine.segments.ready import ReadyDrafter
 from backends.engine.streams import Output, Stream
 from tests.support.engine.random_models import RandomModel, open_executor, random_model
-from tests.unit.backends.engine.test_decoder import GREEDY, Texts, plain, run, streams, texts
 
-ALL_AT_ONCE = 99
-
-
-def ready_decoder(
-    model: RandomModel,
-    exits: tuple[int, ...],
-    policy: PredictionPolicy,
-    fills: Sequence[int],
-    slots: int = 4,
-    kernels: str = "auto",
-) -> Decoder:
-    executor = open_executor(model, exits, slots, kernels)
-    waits = FillPolicy({1: tuple(fills)})
-    return Decoder(executor, ReadyDrafter(executor, policy, waits))
+GREEDY = TokenSampling()
+SAMPLED = TokenSampling(0.8, 0.9, seed=11)
+EXITS = (1, 3, 4)
+SLOTS = 7
 
 
-def counted(found: dict[str, list[Output]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for output in itertools.chain.from_iterable(found.values()):
-        total.update(output.counts)
-    return total
+class DrawnConfidence:
+    """Confidences that depend on the stream, its position, the attempt and the exit alone."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, list[tuple[int, int]]] = {}
+        self.settled: dict[str, list[tuple[int, int, int]]] = {}
+
+    def confidence(self, stream: Stream, index: int, token: int, confidence: float) -> float:
+        asked = self.asked.setdefault(stream.id, [])
+        asked.append((len(stream.tokens), index))
+        key = f"{stream.id} {asked.count(asked[-1])} {asked[-1]}"
+        return hashlib.sha256(key.encode()).digest()[0] / 256
+
+    def selected(self, stream: Stream, start: int, chosen: Sequence[int]) -> Sequence[int]:
+        return chosen
+
+    def verified(
+        self, stream: Stream, start: int, chosen: Sequence[int], accepted: int, under_way: int
+    ) -> None:
+        drafted = len(stream.tokens) - 1 - start
+        self.settled.setdefault(stream.id, []).append((start, drafted, accepted))
 
 
-@pytest.mark.parametrize("kernels", ["native", "torch"])
-@pytest.mark.parametrize("fills", [(1, 1, 1), (1, 1, 3), (1, 2, 8), (3, 2, 1)], ids=str)
-def test_any_fill_gives_plain_decodings_text(fills: tuple[int, ...], kernels: str) -> None:
+def streams(model: RandomModel, count: int, sampling: TokenSampling = GREEDY) -> list[Stream]:
+    draw = torch.Generator().manual_seed(3)
+    made = []
+    for number in range(count):
+        length = 1 + 5 * number % 17
+        ids = torch.randint(0, model.architecture.vocabulary, (length,), generator=draw).tolist()
+        stops, most = frozenset(range(number % 3 * 3)), (1, 2, 37, 20, 29)[number % 5]
+        made.append(Stream(f"r{number}", tuple(ids), most, stops, sampling))
+    return made
+
+
+def run(decoder: Decoder, requests: Sequence[Stream], late: int = 0) -> dict[str, list[Output]]:
+    """The last `late` requests arrive one by one, a step apart."""
+    arriving = list(requests)
+    for stream in arriving[: len(arriving) - late]:
+        decoder.add(stream)
+    arriving = arriving[len(arriving) - late :]
+    found: dict[str, list[Output]] = {}
+    while (outputs := decoder.step()) or arriving:
+        if arriving:
+            decoder.add(arriving.pop(0))
+        for output in outputs:
+            found.setdefault(output.id, []).append(output)
+    return found
+
+
+def texts(found: dict[str, list[Output]]) -> dict[str, tuple[list[int], str | None]]:
+    return {
+        name: ([t for o in outputs for t in o.tokens], outputs[-1].finished)
+        for name, outputs in found.items()
+    }
+
+
+def totals(found: dict[str, list[Output]]) -> dict[str, Counter[str]]:
+    summed: dict[str, Counter[str]] = {}
+    for name, outputs in found.items():
+        summed[name] = Counter()
+        for output in outputs:
+            summed[name].update(output.counts)
+    return summed
+
+
+def executor_of(kind: str, model: RandomModel, exits: tuple[int, ...]) -> Executor:
+    if kind == "kernels":
+        return open_executor(model, exits, SLOTS)
+    heads = model.heads(exits)
+    return TorchExecutor(model.weights, model.architecture, heads, slots=SLOTS, max_len=128)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("kind", ["kernels", "torch"])
+def test_the_text_is_plain_decodings_and_the_decisions_lockstep_s(
+    kind: str, sampling: TokenSampling
+) -> None:
     model = random_model("llama", torch.bfloat16)
-    for sampling in (GREEDY, TokenSampling(0.8, 0.9, seed=11)):
-        expected: Texts = {}
-        for stream in streams(model, 8, sampling):
-            alone = Decoder(open_executor(model, (), 1, kernels))
-            expected |= texts(run(alone, [stream]))
-        for gamma, drafts in ((0.0, 1), (0.1, 5), (0.3, 15), (1.0, 3)):
-            policy = PredictionPolicy((gamma, gamma), drafts)
-            decoder = ready_decoder(model, (2, 4), policy, fills, kernels=kernels)
-            found = run(decoder, streams(model, 8, sampling))
-            assert texts(found) == expected
+    expected = texts(run(Decoder(executor_of(kind, model, ())), streams(model, 12, sampling)))
+    executor = executor_of(kind, model, EXITS)
+    seen: Counter[str] = Counter()
+    for most in range(1, 16) if kind == "kernels" else (2, 5, 15):
+        policy = PredictionPolicy((0.4, 0.5, 0.6), most)
+        fills = FillPolicy({1: (1, 1, 1, 1), 4: (1, 1 + most % 3, 2, 1 + most % 4)})
+        hooks = DrawnConfidence(), DrawnConfidence()
+        lockstep = Decoder(executor, ExitDrafter(executor, policy, hooks[0]), decisions=hooks[0])
+        before = run(lockstep, streams(model, 12, sampling), late=4)
+        drafter = ReadyDrafter(executor, policy, fills, hooks[1])
+        after = run(
+            Decoder(executor, drafter, decisions=hooks[1]), streams(model, 12, sampling), late=4
+        )
+        assert texts(before) == texts(after) == expected
+        assert hooks[0].asked == hooks[1].asked
+        assert hooks[0].settled == hooks[1].settled
+        assert totals(before) == totals(after)
+        for counts in totals(after).values():
+            seen.update(counts)
+    assert 0 < seen["accepted"] < seen["drafted"]
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_any_policy_is_lossless(data: st.DataObject) -> None:
+def test_any_fills_and_limit_are_lossless(data: st.DataObject) -> None:
     model = random_model("llama", torch.bfloat16, agreement=data.draw(st.sampled_from((0.1, 1.0))))
     exits = tuple(sorted(data.draw(st.sets(st.integers(1, 5), min_size=1))))
+    fill = st.tuples(*(st.integers(1, 9) for _ in (*exits, None)))
+    fills = data.draw(st.dictionaries(st.integers(1, SLOTS), fill, min_size=1))
+    limit = data.draw(st.one_of(st.none(), st.integers(0, SLOTS)))
     gammas = tuple(data.draw(st.floats(0, 1)) for _ in exits)
-    most = data.draw(st.sampled_from((None, 0, 1, 2, 3)))
-    policy = PredictionPolicy(gammas, data.draw(st.integers(0, 8)), most)
-    fills = [data.draw(st.integers(1, 5)) for _ in range(len(exits) + 1)]
-    sampling = TokenSampling(data.draw(st.sampled_from((0.0, 0.5, 1.5))), seed=3)
-    decoder = ready_decoder(model, exits, policy, fills, data.draw(st.integers(1, 4)))
-    baseline = Decoder(open_executor(model, ()))
-    expected = texts(run(baseline, streams(model, 6, sampling)))
-    assert texts(run(decoder, streams(model, 6, sampling))) == expected
+    policy = PredictionPolicy(gammas, data.draw(st.integers(0, 15)), limit)
+    sampling = TokenSampling(data.draw(st.sampled_from((0.0, 0.7))), seed=2)
+    hook = data.draw(st.sampled_from((None, DrawnConfidence())))
+    expected = texts(run(Decoder(open_executor(model, (), SLOTS)), streams(model, 9, sampling)))
+    executor = open_executor(model, exits, SLOTS)
+    drafter = ReadyDrafter(executor, policy, FillPolicy(fills), hook)
+    late = data.draw(st.integers(0, 8))
+    found = run(Decoder(executor, drafter, decisions=hook), streams(model, 9, sampling), late)
+    assert texts(found) == expected
 
 
-def test_one_stream_is_decoded_as_in_lockstep() -> None:
-    model, policy = random_model("llama"), PredictionPolicy((0.2, 0.4), 3)
-    found = run(ready_decoder(model, (2, 4), policy, (1, 1, 1)), streams(model, 1))
-    executor = open_executor(model, (2, 4), 4)
-    expected = run(Decoder(executor, ExitDrafter(executor, policy)), streams(model, 1))
-    assert found == expected
-
-
-def test_counts_add_up() -> None:
+def test_a_pass_takes_all_that_wait_and_the_last_one_waits_for_its_fill() -> None:
     model = random_model("llama")
-    decoder = ready_decoder(model, (2, 4), PredictionPolicy((0.2, 0.4), 3), (1, 2, 4))
-    found = run(decoder, streams(model, 8))
-    for name, outputs in found.items():
-        total = counted({name: outputs})
-        length = sum(len(output.tokens) for output in outputs)
-        assert total["exits_layer_2"] + total["exits_layer_4"] == total["drafted"]
-        early = 2 * total["exits_layer_2"] + 4 * total["exits_layer_4"]
+    executor = open_executor(model, (2,), 4)
+    passes: list[tuple[int, int]] = []
+
+    class LeavesOnce(DrawnConfidence):
+        """The first two streams leave once, the others never."""
+
+        def confidence(self, stream: Stream, index: int, token: int, confidence: float) -> float:
+            first = stream.id in ("r0", "r1") and stream.drafts == 0
+            return 1.0 if first else 0.0
+
+    advance = executor.advance
+
+    def counted(index: int, rows: object, wanted: object) -> object:
+        passes.append((index, len(rows)))  # type: ignore[arg-type]
+        return advance(index, rows, wanted)  # type: ignore[arg-type]
+
+    executor.advance = counted  # type: ignore[method-assign,assignment]
+    fills = FillPolicy({1: (1, 4)})
+    drafter = ReadyDrafter(executor, PredictionPolicy((0.5,), 5), fills, LeavesOnce())
+    decoder = Decoder(executor, drafter, decisions=LeavesOnce())
+    for number in range(4):
+        decoder.add(Stream(f"r{number}", (3, number), 12))
+    decoder.step()
+    passes.clear()
+    outputs = decoder.step()
+    assert {output.id for output in outputs} == {"r0", "r1", "r2", "r3"}
+    # r0 and r1 have a draft each, whose row the last segment has not seen either
+    assert passes == [(0, 4), (0, 2), (1, 6)]
+
+
+Found = dict[str, list[Output]]
+
+
+def waiting_inside(limit: int | None) -> tuple[Decoder, DrawnConfidence, list[Stream], Found]:
+    """A decoder of three streams, one of which at least waits between segments, with two requests
+    more that it has not seen, and what it has put out."""
+    executor = open_executor(random_model("llama"), EXITS, SLOTS)
+    hook = DrawnConfidence()
+    policy = PredictionPolicy((0.4, 0.5, 0.6), 9, limit)
+    drafter = ReadyDrafter(executor, policy, FillPolicy({1: (1, 9, 9, 1)}), hook)
+    decoder = Decoder(executor, drafter, decisions=hook)
+    requests = [Stream(f"r{n}", (9, n), 40) for n in range(5)]
+    for request in requests[:3]:
+        decoder.add(request)
+    found: Found = {}
+    for _ in range(30):
+        for output in decoder.step():
+            found.setdefault(output.id, []).append(output)
+        if any(r.done and len(r.tokens) == r.done[0] > r.done[-1] for r in requests):
+            return decoder, hook, requests, found
+    raise AssertionError("no stream ever waited between two segments")
+
+
+def test_beyond_the_limit_what_is_inside_comes_to_its_end_and_nothing_is_asked() -> None:
+    decoder, hook, requests, found = waiting_inside(limit=3)
+    asked = {name: len(tries) for name, tries in hook.asked.items()}
+    assert sum(asked.values()) > 0
+    for request in requests[3:]:
+        decoder.add(request)
+    for _ in range(6):
+        for output in decoder.step():
+            found.setdefault(output.id, []).append(output)
+    assert all(request.drafts == 0 for request in requests)
+    assert {name: len(tries) for name, tries in hook.asked.items()} == asked
+    assert_layers(found)
+
+
+def assert_layers(found: Found) -> None:
+    """Each draft runs the layers up to its exit, each verification all of them."""
+    for total in totals(found).values():
+        early = sum(layer * total[f"exits_layer_{layer}"] for layer in EXITS)
         assert total["layers_run"] == early + 6 * total["steps"]
-        assert total["accepted"] + total["steps"] == length - 1
-    assert counted(found)["drafted"] > 20
 
 
-class Watched:
-    """Notes the streams of each pass of an executor."""
-
-    def __init__(self, executor: Executor) -> None:
-        self.passes: list[tuple[str, int, int]] = []
-        """What ran, its segment, and of how many streams."""
-        advance, whole = executor.advance, executor.whole
-
-        def noted(index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
-            self.passes.append(("segment", index, len(set(rows.slots.tolist()))))
-            return advance(index, rows, wanted)
-
-        def noted_whole(rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
-            self.passes.append(("whole", 0, len(set(rows.slots.tolist()))))
-            return whole(rows, wanted)
-
-        executor.advance, executor.whole = noted, noted_whole  # type: ignore[method-assign]
-
-    def widths(self, index: int) -> list[int]:
-        return [count for what, place, count in self.passes if (what, place) == ("segment", index)]
-
-
-def decoded(
-    fills: tuple[int, ...] | None, requests: Iterable[Stream]
-) -> tuple[Watched, Counter[str]]:
-    """Eight streams with an exit that is often sure, in lockstep or with queues."""
+def test_layers_are_counted_once_whoever_waits_where() -> None:
     model = random_model("llama")
-    executor = open_executor(model, (2,), 8)
-    watched, policy = Watched(executor), PredictionPolicy((0.13,), 5)
-    if fills is None:
-        drafter = ExitDrafter(executor, policy)
-    else:
-        drafter = ReadyDrafter(executor, policy, FillPolicy({1: fills}))
-    return watched, counted(run(Decoder(executor, drafter), requests))
+    for limit in (None, 3, 0):
+        executor = open_executor(model, EXITS, SLOTS)
+        hook = DrawnConfidence()
+        policy = PredictionPolicy((0.4, 0.5, 0.6), 6, limit)
+        drafter = ReadyDrafter(executor, policy, FillPolicy({1: (1, 2, 1, 2)}), hook)
+        found = run(Decoder(executor, drafter, decisions=hook), streams(model, 12), late=9)
+        assert_layers(found)
 
 
-def alike() -> list[Stream]:
-    return [Stream(f"r{i}", (3 + i, 5), 40) for i in range(8)]
-
-
-def test_what_waits_for_company_verifies_in_company() -> None:
-    lockstep, before = decoded(None, alike())
-    ready, after = decoded((1, 4), alike())
-    assert before["drafted"] > 40, "there is something to wait for"
-    assert len(ready.widths(1)) < len(lockstep.widths(1))
-    inside = ready.widths(1)[: len(ready.widths(1)) // 2]
-    assert min(inside) >= 4, "while all streams are under way"
-    assert after["accepted"] + after["steps"] == before["accepted"] + before["steps"] == 8 * 39
-
-
-def test_nothing_waits_for_what_cannot_come() -> None:
-    watched, total = decoded((ALL_AT_ONCE, ALL_AT_ONCE), alike())
-    assert total["accepted"] + total["steps"] == 8 * 39
-    assert max(watched.widths(1)) <= 8
-
-
-def test_beyond_the_largest_batch_all_segments_run_in_one_call() -> None:
+def test_every_stream_goes_on_while_others_leave_early_again_and_again() -> None:
+    """One stream never leaves early and waits for company that the others seldom are."""
     model = random_model("llama")
-    for kind in ("ready", "lockstep"):
-        executor = open_executor(model, (2, 4), 4)
-        watched, policy = Watched(executor), PredictionPolicy((0.0, 0.0), 3, max_batch=1)
-        drafter = (
-            ReadyDrafter(executor, policy, FillPolicy({1: (1, 1, 1)}))
-            if kind == "ready"
-            else ExitDrafter(executor, policy)
-        )
-        requests = [Stream("a", (1, 2), 30), Stream("b", (3, 4), 6), Stream("c", (5,), 6)]
-        found = run(Decoder(executor, drafter), requests)
-        executor = open_executor(model, (), 4)
-        again = [Stream("a", (1, 2), 30), Stream("b", (3, 4), 6), Stream("c", (5,), 6)]
-        assert texts(found) == texts(run(Decoder(executor), again))
-        whole = [count for what, _, count in watched.passes if what == "whole"]
-        assert whole == [3] * 5, kind
-        assert all(count == 1 for what, _, count in watched.passes if what == "segment")
-        assert counted(found)["drafted"] > 3, "a alone drafts again"
+    executor = open_executor(model, EXITS, SLOTS)
+
+    class OneNeverLeaves(DrawnConfidence):
+        def confidence(self, stream: Stream, index: int, token: int, confidence: float) -> float:
+            return 0.0 if stream.id == "slow" else 1.0
+
+    hook = OneNeverLeaves()
+    fills = FillPolicy({1: (1, 7, 7, 7)})
+    drafter = ReadyDrafter(executor, PredictionPolicy((0.5,) * 3, 15), fills, hook)
+    decoder = Decoder(executor, drafter, decisions=hook)
+    decoder.add(Stream("slow", (1, 2), 20))
+    for number in range(6):
+        decoder.add(Stream(f"r{number}", (3, number), 100))
+    waits = []
+    since = 0
+    for outputs in itertools.takewhile(bool, iter(decoder.step, [])):
+        since += 1
+        if any(output.id == "slow" for output in outputs):
+            waits.append(since)
+            since = 0
+    assert len(waits) == 20
+    assert max(waits) <= 2 * SLOTS
 
 
-def test_streams_inside_come_in_when_a_batch_grows_too_large() -> None:
-    """One has drafts that wait when two others join."""
-    model = random_model("llama", agreement=1.0)
-    policy = PredictionPolicy((0.0,), 8, max_batch=1)
-    decoder = ready_decoder(model, (2,), policy, (1, 1))
-    decoder.add(Stream("a", (1, 2), 30))
-    outputs = decoder.step() + decoder.step()
-    rest = run(decoder, [Stream("b", (3, 4), 9), Stream("c", (5,), 9)])
-    for output in outputs[::-1]:
-        rest[output.id].insert(0, output)
-    again = [Stream("a", (1, 2), 30), Stream("b", (3, 4), 9), Stream("c", (5,), 9)]
-    assert texts(rest) == texts(run(Decoder(open_executor(model, ())), again))
-
-
-def test_reset_forgets_who_waits_where() -> None:
-    model = random_model("llama")
-    decoder = ready_decoder(model, (2, 4), PredictionPolicy((0.1, 0.1), 5), (1, 2, 4))
-    for stream in streams(model, 8):
-        decoder.add(stream)
-    for _ in range(4):
-        decoder.step()
+def test_reset_forgets_where_streams_waited() -> None:
+    decoder, _, _, _ = waiting_inside(limit=None)
     decoder.reset()
     assert decoder.step() == []
-    assert texts(run(decoder, streams(model, 8))) == plain(model)
+    model = random_model("llama")
+    expected = texts(run(Decoder(open_executor(model, (), SLOTS)), streams(model, 12)))
+    assert texts(run(decoder, streams(model, 12))) == expected
+
+
+def test_unverified_drafts_stand_as_in_lockstep() -> None:
+    model = random_model("llama", agreement=1.0)
+    executor = open_executor(model, EXITS, SLOTS)
+    policy = PredictionPolicy((0.5,) * 3, 4)
+    hooks = DrawnConfidence(), DrawnConfidence()
+    fills = FillPolicy({1: (1, 2, 3, 4)})
+    drafters = (
+        ExitDrafter(executor, policy, hooks[0]),
+        ReadyDrafter(executor, policy, fills, hooks[1]),
+    )
+    found = [
+        texts(run(Decoder(executor, d, verify=False, decisions=h), streams(model, 12)))
+        for d, h in zip(drafters, hooks, strict=True)
+    ]
+    assert found[0] == found[1]
+    assert found[0] != texts(run(Decoder(open_executor(model, (), SLOTS)), streams(model, 12)))
