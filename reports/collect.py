@@ -14,6 +14,8 @@ import numpy as np
 from harness.core.nouns import Slo
 from reports.cells import Cell, Overview
 from reports.sections.answers.requests import Answers
+from results.compare.rivals import DecodeTimes
+from results.compare.stats import tpot_rows
 from results.metrics import latency
 from results.metrics.arrays import Floats, RequestArrays
 
@@ -44,6 +46,8 @@ class Samples:
     """Cell -> for each repeat, the goodput at each of `SCALES`."""
     scores: dict[tuple[int, str, str], dict[str, Mean]] = field(default_factory=dict)
     """(variant index, workload, score name) -> request id -> its mean score."""
+    decoding: dict[Cell, dict[int, DecodeTimes]] = field(default_factory=lambda: defaultdict(dict))
+    """Cell -> repeat -> how fast its requests were decoded, of the repeats that the cell uses."""
     answers: dict[str, Answers] = field(default_factory=lambda: defaultdict(Answers))
     """Workload -> answers."""
 
@@ -52,10 +56,16 @@ def collect(run: Run, overview: Overview) -> Samples:
     """Read every trial once, one comparison group at a time."""
     samples = Samples()
     cells = overview.by_key()
+    left_out = {row["key"] for row in overview.rows if row["left_out"]}
     for group in run.groups():
         for member in group:
-            if member.requests is not None:
-                _add(samples, cells[member.stored.record.key], member.requests)
+            key, requests = member.stored.record.key, member.requests
+            if requests is None:
+                continue
+            _add(samples, cells[key], requests)
+            if key not in left_out:
+                times = DecodeTimes(requests.ids, tpot_rows(requests))
+                samples.decoding[cells[key]][member.trial.repeat] = times
     return samples
 
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import importlib.metadata
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from markupsafe import Markup
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
+from harness.core.nouns import QUALITY_MARGIN
 from reports.cells import Cell, Overview, overview
 from reports.collect import Samples, collect
 from reports.numbers import counted
@@ -24,8 +26,9 @@ from reports.sections.speed import stored_sizes
 from reports.text import script_json, visible
 from reports.words import facts
 from reports.words.definitions import definitions
-from reports.words.headline import headline, trust_line
 from reports.words.quality import AnswerQuality, qualities
+from reports.words.ranking.choices import choices
+from reports.words.ranking.headline import headline, trust_line
 from reports.words.scale import banner
 from reports.words.verdict import verdicts
 from results import load
@@ -37,7 +40,10 @@ if TYPE_CHECKING:
 
 _SCRIPTS = ("address.js", "downloads.js", "page.js")
 _HERE = Path(__file__).parent
+CSS = _HERE / "page.css"
 FILE_NAME = "report.html"
+META = "decodebench-run"
+"""Name of the meta element in which a report says in short what is in it, as JSON."""
 
 
 def write_report(run_dir: Path) -> Path:
@@ -62,8 +68,11 @@ def render(run: Run) -> str:
     numbers = {section.id: itertools.count() for section in made}
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     blocks, data = _requests(run, seen, samples)
+    words = _words(run, seen, samples)
     context: dict[str, Any] = {
-        **_words(run, seen, samples),
+        **words,
+        "meta": META,
+        "about": _about(run, words),
         "variants": seen.variants,
         "filters": facts.filters(seen),
         "sections": made,
@@ -76,12 +85,12 @@ def render(run: Run) -> str:
         "environment": facts.environment(run),
         "definitions": definitions([cell.metrics for cell in seen.cells]),
         "version": importlib.metadata.version("decodebench"),
-        "css": Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+        "css": Markup(CSS.read_text(encoding="utf-8")),
         "script": Markup(script),
         "script_hash": script_hash(script),
     }
     with drawing():
-        return _template().render(context)
+        return template("page.html.j2").render(context)
 
 
 def script_hash(script: str) -> str:
@@ -90,7 +99,8 @@ def script_hash(script: str) -> str:
     return "sha256-" + base64.b64encode(digest).decode()
 
 
-def _template() -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
+    """One of the pages, which escapes what is put into it."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -99,11 +109,14 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)
 
 
 def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
-    quality = {model: qualities(own, seen.variants, samples) for model, own in _by_model(seen)}
+    margin = run.experiment.get("quality_margin", QUALITY_MARGIN)
+    quality = {
+        model: qualities(own, seen.variants, samples, margin) for model, own in _by_model(seen)
+    }
     return {
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
@@ -111,11 +124,36 @@ def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
         "alerts": facts.alerts(run, seen),
         "headline": _headline(seen, quality),
         "trust": trust_line(seen.cells),
+        "choices": [
+            (model, found)
+            for model, own in _by_model(seen)
+            if not seen.why_no_speedup
+            and (found := choices(own, seen.variants, quality[model], samples))
+        ],
         "verdicts": [
             (model, verdicts(own, seen.variants, seen.why_no_speedup, quality[model]))
             for model, own in _by_model(seen)
         ],
     }
+
+
+def _about(run: Run, words: Mapping[str, Any]) -> str:
+    """What an index over runs says of this one."""
+    started = min((s.record.started_at for s in run.stored if s.record.started_at), default="")
+    chosen = [
+        {
+            "model": model,
+            "load": row.load,
+            "words": row.load_words,
+            "name": row.name,
+            "speed": row.speed,
+            "interval": row.interval,
+        }
+        for model, rows in words["choices"]
+        for row in rows
+    ]
+    plain = {key: words[key] for key in ("name", "summary", "banner", "headline", "trust")}
+    return json.dumps({**plain, "started": started[:16].replace("T", " "), "choices": chosen})
 
 
 def _by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:

@@ -9,8 +9,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from harness.core.names import stands_in_for
 from harness.core.nouns import Validity
 from results import registry
@@ -26,7 +24,7 @@ from results.compare.pairing import (
     versus,
 )
 from results.compare.pooling import CellRepeats
-from results.compare.stats import Interval, speedup_interval
+from results.compare.stats import Interval, by_request, speedup_interval
 from results.metrics import work
 from results.metrics.arrays import Floats
 from results.registry import TrialInputs
@@ -221,19 +219,8 @@ def _interval(same: Sequence[Member], pairs: Sequence[Versus | None], name: str)
             logs.append(found)
     if not logs:
         return None
-    names, matrix = _matrix(ids, logs)
+    names, matrix = by_request(ids, logs)
     return speedup_interval(matrix, data_rows(names))
-
-
-def _matrix(ids: Sequence[Sequence[str]], values: Sequence[Floats]) -> tuple[Sequence[str], Floats]:
-    """Request ids, and (repeats, requests) of values by id, NaN where a repeat lacks one."""
-    if all(names == ids[0] for names in ids):
-        return ids[0], np.array(values)
-    place = {name: i for i, name in enumerate(dict.fromkeys(n for row in ids for n in row))}
-    matrix = np.full((len(ids), len(place)), np.nan)
-    for row, names, found in zip(matrix, ids, values, strict=True):
-        row[[place[name] for name in names]] = found
-    return list(place), matrix
 
 
 def _by_variant(members: Sequence[Member]) -> Iterator[list[Member]]:

@@ -15,6 +15,7 @@ from typing import Any
 from harness.core.errors import UserError, nearest
 
 MOST_LAYERS = 1_000
+MOST_BATCH = 2**31
 MOST, LEAST_MS = 1e12, 1e-9
 PROFILE_KEYS = ("layers", "batch", "survival", "layer_ms", "ramp_ms", "transfer_ms")
 OPTIONAL_KEYS = ("fill_ms", "time_share")
@@ -95,7 +96,7 @@ def profile_from(told: Any, where: str) -> StageProfile:
         fill = dict.fromkeys(layer_ms, fill)
     else:
         _kinds(fill, f"{where}: fill_ms", layer_ms)
-    batch = _count(told["batch"], f"{where}: batch", 1, 2**31)
+    batch = _count(told["batch"], f"{where}: batch", 1, MOST_BATCH)
     return StageProfile(
         layers=layers,
         batch=batch,
@@ -189,7 +190,7 @@ def _shares(
     found = {}
     for kind, shares in _kinds(told, where, kinds).items():
         place = f"{where} of '{kind}'"
-        if not isinstance(shares, Mapping) or not all(str(n).isdecimal() for n in shares):
+        if not isinstance(shares, Mapping) or not all(map(_inputs, shares)):
             raise UserError(f"{place}: expected a mapping of numbers of inputs to shares of time")
         pairs = [(int(n), _number(share, f"{place} at {n}")) for n, share in shares.items()]
         ascending = tuple(sorted(pairs))
@@ -207,6 +208,11 @@ def _shares(
                 raise UserError(f"{place}: more inputs never take less time, found {fall}")
         found[kind] = ascending
     return found
+
+
+def _inputs(key: Any) -> bool:
+    """Whether a key is a number of inputs; a longer one than any batch need not be read."""
+    return str(key).isdecimal() and len(str(key)) <= len(str(MOST_BATCH))
 
 
 def _survival(told: Any, where: str, layers: int) -> tuple[float, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -81,62 +80,6 @@ class RampLog:
             leaves = asked & (np.nan_to_num(self.confidence) >= np.asarray(thresholds))
         leaves = (leaves | gone) & np.isin(self.after, list(cuts))
         return np.asarray(1.0 - np.maximum.accumulate(leaves, axis=1).mean(axis=0))
-
-
-class SurvivalEstimator:
-    """Collects what ramps said, window by window, and forecasts survival for the next one.
-
-    Args:
-        layers: L, of the model.
-        after: R numbers of layers with a ramp behind them.
-        window_s: seconds of a window.
-        history: how many windows are looked back on.
-    """
-
-    def __init__(
-        self,
-        layers: int,
-        after: Sequence[int],
-        window_s: float = WINDOW_S,
-        history: int = HISTORY,
-    ) -> None:
-        if window_s <= 0 or history < 1 or not all(0 < n <= layers for n in after):
-            raise ValueError("expected a window above 0 s, a history, and ramps within the model")
-        self._layers, self._after, self._window_s = layers, tuple(after), window_s
-        self._logs: deque[tuple[int, RampLog]] = deque(maxlen=history)
-        self._open: list[tuple[Sequence[float], Sequence[bool]]] = []
-        self._window: int | None = None
-
-    def add(self, at_s: float, confidence: Sequence[float], leaves: Sequence[bool]) -> None:
-        """One input at a time (seconds, never earlier than the last): R confidences, NaN where it
-        was not asked any more, and R decisions. Raises `ValueError` for an earlier time."""
-        self._close(at_s)
-        self._open.append((confidence, leaves))
-
-    def survival(self, now_s: float, cuts: Sequence[int] | None = None) -> tuple[float, ...] | None:
-        """Survival forecast for the window of `now_s`, L + 1 values as a profile has them, under
-        the ramps at `cuts` (None: all); None until a window with inputs is over."""
-        self._close(now_s)
-        if not self._logs:
-            return None
-        on = self._after if cuts is None else cuts
-        ahead = int(now_s // self._window_s) - self._logs[-1][0]
-        shares = forecast(np.array([log.alive(on) for _, log in self._logs]), max(ahead, 1))
-        by_layer = np.ones(self._layers + 1)
-        for layer, share in zip(self._after, shares, strict=True):
-            by_layer[layer:] = share
-        return tuple(float(share) for share in by_layer)
-
-    def _close(self, at_s: float) -> None:
-        window = int(at_s // self._window_s)
-        if self._window is not None and window < self._window:
-            raise ValueError(f"{at_s:g} s lies before the window that is open")
-        if self._open and self._window is not None and window > self._window:
-            said, left = zip(*self._open, strict=True)
-            log = RampLog(self._after, np.asarray(said, float), np.asarray(left, bool))
-            self._logs.append((self._window, log))
-            self._open = []
-        self._window = window
 
 
 def forecast(

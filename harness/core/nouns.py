@@ -20,9 +20,9 @@ SCHEMA_VERSION = 1
 UNKNOWN_TOKEN = -1
 """Stands in a `Commit` for a token that a server counted without saying which it was."""
 SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
-"""Fewest requests for a percentile to have at least one observation beyond it (1 / (1 - p)); with
-fewer it is the maximum under another name. A median of fewer than five is one request's luck."""
+"""Fewest requests for a percentile to have one beyond it; a median of fewer is one's luck."""
 SAYS_NOTHING = 1000  # so far apart, the ends of a ratio's interval leave everything open
+QUALITY_MARGIN = 0.02  # absolute, of a task's score: worse by no more counts as good
 FinishReason = Literal["stop", "length", "error"]
 Provenance = Literal[
     "official code", "re-implementation", "simulation", "measured cost, replayed decisions"

@@ -15,7 +15,16 @@ from typing import Any
 import yaml
 
 from harness.core.errors import UserError
-from harness.core.nouns import Load, Model, Sampling, Slo, Trial, canonical_json, to_json
+from harness.core.nouns import (
+    QUALITY_MARGIN,
+    Load,
+    Model,
+    Sampling,
+    Slo,
+    Trial,
+    canonical_json,
+    to_json,
+)
 from harness.experiment.choices import BackendChoice as BackendChoice
 from harness.experiment.choices import Known as Known
 from harness.experiment.choices import WorkloadChoice as WorkloadChoice
@@ -58,6 +67,7 @@ class Experiment:
     ignore_eos: bool = False
     repeats: int = 1
     seed: int = 0
+    quality_margin: float = QUALITY_MARGIN
     time_limit_s: float = 3600.0
     limits: Limits = field(default_factory=Limits)
     published: Published | None = None
@@ -119,6 +129,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
         ignore_eos=top.flag("ignore_eos", False),
         repeats=top.integer("repeats", 1, least=1),
         seed=top.integer("seed", 0, least=0, most=MAX_SEED),
+        quality_margin=top.number("quality_margin", QUALITY_MARGIN, least=0.0, most=1.0),
         time_limit_s=top.number("time_limit_s", 3600.0, above=0.0, most=MAX_LIMIT_S),
         limits=limits,
     )

@@ -1,6 +1,6 @@
 """Are a variant's answers as good as the reference's? Paired scores of the same requests.
 
-Not worse means: not by more than `MARGIN` of a task's score, at one-sided 95%. The bound is Agresti
+Not worse means: not by more than a margin of a task's score, at one-sided 95%. The bound is Agresti
 and Min's for paired proportions (2005, Biometrics 61:515), a pseudo-count of one half in each of
 the four cells of right and wrong, with the mean square of the differences in the place of the
 discordant pairs' share, so that it serves scores between right and wrong too. It stays wide where
@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from harness.core.nouns import QUALITY_MARGIN
 from reports.cells import Cell
 from reports.collect import Mean, Samples
 from reports.numbers import counted, significant
 from reports.tables import QUALITY
 from reports.variants import Variant
 
-MARGIN = 0.02
-"""Absolute, of a task's score."""
 _Z = 1.645
 _PSEUDO = 2.0
 """Pairs added in all."""
@@ -55,6 +54,8 @@ class AnswerQuality:
     """All tasks of a variant that have scores; at least one."""
 
     tasks: Sequence[TaskQuality]
+    margin: float = QUALITY_MARGIN
+    """Absolute, of a task's score."""
 
     @property
     def judgement(self) -> Judgement:
@@ -68,7 +69,7 @@ class AnswerQuality:
         here = [task for task in self.tasks if task.judgement == self.judgement]
         changes = ", ".join(task.change for task in here)
         if self.judgement == "as good":
-            return f"as good as the reference's within {MARGIN:g} of the score"
+            return f"as good as the reference's within {self.margin:g} of the score"
         if self.judgement == "worse":
             return f"worse than the reference's: {changes}"
         needed = max(task.needed for task in here)
@@ -78,47 +79,65 @@ class AnswerQuality:
             f"{changes}"
         )
 
+    @property
+    def short(self) -> str:
+        """`words`, of several tasks that are worse with the worst one alone."""
+        worse = [task for task in self.tasks if task.judgement == "worse"]
+        if len(worse) < 2:
+            return self.words
+        most = min(worse, key=lambda task: task.own - task.reference)
+        tasks = counted(len(self.tasks), "task")
+        return f"worse than the reference's on {len(worse)} of {tasks}, most of all {most.change}"
+
 
 NO_SCORES: Mapping[int, AnswerQuality] = MappingProxyType({})
 """Of a run without task scores."""
 
 
 def qualities(
-    cells: Sequence[Cell], variants: Sequence[Variant], samples: Samples
+    cells: Sequence[Cell],
+    variants: Sequence[Variant],
+    samples: Samples,
+    margin: float = QUALITY_MARGIN,
 ) -> dict[int, AnswerQuality]:
-    """By variant, of those that have scores beside the reference's on these cells' workloads."""
+    """By variant, of those that have scores beside the reference's on these cells' workloads.
+    `margin`: of a task's score, by which answers may be worse and still be as good."""
     reference = next((v for v in variants if v.is_reference and not v.is_replay), None)
     if reference is None:
         return {}
     workloads = list(dict.fromkeys(cell.workload for cell in cells))
     found = {
-        v.index: list(_tasks(v.index, reference.index, workloads, samples))
+        v.index: list(_tasks(v.index, reference.index, workloads, samples, margin))
         for v in variants
         if v is not reference and not v.is_replay
     }
-    return {index: AnswerQuality(tasks) for index, tasks in found.items() if tasks}
+    return {index: AnswerQuality(tasks, margin) for index, tasks in found.items() if tasks}
 
 
 def _tasks(
-    index: int, reference: int, workloads: Sequence[str], samples: Samples
+    index: int, reference: int, workloads: Sequence[str], samples: Samples, margin: float
 ) -> Iterator[TaskQuality]:
     for workload in workloads:
         for name, label in QUALITY.items():
             theirs = samples.scores.get((reference, workload, name))
             ours = samples.scores.get((index, workload, name))
-            if theirs and ours and (task := _task(workload, label, theirs, ours)):
+            if theirs and ours and (task := _task(workload, label, theirs, ours, margin)):
                 yield task
                 break
 
 
 def _task(
-    workload: str, label: str, theirs: Mapping[str, Mean], ours: Mapping[str, Mean]
+    workload: str,
+    label: str,
+    theirs: Mapping[str, Mean],
+    ours: Mapping[str, Mean],
+    margin: float,
 ) -> TaskQuality | None:
     pairs = [(_value(theirs[name]), _value(mean)) for name, mean in ours.items() if name in theirs]
     if not pairs:
         return None
     count, sums = len(pairs), [sum(side) / len(pairs) for side in zip(*pairs, strict=True)]
-    judgement, needed = judge([own - reference for reference, own in pairs])
+    judgement, needed = judge([own - reference for reference, own in pairs], margin)
     return TaskQuality(workload, label, sums[0], sums[1], count, judgement, needed)
 
 
@@ -126,16 +145,16 @@ def _value(mean: Mean) -> float:
     return mean.total / mean.count
 
 
-def judge(differences: Sequence[float]) -> tuple[Judgement, int]:
+def judge(differences: Sequence[float], margin: float = QUALITY_MARGIN) -> tuple[Judgement, int]:
     """Of paired differences (own score - the reference's, each from -1 to 1; at least one), and the
     prompts that would settle it if they went on like these, 0 where it is settled."""
     count = len(differences) + _PSEUDO
     mean = sum(differences) / count
     square = (sum(d * d for d in differences) + _PSEUDO / 2) / count
     reach = _Z * math.sqrt(max(square - mean * mean, 0.0) / count)
-    if mean - reach > -MARGIN:
+    if mean - reach > -margin:
         return "as good", 0
-    if mean + reach < -MARGIN:
+    if mean + reach < -margin:
         return "worse", 0
-    far = abs(mean + MARGIN) or MARGIN / 10
+    far = abs(mean + margin) or max(margin, 1e-3) / 10
     return "too few", math.ceil(count * (reach / far) ** 2)

@@ -7,6 +7,7 @@ where the pair is missing; `results.compare.crossed` has its mean and what that 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +40,7 @@ def log_ratios(this: RequestArrays, reference: RequestArrays) -> Floats:
     token. NaN where either is undefined or zero, or where the reference lacks the request.
     """
     rows, reference_rows = pair(this, reference)
-    ours, theirs = _tpot_rows(this)[rows], _tpot_rows(reference)[reference_rows]
+    ours, theirs = tpot_rows(this)[rows], tpot_rows(reference)[reference_rows]
     usable = (ours > 0) & (theirs > 0)
     logs = np.full(len(this), np.nan)
     logs[rows[usable]] = np.log(theirs[usable] / ours[usable])
@@ -105,7 +106,21 @@ def speedup_interval(
     return Interval(value, math.exp(bounds[0]), math.exp(bounds[1]), found.repeats, more)
 
 
-def _tpot_rows(requests: RequestArrays) -> Floats:
+def tpot_rows(requests: RequestArrays) -> Floats:
+    """(R,) `tpot_s` by request, NaN where it is undefined."""
     values = np.full(len(requests), np.nan)
     values[requests.sampled] = tpot_s(requests)
     return values
+
+
+def by_request(
+    ids: Sequence[Sequence[str]], values: Sequence[Floats]
+) -> tuple[Sequence[str], Floats]:
+    """Request ids, and (repeats, requests) of values by id, NaN where a repeat lacks one."""
+    if all(names == ids[0] for names in ids):
+        return ids[0], np.array(values)
+    place = {name: i for i, name in enumerate(dict.fromkeys(n for row in ids for n in row))}
+    matrix = np.full((len(ids), len(place)), np.nan)
+    for row, names, found in zip(matrix, ids, values, strict=True):
+        row[[place[name] for name in names]] = found
+    return list(place), matrix

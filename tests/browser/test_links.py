@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reports.index import write_index
 from tests.support.browsing import choose, run_script
 
 if TYPE_CHECKING:
@@ -101,6 +103,25 @@ def test_a_link_takes_the_keyboard_along_and_back_leads_back(open_report: Open) 
     browser.back()
     assert browser.current_url.endswith("#quality")
     assert run_script(browser, "return document.activeElement.id") == "quality"
+
+
+def test_the_index_leads_to_the_reports(open_report: Open, report: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "<script>window.pwned=1<script>"
+    for name in ("run", "<img src=x onerror=window.pwned=1>"):
+        shutil.copytree(report.parent, folder / name)
+    page = write_index(folder)
+    for width in (1280, 390):
+        browser = open_report(width)
+        browser.get(page.as_uri())
+        assert run_script(browser, "return document.documentElement.scrollWidth") <= width
+        assert run_script(browser, "return window.pwned") is None
+        assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+        links = "return [...document.querySelectorAll('.runs h2 a')].map(a => a.href)"
+        addresses = run_script(browser, links)
+        assert len(addresses) == 2
+        for address in addresses:
+            browser.get(address)
+            assert run_script(browser, "return document.querySelector('#results') !== null")
 
 
 def test_plots_are_saved_as_svg_and_png(open_report: Open, tmp_path: Path) -> None:

@@ -12,20 +12,15 @@ from typing import Any
 from harness.core.errors import UserError
 
 ANSWERS_S = 10.0
+MOST_LOCAL = 64
+"""Processes that a Ray of its own starts on this machine."""
 _HEALTH = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
 
 
 def start_ray(address: str | None = None) -> Any:
     """The module `ray`, connected: to a Ray of its own on this machine, or to the one at `address`
-    (HOST:PORT). Raises `UserError` where Ray is not installed, or nobody answers in 10 seconds."""
-    if importlib.util.find_spec("ray") is None:
-        raise UserError(
-            "--live: Ray is not installed; expected it from the set-up, or: pip install ray"
-        )
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if address is not None:
-        _check(address)
+    (HOST:PORT). Raises `UserError` as `check_ray` does."""
+    check_ray(address)
     import ray
 
     told: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
@@ -37,7 +32,28 @@ def start_ray(address: str | None = None) -> Any:
     return ray
 
 
-def _check(address: str) -> None:
+def check_ray(address: str | None = None) -> None:
+    """Raise `UserError` where Ray is not installed, or nobody answers at `address` in 10 s."""
+    if importlib.util.find_spec("ray") is None:
+        raise UserError(
+            "--live: Ray is not installed; expected it from the set-up, or: pip install ray"
+        )
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address is not None:
+        _health(address)
+
+
+def check_devices(count: int, address: str | None = None) -> None:
+    """Raise `UserError` for more emulated devices than a Ray on this machine has room for."""
+    if address is None and count > MOST_LOCAL:
+        told = (
+            f"expected at most {MOST_LOCAL} devices on this machine, a process each, or --address"
+        )
+        raise UserError(f"--live: {told} of a Ray cluster; the plan has {count}")
+
+
+def _health(address: str) -> None:
     command = [sys.executable, "-c", _HEALTH, "health-check", "--address", address]
     try:
         done = subprocess.run(command, capture_output=True, timeout=ANSWERS_S, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from backends.tetris.survival import RampLog
 from harness.core.errors import UserError
 
 Depths = NDArray[np.int64]
+MOST_DECISIONS = 10**9
+"""Inputs times layers, of a byte each and as many again where cuts are asked."""
 
 
 class LeaveDecisions:
@@ -41,9 +44,10 @@ class LeaveDecisions:
         asked = self._leaves[:, ends - 1]
         return np.where(asked.any(axis=1), ends[asked.argmax(axis=1)], self.layers)
 
-    def alive(self, cuts: Sequence[int] | None = None) -> NDArray[np.float64]:
-        """Share alive on entering each layer and after the last, (L + 1,) as a profile has it."""
-        counts = np.bincount(self.depths(cuts), minlength=self.layers + 1)
+    def alive(self) -> NDArray[np.float64]:
+        """Share alive on entering each layer and after the last, (L + 1,) as a profile has it, with
+        all ramps on."""
+        counts = np.bincount(self.depths(), minlength=self.layers + 1)
         gone = np.concatenate([[0], np.cumsum(counts)[:-1]])
         gone[1:] += counts[1:] * (np.arange(1, self.layers + 1) < self.layers)
         return np.asarray(1.0 - gone / len(self))
@@ -51,6 +55,10 @@ class LeaveDecisions:
     def first(self, count: int) -> LeaveDecisions:
         """The first `count` inputs, or all where there are fewer."""
         return LeaveDecisions(self._leaves[:count])
+
+    def rest(self, count: int) -> LeaveDecisions:
+        """All inputs but the first `count`."""
+        return LeaveDecisions(self._leaves[count:])
 
     def dealt(self, parts: int) -> list[LeaveDecisions]:
         """The inputs in turn to each of so many parts, which is at most N."""
@@ -64,7 +72,7 @@ class LeaveDecisions:
 def drawn(survival: Sequence[float], inputs: int, seed: int) -> LeaveDecisions:
     """Inputs whose share alive on entering layer i is `survival[i]` (L + 1 values) with all ramps
     on. Who is sure at one ramp stays sure at every later one."""
-    hardness = np.random.default_rng(seed).random(inputs)
+    hardness = np.random.default_rng([seed, 0]).random(inputs)
     alive = np.asarray(survival, float)[1:-1]
     return LeaveDecisions(hardness[:, None] >= alive)
 
@@ -92,14 +100,34 @@ def log_from(told: Any, where: str, layers: int) -> RampLog:
     keys = ("after", "confidence", "leaves")
     if not isinstance(told, dict) or sorted(told) != sorted(keys):
         raise UserError(f"{where}: expected a mapping with the keys {', '.join(keys)}")
+    after = told["after"]
+    if not isinstance(after, list) or not after or {type(one) for one in after} != {int}:
+        raise UserError(f"{where}: after: expected a list of layers, whole numbers")
+    if after != sorted({one for one in after if 1 <= one <= layers}):
+        raise UserError(f"{where}: after: expected ascending ramps behind 1 to {layers}")
+    confidence = _rows(told, "confidence", (int, float, NoneType), "numbers or null", where)
+    leaves = _rows(told, "leaves", (bool,), "true or false", where)
+    if len(confidence) != len(leaves) or not leaves:
+        counts = f"{len(confidence)} rows of confidence and {len(leaves)} of leaves"
+        raise UserError(f"{where}: expected a row of each for one input or more, found {counts}")
     try:
-        log = RampLog(
-            tuple(int(n) for n in told["after"]),
-            np.array(told["confidence"], float),
-            np.array(told["leaves"], bool),
-        )
-    except (TypeError, ValueError, IndexError) as error:
+        numbers = np.array(confidence, float)
+        if np.isnan(numbers).sum() != sum(row.count(None) for row in confidence):
+            raise ValueError("NaN is no confidence; expected null where a ramp was not asked")
+        return RampLog(tuple(after), numbers, np.array(leaves, bool))
+    except (OverflowError, ValueError) as error:
         raise UserError(f"{where}: no log of ramps: {error}") from None
-    if not len(log.leaves) or log.after[-1] > layers:
-        raise UserError(f"{where}: expected at least one input, and ramps behind 1 to {layers}")
-    return log
+
+
+def _rows(
+    told: dict[str, Any], key: str, types: tuple[type, ...], what: str, where: str
+) -> list[list[Any]]:
+    """An input a row and in it a value for each ramp, none of any other type: true is no number,
+    and 1 not true."""
+    rows, wide, allowed = told[key], len(told["after"]), set(types)
+    if not isinstance(rows, list):
+        raise UserError(f"{where}: {key}: expected a list of rows")
+    for place, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != wide or not set(map(type, row)) <= allowed:
+            raise UserError(f"{where}: {key}[{place}]: expected a list of {wide} {what}")
+    return rows

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from backends.tetris.profile import StageProfile
 from harness.core.errors import UserError
+
+
+class _ShareCurve(dict[int, float]):
+    """Shares of time by number of inputs, linear between those measured; reckoned when asked, since
+    a batch may be larger than memory."""
+
+    def __init__(self, counts: Sequence[int], shares: Sequence[float]) -> None:
+        self._counts, self._measured = counts, shares
+
+    def __missing__(self, inputs: int) -> float:
+        self[inputs] = float(np.interp(inputs, self._counts, self._measured))
+        return self[inputs]
 
 
 class StageTimes:
@@ -24,12 +38,11 @@ class StageTimes:
             told = "batches that shrink need the time of fewer inputs"
             raise UserError(f"{where}: the key 'time_share' is missing: {told}")
         self.profile = profile
-        rows = np.arange(profile.batch + 1)
-        self._shares: dict[str, list[float]] = {}
+        self._shares: dict[str, _ShareCurve] = {}
         self._sums: dict[str, list[float]] = {}
         for kind, layers in profile.layer_ms.items():
             counts, shares = zip(*profile.time_share.get(kind, ((1, 1.0),)), strict=True)
-            self._shares[kind] = np.interp(rows, counts, shares).tolist()
+            self._shares[kind] = _ShareCurve(counts, shares)
             self._sums[kind] = np.concatenate([[0.0], np.cumsum(layers)]).tolist()
 
     def share(self, kind: str, inputs: int) -> float:

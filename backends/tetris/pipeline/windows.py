@@ -14,6 +14,9 @@ from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
 from backends.tetris.survival import HISTORY, forecast
 from harness.core.errors import UserError
 
+LEAST_PASSED = 0.01
+"""Of those at a cut, in a plan; it adds no more than a hundredth of the work behind."""
+
 
 def seen_survival(
     before: Sequence[float], cuts: Sequence[int], alive: Sequence[float]
@@ -21,8 +24,8 @@ def seen_survival(
     """Survival at every layer from that at the cuts of a plan, whose ramps alone were asked.
 
     Args:
-        before: L + 1 shares, the curve so far. Between two cuts its shape is kept, and behind the
-            last one its proportions.
+        before: L + 1 shares, a curve that was measured at every layer. Between two cuts its shape
+            is kept, and behind the last one its proportions.
         cuts: ascending layers of 1..L-1 with a ramp that was on.
         alive: the share seen behind each.
     """
@@ -35,8 +38,7 @@ def seen_survival(
         way = (inside[0] - inside) / fall if fall > 0 else np.linspace(0, 1, len(inside))
         found[first : cut + 1] = share + (seen - share) * way
         first, share = cut, seen
-    if curve[first] > 0:
-        found[first:] = curve[first:] * share / curve[first]
+    found[first:] = curve[first:] * share / curve[first] if curve[first] > 0 else share
     found = np.minimum.accumulate(np.clip(found, 0.0, 1.0))
     return (1.0, *(float(share) for share in found[1:]))
 
@@ -47,20 +49,25 @@ class WindowPlanner:
 
     def __init__(self, profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> None:
         self.profile, self._cluster, self._wanted = profile, cluster, wanted
+        self._measured = profile.survival
         self._history: deque[tuple[float, ...]] = deque(maxlen=HISTORY)
         self.plan: StagePlan = plan(profile, cluster, wanted)
         self.left_out: frozenset[str] = frozenset()
 
     def next_plan(self, alive: Mapping[int, float], slow: Collection[str] = ()) -> bool:
         """Plan the next window; whether it differs from this one. `alive` has the share seen behind
-        each cut of this plan, and is empty where nobody came; `slow` the stragglers.
+        each cut of this plan, up to the last one that somebody came to; `slow` the stragglers.
 
-        The present plan stays where no plan meets what is wanted, stragglers included. A plan of
-        one stage asks no ramp: it sees no survival, and keeps the last.
+        Where nobody passed a cut the share counts as `LEAST_PASSED`: no stage begins where nobody
+        is expected, and once the last ramp is gone nothing more is seen. The present plan stays
+        where no plan meets what is wanted, stragglers included. A plan of one stage asks no ramp:
+        it sees no survival, and keeps the last.
         """
         if alive:
             cuts = sorted(alive)
-            seen = seen_survival(self.profile.survival, cuts, [alive[cut] for cut in cuts])
+            # the forecast has no shape of its own where a share of 0 was seen
+            shares = [max(alive[cut], LEAST_PASSED) for cut in cuts]
+            seen = seen_survival(self._measured, cuts, shares)
             self._history.append(seen)
             ahead = forecast(np.array(self._history)[:, 1:])
             survival = (1.0, *(float(share) for share in ahead))

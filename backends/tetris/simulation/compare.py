@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ from backends.tetris.simulation.layouts import (
 
 WARM = 0.2
 """Of a closed loop's time, before its goodput is counted."""
-MOST_PILOTS, PILOT_FREE, UNTRIED = 5, 200_000, 2
-"""Pilots of more than so many times the run's requests, and so many besides, are left out; this
-many clients, over what all devices hold at once, are taken then."""
+MOST_PILOTS, PILOT_FREE, UNTRIED = 10, 200_000, 2
+"""Where the pilots of the system that needs the most have more than so many times the run's
+requests, and so many besides, no system has any; so many clients, over what all devices hold at
+once, are taken then."""
 PILOT = 4_000
 """Requests of the runs that choose how many clients ask and where a device regroups."""
 CLIENTS = (1.0, 1.5, 2.0, 3.0, 4.0)
@@ -40,6 +42,7 @@ NEAR = 0.98
 longer, up to where a small disturbance costs many the SLO."""
 
 Make = Callable[[], Layout]
+_Setting = tuple[Make, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,12 @@ class SimulatedLoad:
     clients: int | None = None
     seed: int = 0
 
-    def arrivals(self, count: int) -> NDArray[np.float64]:
-        """Milliseconds of the open loop's arrivals, (count,) ascending."""
+    def arrivals(self, count: int, place: int = 0) -> NDArray[np.float64]:
+        """Milliseconds of the open loop's arrivals at one of the copies, (count,) ascending. They
+        are drawn from another stream than who leaves where (`leaving.drawn`)."""
         assert self.rate is not None
-        gaps = np.random.default_rng(self.seed).exponential(1e3 / self.rate, count)
-        return np.cumsum(gaps)
+        random = np.random.default_rng([self.seed, place, 1])
+        return np.cumsum(random.exponential(1e3 / self.rate, count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ class SimulatedSystem:
     """What one system made of the load. Goodput is answers within the SLO a second. In open loop
     over the time from the first arrival to the last answer (docs/metrics.md); in closed loop, the
     paper's, while clients ask: after the first fifth and before the last request is asked. Latency
-    is from the arrival on, in closed loop from the request. `batch` is the mean size that ran."""
+    is from the arrival on, in closed loop from the request. `batch` is the mean size that ran;
+    `untried` says that pilots were too long to choose what a system chooses by them."""
 
     name: str
     goodput_per_s: float
@@ -75,6 +80,7 @@ class SimulatedSystem:
     clients: int | None
     requests: int
     predicted_per_s: float | None = None
+    untried: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As `decodebench simulate --json` tells it."""
@@ -100,32 +106,18 @@ def compare(
     devices = dict(cluster.devices)
     if load.rate is not None:
         load = SimulatedLoad(load.rate / copies, None, load.seed)
-    share = _Share(times, decisions, load, limit_ms, copies)
+    share = _Share(times, decisions, load, limit_ms, copies, devices)
     piped = {one.device: 0 for one in plan.stages}
     for one in plan.stages:
         piped[one.device] += one.count
-    found = share.run("pipeline", [lambda: pipeline(times, plan)], piped)
-    yield _with_prediction(found, plan.goodput_per_s * copies)
+    found = share.run("pipeline", [partial(pipeline, times, plan)], piped)
+    yield replace(found, predicted_per_s=plan.goodput_per_s * copies)
     for name in DATA_PARALLEL:
-        yield share.run(name, [_parallel(times, devices, name)], devices)
+        yield share.run(name, [partial(data_parallel, times, devices, name)], devices)
     quickest = min(devices, key=lambda kind: sum(times.profile.layer_ms[kind]))
     segments = best_segments(times, quickest, MOST_SEGMENTS) or [()]
-    yield share.run(
-        "regrouping in place", [_regrouped(times, devices, cuts) for cuts in segments], devices
-    )
-
-
-def _parallel(times: StageTimes, devices: Mapping[str, int], name: str) -> Make:
-    return lambda: data_parallel(times, devices, name)
-
-
-def _regrouped(times: StageTimes, devices: Mapping[str, int], cuts: tuple[int, ...]) -> Make:
-    return lambda: regrouped(times, devices, cuts)
-
-
-def _with_prediction(found: SimulatedSystem, per_s: float) -> SimulatedSystem:
-    told = {name: getattr(found, name) for name in found.__slots__}
-    return SimulatedSystem(**{**told, "predicted_per_s": per_s})
+    makes = [partial(regrouped, times, devices, cuts) for cuts in segments]
+    yield share.run("regrouping in place", makes, devices)
 
 
 class _Share:
@@ -138,42 +130,50 @@ class _Share:
         load: SimulatedLoad,
         limit_ms: float,
         copies: int,
+        devices: Mapping[str, int],
     ) -> None:
         self._times, self._load, self._limit_ms, self._copies = times, load, limit_ms, copies
         self._parts = decisions.dealt(copies)
+        given = load.rate is not None or load.clients is not None
+        pilots = (MOST_SEGMENTS - 1) * (1 if given else len(CLIENTS))
+        requests = pilots * len(self._pilot(sum(devices.values()) * times.profile.batch))
+        self._pays = requests <= MOST_PILOTS * len(decisions) + PILOT_FREE
 
-    def run(self, name: str, makes: list[Make], devices: Mapping[str, int]) -> SimulatedSystem:
-        """The layout, and in closed loop the number of clients, that pilots found best."""
+    def run(self, name: str, makes: Sequence[Make], devices: Mapping[str, int]) -> SimulatedSystem:
+        """The layout and, in closed loop, the number of clients that pilots found best together:
+        more segments need more clients."""
         held = sum(devices.values()) * self._times.profile.batch
-        if self._load.rate is not None:
-            numbers: list[int | None] = [None]
-        elif self._load.clients is not None:
+        numbers: list[int | None] = [None]
+        if self._load.clients is not None:
             numbers = [max(self._load.clients // self._copies, 1)]
-        else:
+        elif self._load.rate is None:
             numbers = [math.ceil(held * times) for times in CLIENTS]
         tried = [(make, clients) for make in makes for clients in numbers]
-        pilot = self._parts[0].first(max(PILOT, 10 * held))
-        total = sum(map(len, self._parts))
-        if len(tried) > 1 and len(pilot) * len(tried) > MOST_PILOTS * total + PILOT_FREE:
-            tried = [(makes[-1], UNTRIED * held if self._load.rate is None else None)]
-        if len(tried) > 1:
-            found = [self._told("", one, [pilot]).goodput_per_s for one in tried]
-            least = NEAR * max(found)
-            near = [one for one, per_s in zip(tried, found, strict=True) if per_s >= least]
-            tried = [min(near, key=lambda one: one[1] or 0)]
-        return self._told(name, tried[0], self._parts)
+        if len(tried) == 1:
+            return self._told(name, tried[0], self._parts)
+        if self._pays:
+            return self._told(name, self._best(tried, held), self._parts)
+        clients = UNTRIED * held if len(numbers) > 1 else numbers[0]
+        return replace(self._told(name, (makes[-1], clients), self._parts), untried=True)
 
-    def _told(
-        self, name: str, what: tuple[Make, int | None], parts: list[LeaveDecisions]
-    ) -> SimulatedSystem:
+    def _pilot(self, held: int) -> LeaveDecisions:
+        return self._parts[0].first(max(PILOT, 10 * held))
+
+    def _best(self, tried: list[_Setting], held: int) -> _Setting:
+        pilot = [self._pilot(held)]
+        found = [self._told("", one, pilot).goodput_per_s for one in tried]
+        least = NEAR * max(found)
+        near = [one for one, per_s in zip(tried, found, strict=True) if per_s >= least]
+        return min(near, key=lambda one: one[1] or 0)
+
+    def _told(self, name: str, what: _Setting, parts: list[LeaveDecisions]) -> SimulatedSystem:
         make, clients = what
         runs = [self._served(make, clients, part, place) for place, part in enumerate(parts)]
         total = None if clients is None else clients * len(parts)
         return summary(name, runs, self._limit_ms, total)
 
     def _served(self, make: Make, clients: int | None, part: LeaveDecisions, place: int) -> Served:
-        load = SimulatedLoad(self._load.rate, None, self._load.seed + place)
-        arrivals = load.arrivals(len(part)) if clients is None else clients
+        arrivals = self._load.arrivals(len(part), place) if clients is None else clients
         return LaneSimulation(make(), self._times, part, arrivals, self._limit_ms).run()
 
 

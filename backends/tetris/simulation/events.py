@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,11 @@ class LaneSimulation:
         assert np.isfinite(answered).all()  # a request was lost
         return Served(asked, answered, self.batches, self.inputs)
 
+    @property
+    def asked(self) -> int:
+        """How many requests arrived, in order."""
+        return self._next
+
     def _begin(self) -> None:
         if self._clients is None:
             self._expect()
@@ -139,13 +145,27 @@ class LaneSimulation:
         took_ms, answers = lane.work(crew.kind, requests, depths)
         took_ms *= self._slow.get(device, 1.0)
         if answers is not None:
-            for one, after_ms in zip(requests, answers, strict=True):
-                self._answered[one] = self.now_ms + after_ms
+            self._answer_in(device, requests, answers)
         self.batches += 1
         self.inputs += len(requests)
         self.inside += 1
         self.at(self.now_ms + took_ms, self._finish, (crew, lane, device, requests, answers))
         self.started(device, took_ms, lane, crew, requests)
+
+    def _answer_in(self, device: str, requests: list[int], answers: list[float]) -> None:
+        """Answers of a batch that goes on without those who have theirs."""
+        slower = self._slow.get(device, 1.0)
+        times = [self.now_ms + slower * after_ms for after_ms in answers]
+        for one, when_ms in zip(requests, times, strict=True):
+            self._answered[one] = when_ms
+        if self._clients is not None:
+            for when_ms, count in Counter(times).items():
+                self.inside += 1
+                self.at(when_ms, self._ask_again, count)
+
+    def _ask_again(self, count: int) -> None:
+        self.inside -= 1
+        self._ask(count)
 
     def started(
         self, device: str, took_ms: float, lane: Lane, crew: Crew, requests: list[int]
@@ -166,7 +186,7 @@ class LaneSimulation:
         lane.passed += len(going)
         if going:
             self._pass_on(lane, crew, going)
-        if self._clients is not None:
+        if self._clients is not None and answers is None:
             self._ask(len(requests) - len(going))
         for served in crew.lanes:
             while crew.free and self.may_start(served):
@@ -190,9 +210,9 @@ class LaneSimulation:
         self.join(*what)
 
     def _flush_idle(self) -> bool:
-        """Nothing is under way, so nobody can join those who wait: the deepest of them run."""
+        """Nothing is under way, so nobody can join those who wait: all of them run, the deepest
+        first where a device serves several lanes."""
         for lane in reversed(self.layout.lanes):
-            if len(lane.queue):
+            if len(lane.queue) and lane.idle:
                 self._start(next(iter(lane.idle)), lane)
-                return True
-        return False
+        return self.inside > 0

@@ -15,11 +15,11 @@ request is answered after its start, or None: all of them at its end."""
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """A queue and the layers first..end-1 that its requests run. Who runs no more than `end` layers
-    is answered; the others go on to `after`, over a link where `linked`. `idle` has the crews with
-    a free device; `left` and `passed` count who was answered behind it and who went on."""
+    """A queue and the stage, up to layer `end` - 1, that its requests run. Who runs no more than
+    `end` layers is answered; the others go on to `after`, over a link where `linked`. `idle` has
+    the crews with a free device; `left` and `passed` count who was answered behind it and who went
+    on."""
 
-    first: int
     end: int
     queue: FusionQueue
     work: Work

@@ -23,7 +23,7 @@ def pipeline(times: StageTimes, plan: StagePlan, slow: Collection[str] = ()) -> 
     for place, one in enumerate(plan.stages):
         ahead = _ahead_ms(times, stages[place:])
         work = partial(_stage_work, times, one.first, one.end)
-        lanes.append(Lane(one.first, one.end, FusionQueue(batch, ahead), work))
+        lanes.append(Lane(one.end, FusionQueue(batch, ahead), work))
         count, devices = one.count, list[str]()
         while len(devices) < count:
             devices += [n for n in names(one.device, 1, numbers) if n not in slow]
@@ -39,9 +39,10 @@ def data_parallel(times: StageTimes, devices: Mapping[str, int], what: str) -> L
     profile = times.profile
     slowest = max(devices, key=lambda kind: sum(profile.layer_ms[kind]))
     work: Work = partial(DATA_PARALLEL[what], times)
-    deepest = [profile.layers] * profile.batch
-    ahead = work(slowest, list(range(profile.batch)), deepest)[0]
-    lane = Lane(0, profile.layers, FusionQueue(profile.batch, ahead), work)
+    ramps = 0 if what == "plain" else profile.layers - 1
+    ahead = times.stage_ms(slowest, 0, profile.layers, profile.batch)
+    ahead += ramps * profile.ramp_ms[slowest]
+    lane = Lane(profile.layers, FusionQueue(profile.batch, ahead), work)
     numbers: dict[str, itertools.count[int]] = {}
     quickest = sorted(devices, key=lambda kind: sum(profile.layer_ms[kind]))
     crews = [Crew(kind, names(kind, devices[kind], numbers), [lane]) for kind in quickest]
@@ -60,7 +61,7 @@ def regrouped(times: StageTimes, devices: Mapping[str, int], cuts: Sequence[int]
         first, end = spans[place]
         ahead = _ahead_ms(times, [(i, j, slowest) for i, j in spans[place:]], linked=False)
         work = partial(_stage_work, times, first, end)
-        return Lane(first, end, FusionQueue(profile.batch, ahead), work)
+        return Lane(end, FusionQueue(profile.batch, ahead), work)
 
     entrance = lane(0)
     lanes, crews = [entrance], []

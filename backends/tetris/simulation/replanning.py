@@ -60,18 +60,24 @@ class ReplanningSimulation(LaneSimulation):
     def _window_over(self, _: Any) -> None:
         self.at(self.now_ms + self._window_ms, self._window_over)
         self._stragglers |= self._clocks.stragglers(self.layout.stage_of())
-        alive, share = {}, 1.0
-        for lane in self.layout.lanes:
-            if lane.after is not None and lane.left + lane.passed:
-                share *= lane.passed / (lane.left + lane.passed)
-                alive[lane.end] = share
-            lane.left = lane.passed = 0
-        seen = alive if len(alive) == len(self.layout.lanes) - 1 else {}
-        if self._planner.next_plan(seen, self._stragglers):
+        if self._planner.next_plan(self._seen(), self._stragglers):
             self._changing = True
             for lane in self.layout.lanes:
                 self.serve(lane)
             self._change_when_empty()
+
+    def _seen(self) -> dict[int, float]:
+        """Share alive behind each cut of this window, up to the last one that somebody came to."""
+        alive, share = {}, 1.0
+        for lane in self.layout.lanes[:-1]:
+            count = lane.left + lane.passed
+            if not count:
+                break
+            share *= lane.passed / count
+            alive[lane.end] = share
+        for lane in self.layout.lanes:
+            lane.left = lane.passed = 0
+        return alive
 
     def _finish(self, what: Any) -> None:
         super()._finish(what)
@@ -84,7 +90,9 @@ class ReplanningSimulation(LaneSimulation):
         waiting = self.layout.entrance.queue.remove_all()
         self.times = StageTimes(self._planner.profile)
         self.layout = pipeline(self.times, self._planner.plan, self._planner.left_out)
-        self.depth = self.decisions.depths(self.layout.cuts).tolist()
+        # who waits at the entrance came last, and everybody before has an answer
+        answered = self.asked - len(waiting)
+        self.depth[answered:] = self.decisions.rest(answered).depths(self.layout.cuts).tolist()
         self.plans.append((self.now_ms, self._planner.plan))
         if waiting:
             self.join(self.layout.entrance, waiting)

@@ -18,15 +18,13 @@ SEED = 20260101
 Floats = NDArray[np.float64]
 
 
-def bootstrap_bounds(
-    logs: Floats, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = SEED
-) -> tuple[float, float]:
+def bootstrap_bounds(logs: Floats, level: float = 0.95) -> tuple[float, float]:
     """Percentile interval of the mean of (repeats, requests) `logs`, none missing. Deterministic:
-    the draws depend on the shape of the data and on `seed` only."""
+    the draws depend on the shape of the data only."""
     repeats, requests = logs.shape
     size = max(1, repeats - 1)
-    of_repeats = draws(repeats, size, resamples, seed + 1)
-    of_requests = draws(requests, requests, resamples, seed)
+    of_repeats = draws(repeats, size, SEED + 1)
+    of_requests = draws(requests, requests, SEED)
     sums = np.einsum("rq,qn->rn", logs, of_requests)
     means = (sums * of_repeats).sum(axis=0) / (size * requests)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -34,8 +32,8 @@ def bootstrap_bounds(
 
 
 @functools.lru_cache(maxsize=8)
-def draws(count: int, size: int, resamples: int, seed: int) -> Floats:
-    """(count, resamples) how often each of `count` items is among `size` drawn with replacement."""
+def draws(count: int, size: int, seed: int) -> Floats:
+    """(count, `RESAMPLES`) how often each of `count` items is drawn in `size` draws."""
     generator = np.random.default_rng([seed, count, size])
-    picks = generator.integers(0, count, (resamples, size))
+    picks = generator.integers(0, count, (RESAMPLES, size))
     return np.array([np.bincount(row, minlength=count) for row in picks], float).T.copy()

@@ -16,6 +16,7 @@ from harness.core.errors import UserError
 from harness.core.files import MIB
 
 if TYPE_CHECKING:
+    from backends.tetris.live.pipeline_driver import LiveFaults
     from backends.tetris.pipeline.leaving import LeaveDecisions
     from backends.tetris.planner import StagePlan
     from backends.tetris.profile import StageProfile
@@ -71,22 +72,34 @@ def simulate(
         wanted = replace(wanted, rate=planned_for / copies)
     model = profile_from(read_json(profile), str(profile))
     devices = cluster_from(read_yaml(cluster), str(cluster), model)
-    times = StageTimes(model, str(profile))
     decisions = _decisions(model, trace, requests, seed)
+    if trace is not None:
+        model = replace(model, survival=tuple(decisions.alive().tolist()))
+    times = StageTimes(model, str(profile))
     begin = time.perf_counter()
     found = planner.plan(model, devices, wanted)
     planned_s = time.perf_counter() - begin
+    if live:
+        from backends.tetris.live.devices import check_devices, check_ray
+
+        check_ray(address)
+        check_devices(sum(one.count for one in found.stages), address)
     load = SimulatedLoad(rate, clients, seed)
     systems = list(compare(times, devices, found, decisions, load, slo_ms, copies))
+    faults = None
     if live:
         from backends.tetris.live.row import live_system
 
-        systems.insert(1, live_system(times, found, decisions, load, systems[0], slo_ms, address))
+        row, faults = live_system(times, found, decisions, load, systems[0], slo_ms, address)
+        systems.insert(1, row)
     seconds = time.perf_counter() - begin
     if as_json:
-        print(_json(systems, found.to_json(planned_s), copies, seconds))
+        print(_json(systems, found.to_json(planned_s), copies, seconds, faults))
     else:
         _show(systems, found, copies, seconds)
+        if faults is not None and faults.replaced:
+            again = f"{faults.run_again:,} requests ran again"
+            print(f"live: {faults.replaced:,} devices died and were replaced, {again}")
 
 
 def _check_load(
@@ -118,13 +131,22 @@ def _whole(option: str, value: int, least: int, most: int) -> None:
 def _decisions(model: StageProfile, trace: Path | None, requests: int, seed: int) -> LeaveDecisions:
     from backends.tetris.pipeline import leaving
 
+    if requests * model.layers > leaving.MOST_DECISIONS:
+        most = f"{leaving.MOST_DECISIONS // model.layers:,} for a model of {model.layers} layers"
+        raise UserError(f"--requests: expected at most {most}, found {requests}")
     if trace is None:
         return leaving.drawn(model.survival, requests, seed)
     log = leaving.log_from(read_json(trace, MOST_TRACE_BYTES), str(trace), model.layers)
     return leaving.logged(log, model.layers, requests)
 
 
-def _json(systems: list[SimulatedSystem], plan: dict[str, Any], copies: int, seconds: float) -> str:
+def _json(
+    systems: list[SimulatedSystem],
+    plan: dict[str, Any],
+    copies: int,
+    seconds: float,
+    faults: LiveFaults | None,
+) -> str:
     from backends.tetris.simulation import PROVENANCE
 
     told = {
@@ -134,6 +156,8 @@ def _json(systems: list[SimulatedSystem], plan: dict[str, Any], copies: int, sec
         "systems": [one.to_json() for one in systems],
         "seconds": seconds,
     }
+    if faults is not None:
+        told["live"] = {"replaced": faults.replaced, "run_again": faults.run_again}
     return json.dumps(told, allow_nan=False)
 
 
@@ -170,6 +194,10 @@ def _show(systems: list[SimulatedSystem], found: StagePlan, copies: int, seconds
         f"simulation: {piped.requests:,} requests, no model ran   {told}",
         f"plan: {stages}{more}   simulated in {seconds:.1f} s",
     ]
+    untried = [one.name for one in systems if one.untried]
+    if untried:
+        told = "pilots would take longer than the run: nothing was chosen by them for"
+        lines.append(f"{told} {', '.join(untried)}")
     console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
 
 

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from harness.core.nouns import QUALITY_MARGIN
 from harness.experiment.choices import MAX_LABEL
 from harness.experiment.config import MAX_LIMIT_S, MAX_NAME
 from harness.experiment.limits import HIGHEST, Limits
@@ -234,15 +235,19 @@ TOP: dict[str, Schema] = {
         256,
         default=None,
     ),
-    "slo": _said(
-        mapping(_SLO), "The latency objective that goodput counts by, in ms.", {"ttft_ms": 200}
-    ),
+    "slo": _said(mapping(_SLO), "The objective that goodput counts by, in ms.", {"ttft_ms": 200}),
     "sampling": _said(mapping(_SAMPLING), "How tokens are chosen.", {"temperature": 0.7}),
     "ignore_eos": _said(
         {"type": "boolean"}, "Answers go on to `max_new_tokens`.", True, default=False
     ),
     "repeats": _said(COUNT, "Of each trial; 5 for intervals that hold.", 5, default=1),
     "seed": _said(SEED, "Decides rows, arrivals and made-up prompts.", 1),
+    "quality_margin": _said(
+        {"type": "number", "minimum": 0, "maximum": 1},
+        "By how much of a task's score answers may be worse and still count as good.",
+        0.01,
+        default=QUALITY_MARGIN,
+    ),
     "time_limit_s": _said(
         {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_LIMIT_S},
         "Of each phase of a trial.",

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.tetris import survival
 from backends.tetris.drift import DRIFTS, ForecastErrors, drifting, forecast_errors
-from backends.tetris.survival import RampLog, SurvivalEstimator, forecast
+from backends.tetris.survival import RampLog, forecast
 
 NAN = float("nan")
 FEW = ((1, 0, 0), (0, 1, 0))
@@ -77,41 +76,6 @@ def test_cuts_without_ramp_and_empty_logs_are_refused() -> None:
         empty.alive([1])
     with pytest.raises(ValueError, match="ascending"):
         RampLog((2, 1), np.empty((0, 2)), np.empty((0, 2), dtype=bool))
-
-
-def test_the_estimator_counts_by_windows() -> None:
-    found = SurvivalEstimator(layers=4, after=(1, 3), window_s=10)
-    assert found.survival(0) is None
-    for at_s, leaves in [(0, (1, 0)), (4, (0, 1)), (9.9, (0, 0)), (12, (0, 0))]:
-        found.add(at_s, (0.5, 0.5), [bool(one) for one in leaves])
-    assert found.survival(19) == pytest.approx((1, 2 / 3, 2 / 3, 1 / 3, 1 / 3))
-    assert found.survival(19, cuts=[3]) == pytest.approx((1, 1, 1, 2 / 3, 2 / 3))
-    assert found.survival(20) == (1, 1, 1, 1, 1)
-    with pytest.raises(ValueError, match="lies before"):
-        found.add(5, (0.5, 0.5), (False, False))
-
-
-def test_the_estimator_forgets_and_looks_over_silent_windows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = []
-
-    def remember(history: survival.Floats, ahead: int) -> survival.Floats:
-        asked.append((history[:, 0].tolist(), ahead))
-        return np.asarray(history[-1])
-
-    monkeypatch.setattr(survival, "forecast", remember)
-    found = SurvivalEstimator(layers=2, after=(1,), window_s=10, history=2)
-    for at_s, left in [(0, True), (10, False), (20, True), (21, False), (65, True)]:
-        found.add(at_s, (0.5,), (left,))
-    found.survival(65)
-    assert asked == [([1.0, 0.5], 4)]
-
-
-def test_windows_and_ramps_that_cannot_be_are_refused() -> None:
-    for layers, after, window_s in [(4, (5,), 1.0), (4, (0,), 1.0), (4, (1,), 0.0)]:
-        with pytest.raises(ValueError, match="expected a window"):
-            SurvivalEstimator(layers, after, window_s)
 
 
 @settings(max_examples=4, deadline=None)

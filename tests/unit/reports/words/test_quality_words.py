@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.nouns import Slo
+from harness.core.nouns import QUALITY_MARGIN, Slo
 from reports.cells import Cell
 from reports.collect import Mean, Samples
 from reports.variants import NamedOptions, Variant, variants
-from reports.words.headline import headline
-from reports.words.quality import MARGIN, AnswerQuality, judge, qualities
+from reports.words.quality import AnswerQuality, judge, qualities
+from reports.words.ranking.headline import headline
 from reports.words.verdict import verdicts
 
 VLLM, EXACT, LOSSY = variants(
@@ -71,7 +71,7 @@ def test_the_test_waits_for_enough_prompts(differences: list[float], expected: s
     assert (needed > len(differences)) == (judgement == "too few")
 
 
-@pytest.mark.parametrize("worse", [0.0, MARGIN])
+@pytest.mark.parametrize("worse", [0.0, QUALITY_MARGIN])
 def test_its_error_is_the_stated_one(worse: float) -> None:
     """At the margin itself "as good" is said in at most 5% of cases; of equal quality on many
     prompts mostly."""

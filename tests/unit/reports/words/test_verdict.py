@@ -12,7 +12,7 @@ import pytest
 from harness.core.nouns import Slo
 from reports.cells import Cell
 from reports.variants import NamedOptions, variants
-from reports.words.headline import headline
+from reports.words.ranking.headline import headline
 from reports.words.verdict import first_reason, verdicts
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +15,12 @@ import pytest
 
 from backends.tetris.live import devices
 from backends.tetris.live.pipeline_driver import LivePipeline
-from backends.tetris.pipeline.leaving import drawn
+from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import StagePlan, plan
 from backends.tetris.profile import Wanted, cluster_from, profile_from
 from harness.core.errors import UserError
+from tests.support.tetris.pretend_ray import PretendRay
 
 PROFILE: dict[str, Any] = {
     "layers": 4,
@@ -31,15 +33,19 @@ PROFILE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def live() -> Iterator[LivePipeline]:
-    pytest.importorskip("ray")
-    ray = devices.start_ray()
+def pipeline_on(ray: Any) -> LivePipeline:
     model = profile_from(PROFILE, "p")
     cluster = cluster_from({"devices": {"V100": 3}, "price": {"V100": 1}}, "c", model)
     found: StagePlan = plan(model, cluster, Wanted(1e6))
     assert [one.count for one in found.stages] == [2, 1]
-    made = LivePipeline(ray, StageTimes(model), found, limit_ms=1e5)
+    return LivePipeline(ray, StageTimes(model), found, limit_ms=1e5)
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LivePipeline]:
+    pytest.importorskip("ray")
+    ray = devices.start_ray()
+    made = pipeline_on(ray)
     yield made
     made.close()
     ray.shutdown()
@@ -52,11 +58,33 @@ def test_every_request_is_answered_after_its_layers(live: LivePipeline) -> None:
         layers = inputs.depths(live.layout.cuts)
         assert (run.answered_ms - run.asked_ms >= 0.9 * 5 * layers).all()
         assert run.inputs == 60 + (layers == 4).sum()
-        assert (faults.replaced, faults.run_again, faults.dropped) == (0, 0, 0)
+        assert (faults.replaced, faults.run_again) == (0, 0)
+
+
+def test_where_nothing_is_under_way_every_stage_runs_what_waits_for_it() -> None:
+    """Five clients, of whom always one waits for the first stage and some for the second one."""
+    ray = PretendRay()
+    inputs = LeaveDecisions(np.array([[n % 2 == 0] * 3 for n in range(40)]))
+    run, _ = pipeline_on(ray).run(inputs, 5)
+    assert np.isfinite(run.answered_ms).all()
+    assert ray.most_at_once == 2
+
+
+@pytest.mark.parametrize(
+    ("ray", "told"),
+    [
+        (PretendRay(slow_to_start=True), "were not ready in 120 s"),
+        (PretendRay(dies=lambda number, method: number == 1), "did not start"),
+    ],
+)
+def test_devices_that_do_not_start_are_one_line(ray: PretendRay, told: str) -> None:
+    with pytest.raises(UserError, match=f"^--live: the 3 emulated devices {told}$"):
+        pipeline_on(ray)
+    assert ray.killed == ray.started
 
 
 def test_killed_devices_are_replaced_and_nothing_is_lost(live: LivePipeline) -> None:
-    ray = live.parts[0]
+    ray = live.ray
     pids = {name: ray.get(actor.ready.remote()) for name, actor in live.actors.items()}
 
     def kill() -> None:
@@ -71,27 +99,41 @@ def test_killed_devices_are_replaced_and_nothing_is_lost(live: LivePipeline) -> 
     killer.join()
     assert np.isfinite(run.answered_ms).all()
     assert faults.replaced >= 2
-    assert faults.dropped == 0
     layers = inputs.depths(live.layout.cuts)
     assert run.inputs == 600 + (layers == 4).sum() + faults.run_again
     assert ray.get(live.actors["V100-0"].ready.remote()) != pids["V100-0"]
 
 
-def test_an_answer_that_comes_twice_is_dropped(live: LivePipeline) -> None:
-    inputs = drawn(PROFILE["survival"], 40, 2)
-    send = live.call
+@pytest.mark.parametrize("method", ["ready", "run"])
+def test_a_device_that_dies_again_and_again_is_one_line(method: str) -> None:
+    """Its new actors die before they are ready, or with their first batch."""
+    ray = PretendRay()
+    made = pipeline_on(ray)
+    first = ray.started[0]
+    dying = {(0, "run"), *((number, method) for number in range(3, 99))}
+    ray.dies = lambda number, called: (number, called) in dying
+    told = "^--live: device V100-0 died, and so did 5 new ones in its place without answering"
+    with pytest.raises(UserError, match=told):
+        made.run(drawn(PROFILE["survival"], 60, 1), 12)
+    assert ray.killed == [first, *ray.started[3:-1]]
 
-    def twice(lane: Any, crew: Any, device: str, batch: Any, deep: Any) -> Any:
-        again = [*batch, *batch] if len(batch) < 3 else [*batch, batch[0]]
-        return send(lane, crew, device, again[:4], deep)
 
-    live.call = twice  # type: ignore[method-assign]
-    try:
-        run, faults = live.run(inputs, 2)
-    finally:
-        live.call = send  # type: ignore[method-assign]
-    assert np.isfinite(run.answered_ms).all()
-    assert faults.dropped > 0
+def test_a_device_may_die_often_where_its_successors_work() -> None:
+    """Every second call of a batch ends in a death: each actor answers one and dies of the next."""
+    calls: Counter[int] = Counter()
+
+    def dies(number: int, method: str) -> bool:
+        calls[number] += method == "run"
+        return calls[number] > 1
+
+    ray = PretendRay()
+    made = pipeline_on(ray)
+    ray.dies = dies
+    inputs = drawn(PROFILE["survival"], 120, 1)
+    run, faults = made.run(inputs, 12)
+    layers = inputs.depths(made.layout.cuts)
+    assert faults.replaced > 3 * 5
+    assert run.inputs == 120 + (layers == 4).sum() + faults.run_again
 
 
 def test_without_ray_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

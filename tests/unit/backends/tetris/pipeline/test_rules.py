@@ -82,6 +82,7 @@ def test_fewer_inputs_must_have_been_measured() -> None:
         ({"1": 0.4, "4": 0.9}, "expected to end with 1 at the batch of 4, found 0.9 at 4"),
         ({"1": 0.4, "2": 0.3, "4": 1}, "more inputs never take less time, found 0.4 at 1 and 0.3"),
         ({"one": 1}, "expected a mapping of numbers of inputs to shares of time"),
+        ({"9" * 5_000: 1}, "expected a mapping of numbers of inputs to shares of time"),
         ({"0": 1, "4": 1}, "expected different numbers of inputs of 1 or more"),
     ],
 )
@@ -129,6 +130,37 @@ def test_what_is_no_log_is_refused(told: Any) -> None:
         log_from(told, "t", 4)
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"after": [], "confidence": [[]], "leaves": [[]]}, "after: expected a list of layers"),
+        ({"after": [1e400]}, "after: expected a list of layers"),
+        ({"after": [1.9]}, "after: expected a list of layers"),
+        ({"after": ["3"]}, "after: expected a list of layers"),
+        ({"after": [True]}, "after: expected a list of layers"),
+        ({"after": [0]}, "after: expected ascending ramps behind 1 to 4"),
+        ({"after": [5]}, "after: expected ascending ramps behind 1 to 4"),
+        ({"after": 3}, "after: expected a list of layers"),
+        ({"leaves": [["false"]]}, "leaves[0]: expected a list of 1 true or false"),
+        ({"leaves": [[0.2]]}, "leaves[0]: expected a list of 1 true or false"),
+        ({"leaves": [[False, False]]}, "leaves[0]: expected a list of 1 true or false"),
+        ({"leaves": [[False], [False]]}, "found 1 rows of confidence and 2 of leaves"),
+        ({"leaves": {}}, "leaves: expected a list of rows"),
+        ({"confidence": [0.5]}, "confidence[0]: expected a list of 1 numbers or null"),
+        ({"confidence": [["0.5"]]}, "confidence[0]: expected a list of 1 numbers or null"),
+        ({"confidence": [[True]]}, "confidence[0]: expected a list of 1 numbers or null"),
+        ({"confidence": [[math.nan]], "leaves": [[True]]}, "NaN is no confidence"),
+        ({"confidence": [[10**400]]}, "no log of ramps: int too large"),
+        ({"confidence": [[None]]}, "a ramp was not asked about an input that had not left"),
+    ],
+)
+def test_a_log_of_other_types_is_refused(changed: dict[str, Any], told: str) -> None:
+    log = {"after": [1], "confidence": [[0.5]], "leaves": [[False]], **changed}
+    with pytest.raises(UserError, match=r"^t: ") as raised:
+        log_from(log, "t", 4)
+    assert told in str(raised.value)
+
+
 def test_parts_of_a_workload_are_its_inputs() -> None:
     easy, hard = LeaveDecisions(np.ones((3, 3), bool)), LeaveDecisions(np.zeros((2, 3), bool))
     both = easy.then(hard)
@@ -163,6 +195,19 @@ def test_survival_between_cuts_keeps_its_shape() -> None:
     flat = seen_survival((1.0, 1.0, 1.0), [1], [0.5])
     assert flat == pytest.approx((1.0, 0.5, 0.5))
     assert seen_survival(before, [], []) == pytest.approx(before)
+    assert seen_survival((1.0, 0.5, 0.0, 0.0), [2], [0.4]) == pytest.approx((1.0, 0.7, 0.4, 0.4))
+
+
+def test_survival_comes_back_after_a_window_that_nobody_survived() -> None:
+    survival = (1.0, 0.9, 0.6, 0.5, 0.4)
+    profile = profile_from({**PROFILE, "survival": list(survival)}, "p")
+    cluster = cluster_from({"devices": {"V100": 4}, "price": {"V100": 1}}, "c", profile)
+    planner = WindowPlanner(profile, cluster, Wanted(100))
+    planner.next_plan({2: 0.0})
+    assert planner.profile.survival == pytest.approx((1.0, 0.75, 0.0, 0.0, 0.0), abs=0.01)
+    planner.next_plan({1: 0.3, 3: 0.1})
+    planner.next_plan({2: 0.6})
+    assert planner.profile.survival == pytest.approx(survival)
 
 
 def test_the_next_plan_knows_survival_and_stragglers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,32 +11,13 @@ from hypothesis import strategies as st
 
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
-from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.planner import plan
-from backends.tetris.profile import StageProfile, Wanted, cluster_from, profile_from
+from backends.tetris.profile import Wanted, cluster_from
 from backends.tetris.simulation.compare import SimulatedLoad, compare
 from backends.tetris.simulation.events import LaneSimulation, Served
 from backends.tetris.simulation.lanes import Layout
 from backends.tetris.simulation.layouts import best_segments, data_parallel, pipeline, regrouped
-from backends.tetris.simulation.replanning import ReplanningSimulation
-
-
-def profile(**changed: Any) -> StageProfile:
-    told: dict[str, Any] = {
-        "layers": 4,
-        "batch": 2,
-        "survival": [1, 1, 0.5, 0.5, 0.5],
-        "layer_ms": {"V100": [1, 1, 1, 1]},
-        "ramp_ms": {"V100": 0.5},
-        "transfer_ms": 0.2,
-        "time_share": {"V100": {"1": 0.75, "2": 1}},
-    }
-    return profile_from({**told, **changed}, "p")
-
-
-def depths(*layers: int) -> LeaveDecisions:
-    """Inputs of a model of four layers, each sure for the first time behind so many."""
-    return LeaveDecisions(np.array([[n <= behind for behind in (1, 2, 3)] for n in layers]))
+from tests.support.tetris.four_layers import depths, profile
 
 
 def served(layout: Layout, times: StageTimes, inputs: LeaveDecisions, load: Any) -> Served:
@@ -61,6 +41,26 @@ def test_a_device_alone_takes_what_its_batches_take(what: str, answered: list[fl
     assert (found.batches, found.inputs) == (1, 2)
 
 
+def test_clients_of_a_shrinking_batch_ask_again_with_their_answer() -> None:
+    """The first one has its answer while the other one still runs."""
+    times = StageTimes(profile())
+    layout = data_parallel(times, {"V100": 1}, "shrinking batch")
+    run = LaneSimulation(layout, times, depths(1, 2, 1, 1), 2, limit_ms=1e6).run()
+    first, second = 1.5, 1.5 + 0.75 * 1.5
+    assert run.asked_ms == pytest.approx([0, 0, first, second])
+    assert run.answered_ms == pytest.approx([first, second, second + 1.5, second + 1.5])
+    slow = LaneSimulation(
+        data_parallel(times, {"V100": 1}, "shrinking batch"),
+        times,
+        depths(1, 2, 1, 1),
+        2,
+        limit_ms=1e6,
+        slow={"V100-0": 2.0},
+    ).run()
+    assert slow.asked_ms == pytest.approx(2 * run.asked_ms)
+    assert slow.answered_ms == pytest.approx(2 * run.answered_ms)
+
+
 def test_survivors_are_fused_over_the_cut() -> None:
     model = profile()
     times = StageTimes(model)
@@ -80,6 +80,13 @@ def test_a_segment_that_is_full_runs_before_new_requests() -> None:
     assert run.answered_ms == pytest.approx([7, 2.5, 7, 5, 9.5, 9.5])
 
 
+def test_where_nothing_is_under_way_every_device_runs_what_waits_for_it() -> None:
+    times = StageTimes(profile())
+    layout = regrouped(times, {"V100": 2}, (2,))
+    run = served(layout, times, depths(4, 2, 4, 2), [0.0] * 4)
+    assert run.answered_ms == pytest.approx([2.5 + 0.75 * 2, 2.5] * 2)
+
+
 def test_who_waits_alone_is_flushed_for_its_deadline() -> None:
     times = StageTimes(profile())
     layout = data_parallel(times, {"V100": 1}, "plain")
@@ -94,6 +101,25 @@ def test_fills_of_those_who_left_are_charged() -> None:
     assert run.answered_ms == pytest.approx([2.5 + 2 + 1] * 2)
     together = served(data_parallel(times, {"V100": 1}, "batch rule"), times, depths(2, 1), [0, 0])
     assert together.answered_ms == pytest.approx([3 + 1] * 2)
+
+
+def test_a_batch_may_be_larger_than_memory() -> None:
+    batch = 2**31
+    model = profile(batch=batch, time_share={"V100": {"1": 0.5, str(batch): 1}})
+    times = StageTimes(model)
+    assert times.share("V100", batch) == 1
+    assert times.share("V100", batch // 2) == pytest.approx(0.75)
+    for what in ("plain", "shrinking batch", "batch rule"):
+        layout = data_parallel(times, {"V100": 1}, what)
+        run = LaneSimulation(layout, times, depths(4, 4), [0.0, 0.0], limit_ms=9.0).run()
+        assert run.batches == 1
+
+
+@pytest.mark.parametrize(("what", "ramps"), [("plain", 0), ("shrinking batch", 3)])
+def test_queues_are_flushed_for_a_whole_batch_that_nobody_leaves(what: str, ramps: int) -> None:
+    layout = data_parallel(StageTimes(profile()), {"V100": 1}, what)
+    layout.entrance.queue.push([0], [100.0], 0.0)
+    assert layout.entrance.queue.flush_ms == pytest.approx(100 - 4 - 0.5 * ramps)
 
 
 def test_segments_are_those_of_the_least_work() -> None:
@@ -117,9 +143,9 @@ def test_nothing_is_lost_or_answered_before_it_can_be(data: st.DataObject) -> No
     limit_ms = data.draw(st.sampled_from([5.0, 20.0, 1e6]))
     for layout in (pipeline(times, found), regrouped(times, cluster.devices, (1, 3))):
         run = LaneSimulation(layout, times, inputs, load, limit_ms).run()
-        layers = inputs.depths(layout.cuts)
+        layers, cuts = inputs.depths(layout.cuts), layout.cuts or ()
         assert (run.answered_ms - run.asked_ms >= 0.75 * layers - 1e-9).all()
-        assert run.inputs >= len(inputs)
+        assert run.inputs == sum((layers > cut).sum() for cut in (0, *cuts))
 
 
 @pytest.mark.parametrize("load", [SimulatedLoad(), SimulatedLoad(rate=1_500.0)])
@@ -145,6 +171,39 @@ def test_a_pipeline_serves_what_was_planned(load: SimulatedLoad) -> None:
         assert piped.within_slo > 0.99
 
 
+@pytest.mark.parametrize(("free", "untried"), [(200_000, False), (0, True)])
+def test_pilots_choose_for_every_system_or_for_none(
+    monkeypatch: pytest.MonkeyPatch, free: int, untried: bool
+) -> None:
+    """Where five pilots of 4,000 requests would pay and fifteen do not, no system has any."""
+    monkeypatch.setattr("backends.tetris.simulation.compare.PILOT_FREE", free)
+    falls: dict[str, Any] = {"survival": [1, 0.8, 0.5, 0.3, 0.3], "ramp_ms": {"V100": 0.05}}
+    model = profile(batch=8, time_share={"V100": {"1": 0.9, "8": 1}}, **falls)
+    cluster = cluster_from({"devices": {"V100": 6}, "price": {"V100": 1}}, "c", model)
+    times, found = StageTimes(model), plan(model, cluster, Wanted(50))
+    assert len(best_segments(times, "V100", 4)) > 1
+    inputs = drawn(model.survival, 4_000, 3)
+    systems = list(compare(times, cluster, found, inputs, SimulatedLoad(), 50))
+    assert {one.untried for one in systems} == {untried}
+    if untried:
+        assert {one.clients for one in systems} == {2 * 6 * 8}
+    given = compare(times, cluster, found, inputs, SimulatedLoad(clients=30), 50)
+    assert [(one.clients, one.untried) for one in given] == 5 * [(30, False)]  # three pilots pay
+
+
+def test_arrivals_are_drawn_apart_from_who_leaves() -> None:
+    """Two streams of one seed run in step for some fifty draws."""
+    found = []
+    for seed in range(100):
+        gaps = np.diff(SimulatedLoad(rate=1e3, seed=seed).arrivals(50), prepend=0.0)
+        layers = drawn(np.linspace(1, 0, 40).tolist(), 50, seed).depths()
+        found.append(np.corrcoef(gaps, layers)[0, 1])
+    assert abs(np.mean(found)) < 0.1
+    load, other = SimulatedLoad(rate=1e3), SimulatedLoad(rate=1e3, seed=1)
+    assert not np.allclose(load.arrivals(9, place=1), other.arrivals(9))
+    assert not np.allclose(load.arrivals(9, place=1), load.arrivals(9))
+
+
 def test_copies_share_the_requests() -> None:
     model = profile()
     cluster = cluster_from({"devices": {"V100": 3}, "price": {"V100": 1}}, "c", model)
@@ -158,30 +217,3 @@ def test_copies_share_the_requests() -> None:
     assert many.clients == 160
     assert many.goodput_per_s == pytest.approx(4 * one.goodput_per_s, rel=0.03)
     assert many.predicted_per_s == pytest.approx(4 * found.goodput_per_s)
-
-
-def test_a_plan_follows_its_workload_and_leaves_a_straggler_out() -> None:
-    model = profile(batch=4, time_share={"V100": {"1": 0.9, "4": 1}})
-    cluster = cluster_from({"devices": {"V100": 8}, "price": {"V100": 1}}, "c", model)
-    easy = drawn([1, 0.9, 0.3, 0.2, 0.2], 30_000, 1)
-    hard = drawn([1, 1, 0.98, 0.95, 0.95], 30_000, 2)
-    planner = WindowPlanner(model, cluster, Wanted(60))
-    run = ReplanningSimulation(planner, easy.then(hard), 64, 60, slow={"V100-1": 3.0}, window_s=0.5)
-    found = run.run()
-    assert len(found.asked_ms) == 60_000
-    assert run.stragglers == {"V100-1"}
-    assert len(run.plans) > 2
-    assert all(sum(one.count for one in made.stages) <= 7 for _, made in run.plans[1:])
-    first, last = run.plans[1][1], run.plans[-1][1]
-    assert last.stages[0].end - last.stages[0].first > first.stages[0].end - first.stages[0].first
-
-
-def test_a_straggler_is_kept_where_no_plan_does_without_it() -> None:
-    model = profile(survival=[1] * 5)
-    cluster = cluster_from({"devices": {"V100": 2}, "price": {"V100": 1}}, "c", model)
-    wanted = replace(Wanted(60), target=900.0)
-    run = ReplanningSimulation(
-        WindowPlanner(model, cluster, wanted), depths(*[4] * 4_000), 8, 60, {"V100-1": 4.0}, 0.5
-    )
-    run.run()
-    assert len(run.plans) == 1

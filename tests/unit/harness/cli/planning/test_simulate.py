@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from harness.cli import main
+from tests.support.tetris.pretend_ray import PretendRay
 
 ROOT = Path(__file__).parents[5]
 PROFILE: dict[str, Any] = {
@@ -89,7 +90,10 @@ def test_every_option_reaches_the_simulation(
     log = {"after": [2], "confidence": [[0.9]], "leaves": [[False]]}
     Path("t.json").write_text(json.dumps(log))
     nobody_leaves = piped("--trace", "t.json", "--clients", "20")
-    assert nobody_leaves["goodput_per_s"] < 0.8 * piped("--clients", "20")["goodput_per_s"]
+    stages = answer("--trace", "t.json")["plan"]["stages"]
+    assert stages == [{"layers": [0, 4], "device": "V100", "count": 3}]
+    assert nobody_leaves["goodput_per_s"] == pytest.approx(3 * 2 / 4e-3)  # 2 every 4 ms on each
+    assert piped("--clients", "20")["goodput_per_s"] > 1_800
 
 
 @pytest.mark.parametrize(
@@ -123,6 +127,76 @@ def test_bad_input_is_one_line(
     assert told in lines[0]
 
 
+@pytest.fixture
+def nothing_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compare(*_: Any) -> None:
+        pytest.fail("it was simulated first")
+
+    monkeypatch.setattr("backends.tetris.simulation.compare.compare", compare)
+
+
+@pytest.mark.usefixtures("nothing_is_simulated")
+def test_what_stands_in_the_way_of_live_is_told_before_the_simulation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("importlib.util.find_spec", lambda name: None)
+        assert call(patched, *ASKED, "--slo-ms", "50", "--live") == main.BAD_INPUT
+    assert "--live: Ray is not installed" in capsys.readouterr().err
+    pytest.importorskip("ray")
+    live = ["--live", "--address", "127.0.0.1:9"]
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50", *live) == main.BAD_INPUT
+    assert "--address 127.0.0.1:9: no Ray cluster answers" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("nothing_is_simulated")
+def test_more_live_devices_than_a_machine_has_room_for_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ray")
+    Path("c.yaml").write_text(yaml.safe_dump({"devices": {"V100": 90}, "price": {"V100": 2.0}}))
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50", "--live") == main.BAD_INPUT
+    told = capsys.readouterr().err
+    assert "--live: expected at most 64 devices on this machine, a process each" in told
+    assert "the plan has 90" in told
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> PretendRay:
+    ray = PretendRay()
+    for place in ("row.start_ray", "devices.check_ray"):
+        monkeypatch.setattr(f"backends.tetris.live.{place}", lambda address: ray)
+    return ray
+
+
+def test_devices_that_died_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pretended: PretendRay
+) -> None:
+    asked = [*ASKED[:-1], "200", "--slo-ms", "50", "--clients", "9", "--live"]
+    assert call(monkeypatch, *asked) == 0
+    assert "live:" not in capsys.readouterr().out
+    assert call(monkeypatch, *asked, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["live"] == {"replaced": 0, "run_again": 0}
+    assert [one["name"] for one in found["systems"]][:2] == ["pipeline", "pipeline, live"]
+    first = len(pretended.started)
+    pretended.dies = lambda number, method: (number, method) == (first, "run")
+    assert call(monkeypatch, *asked) == 0
+    told = capsys.readouterr().out
+    assert re.search(
+        r"^live: 1 devices died and were replaced, [12] requests ran again$", told, re.M
+    )
+
+
+def test_more_decisions_than_memory_holds_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("backends.tetris.pipeline.leaving.MOST_DECISIONS", 4_000)
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50") == main.BAD_INPUT
+    told = capsys.readouterr().err
+    assert "--requests: expected at most 1,000 for a model of 4 layers, found 2000" in told
+
+
 def test_a_profile_of_one_batch_size_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,3 +218,13 @@ def test_the_papers_cluster_runs(
     piped = found["pipeline"]
     assert piped["goodput_per_s"] == pytest.approx(piped["predicted_per_s"], rel=0.1)
     assert piped["goodput_per_s"] > found["plain"]["goodput_per_s"]
+
+
+def test_pilots_that_were_left_out_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("backends.tetris.simulation.compare.PILOT_FREE", 0)
+    monkeypatch.setattr("backends.tetris.simulation.compare.MOST_PILOTS", 1)
+    assert call(monkeypatch, *ASKED, "--slo-ms", "50") == 0
+    told = capsys.readouterr().out
+    assert "nothing was chosen by them for pipeline, plain, shrinking batch, batch rule" in told

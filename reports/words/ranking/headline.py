@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from reports.cells import Cell
-from reports.numbers import counted, percent, ratio
+from reports.numbers import counted, ratio
 from reports.variants import Variant
-from reports.words.drafts import engine
-from reports.words.overhead import shrinking
 from reports.words.quality import NO_SCORES, AnswerQuality
+from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
 from reports.words.speed import speed
-from reports.words.verdict import answer_words, consistency
-from results.compare.pairing import NATIVE
 
 BETWEEN_ENGINES = (
     "Engines are not ranked against each other: on this model over half of a step is overhead "
@@ -60,49 +56,10 @@ def _ranking(
     rivals = [v for v in variants if not v.is_reference]
     if not rivals:
         return "Only the reference was run, so there is nothing to compare it with."
-    reference = next(v for v in variants if v.is_reference)
-    engines = {c.variant.index: engine(c) for c in cells if c.is_measured}
-    own = engines.get(reference.index)
-    others = {c for c in shrinking(cells) if engines.get(c.variant.index) == NATIVE != own}
-    if not others:
-        return _race(Race(reference.label, rivals), cells, quality)
-    ours = {c.variant.index for c in others}
-    theirs = [v for v in rivals if v.index not in ours]
-    faster = [v for v in rivals if v.index in ours and v.backend != NATIVE]
-    races = [Race(reference.label, theirs)] * bool(theirs)
-    races += [Race(NATIVE, faster, "speedup_native", "consistency_native")] * bool(faster)
-    return " ".join([*(_race(race, cells, quality) for race in races), BETWEEN_ENGINES])
-
-
-class Race(NamedTuple):
-    """Who is compared with whom."""
-
-    name: str
-    """What the speed-ups are over."""
-    rivals: Sequence[Variant]
-    speedup: str = "speedup"
-    same: str = "consistency_ratio"
-
-    def answers(self, cells: Sequence[Cell]) -> str:
-        """Whether the answers are the other's, as a noun phrase; empty when unknown."""
-        if self.same == "consistency_ratio":
-            return answer_words(cells)
-        shares = [share for cell in cells if (share := cell.value(self.same)) is not None]
-        if not shares:
-            return ""
-        if min(shares) == 1:
-            return "the same answers"
-        return f"different answers to {percent(1 - sum(shares) / len(shares))}% of the requests"
-
-    def keeps(self, cells: Sequence[Cell]) -> bool:
-        """Whether the answers are the other's, up to what it differs from itself."""
-        if self.same != "consistency_ratio":
-            return self.answers(cells) == "the same answers"
-        found = consistency(cells)
-        if found is None:
-            return False
-        share, floor = found
-        return share == 1 or (floor is not None and share >= floor)
+    found = races(cells, variants)
+    said = [_race(race, cells, quality) for race in found]
+    apart = found != [Race(found[0].name, rivals)] if found else True
+    return " ".join([*said, *[BETWEEN_ENGINES] * apart])
 
 
 def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]) -> str:
@@ -110,8 +67,8 @@ def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality
     groups = {v.index: [c for c in cells if c.variant.index == v.index] for v in rivals}
     lost = [v.label for v in rivals if (s := speed(groups[v.index], metric)) and not s.valid]
     doubt = f" No speed-up of {', '.join(lost)} is valid." if lost else ""
-    sound = {i: scopes for i, group in groups.items() if (scopes := _sound(group, metric))}
-    common = set.intersection(*sound.values()) if sound else set()
+    sound = {i for i, group in groups.items() if sound_scopes(group, metric)}
+    common = common_scopes(groups, metric)
     if sound and not common:
         return _unranked([v.label for v in rivals if v.index in sound]) + doubt
     groups = {
@@ -124,9 +81,7 @@ def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality
     if not faster:
         return f"No backend was clearly faster than {race.name}{over}.{doubt}"
     kept = [
-        (s, v)
-        for s, v in faster
-        if v.is_replay or race.keeps(groups[v.index]) or _as_good(quality.get(v.index))
+        (s, v) for s, v in faster if race.has_good_answers(groups[v.index], quality.get(v.index))
     ]
     best, winner = max(kept or faster, key=lambda pair: pair[0].value)
     beyond = [(s, v) for s, v in faster if s.value > best.value]
@@ -140,7 +95,7 @@ def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality
         text += f", with {words}"
     if not kept:
         known = quality.get(winner.index)
-        return text + (f". Its answers are {known.words}." if known else ".") + doubt
+        return text + (f". Its answers are {known.short}." if known else ".") + doubt
     if beyond:
         most, other = max(beyond, key=lambda pair: pair[0].value)
         price = _price(race, other, groups[other.index], quality)
@@ -149,16 +104,12 @@ def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality
     return f"{text}.{doubt}"
 
 
-def _as_good(quality: AnswerQuality | None) -> bool:
-    return quality is not None and quality.judgement == "as good"
-
-
 def _price(
     race: Race, variant: Variant, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]
 ) -> str:
     """What a variant that does not keep the other's answers does to them."""
     if variant.index in quality:
-        return f"Its answers are {quality[variant.index].words}."
+        return f"Its answers are {quality[variant.index].short}."
     words = race.answers(cells)
     if not words:
         return "Its answers could not be compared."
@@ -170,11 +121,6 @@ def _unranked(names: Sequence[str]) -> str:
         f"No workload and load has a valid speed-up of each of {', '.join(names)}, so none of them "
         "is called the fastest."
     )
-
-
-def _sound(cells: Sequence[Cell], metric: str) -> set[tuple[str, str]]:
-    """Workloads and loads in which a variant's speed-up is valid."""
-    return {(c.workload, c.load) for c in cells if c.value(metric) and c.holds(metric)}
 
 
 def _over(common: Collection[object], every: Collection[object]) -> str:

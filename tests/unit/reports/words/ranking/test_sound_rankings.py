@@ -11,7 +11,7 @@ from harness.core.nouns import Slo
 from reports.cells import Cell, overview
 from reports.variants import NamedOptions as Choice
 from reports.variants import Variant, variants
-from reports.words.headline import headline, trust_line
+from reports.words.ranking.headline import headline, trust_line
 from reports.words.verdict import consistency, verdicts
 from results import load
 from results.compare.validity import REFERENCE

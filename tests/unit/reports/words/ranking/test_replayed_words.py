@@ -9,7 +9,7 @@ import results
 from harness.core.nouns import REPLAYED, Load
 from reports.cells import Overview, overview
 from reports.page import render
-from reports.words.headline import COST_ALONE, headline
+from reports.words.ranking.headline import COST_ALONE, headline
 from reports.words.verdict import verdicts
 from tests.support.results.report_runs import MadeUpBackend, write_run
 

@@ -1,0 +1,1 @@
+"""Who wins: rankings over what is sound for all, in words."""

@@ -1,0 +1,179 @@
+"""Which backend to run under each load, how sure that is, and what would be faster at a price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reports.cells import Cell
+from reports.collect import Samples
+from reports.numbers import interval, ratio
+from reports.variants import Variant
+from reports.words.quality import AnswerQuality
+from reports.words.ranking.races import Race, common_scopes, races
+from reports.words.speed import Speed, speed
+from results.compare.rivals import rival_speedup
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the numbers of one load say, in the words of a table."""
+
+    race: str
+    """What speeds are over."""
+    load: str
+    load_words: str
+    chosen: Variant | None
+    """None where plain decoding or the reference is as good as any."""
+    name: str
+    speed: str
+    interval: str
+    answers: str
+    rival: str
+    """The next best one, and whether a difference is shown."""
+    price: str
+    """What is faster still, and why it is not the choice."""
+    rests_on: str
+
+
+def choices(
+    cells: Sequence[Cell],
+    variants: Sequence[Variant],
+    quality: Mapping[int, AnswerQuality],
+    samples: Samples,
+) -> list[Choice]:
+    """A choice for each load, and for each engine where engines are not ranked; empty for runs
+    without a comparison. Replays have none.
+
+    A backend is chosen when it is shown to be faster than plain decoding (or the reference) and its
+    answers are the same or as good, on cells that all ranked ones have sound. It is held against
+    the next best of these, request by request.
+    """
+    real = [v for v in variants if not v.is_replay]
+    cells = [cell for cell in cells if not cell.variant.is_replay]
+    if not any(v.is_reference for v in real) or all(v.is_reference for v in real):
+        return []
+    loads = {cell.load: cell for cell in sorted(cells, key=lambda cell: cell.order)}
+    found = []
+    for race in races(cells, real):
+        for load, first in loads.items():
+            own = [cell for cell in cells if cell.load == load]
+            if choice := _choice(race, own, first, quality, samples):
+                found.append(choice)
+    return found
+
+
+def _choice(
+    race: Race,
+    cells: Sequence[Cell],
+    first: Cell,
+    quality: Mapping[int, AnswerQuality],
+    samples: Samples,
+) -> Choice | None:
+    groups = {v.index: [c for c in cells if c.variant.index == v.index] for v in race.rivals}
+    common = common_scopes(groups, race.speedup)
+    entries = [
+        _Entry(v, on, found, race.has_good_answers(on, quality.get(v.index)))
+        for v in race.rivals
+        if (on := [c for c in groups[v.index] if (c.workload, c.load) in common])
+        and (found := speed(on, race.speedup)) is not None
+    ]
+    if not entries:
+        return None
+    good = sorted((e for e in entries if e.is_good), key=lambda e: -e.speed.value)
+    chosen = next((e for e in good if e.speed.is_faster), None)
+    workloads = {cell.workload for cell in cells}
+    beyond = [
+        e
+        for e in entries
+        if not e.is_good
+        and e.speed.is_faster
+        and e.speed.value > (chosen.speed.value if chosen else 1)
+    ]
+    return Choice(
+        race=race.name,
+        load=first.load,
+        load_words=load_words(first),
+        chosen=chosen.variant if chosen else None,
+        name=chosen.variant.label if chosen else race.name,
+        speed=f"{ratio(chosen.speed.value)}× {race.name}" if chosen else "",
+        interval=chosen.speed.interval if chosen else "",
+        answers=_answers(race, chosen, quality),
+        rival=_rival(race, chosen, good, samples),
+        price=_price(beyond, quality),
+        rests_on=f"{len(common)} of {len(workloads)}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A ranked variant under one load."""
+
+    variant: Variant
+    cells: Sequence[Cell]
+    speed: Speed
+    is_good: bool
+    """Whether its answers are the same or as good."""
+
+
+def load_words(cell: Cell) -> str:
+    """What a load is like for those who ask."""
+    if cell.load_kind != "closed":
+        return "arrivals as they come"
+    count = int(cell.load_value or 1)
+    return "one request at a time" if count == 1 else f"{count} requests at a time"
+
+
+def _answers(race: Race, chosen: _Entry | None, quality: Mapping[int, AnswerQuality]) -> str:
+    if chosen is None:
+        return "its own"
+    known = quality.get(chosen.variant.index)
+    if race.keeps(chosen.cells) or known is None:
+        return race.answers(chosen.cells)
+    return f"others, {known.words}"
+
+
+def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: Samples) -> str:
+    if chosen is None:
+        if not good:
+            return ""
+        best = good[0]
+        told = f"{ratio(best.speed.value)}× {best.speed.interval}"
+        return f"{best.variant.label} {told}: not shown to be faster"
+    others = [entry for entry in good if entry is not chosen]
+    if not others:
+        return ""
+    found = _against(chosen, others[0], samples)
+    name = others[0].variant.label
+    if found is None:
+        return f"{name}: no common repeats to compare"
+    value, low, high = found
+    ends = f"{ratio(value)}× {interval(low, high)}"
+    if low > 1:
+        return f"{ends} {name}"
+    return f"{ends} {name}: no difference shown"
+
+
+def _against(chosen: _Entry, other: _Entry, samples: Samples) -> tuple[float, float, float] | None:
+    """Geometric means over the workloads that both have: of the ratio and of the ends of its
+    intervals; None where a workload has no interval."""
+    theirs = {cell.workload: cell for cell in other.cells}
+    logs = []
+    for cell in chosen.cells:
+        rival = theirs[cell.workload]
+        found = rival_speedup(samples.decoding[cell], samples.decoding[rival])
+        if found is None or found.low is None or found.high is None:
+            return None
+        logs.append([math.log(found.value), math.log(found.low), math.log(found.high)])
+    value, low, high = (math.exp(sum(each) / len(logs)) for each in zip(*logs, strict=True))
+    return value, low, high
+
+
+def _price(beyond: Sequence[_Entry], quality: Mapping[int, AnswerQuality]) -> str:
+    if not beyond:
+        return ""
+    most = max(beyond, key=lambda entry: entry.speed.value)
+    known = quality.get(most.variant.index)
+    cost = known.short if known else "other answers that no score judges"
+    return f"{most.variant.label} {ratio(most.speed.value)}× {most.speed.interval}: {cost}"

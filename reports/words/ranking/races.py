@@ -1,0 +1,82 @@
+"""Who may be ranked with whom, and on which cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from reports.cells import Cell
+from reports.numbers import percent
+from reports.variants import Variant
+from reports.words.drafts import engine
+from reports.words.overhead import shrinking
+from reports.words.quality import AnswerQuality
+from reports.words.verdict import answer_words, consistency
+from results.compare.pairing import NATIVE
+
+
+class Race(NamedTuple):
+    """Who is compared with whom."""
+
+    name: str
+    """What the speed-ups are over."""
+    rivals: Sequence[Variant]
+    speedup: str = "speedup"
+    same: str = "consistency_ratio"
+
+    def answers(self, cells: Sequence[Cell]) -> str:
+        """Whether the answers are the other's, as a noun phrase; empty when unknown."""
+        if self.same == "consistency_ratio":
+            return answer_words(cells)
+        shares = [share for cell in cells if (share := cell.value(self.same)) is not None]
+        if not shares:
+            return ""
+        if min(shares) == 1:
+            return "the same answers"
+        return f"different answers to {percent(1 - sum(shares) / len(shares))}% of the requests"
+
+    def keeps(self, cells: Sequence[Cell]) -> bool:
+        """Whether the answers are the other's, up to what it differs from itself."""
+        if self.same != "consistency_ratio":
+            return self.answers(cells) == "the same answers"
+        found = consistency(cells)
+        if found is None:
+            return False
+        share, floor = found
+        return share == 1 or (floor is not None and share >= floor)
+
+    def has_good_answers(self, cells: Sequence[Cell], quality: AnswerQuality | None) -> bool:
+        """Whether they are the other's, or as good by their scores; no replay is judged."""
+        return (
+            cells[0].variant.is_replay
+            or self.keeps(cells)
+            or (quality is not None and quality.judgement == "as good")
+        )
+
+
+def races(cells: Sequence[Cell], variants: Sequence[Variant]) -> list[Race]:
+    """The ranking of all that have a reference, or one for each engine where ratios between engines
+    would shrink with the size of the model. `variants`: one is the reference."""
+    rivals = [v for v in variants if not v.is_reference]
+    reference = next(v for v in variants if v.is_reference)
+    engines = {c.variant.index: engine(c) for c in cells if c.is_measured}
+    own = engines.get(reference.index)
+    others = {c for c in shrinking(cells) if engines.get(c.variant.index) == NATIVE != own}
+    if not others:
+        return [Race(reference.label, rivals)]
+    ours = {c.variant.index for c in others}
+    theirs = [v for v in rivals if v.index not in ours]
+    faster = [v for v in rivals if v.index in ours and v.backend != NATIVE]
+    found = [Race(reference.label, theirs)] * bool(theirs)
+    return found + [Race(NATIVE, faster, "speedup_native", "consistency_native")] * bool(faster)
+
+
+def sound_scopes(cells: Sequence[Cell], metric: str) -> set[tuple[str, str]]:
+    """Workloads and loads in which a variant's speed-up is valid."""
+    return {(c.workload, c.load) for c in cells if c.value(metric) and c.holds(metric)}
+
+
+def common_scopes(groups: Mapping[int, Sequence[Cell]], metric: str) -> set[tuple[str, str]]:
+    """Those in which every variant's is that has any; `groups`: cells by variant."""
+    found = [scopes for cells in groups.values() if (scopes := sound_scopes(cells, metric))]
+    return set.intersection(*found) if found else set()

@@ -1,0 +1,82 @@
+"""The page over a folder of runs: what each says, and only what is newer is read again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main as cli
+from reports import index
+from reports.page import write_report
+from tests.support.results.report_runs import ENGINES, LOADS, write_run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for name, engines in (("first", ENGINES[:2]), ("second & <b>third", ENGINES[:1])):
+        write_run(tmp_path / name, engines=engines, workloads=["gsm8k"], loads=LOADS[:1], repeats=2)
+    return tmp_path
+
+
+def test_each_run_is_listed_with_its_choice_and_a_link(runs: Path) -> None:
+    page = index.write_index(runs).read_text()
+    assert page.count('class="muted"') >= 2
+    assert 'href="first/report.html"' in page
+    assert 'href="second%20%26%20%3Cb%3Ethird/report.html"' in page
+    assert (runs / "first/report.html").is_file()
+    assert "<b>third" not in page
+    assert page.count("at a time): <strong>") == 1, "the second has nothing to choose from"
+
+
+def test_reports_are_written_again_only_for_what_is_new(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.write_index(runs)
+    written: list[str] = []
+
+    def write(run: Path) -> Path:
+        written.append(run.name)
+        return write_report(run)
+
+    monkeypatch.setattr(index, "write_report", write)
+    index.write_index(runs)
+    assert written == []
+    stamp = (runs / "first/report.html").stat().st_mtime_ns + 10**9
+    os.utime(runs / "first/trials", ns=(stamp, stamp))
+    index.write_index(runs)
+    assert written == ["first"]
+    (runs / "first/report.html").write_text("<html><head><title>another version's</title>")
+    os.utime(runs / "first/report.html", ns=(stamp + 1, stamp + 1))
+    index.write_index(runs)
+    assert written == ["first", "first"]
+
+
+def test_a_broken_run_is_listed_with_the_reason(runs: Path) -> None:
+    (runs / "broken").mkdir()
+    (runs / "broken/experiment.yaml").write_text("x: [")
+    (runs / "empty").mkdir()
+    page = index.write_index(runs).read_text()
+    assert "No report: " in page
+    assert "not readable as YAML" in page
+    assert "empty" not in page
+    assert page.index('<a href="first') < page.index("<h2>broken"), "what has no date is last"
+
+
+def test_a_run_is_no_folder_of_runs(runs: Path) -> None:
+    assert index.runs_below(runs / "first") == []
+    assert index.runs_below(runs / "missing") == []
+    assert next(path.name for path in index.runs_below(runs)) == "first"
+
+
+def test_the_command_takes_either(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, page in ((runs, runs / "index.html"), (runs / "first", runs / "first/report.html")):
+        monkeypatch.setattr("sys.argv", ["decodebench", "report", str(folder)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        assert caught.value.code == 0
+        assert capsys.readouterr().out == f"report: {page}\n"
+        assert page.is_file()

@@ -1,0 +1,123 @@
+"""Which one to run: for each load, the next best beside it, and never one that costs answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.core.nouns import Slo
+from reports.cells import Cell
+from reports.collect import Mean, Samples
+from reports.variants import NamedOptions, Variant, variants
+from reports.words.quality import qualities
+from reports.words.ranking.choices import Choice, choices
+from results.compare.rivals import DecodeTimes
+
+VLLM, EXACT, OTHER, LOSSY = EVERY = variants(
+    [
+        NamedOptions("vllm", {}, "official code", True),
+        NamedOptions("exact", {}, "re-implementation", False),
+        NamedOptions("other", {}, "re-implementation", False),
+        NamedOptions("lossy", {}, "re-implementation", False, True),
+    ]
+)
+IDS = [f"r{i}" for i in range(40)]
+
+
+class RankedRun:
+    """Cells of so many clients, with the requests' times that their speed-ups come of."""
+
+    def __init__(self) -> None:
+        self.cells: list[Cell] = []
+        self.samples = Samples()
+
+    def add(
+        self, variant: Variant, speedup: float, *, clients: int = 1, same: float = 1.0,
+        workload: str = "gsm8k", noise: float = 0.01, right: int = 30, sound: bool = True,
+    ) -> None:  # fmt: skip
+        cell = Cell(
+            variant=variant, workload=workload, load=f"closed c={clients}", load_kind="closed",
+            load_value=clients, order=clients, keys=(), slo=Slo(), trials=3, failed=0,
+            valid_trials=3 if sound else 0,
+            metrics={
+                "speedup": speedup, "speedup_low": speedup - 0.1, "speedup_high": speedup + 0.1,
+                "consistency_ratio": same, "repeats": 3, "spread": {},
+                "void_metrics": [] if sound else ["speedup"],
+            },
+        )  # fmt: skip
+        self.cells.append(cell)
+        draw = np.random.default_rng([variant.index, clients])
+        for repeat in range(4):
+            values = np.exp(draw.normal(0, noise, len(IDS))) / speedup
+            self.samples.decoding[cell][repeat] = DecodeTimes(IDS, values)
+        scores = {name: Mean(float(i < right), 1) for i, name in enumerate(IDS)}
+        self.samples.scores[variant.index, workload, "exact_match"] = scores
+
+    def choices(self) -> list[Choice]:
+        quality = qualities(self.cells, EVERY, self.samples)
+        return choices(self.cells, EVERY, quality, self.samples)
+
+
+@pytest.fixture
+def run() -> RankedRun:
+    found = RankedRun()
+    for clients in (1, 8):
+        found.add(VLLM, 1.0, clients=clients)
+    found.add(EXACT, 1.5)
+    found.add(OTHER, 1.3)
+    found.add(LOSSY, 2.5, same=0.2, right=3)
+    found.add(EXACT, 1.21, clients=8)
+    found.add(OTHER, 1.4, clients=8)
+    return found
+
+
+def test_each_load_has_a_choice_of_its_own(run: RankedRun) -> None:
+    one, eight = run.choices()
+    assert (one.load, one.load_words) == ("closed c=1", "one request at a time")
+    assert (one.name, one.speed, one.interval) == ("exact", "1.50× vllm", "[1.40, 1.60]")
+    assert one.answers == "the same answers"
+    assert one.rival.startswith("1.16× [1.1")
+    assert one.rival.endswith("] other")
+    assert (eight.name, eight.load_words) == ("other", "8 requests at a time")
+    assert eight.price == ""
+
+
+def test_one_that_costs_answers_is_named_with_its_price(run: RankedRun) -> None:
+    one, _ = run.choices()
+    assert one.price == (
+        "lossy 2.50× [2.40, 2.60]: worse than the reference's: gsm8k exact match 0.750 → 0.0750"
+    )
+
+
+def test_a_difference_that_is_not_shown_is_not_claimed() -> None:
+    run = RankedRun()
+    run.add(VLLM, 1.0)
+    run.add(EXACT, 1.52, noise=0.4)
+    run.add(OTHER, 1.5, noise=0.4)
+    (found,) = run.choices()
+    assert found.rival.endswith("other: no difference shown")
+
+
+def test_without_a_faster_one_the_reference_stays() -> None:
+    run = RankedRun()
+    run.add(VLLM, 1.0)
+    run.add(EXACT, 1.05)
+    (found,) = run.choices()
+    assert (found.chosen, found.name, found.speed) == (None, "vllm", "")
+    assert found.rival == "exact 1.05× [0.95, 1.15]: not shown to be faster"
+
+
+def test_only_what_all_have_sound_counts(run: RankedRun) -> None:
+    run.add(VLLM, 1.0, workload="xsum")
+    run.add(EXACT, 9.0, workload="xsum", sound=False)
+    run.add(OTHER, 1.1, workload="xsum")
+    run.add(LOSSY, 2.5, workload="xsum", same=0.2, right=3)
+    one, eight = run.choices()
+    assert (one.name, one.speed, one.rests_on) == ("exact", "1.50× vllm", "1 of 2")
+    assert one.rival.startswith("1.16×")
+    assert eight.rests_on == "1 of 1"
+
+
+def test_nothing_to_compare_is_no_table(run: RankedRun) -> None:
+    assert choices(run.cells[:2], [VLLM], {}, run.samples) == []
+    assert choices(run.cells[2:], [EXACT, OTHER], {}, run.samples) == []
