@@ -99,3 +99,24 @@ def test_layers_that_a_position_left_out_are_filled() -> None:
     assert torch.allclose(found[0], found[2], atol=1e-4)
     with pytest.raises(EngineError, match="boundary 2: expected 1 to 1"):
         executor.fill(2, rows)
+
+
+def test_exit_heads_measure_margins_over_all_tokens_or_some() -> None:
+    weights = random_weights(shape_of("llama"), torch.float32)
+    kept = torch.arange(0, len(weights.head), 3)
+    for head in (
+        ExitHead(1, weights.head, margin=True),
+        ExitHead(1, weights.head[kept], kept, margin=True),
+    ):
+        found = []
+        for kind in (CudaExecutor, TorchExecutor):
+            executor = kind(weights, shape_of("llama"), [head], slots=2, max_len=24, rows=4)
+            executor.prefill(0, IDS[:3])
+            rows = StepRows.span(0, 3, IDS[3:9])
+            tokens, sure = executor.advance(0, rows, np.arange(6, dtype=np.int32))
+            logits = executor.logits(rows, 0)
+            best = logits.softmax(-1).topk(2).values
+            assert torch.allclose(torch.tensor(sure), best[:, 0] - best[:, 1], atol=1e-6)
+            found.append((tokens, logits))
+        assert found[0][0] == found[1][0]
+        assert torch.allclose(found[0][1], found[1][1], atol=1e-4)

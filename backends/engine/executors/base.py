@@ -93,7 +93,7 @@ def check_prompts(rows: StepRows, max_len: int) -> None:
         raise EngineError(f"prompt of {count} tokens: expected 1 to {max_len}")
 
 
-def beyond(what: str, rows: StepRows, limits: tuple[int, int, int]) -> Exception:
+def beyond(what: str, rows: StepRows, limits: Sequence[int]) -> Exception:
     """The `EngineError` of rows that leave the slots, positions or tokens there are."""
     from backends.engine.model.architecture import EngineError
 
@@ -227,7 +227,8 @@ class Executor(Protocol):
         "Confident Adaptive Language Modeling" (Schuster et al., 2022, section 3.1)."""
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
-        """The most probable next token after segment `index` and its probability, per row."""
+        """The most probable next token after segment `index` and its probability, per row; from a
+        head with `margin` how far that is above the second's."""
 
     def greedy(self, rows: StepRows) -> list[int]:
         """The most probable next token after the last layer, per row; the lowest id wins a tie."""
@@ -255,8 +256,13 @@ class Executor(Protocol):
         are `wanted`, the last ones of their slots. `continue_by_steps` says what it does;
         where calls are dear it is one."""
 
-    def logits(self, rows: StepRows) -> Tensor:
-        """(n, vocabulary) float32 on the CPU: the final head's logits."""
+    def logits(self, rows: StepRows, index: int = -1) -> Tensor:
+        """(n, vocabulary) float32 on the CPU: the logits after segment `index`, the last one unless
+        told otherwise; an exit head's with a shortlist are those of its tokens."""
+
+    def boundary(self, index: int) -> Tensor:
+        """(at least slots, RING, width): the hidden states in boundary `index`, from 1 on, in the
+        executor's own memory; position p in row ``p % RING``."""
 
     def skipping(self, left_out: Sublayers) -> Executor:
         """The same model without some sublayers: weights, cache and boundaries are these. A row

@@ -107,6 +107,8 @@ class NativeExecutor:
             self._head(matrix, boundary)
             for matrix, boundary in zip(matrices, self._boundaries, strict=True)
         ]
+        for described, head in zip(self._heads, heads, strict=False):
+            described.margins = head.margin
         self._model = self._describe(packed, threads or torch.get_num_threads())
         self._at_all = self._at
         self.trees = NativeTrees(self._model, self._heads[-1], architecture, MOST_ROWS)
@@ -130,9 +132,8 @@ class NativeExecutor:
         check_boundary(index, self.exits)
         span = self._spans[index][0], self.architecture.layers
         for start in range(0, len(rows), MOST_ROWS):
-            source = self._at_boundary[index - 1]
-            done = self._library.fill_rows(self._at, self._part(rows, start), *span, source)
-            self._check(done, rows)
+            call = self._at, self._part(rows, start), *span, self._at_boundary[index - 1]
+            self._check(self._library.fill_rows(*call), rows)
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
@@ -181,17 +182,18 @@ class NativeExecutor:
         self._check(done, rows)
         return [row[:n] for row, n in zip(tokens.tolist(), counts.tolist(), strict=True)]
 
-    def logits(self, rows: StepRows) -> Tensor:
+    def boundary(self, index: int) -> Tensor:
+        """See `Executor.boundary`."""
+        return torch.from_numpy(self._boundaries[index - 1])
+
+    def logits(self, rows: StepRows, index: int = -1) -> Tensor:
         """See `Executor.logits`."""
-        head = self._heads[-1]
+        head = self._heads[index]
         found = torch.empty(len(rows), head.vocabulary, dtype=torch.float32)
         for start in range(0, len(rows), MOST_ROWS):
-            part = self._part(rows, start)
+            call = self._at, self._part(rows, start), ctypes.addressof(head)
             head.count, head.rows = self._rows.count, _ALL_ROWS.ctypes.data
-            done = self._library.head_logits(
-                self._at, part, ctypes.addressof(head), found[start:].data_ptr()
-            )
-            self._check(done, rows)
+            self._check(self._library.head_logits(*call, found[start:].data_ptr()), rows)
         return found
 
     def skipping(self, left_out: Sublayers) -> NativeExecutor:
@@ -240,10 +242,8 @@ class NativeExecutor:
             head.count = asked = len(here)
             if asked:
                 head.rows = here.ctypes.data
-            done = self._library.advance(
-                *(at, self._part(rows, start), *span, source, target, ctypes.addressof(head))
-            )
-            self._check(done, rows)
+            call = at, self._part(rows, start), *span, source, target, ctypes.addressof(head)
+            self._check(self._library.advance(*call), rows)
             tokens += self._tokens[:asked]
             confidences += self._confidences[:asked]
         shortlist = self._token_ids[index] if index < len(self.exits) else None

@@ -22,18 +22,22 @@ from backends.engine.executors.base import (
     unwatched,
     whole_by_segments,
 )
-from backends.engine.executors.torch_rows import TorchRows, attend_one, fill_layers, parts_of
+from backends.engine.executors.torch_rows import (
+    TorchRows,
+    attend_one,
+    check_room,
+    confidence_of,
+    fill_layers,
+    parts_of,
+)
 from backends.engine.executors.torch_trees import TorchTrees
-from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.model.architecture import Architecture
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm, turned
 from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.taps import Taps
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
-
-FEWEST_ROWS = 4
-"""Below, a CPU's float32 product takes another path, with other bits."""
 
 
 class TorchExecutor:
@@ -70,7 +74,8 @@ class TorchExecutor:
         max_len: int,
         rows: int = 8,
     ) -> None:
-        _check(architecture, heads, slots, max_len, rows)
+        check_room(slots, max_len, rows)
+        check_exits(architecture, heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
         self.exits = tuple(head.layer for head in heads)
         self._place = weights.embedding.device
@@ -80,6 +85,7 @@ class TorchExecutor:
         dtype = weights.embedding.dtype
         self._heads = [head.plain().detach().to(self._place, dtype) for head in heads]
         self._heads.append(weights.head)
+        self._margins = [head.margin for head in heads]
         self._token_ids = [None if h.token_ids is None else h.token_ids.tolist() for h in heads]
         self._cache = KVCache.allocate(architecture, slots, max_len, dtype, self._place)
         self._rotary = Rotary.build(architecture, max_len, self._place)
@@ -136,7 +142,8 @@ class TorchExecutor:
         """See `Executor.exit_head`."""
         logits = self._logits(index, rows)
         tokens = logits.argmax(dim=-1).tolist()
-        confidences = [float(1 / torch.exp(row - row.max()).sum()) for row in logits]
+        margin = index < len(self.exits) and self._margins[index]
+        confidences = [confidence_of(row, margin=margin) for row in logits]
         shortlist = self._token_ids[index] if index < len(self.exits) else None
         return ([shortlist[t] for t in tokens] if shortlist is not None else tokens), confidences
 
@@ -168,9 +175,13 @@ class TorchExecutor:
         """See `Executor.continued`."""
         return continue_by_steps(self, rows, wanted, most, threshold, stops, draws)
 
-    def logits(self, rows: StepRows) -> Tensor:
+    def boundary(self, index: int) -> Tensor:
+        """See `Executor.boundary`."""
+        return self._boundaries[index - 1]
+
+    def logits(self, rows: StepRows, index: int = -1) -> Tensor:
         """See `Executor.logits`."""
-        return self._logits(len(self.exits), rows).cpu()
+        return self._logits(index % len(self._heads), rows).cpu()
 
     def skipping(self, left_out: Sublayers) -> TorchExecutor:
         """See `Executor.skipping`."""
@@ -285,13 +296,3 @@ class TorchExecutor:
 
     def _parts(self, rows: StepRows) -> Iterator[TorchRows]:
         return parts_of(rows, self._rows, self.slots, self._place)
-
-
-def _check(
-    architecture: Architecture, heads: Sequence[ExitHead], slots: int, max_len: int, rows: int
-) -> None:
-    if slots < 1 or max_len < 1:
-        raise EngineError(f"slots {slots}, max_len {max_len}: expected positive numbers")
-    if rows < FEWEST_ROWS:
-        raise EngineError(f"rows: {rows}: expected at least {FEWEST_ROWS}")
-    check_exits(architecture, heads)

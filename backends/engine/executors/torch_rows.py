@@ -12,10 +12,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from backends.engine.executors.base import StepRows
-from backends.engine.model.architecture import Architecture
+from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, rms_norm, turned
 from backends.engine.model.weights import Weights
+
+FEWEST_ROWS = 4
+"""Below, a CPU's float32 product takes another path, with other bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,22 @@ def attend_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     rows = (query.float() * query.shape[-1] ** -0.5).view(len(keys), -1, query.shape[-1])
     weights = torch.softmax(torch.bmm(rows, keys.transpose(1, 2)), dim=-1)
     return torch.bmm(weights, values).flatten()
+
+
+def confidence_of(logits: Tensor, *, margin: bool) -> float:
+    """The probability of the most probable token by float32 (vocabulary,) logits; with `margin` how
+    far that is above the second's."""
+    exponentials = torch.exp(logits - logits.max())
+    best = 1 / exponentials.sum()
+    return float(best * (1 - exponentials.topk(2).values[1]) if margin else best)
+
+
+def check_room(slots: int, max_len: int, rows: int) -> None:
+    """Raise `EngineError` for sizes of an executor that are none."""
+    if slots < 1 or max_len < 1:
+        raise EngineError(f"slots {slots}, max_len {max_len}: expected positive numbers")
+    if rows < FEWEST_ROWS:
+        raise EngineError(f"rows: {rows}: expected at least {FEWEST_ROWS}")
 
 
 def parts_of(rows: StepRows, most: int, scratch: int, place: torch.device) -> Iterator[TorchRows]:
