@@ -16,6 +16,7 @@ BACKENDS: dict[str, str] = {
     "adadecode": "backends.own.adadecode:AdaDecode",
     "autoregressive": "backends.own.autoregressive:Autoregressive",
     "http": "backends.http.backend:HttpBackend",
+    "own-early-exit": "backends.own.exits.backend:OwnEarlyExit",
     "scripted": "backends.scripted:ScriptedBackend",
     "speculative": "backends.own.speculative:Speculative",
     "vllm": "backends.vllm.backend:VllmBackend",

@@ -18,7 +18,7 @@ from results.traces.recorded import DecisionTrace
 
 BUNDLED = models.DEMO / "traces"
 DEMO = "demo"
-METHODS = {"vllm-early-exit": "vllm-early-exit"}
+METHODS = dict.fromkeys(("vllm-early-exit", "own-early-exit"), "vllm-early-exit")
 """By backend, the bundled trace that it replays: else that of adadecode, whose answers are those of
 plain decoding, so that what is replayed from it has equal lengths."""
 UNDECIDED = "random weights decide nothing; give 'replay: demo', a trace or rates"
@@ -69,7 +69,7 @@ def open_method(replay: str | Mapping[str, Any], backend: str) -> TraceSource:
     """As `open_source`, for a backend that replays exits. Raises `UserError` for a trace of another
     method, and for one that tells lengths alone."""
     found, where = open_source(replay, backend), f"backend '{backend}': option 'replay'"
-    if found.method not in (None, backend):
+    if found.method not in (None, backend, METHODS.get(backend)):
         assert isinstance(replay, str)
         raise UserError(
             f"{where}: {find_trace(replay, backend)} is a trace of '{found.method}', not of "

@@ -8,22 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from backends.checkpoints import exit_heads, models, traces
+from backends.checkpoints import models, traces
 from backends.early_exit import FAMILIES, register
-from backends.early_exit.calibration.files import AUTO, NONE
-from backends.early_exit.decisions import DecisionLog, ReplayedSteps, check_replay
+from backends.early_exit.decisions import DecisionLog, ReplayedSteps
 from backends.early_exit.options import MIXED, SEPARATE, ExitOptions
 from backends.early_exit.plugin.telemetry import StepLog
 from backends.early_exit.policy import (
     CONFIDENT,
-    DECAYS,
-    DEFAULT_THRESHOLD,
-    FORCED,
-    MEASURES,
     NEVER,
     PREFIX,
-    TAU,
 )
+from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
 from backends.vllm.arguments import (
     OWN_ARGUMENTS,
     SPECULATIVE_ARGUMENTS,
@@ -55,16 +50,6 @@ REFUSED_ARGUMENTS = OWN_ARGUMENTS | {
     "worker_cls": "the plugin works on vLLM's own worker",
     "enable_lora": "the fill does not know adapters",
 }
-GOES_WITH = {
-    "threshold": CONFIDENT,
-    "thresholds": CONFIDENT,
-    "decay": CONFIDENT,
-    "layers": (*CONFIDENT, *FORCED),
-    "heads": ("softmax",),
-    "classifier": ("classifier",),
-    "calibration": CONFIDENT,
-}
-"""The measures with which an option means something."""
 
 
 class VllmEarlyExit(VllmBackend):
@@ -72,46 +57,14 @@ class VllmEarlyExit(VllmBackend):
 
     OPTIONS: ClassVar[dict[str, Option]] = {
         **VllmBackend.OPTIONS,
-        "measure": Option(
-            str, "softmax", "how confidence is measured; static and schedule do not ask", MEASURES
-        ),
-        "threshold": Option(
-            float,
-            AUTO,
-            "a confidence must be greater; auto: the calibration's, "
-            f"{DEFAULT_THRESHOLD} without one",
-            minimum=0,
-            maximum=1,
-            words=(AUTO,),
-        ),
-        "thresholds": Option(list, None, "one for each of `layers`, instead of `threshold`",
-            minimum=0, maximum=1),
-        "layers": Option(
-            list,
-            AUTO,
-            "layers after which confidence is asked, static leaves, or schedule leaves in turn; "
-            "auto: the calibration's, else quarters of the depth (static: half)",
-            words=(AUTO,),
-        ),
-        "decay": Option(str, "none", "thresholds that fall along the answer: a formula", DECAYS),
-        "decay_tau": Option(float, TAU, "how fast they fall", minimum=0, maximum=1000),
-        "heads": Option(
-            str, exit_heads.ORIGINAL, "softmax: original (the model's head), or trained exit "
-            "heads: auto (the demo model's), a bundled name, a folder"
-        ),
-        "classifier": Option(str, AUTO, "a trained classifier: auto (the demo model's), a folder"),
-        "calibration": Option(
-            str, AUTO, "thresholds that 'decodebench calibrate' chose: auto (the demo model's), "
-            "none, a file"
-        ),
+        **EXIT_OPTIONS,
         "prompt_steps": Option(
             str, MIXED, "separate: no step both reads prompts and decodes", (MIXED, SEPARATE)
         ),
         "step_times": Option(
             bool, None, "measure checks and fills; default: on a CPU. On a GPU it costs time"
         ),
-        "record": traces.RECORD,
-    }  # fmt: skip
+    }
     NAME = "vllm-early-exit"
     families = frozenset(FAMILIES)
     PROVENANCE: ClassVar[Provenance] = "re-implementation"
@@ -142,25 +95,7 @@ class VllmEarlyExit(VllmBackend):
             ExitOptions(model_dir, options).check()
             return
         check_engine(cls.NAME, options["engine"], REFUSED_ARGUMENTS)
-        check_replay(options)
-        measure = options["measure"]
-        for name, measures in GOES_WITH.items():
-            if options[name] != cls.OPTIONS[name].default and measure not in measures:
-                raise UserError(
-                    f"{PREFIX}: option '{name}' has no meaning with 'measure: {measure}'; it goes "
-                    f"with {', '.join(measures)}"
-                )
-        given = [
-            name
-            for name, left_open in (("threshold", AUTO), ("thresholds", None))
-            if options[name] != left_open
-        ]
-        if options["calibration"] not in (AUTO, NONE):
-            given.append("calibration")
-        if len(given) > 1:
-            raise UserError(f"{PREFIX}: give '{given[0]}' or '{given[1]}', not both")
-        if options["decay_tau"] != TAU and options["decay"] == "none":
-            raise UserError(f"{PREFIX}: option 'decay_tau' needs a 'decay': calm or t5x")
+        check_exit_options(cls.NAME, options)
         compilation = options["engine"].get("compilation_config")
         if compilation is not None and not isinstance(compilation, dict):
             raise UserError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backends.checkpoints import traces
 from backends.early_exit.calibration.files import AUTO, NONE
-from backends.early_exit.policy import CONFIDENT, PREFIX
+from backends.early_exit.policy import CONFIDENT
 from harness.core.decisions import Decisions
 from harness.core.errors import UserError
 from results.traces.played import PlayedRow
@@ -21,16 +21,17 @@ NAME = "vllm-early-exit"
 UNKNOWN = -1
 
 
-def check_replay(options: Mapping[str, Any]) -> None:
-    """Raise `UserError` for what has no meaning in a replay, and for a trace that cannot be one."""
+def check_replay(options: Mapping[str, Any], name: str = NAME) -> None:
+    """Raise `UserError`, for the backend `name`, for what has no meaning in a replay, and for a
+    trace that cannot be one."""
     if options["replay"] is None:
         return
     if options["record"]:
-        raise UserError(f"{PREFIX}: option 'record' has no meaning with 'replay'")
+        raise UserError(f"backend '{name}': option 'record' has no meaning with 'replay'")
     if options["calibration"] not in (AUTO, NONE):
-        raise UserError(f"{PREFIX}: option 'calibration' has no meaning with 'replay'")
+        raise UserError(f"backend '{name}': option 'calibration' has no meaning with 'replay'")
     opened = traces.open_method if options["measure"] in CONFIDENT else traces.open_source
-    opened(options["replay"], NAME)
+    opened(options["replay"], name)
 
 
 class _Asked(NamedTuple):

@@ -65,8 +65,9 @@ class ExitPolicy:
             return 0.9 * bound + 0.1 * bound * fading
         return bound
 
-    def warnings(self) -> list[str]:
-        """What the user probably did not mean: thresholds that none or every confidence passes."""
+    def warnings(self, prefix: str = PREFIX) -> list[str]:
+        """What the user probably did not mean: thresholds that none or every confidence passes.
+        Each begins with `prefix`, the backend."""
         if self.measure not in CONFIDENT:
             return []
         pairs = list(zip(self.layers, self.thresholds, strict=True))
@@ -79,12 +80,12 @@ class ExitPolicy:
         found = []
         if never:
             found.append(
-                f"{PREFIX}: the threshold of {_named(never)} can never be passed, so nothing is "
+                f"{prefix}: the threshold of {_named(never)} can never be passed, so nothing is "
                 "checked there"
             )
         if always:
             found.append(
-                f"{PREFIX}: the threshold of {_named(always)} is passed by all but ties; 'measure: "
+                f"{prefix}: the threshold of {_named(always)} is passed by all but ties; 'measure: "
                 f"static' with 'layers: [{always[0]}]' does about the same without checks"
             )
         return found
@@ -100,21 +101,23 @@ def make_policy(
     decay: str,
     tau: float,
     depth: int,
+    prefix: str = PREFIX,
 ) -> ExitPolicy:
     """A policy for a model of `depth` layers. `thresholds` is one for all layers or one for each.
 
-    Raises `UserError` for a layer out of range and a list of thresholds that does not fit.
+    Raises `UserError`, which begins with `prefix`, for a layer out of range and a list of
+    thresholds that does not fit.
     """
     if measure == NEVER:
         return ExitPolicy(NEVER)
     highest = depth if measure == "schedule" else depth - 1
-    chosen = _checked_layers(layers, measure, highest)
+    chosen = _checked_layers(layers, measure, highest, prefix)
     if measure in FORCED:
         return ExitPolicy(measure, chosen)
     bounds = list(thresholds) if isinstance(thresholds, Sequence) else [thresholds] * len(chosen)
     if len(bounds) != len(chosen):
         raise UserError(
-            f"{PREFIX}: option 'thresholds': {len(bounds)} for {len(chosen)} layers "
+            f"{prefix}: option 'thresholds': {len(bounds)} for {len(chosen)} layers "
             f"{list(chosen)}; expected one for each"
         )
     order = sorted(range(len(chosen)), key=chosen.__getitem__)
@@ -131,8 +134,10 @@ def _named(layers: Sequence[int]) -> str:
     return f"layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"
 
 
-def _checked_layers(layers: Sequence[Any], measure: str, highest: int) -> tuple[int, ...]:
-    where, expected = f"{PREFIX}: option 'layers'", f"expected numbers from 1 to {highest}"
+def _checked_layers(
+    layers: Sequence[Any], measure: str, highest: int, prefix: str
+) -> tuple[int, ...]:
+    where, expected = f"{prefix}: option 'layers'", f"expected numbers from 1 to {highest}"
     if not layers:
         raise UserError(f"{where}: an empty list; {expected}")
     for layer in layers:

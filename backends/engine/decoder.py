@@ -19,8 +19,9 @@ from backends.engine.drafters.base import Drafter
 from backends.engine.drafters.counts import NO_DRAFTS, draft_counts
 from backends.engine.drafters.trees.base import TreeDrafter
 from backends.engine.draws import Draws
+from backends.engine.early_exits import EarlyExits
 from backends.engine.executors.base import RING, Executor
-from backends.engine.passes import Span, depths, enter, numbers, rows_of
+from backends.engine.passes import Span, depths, enter, enter_all, is_untouched, numbers, rows_of
 from backends.engine.sampling import select
 from backends.engine.streams import Output, Stream
 from backends.engine.tree_verification import TreeVerification, Verdict
@@ -39,6 +40,7 @@ class Decoder:
     Args:
         executor: holds the model.
         drafter: guesses what is verified; without one every token takes a pass.
+        leaving: lets tokens leave early, for good, in the place of a drafter. Lossy.
         verify: False lets drafts stand as they are. Lossy; the ablation of AdaDecode's paper.
         margins: record how far the best logit was above the second at each token (costs time).
         decisions: sees what is decided, and may overrule it (the drafter has the same).
@@ -54,17 +56,18 @@ class Decoder:
         executor: Executor,
         drafter: Drafter | TreeDrafter | None = None,
         *,
+        leaving: EarlyExits | None = None,
         verify: bool = True,
         margins: bool = False,
         decisions: DecisionHook | None = None,
         prefill_tokens: int = PREFILL_TOKENS,
     ) -> None:
-        exits = () if drafter is None else drafter.exits
+        exits = next((by.exits for by in (drafter, leaving) if by is not None), ())
         if exits != executor.exits:
             raise ValueError(f"a drafter at exits {exits} for an executor with {executor.exits}")
         if drafter is not None and not 0 <= drafter.max_drafts < RING:
             raise ValueError(f"max_drafts {drafter.max_drafts}: expected 0 to {RING - 1}")
-        self._executor, self._drafter = executor, drafter
+        self._executor, self._drafter, self._leaving = executor, drafter, leaving
         self._trees: TreeVerification | None = None
         self._chains: Drafter | None = None
         if isinstance(drafter, TreeDrafter):
@@ -166,30 +169,35 @@ class Decoder:
     def _judge(self) -> list[Verdict]:
         """Draft, and verify what was drafted."""
         self._under_way = len(self._running)
-        verdicts = [] if self._trees is None else self._trees.verify(self._running)
-        return verdicts or self._verify(self._draft())
+        if self._leaving is not None:
+            verdicts, streams = self._leaving.run(self._running)
+        else:
+            verdicts = [] if self._trees is None else self._trees.verify(self._running)
+            streams = [] if verdicts else self._draft()
+        return verdicts or self._verify(streams)
 
     def _draft(self) -> Sequence[Stream]:
         """The streams that are to be verified, with their drafts."""
         return self._running if self._chains is None else self._chains.draft(self._running)
 
     def _verify(self, streams: Sequence[Stream]) -> list[Verdict]:
-        """Run the last segment over the unverified tokens, and select what follows each."""
+        """Run the last segment over the unverified tokens (all segments where none has), and select
+        what follows each."""
         if not streams:
             return []
         last = len(self._depths) - 1
-        spans = enter(streams, last, self._depths[last])
+        whole = last > 0 and is_untouched(streams[0])
+        layers = sum(self._depths) if whole else self._depths[last]
+        spans = enter_all(streams, layers) if whole else enter(streams, last, layers)
         wanted: list[int] = []
         at = 0
         for stream, start, end in spans:
             if self._is_greedy(stream):
                 wanted += range(at, at + end - start)
             at += end - start
-        found, _ = self._executor.advance(last, rows_of(spans), numbers(wanted))
-        if len(wanted) == at:
-            sampled: list[list[int]] = []
-        else:
-            sampled = self._choose([span for span in spans if not self._is_greedy(span[0])])
+        run, rows, asked = self._executor, rows_of(spans), numbers(wanted)
+        found, _ = run.whole(rows, asked) if whole else run.advance(last, rows, asked)
+        sampled = self._choose([span for span in spans if not self._is_greedy(span[0])])
         verdicts: list[Verdict] = []
         at = 0
         for stream, start, end in spans:
@@ -222,6 +230,8 @@ class Decoder:
             "layers_run": stream.layers_run,
             "layers_total": len(emitted) * self._executor.architecture.layers,
         }
+        if self._leaving is not None:
+            counts |= self._leaving.rule.counts(int(stream.layers_run), self._under_way)
         stream.layers_run = 0
         if self._decisions is not None:
             taken = chosen[: len(emitted)]

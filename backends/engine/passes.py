@@ -32,6 +32,23 @@ def enter(streams: Iterable[Stream], index: int, layers: int) -> list[Span]:
     return spans
 
 
+def enter_all(streams: Iterable[Stream], layers: int) -> list[Span]:
+    """What no segment has processed of the streams, now booked as processed by all, which have so
+    many layers. Theirs is the same in each segment."""
+    spans = []
+    for stream in streams:
+        start, end = stream.done[0], len(stream.tokens)
+        spans.append((stream, start, end))
+        stream.done = [end] * len(stream.done)
+        stream.layers_run += layers
+    return spans
+
+
+def is_untouched(stream: Stream) -> bool:
+    """Whether no segment has processed what the last one has not."""
+    return stream.done[0] == stream.done[-1]
+
+
 def rows_of(spans: Sequence[Span]) -> StepRows:
     """The positions of the spans, one row each."""
     if len(spans) == 1:

@@ -24,6 +24,10 @@ from harness.core.nouns import Measured, Model
 NAME = "adadecode"
 PREFIX = f"backend '{NAME}': option"
 MOST_DRAFTS = 15
+READY = "ready"
+LOCKSTEP_BATCH = 4
+"""In a lockstep batch the deepest request of each step decides, and what the others drafted costs
+rows."""
 
 
 class AdaDecode(EngineBackend):
@@ -44,8 +48,13 @@ class AdaDecode(EngineBackend):
             int, 5, "early predictions that may wait for verification", minimum=1,
             maximum=MOST_DRAFTS,
         ),
+        "batching": Option(
+            str, READY, "ready: a segment runs when enough requests wait for it; lockstep: every "
+            "request moves a token at a time", choices=(READY, "lockstep"),
+        ),
         "max_batch": Option(
-            int, 4, "requests under way beyond which nothing is predicted early", minimum=1
+            int, None, "requests under way beyond which nothing is predicted early; default: those "
+            f"up to which it pays by measured costs (lockstep: {LOCKSTEP_BATCH})", minimum=1,
         ),
         "exit_layers": Option(
             list, AUTO, "layers after which to predict; auto: chosen on the trace", words=(AUTO,)
@@ -95,7 +104,6 @@ class AdaDecode(EngineBackend):
         """Load the model and its exit heads, and choose what is left to choose. Raises `UserError`
         for heads of another checkpoint, layers without a head and what the engine cannot take."""
         from backends.engine.decoder import Decoder
-        from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 
         assert model_dir is not None
         where = _heads(options, model_dir)
@@ -104,18 +112,14 @@ class AdaDecode(EngineBackend):
         plan = ChosenExits(loaded, folder, options)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
-        policy = PredictionPolicy(gammas, options["max_drafts"], options["max_batch"])
-        effective = {
-            "exit_layers": list(layers),
-            "gamma": list(gammas),
-        }
         measured = Measured(costs=plan.costs(executor), predicted_speedup=predicted)
         decided: Recorder | Replayer | None = None
         if loaded.source is not None:
             decided = Replayer(loaded.source, plan.question.columns(layers))
         elif options["record"]:
             decided = Recorder(len(layers))
-        drafter = ExitDrafter(executor, policy, decided) if layers else None
+        drafter, batches = _drafter(executor, gammas, options, plan.rates, decided)
+        effective = {"exit_layers": list(layers), "gamma": list(gammas), **batches}
         hook = decided if layers or options["record"] else None
         decoder = Decoder(
             executor,
@@ -126,6 +130,36 @@ class AdaDecode(EngineBackend):
         )
         info = loaded.info(executor, effective, measured, lossless=options["verify"])
         return cls(decoder, executor, info, loaded.stop_ids, decided)
+
+
+def _drafter(
+    executor: Any,
+    gammas: tuple[float, ...],
+    options: Mapping[str, Any],
+    rates: Any,
+    decided: Recorder | Replayer | None,
+) -> tuple[Any, dict[str, Any]]:
+    """What predicts early, None without exits, and the options of batches that took effect."""
+    from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
+    from backends.engine.segments.fills import assumed, ready_plan
+    from backends.engine.segments.measured import segment_costs
+    from backends.engine.segments.ready import ReadyDrafter
+
+    most, drafts = options["max_batch"], options["max_drafts"]
+    if not executor.exits:
+        return None, {}
+    if options["batching"] != READY:
+        most = most or LOCKSTEP_BATCH
+        policy = PredictionPolicy(gammas, drafts, most)
+        return ExitDrafter(executor, policy, decided), {"max_batch": most}
+    found = ready_plan(
+        *(segment_costs(executor), rates or assumed(executor.exits), drafts, executor.slots)
+    )
+    most = found.most if most is None else most
+    policy = PredictionPolicy(gammas, drafts, most)
+    fills = {str(number): list(waits) for number, waits in found.policy.fills.items()}
+    drafter = ReadyDrafter(executor, policy, found.policy, decided)
+    return drafter, {"max_batch": most, "fills": fills}
 
 
 def _heads(chosen: Mapping[str, Any], model_dir: Path) -> Path | None:

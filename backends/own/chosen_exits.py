@@ -114,6 +114,8 @@ class ChosenExits:
         trained = None if folder is None else folder.layers
         self.question = ExitQuestion(loaded.architecture, trained, options, loaded.source)
         self._heads: dict[int, Any] = {}
+        self.rates: Any = None
+        """What becomes of tokens at the chosen exits (`ExitRates`), where a trace tells."""
 
     def choose(self) -> Exits:
         """What was asked for, and the best of what was not."""
@@ -133,7 +135,9 @@ class ChosenExits:
 
     def _best(self, trace: Trace) -> Exits:
         """The exits that decode a trace fastest at this machine's costs of this model."""
+        from backends.engine.costs.cost_model import replay
         from backends.engine.costs.exit_choice import GAMMAS, choose, tune
+        from backends.engine.segments.fills import rates_of
 
         question, drafts = self.question, self._options["max_drafts"]
         gammas = GAMMAS if question.gamma == AUTO else (question.gamma,)
@@ -143,6 +147,10 @@ class ChosenExits:
         else:
             costs = self._layer_costs(question.asked)
             found = tune(trace, costs, question.asked, drafts, gammas=gammas)
+        if found.layers:
+            cut = costs.cut(found.layers)
+            played = replay(trace, found.layers, found.gammas, cut, drafts)
+            self.rates = rates_of(played)
         return found.layers, found.gammas, found.speedup
 
     def head(self, layer: int) -> Any:

@@ -31,10 +31,16 @@ class _Attempt:
 
 
 class Recorder:
-    """Writes down what is decided about each stream. `exits`: how many there are."""
+    """Writes down what is decided about each stream.
 
-    def __init__(self, exits: int) -> None:
-        self._exits = exits
+    Args:
+        exits: how many there are.
+        judged: what leaves early is verified. Else nobody knows whether the last layer agrees, and
+            a stop token leaves like any other.
+    """
+
+    def __init__(self, exits: int, *, judged: bool = True) -> None:
+        self._exits, self._judged = exits, judged
         self._open: dict[str, list[_Attempt]] = {}
         self._settled: dict[str, Decisions] = {}
 
@@ -44,7 +50,8 @@ class Recorder:
         if index == 0:
             attempts.append(_Attempt(len(stream.tokens) - 1))
         attempts[-1].tokens.append(token)
-        attempts[-1].confidence.append(0.0 if token in stream.stops else confidence)
+        unsaid = self._judged and token in stream.stops
+        attempts[-1].confidence.append(0.0 if unsaid else confidence)
         return confidence
 
     def selected(self, stream: Stream, start: int, chosen: Sequence[int]) -> Sequence[int]:
@@ -58,7 +65,7 @@ class Recorder:
         found = self._settled.setdefault(stream.id, Decisions())
         for attempt in self._open.pop(stream.id, ()):
             place = attempt.after - start
-            known = place < len(chosen)
+            known = self._judged and place < len(chosen)
             lacking = self._exits - len(attempt.tokens)
             found.positions.append(attempt.after - len(stream.prompt))
             found.confidence += [*attempt.confidence, *[math.nan] * lacking]

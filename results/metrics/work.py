@@ -24,7 +24,8 @@ is None unless its counts are there. Sums run over the completed requests of a t
 
 A backend whose whole batch leaves early together (`vllm-early-exit`) counts, for each token that it
 decodes, what the step did that decoded it. So a step of B sequences is counted B times, and rates
-are averages over tokens, not over steps.
+are averages over tokens, not over steps. `own-early-exit`, whose sequences leave by themselves,
+counts the same of each token; its rows are the sequences under way when the token was decided.
 
 | count | meaning |
 |---|---|

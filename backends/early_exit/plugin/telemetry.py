@@ -77,7 +77,7 @@ def summed(parts: Sequence[Part]) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     steps, own, *times = zip(*parts, strict=True)
     for (what, layer), number in Counter(zip(steps, own, strict=True)).items():
-        for name, count in _counts(*what, layer).items():
+        for name, count in step_counts(*what, layer).items():
             found[name] += count * number
     if any(times[-1]):
         found |= zip(("check_us", "fill_us", "forward_us"), map(sum, times), strict=True)
@@ -85,9 +85,11 @@ def summed(parts: Sequence[Part]) -> dict[str, float]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _counts(
+def step_counts(
     depth: int, exit_layer: int, checked: tuple[int, ...], mixed: bool, rows: int, own: int
 ) -> Mapping[str, float]:
+    """The counts of one step for a sequence that alone would have left after `own` layers; see
+    `results.metrics.work`. Kept for the next ones, so not to be written to."""
     found = {
         "steps": 1,
         "layers_run": exit_layer,

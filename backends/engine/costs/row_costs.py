@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ ROWS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 LEAST_US = 1e-3
 TOKENS = 8
 """Of a continuation that is timed."""
+Number = TypeVar("Number")
 SEQUENCES = 4
 """Beside one, as many sequences are timed; each is taken to add the same."""
 
@@ -56,7 +58,7 @@ def pass_costs(executor: Executor) -> RowCosts:
     rows = StepRows.span(0, found.positions, [0])
     most, nobody = np.array([TOKENS], np.int32), np.empty(0, np.int32)
     first = np.zeros(1, np.int32)
-    times = _lower_quartiles(
+    times = lower_quartiles(
         {
             1: lambda: executor.advance(0, rows, first),
             TOKENS: lambda: executor.continued(rows, first, most, 0.0, nobody),
@@ -89,7 +91,7 @@ def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
 
     counts = [rows for rows in ROWS if rows <= most]
     calls = {rows: _call(run, 1, rows) for rows in counts} | {0: _call(run, several, 1)}
-    found = _lower_quartiles(calls)
+    found = lower_quartiles(calls)
     beside = found.pop(0)
     # other work makes a pass longer and never shorter: what few rows take beyond many is its doing
     descending = np.minimum.accumulate([found[rows] for rows in reversed(counts)])
@@ -111,7 +113,7 @@ def tree_factor(executor: Executor, guesses: Guesses) -> float:
     rows = StepRows.span(0, length, guesses.tokens)
     tree = TreeRows.joined([(0, length, guesses.tokens, guesses.back)])
     asked = np.arange(count, dtype=np.int32)
-    times = _lower_quartiles(
+    times = lower_quartiles(
         {0: lambda: executor.advance(0, rows, asked), 1: lambda: trees.run(tree, asked)}
     )
     return max(1.0, times[1] / times[0])
@@ -121,9 +123,9 @@ def _call(run: Callable[[int, int], None], slots: int, rows: int) -> Callable[[]
     return lambda: run(slots, rows)
 
 
-def _lower_quartiles(calls: Mapping[int, Callable[[], object]]) -> dict[int, float]:
+def lower_quartiles(calls: Mapping[Number, Callable[[], object]]) -> dict[Number, float]:
     """Microseconds of each call, timed in turns."""
-    times: dict[int, list[float]] = {number: [] for number in calls}
+    times: dict[Number, list[float]] = {number: [] for number in calls}
     begin = time.perf_counter()
     for turn in range(-WARM_UP, RUNS):
         if turn >= FEWEST_RUNS and time.perf_counter() - begin > ENOUGH_S:

@@ -39,8 +39,9 @@ class Drafter(Protocol):
                 the prompt, the verified answer and the drafts that wait (`Stream.drafts` of them).
 
         Drafts are appended to `Stream.tokens`, no more than `Stream.room(max_drafts)`: what lies
-        beyond has no place in the cache. A stream that is returned has gone through all segments
-        but the last, with every token; one without drafts is decoded plainly. One that is not
+        beyond has no place in the cache. The streams that are returned have gone through all
+        segments but the last, with every token, or all of them through none: then one call runs
+        all segments. One without drafts is decoded plainly. One that is not
         returned is shown again, with its drafts. Each call has to bring some stream nearer to its
         verification.
         """

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from backends.engine.decisions import DecisionHook
 from backends.engine.executors.base import Executor
-from backends.engine.passes import depths, enter, numbers, rows_of
+from backends.engine.passes import depths, enter, is_untouched, numbers, rows_of
 from backends.engine.streams import Stream
 
 
@@ -68,14 +68,21 @@ class ExitDrafter:
         """By slot, since the last verification: the exits whose heads were asked."""
 
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
-        """Each stream by one token; what no exit was sure of has come to the last segment."""
-        most = self._policy.max_batch
-        may_draft = most is None or len(streams) <= most
+        """Each stream by one token; what no exit was sure of has come to the last segment. Where
+        nothing is to be predicted early, and nothing waits, all segments run at once."""
+        may_draft = not self.is_over(len(streams))
+        if not may_draft and all(map(is_untouched, streams)):
+            return streams
         for index in range(len(self.exits)):
             streams = self._try_exit(streams, index, may_draft)
             if not streams:
                 break
         return streams
+
+    def is_over(self, under_way: int) -> bool:
+        """Whether so many streams are too many to predict early."""
+        most = self._policy.max_batch
+        return most is not None and under_way > most
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """Its counts of early predictions, and of checks, exits and accepted ones by layer."""

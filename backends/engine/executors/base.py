@@ -93,6 +93,24 @@ def check_prompts(rows: StepRows, max_len: int) -> None:
         raise EngineError(f"prompt of {count} tokens: expected 1 to {max_len}")
 
 
+def beyond(what: str, rows: StepRows, limits: Sequence[int]) -> Exception:
+    """The `EngineError` of rows that leave the slots, positions or tokens there are."""
+    from backends.engine.model.architecture import EngineError
+
+    return EngineError(
+        f"{what}: rows {rows.table.T.tolist()} (slot, position, token), or what continues them, go "
+        f"beyond {list(limits)}"
+    )
+
+
+def check_boundary(index: int, exits: Sequence[int]) -> None:
+    """Raise `EngineError` for a boundary at which no position can leave."""
+    from backends.engine.model.architecture import EngineError
+
+    if not 1 <= index <= len(exits):
+        raise EngineError(f"fill from boundary {index}: expected 1 to {len(exits)}, the exits")
+
+
 def continue_by_steps(
     executor: Executor,
     rows: StepRows,
@@ -135,6 +153,16 @@ def continue_by_steps(
         rows = StepRows(slots[kept], positions[kept] + 1, next_tokens)
         wanted, going = np.arange(len(left), dtype=np.int32), left
     return found
+
+
+def whole_by_segments(
+    executor: Executor, rows: StepRows, wanted: Int32
+) -> tuple[list[int], list[float]]:
+    """`Executor.whole` by calls of `advance`."""
+    last = len(executor.exits)
+    for index in range(last):
+        executor.advance(index, rows, wanted[:0])
+    return executor.advance(last, rows, wanted)
 
 
 def _chosen(
@@ -192,8 +220,15 @@ class Executor(Protocol):
         boundary `index + 1`. Writes the K and V of its layers at the rows' positions; a row attends
         to all positions of its slot up to its own."""
 
+    def fill(self, index: int, rows: StepRows) -> None:
+        """Positions that left before segment `index` (at least 1): write the K and V that each
+        layer from there on computes of the hidden state that waits in boundary `index`, and nothing
+        else. Earlier positions of a slot have been filled or computed before. The state copy of
+        "Confident Adaptive Language Modeling" (Schuster et al., 2022, section 3.1)."""
+
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
-        """The most probable next token after segment `index` and its probability, per row."""
+        """The most probable next token after segment `index` and its probability, per row; from a
+        head with `margin` how far that is above the second's."""
 
     def greedy(self, rows: StepRows) -> list[int]:
         """The most probable next token after the last layer, per row; the lowest id wins a tie."""
@@ -202,6 +237,11 @@ class Executor(Protocol):
         """`segment`, then its head on the rows whose numbers are `wanted` (ascending, may be
         empty): the exit head's tokens and probabilities, after the last segment the final head's.
         One call, since a call costs as much as a layer of a small model."""
+
+    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """All segments, as `segment` runs them, and the final head on the rows whose numbers are
+        `wanted` (ascending). The boundaries between segments are not written where that is
+        quicker: no row of them can be gone on with."""
 
     def continued(
         self,
@@ -216,8 +256,13 @@ class Executor(Protocol):
         are `wanted`, the last ones of their slots. `continue_by_steps` says what it does;
         where calls are dear it is one."""
 
-    def logits(self, rows: StepRows) -> Tensor:
-        """(n, vocabulary) float32 on the CPU: the final head's logits."""
+    def logits(self, rows: StepRows, index: int = -1) -> Tensor:
+        """(n, vocabulary) float32 on the CPU: the logits after segment `index`, the last one unless
+        told otherwise; an exit head's with a shortlist are those of its tokens."""
+
+    def boundary(self, index: int) -> Tensor:
+        """(at least slots, RING, width): the hidden states in boundary `index`, from 1 on, in the
+        executor's own memory; position p in row ``p % RING``."""
 
     def skipping(self, left_out: Sublayers) -> Executor:
         """The same model without some sublayers: weights, cache and boundaries are these. A row

@@ -11,7 +11,6 @@ Under ``TRITON_INTERPRET=1`` the same class runs on the CPU, without graphs: for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
@@ -24,19 +23,29 @@ from backends.engine.executors.base import (
     RING,
     Int32,
     StepRows,
+    beyond,
+    check_boundary,
     check_prompts,
     continue_by_steps,
     unwatched,
+    whole_by_segments,
 )
 from backends.engine.executors.cuda_graph import capture
-from backends.engine.executors.cuda_layers import Activations, Cells, run_layers
+from backends.engine.executors.cuda_layers import (
+    Activations,
+    Cells,
+    CudaHead,
+    find_margins,
+    run_layers,
+)
+from backends.engine.executors.torch_rows import fill_layers
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
-from backends.engine.model.forward import Rotary, prefill
-from backends.engine.model.heads import ExitHead
+from backends.engine.model.forward import Rotary, head_product, prefill
+from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.weights import Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
-from backends.kernels.exit_head import MAX_ROWS, HeadScratch, exit_head
+from backends.kernels.exit_head import MAX_ROWS, exit_head
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.triton_runtime import INTERPRETED, require
 from backends.kernels.verify import final_logits, greedy
@@ -44,17 +53,6 @@ from backends.kernels.verify import final_logits, greedy
 _NO_ROWS = np.empty(0, np.int32)
 _SLOT, _POSITION, _TOKEN, _PLACE, _WANTED = range(5)
 """Lines of the table that a call copies to the device."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """A matrix that turns a boundary's rows into tokens, and where it leaves what it finds."""
-
-    matrix: Tensor
-    token_ids: Tensor | None
-    scratch: HeadScratch
-    found: Tensor
-    """(2, rows) int32: tokens, and the bits of their float32 probabilities; for one copy."""
 
 
 class CudaExecutor:
@@ -89,7 +87,7 @@ class CudaExecutor:
                 f"cuda executor: slots {slots}, max_len {max_len}, rows {rows}: expected positive "
                 f"numbers, rows to {MAX_ROWS}"
             )
-        _refuse_misfits(architecture, heads)
+        check_exits(architecture, heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
         self.piece, self.trees = max_len, None
         self.exits = tuple(head.layer for head in heads)
@@ -103,8 +101,8 @@ class CudaExecutor:
         self._spans = list(pairwise((0, *self.exits, architecture.layers)))
         ring = (slots + 1) * RING, architecture.width
         self._boundaries = [like.new_zeros(ring) for _ in self._spans]
-        self._heads = [self._head(head) for head in heads]
-        self._heads.append(self._head(ExitHead(architecture.layers, weights.head)))
+        every = *heads, ExitHead(architecture.layers, weights.head)
+        self._heads = [CudaHead.of(head, like, rows) for head in every]
         self._logits = torch.empty(rows, len(weights.head), dtype=torch.float32, device=place)
         self._empty = np.zeros((5, rows), np.int32)
         self._empty[_SLOT], self._empty[_PLACE:] = slots, slots * RING
@@ -136,6 +134,18 @@ class CudaExecutor:
         """See `Executor.segment`."""
         self.advance(index, rows, _NO_ROWS)
 
+    @torch.no_grad()
+    def fill(self, index: int, rows: StepRows) -> None:
+        """See `Executor.fill`. In torch: a call moves little beside the weights that it reads."""
+        check_boundary(index, self.exits)
+        above = range(self._spans[index][0], self.architecture.layers)
+        for start in range(0, len(rows), self._rows):
+            self._send(rows, start, _NO_ROWS)
+            where = self._lines[_SLOT].long(), self._lines[_POSITION].long()
+            x, rotary = self._boundaries[index - 1], self._rotary.at(where[1])
+            x = x[self._lines[_PLACE].long()]
+            fill_layers(self._weights, self.architecture, above, x, rotary, self._cache, where)
+
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
         return self._parts(index, rows, np.arange(len(rows), dtype=np.int32), layers=False)
@@ -147,6 +157,10 @@ class CudaExecutor:
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""
         return self._parts(index, rows, wanted, layers=True)
+
+    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """See `Executor.whole`."""
+        return whole_by_segments(self, rows, wanted)
 
     def continued(
         self,
@@ -160,14 +174,24 @@ class CudaExecutor:
         """See `Executor.continued`."""
         return continue_by_steps(self, rows, wanted, most, threshold, stops, draws)
 
-    def logits(self, rows: StepRows) -> Tensor:
+    def boundary(self, index: int) -> Tensor:
+        """See `Executor.boundary`."""
+        return self._boundaries[index - 1].view(self.slots + 1, RING, -1)
+
+    @torch.no_grad()
+    def logits(self, rows: StepRows, index: int = -1) -> Tensor:
         """See `Executor.logits`."""
-        found = torch.empty(len(rows), self._logits.shape[1], dtype=torch.float32)
+        head = self._heads[index]
+        found = torch.empty(len(rows), len(head.matrix), dtype=torch.float32)
         everything = np.arange(self._rows, dtype=np.int32)
         for start in range(0, len(rows), self._rows):
             count = self._send(rows, start, everything[: len(rows) - start])
-            self._runs[-1]()
-            found[start : start + count] = self._logits[:count].cpu()
+            if head is self._heads[-1]:
+                self._runs[-1]()
+                logits = self._logits
+            else:
+                logits = head_product(self._norm_for_head(index), head.matrix)
+            found[start : start + count] = logits[:count].cpu()
         return found
 
     def skipping(self, left_out: Sublayers) -> CudaExecutor:
@@ -211,33 +235,20 @@ class CudaExecutor:
         return tokens, confidences
 
     def _send(self, rows: StepRows, start: int, wanted: Int32) -> int:
-        """Copy a call's table to the device; returns how many rows it holds.
-
-        The table lies in pageable memory on purpose: the driver has read it when the copy returns,
-        so that the next call may come before the device has got here.
-        """
+        """Copy a call's table to the device; returns how many rows it holds. The table lies in
+        pageable memory on purpose: the driver has read it when the copy returns, so that the next
+        call may come before the device has got here."""
         table = self._empty.copy()
         count = min(self._rows, len(rows) - start)
         for line, column in enumerate((rows.slots, rows.positions, rows.tokens)):
             table[line, :count] = column[start : start + count]
         given = table[:_PLACE, :count]
         if (given < 0).any() or (given >= self._limits).any():
-            raise EngineError(
-                f"cuda executor: rows {given.T.tolist()} (slot, position, token) go beyond "
-                f"{self._limits[:, 0].tolist()}"
-            )
+            raise beyond("cuda executor", rows, self._limits[:, 0].tolist())
         table[_PLACE, :count] = table[_SLOT, :count] * RING + table[_POSITION, :count] % RING
         table[_WANTED, : len(wanted)] = table[_PLACE, wanted]
         self._table.copy_(torch.from_numpy(table), non_blocking=True)
         return count
-
-    def _head(self, head: ExitHead) -> _Head:
-        like = self._weights.embedding
-        matrix = head.plain().detach().to(like.device, like.dtype).contiguous()
-        ids = None if head.token_ids is None else head.token_ids.to(like.device).contiguous()
-        found = torch.zeros(2, self._rows, dtype=torch.int32, device=like.device)
-        scratch = HeadScratch.allocate(self._rows, len(matrix), like.device)
-        return _Head(matrix, ids, scratch, found)
 
     def _segments(self) -> list[Callable[[], None]]:
         return self._ready([partial(self._run_segment, i) for i in range(len(self._spans))])
@@ -276,25 +287,10 @@ class CudaExecutor:
         if index == len(self.exits):
             greedy(hidden, head.matrix, head.scratch, tokens)
             return
-        exit_head(
-            *(hidden, head.matrix, head.scratch, tokens, confidence),
-            token_ids=head.token_ids,
-        )
+        if head.margin:
+            find_margins(hidden, head)
+            return
+        exit_head(hidden, head.matrix, head.scratch, tokens, confidence, token_ids=head.token_ids)
 
     def _run_logits(self) -> None:
         final_logits(self._norm_for_head(len(self.exits)), self._weights.head, self._logits)
-
-
-def _refuse_misfits(shape: Architecture, heads: Sequence[ExitHead]) -> None:
-    layers = [head.layer for head in heads]
-    if any(first >= second for first, second in pairwise((0, *layers, shape.layers))):
-        raise EngineError(
-            f"exit layers {layers}: expected ascending numbers from 1 to {shape.layers - 1}"
-        )
-    for head in heads:
-        size = shape.vocabulary if head.token_ids is None else len(head.token_ids)
-        if head.matrix.shape != (size, shape.width):
-            raise EngineError(
-                f"exit head of layer {head.layer}: shape {list(head.matrix.shape)}, expected "
-                f"{[size, shape.width]}"
-            )

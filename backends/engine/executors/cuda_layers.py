@@ -10,10 +10,12 @@ from torch import Tensor
 
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.cache import KVCache
-from backends.engine.model.forward import Rotary
+from backends.engine.model.forward import Rotary, head_product
+from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers
 from backends.kernels.attention import AttentionScratch, attention
+from backends.kernels.exit_head import HeadScratch
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.rope_cache import rope_cache
 from backends.kernels.silu_mul import silu_mul
@@ -48,6 +50,39 @@ class Activations:
             gated=like.new_empty(rows, shape.feed_forward),
             splits=AttentionScratch.allocate(rows, *heads, max_len, like.device),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CudaHead:
+    """A matrix that turns a boundary's rows into tokens, and where it leaves what it finds."""
+
+    matrix: Tensor
+    token_ids: Tensor | None
+    scratch: HeadScratch
+    found: Tensor
+    """(2, rows) int32: tokens, and the bits of their float32 confidences; for one copy."""
+    margin: bool
+    """See `ExitHead.margin`."""
+
+    @classmethod
+    def of(cls, head: ExitHead, like: Tensor, rows: int) -> CudaHead:
+        """For calls of `rows` rows, with the dtype and device of `like`."""
+        matrix = head.plain().detach().to(like.device, like.dtype).contiguous()
+        ids = None if head.token_ids is None else head.token_ids.to(like.device).contiguous()
+        found = torch.zeros(2, rows, dtype=torch.int32, device=like.device)
+        scratch = HeadScratch.allocate(rows, len(matrix), like.device)
+        return cls(matrix, ids, scratch, found, head.margin)
+
+
+def find_margins(hidden: Tensor, head: CudaHead) -> None:
+    """What the head finds in (rows, width) states under the final norm, with the best token's
+    probability less the second's. The logits are written down for it."""
+    logits = head_product(hidden, head.matrix)
+    best, places = logits.topk(2)
+    first, second = (best - torch.logsumexp(logits, -1, keepdim=True)).exp().unbind(1)
+    tokens = places[:, 0] if head.token_ids is None else head.token_ids[places[:, 0]]
+    head.found[0].copy_(tokens)
+    head.found[1].view(torch.float32).copy_(first - second)
 
 
 @dataclass(frozen=True, slots=True)

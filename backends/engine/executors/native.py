@@ -16,13 +16,15 @@ from backends.engine.executors.base import (
     RING,
     Int32,
     StepRows,
+    beyond,
+    check_boundary,
     check_prompts,
     continue_by_steps,
     unwatched,
 )
 from backends.engine.executors.host_cache import HostCache
 from backends.engine.executors.native_trees import NativeTrees
-from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.model.architecture import Architecture
 from backends.engine.model.forward import Rotary
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.memory import KeptMemory
@@ -31,6 +33,7 @@ from backends.engine.model.packed import (
     PackedLayer,
     PackedMatrix,
     PackedWeights,
+    Packer,
     check_sizes,
     packed_weights,
 )
@@ -85,7 +88,9 @@ class NativeExecutor:
         self._dtype = weights.embedding.dtype
         packed = packed_weights(weights)
         self._kept = KeptMemory()
+        self._packed = Packer(self._kept, self._dtype)
         self._views: tuple[NativeExecutor, NDArray[np.uint8]] | None = None
+        self._limits = slots, max_len, architecture.vocabulary
         self._length = -(-max_len // POSITIONS) * POSITIONS
         self._cache = HostCache(architecture, slots + 1, self._length, self._dtype)
         self._spans = list(itertools.pairwise((0, *self.exits, architecture.layers)))
@@ -102,6 +107,8 @@ class NativeExecutor:
             self._head(matrix, boundary)
             for matrix, boundary in zip(matrices, self._boundaries, strict=True)
         ]
+        for described, head in zip(self._heads, heads, strict=False):
+            described.margins = head.margin
         self._model = self._describe(packed, threads or torch.get_num_threads())
         self._at_all = self._at
         self.trees = NativeTrees(self._model, self._heads[-1], architecture, MOST_ROWS)
@@ -113,12 +120,20 @@ class NativeExecutor:
     def read(self, rows: StepRows) -> None:
         """See `Executor.read`. Raises `EngineError` for a prompt of no or too many tokens."""
         check_prompts(rows, self.max_len)
-        last = len(self._spans) - 1
-        self._advance(last, rows, (0, self.architecture.layers), _NO_ROWS, self._at_all)
+        layers = (0, self.architecture.layers)
+        self._advance(len(self.exits), rows, layers, _NO_ROWS, self._at_all)
 
     def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
         self._advance(index, rows, self._spans[index], _NO_ROWS)
+
+    def fill(self, index: int, rows: StepRows) -> None:
+        """See `Executor.fill`."""
+        check_boundary(index, self.exits)
+        span = self._spans[index][0], self.architecture.layers
+        for start in range(0, len(rows), MOST_ROWS):
+            call = self._at, self._part(rows, start), *span, self._at_boundary[index - 1]
+            self._check(self._library.fill_rows(*call), rows)
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
@@ -131,6 +146,10 @@ class NativeExecutor:
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""
         return self._advance(index, rows, self._spans[index], wanted)
+
+    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """See `Executor.whole`: one call."""
+        return self._advance(len(self.exits), rows, (0, self.architecture.layers), wanted)
 
     def continued(
         self,
@@ -163,17 +182,18 @@ class NativeExecutor:
         self._check(done, rows)
         return [row[:n] for row, n in zip(tokens.tolist(), counts.tolist(), strict=True)]
 
-    def logits(self, rows: StepRows) -> Tensor:
+    def boundary(self, index: int) -> Tensor:
+        """See `Executor.boundary`."""
+        return torch.from_numpy(self._boundaries[index - 1])
+
+    def logits(self, rows: StepRows, index: int = -1) -> Tensor:
         """See `Executor.logits`."""
-        head = self._heads[-1]
+        head = self._heads[index]
         found = torch.empty(len(rows), head.vocabulary, dtype=torch.float32)
         for start in range(0, len(rows), MOST_ROWS):
-            part = self._part(rows, start)
+            call = self._at, self._part(rows, start), ctypes.addressof(head)
             head.count, head.rows = self._rows.count, _ALL_ROWS.ctypes.data
-            done = self._library.head_logits(
-                self._at, part, ctypes.addressof(head), found[start:].data_ptr()
-            )
-            self._check(done, rows)
+            self._check(self._library.head_logits(*call, found[start:].data_ptr()), rows)
         return found
 
     def skipping(self, left_out: Sublayers) -> NativeExecutor:
@@ -222,13 +242,10 @@ class NativeExecutor:
             head.count = asked = len(here)
             if asked:
                 head.rows = here.ctypes.data
-            done = self._library.advance(
-                *(at, self._part(rows, start), *span, source, target, ctypes.addressof(head))
-            )
-            self._check(done, rows)
-            if asked:
-                tokens += self._tokens[:asked]
-                confidences += self._confidences[:asked]
+            call = at, self._part(rows, start), *span, source, target, ctypes.addressof(head)
+            self._check(self._library.advance(*call), rows)
+            tokens += self._tokens[:asked]
+            confidences += self._confidences[:asked]
         shortlist = self._token_ids[index] if index < len(self.exits) else None
         if shortlist is not None:
             tokens = [shortlist[token] for token in tokens]
@@ -236,11 +253,7 @@ class NativeExecutor:
 
     def _check(self, done: int, rows: StepRows) -> None:
         if not done:
-            limits = [self.slots, self.max_len, self.architecture.vocabulary]
-            raise EngineError(
-                f"native executor: rows {rows.table.T.tolist()} (slot, position, token), or what "
-                f"continues them, go beyond {limits}"
-            )
+            raise beyond("native executor", rows, self._limits)
 
     def _part(self, rows: StepRows, start: int) -> int:
         """Where up to `MOST_ROWS` rows from `start` are described; the next call overwrites it."""
@@ -266,19 +279,16 @@ class NativeExecutor:
             layers,
         )
         self._at = ctypes.addressof(model)
-        shared, own = ctypes.c_int64(), ctypes.c_int64()
-        self._library.scratch_bytes(
-            self._at, MOST_ROWS, ctypes.addressof(shared), ctypes.addressof(own)
-        )
-        model.shared, model.own_bytes = self._kept.scratch(shared.value), own.value
-        model.own = self._kept.scratch(own.value * threads)
+        shared, own = native.scratch_bytes(model, MOST_ROWS)
+        model.shared, model.own_bytes = self._kept.scratch(shared), own
+        model.own = self._kept.scratch(own * threads)
         return model
 
     def _layer(self, layer: PackedLayer, number: int) -> native.CLayer:
         gains = (layer.input_norm, layer.post_norm, layer.qkv_bias, layer.q_norm, layer.k_norm)
         return native.CLayer(
             *(self._kept.vector(gain) for gain in gains),
-            *(self._packed(matrix) for matrix in (layer.qkv, layer.out, layer.gate_up, layer.down)),
+            *map(self._packed, (layer.qkv, layer.out, layer.gate_up, layer.down)),
             *self._cache.layer(number),
         )
 
@@ -286,12 +296,5 @@ class NativeExecutor:
         size = 4 * self._library.parts_floats(MOST_ROWS, len(matrix))
         return native.CHead(
             *(self._packed(matrix), len(matrix), boundary.ctypes.data, self._kept.scratch(size)),
-            *(0, None, ctypes.addressof(self._tokens), ctypes.addressof(self._confidences)),
+            *(0, None, ctypes.addressof(self._tokens), ctypes.addressof(self._confidences), 0),
         )
-
-    def _packed(self, matrix: Tensor | PackedMatrix) -> int:
-        """Where the matrix lies as the kernels read it, kept alive with the executor."""
-        if isinstance(matrix, Tensor):
-            matrix = PackedMatrix.of(matrix, self._dtype)
-        self._kept.hold(matrix.numbers)
-        return matrix.address

@@ -16,22 +16,28 @@ from backends.engine.executors.base import (
     RING,
     Int32,
     StepRows,
+    check_boundary,
     check_prompts,
     continue_by_steps,
     unwatched,
+    whole_by_segments,
 )
-from backends.engine.executors.torch_rows import TorchRows, attend_one
+from backends.engine.executors.torch_rows import (
+    TorchRows,
+    attend_one,
+    check_room,
+    confidence_of,
+    fill_layers,
+    parts_of,
+)
 from backends.engine.executors.torch_trees import TorchTrees
-from backends.engine.model.architecture import Architecture, EngineError
+from backends.engine.model.architecture import Architecture
 from backends.engine.model.cache import KVCache
-from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm
+from backends.engine.model.forward import Rotary, head_product, prefill, rms_norm, turned
 from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.taps import Taps
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
-
-FEWEST_ROWS = 4
-"""Below, a CPU's float32 product takes another path, with other bits."""
 
 
 class TorchExecutor:
@@ -68,7 +74,8 @@ class TorchExecutor:
         max_len: int,
         rows: int = 8,
     ) -> None:
-        _check(architecture, heads, slots, max_len, rows)
+        check_room(slots, max_len, rows)
+        check_exits(architecture, heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
         self.exits = tuple(head.layer for head in heads)
         self._place = weights.embedding.device
@@ -78,6 +85,7 @@ class TorchExecutor:
         dtype = weights.embedding.dtype
         self._heads = [head.plain().detach().to(self._place, dtype) for head in heads]
         self._heads.append(weights.head)
+        self._margins = [head.margin for head in heads]
         self._token_ids = [None if h.token_ids is None else h.token_ids.tolist() for h in heads]
         self._cache = KVCache.allocate(architecture, slots, max_len, dtype, self._place)
         self._rotary = Rotary.build(architecture, max_len, self._place)
@@ -120,11 +128,22 @@ class TorchExecutor:
             self._tap(self._spans[index].stop, x, part)
             self._boundaries[index, part.slots, part.positions % RING] = x
 
+    @torch.no_grad()
+    def fill(self, index: int, rows: StepRows) -> None:
+        """See `Executor.fill`."""
+        check_boundary(index, self.exits)
+        above = range(self._spans[index].start, self.architecture.layers)
+        for part in self._parts(rows):
+            x, rotary = self._boundary(index - 1, part), self._rotary.at(part.positions)
+            where = part.slots, part.positions
+            fill_layers(self._weights, self.architecture, above, x, rotary, self._cache, where)
+
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
         logits = self._logits(index, rows)
         tokens = logits.argmax(dim=-1).tolist()
-        confidences = [float(1 / torch.exp(row - row.max()).sum()) for row in logits]
+        margin = index < len(self.exits) and self._margins[index]
+        confidences = [confidence_of(row, margin=margin) for row in logits]
         shortlist = self._token_ids[index] if index < len(self.exits) else None
         return ([shortlist[t] for t in tokens] if shortlist is not None else tokens), confidences
 
@@ -140,6 +159,10 @@ class TorchExecutor:
             index, StepRows(rows.slots[wanted], rows.positions[wanted], rows.tokens[wanted])
         )
 
+    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """See `Executor.whole`."""
+        return whole_by_segments(self, rows, wanted)
+
     def continued(
         self,
         rows: StepRows,
@@ -152,9 +175,13 @@ class TorchExecutor:
         """See `Executor.continued`."""
         return continue_by_steps(self, rows, wanted, most, threshold, stops, draws)
 
-    def logits(self, rows: StepRows) -> Tensor:
+    def boundary(self, index: int) -> Tensor:
+        """See `Executor.boundary`."""
+        return self._boundaries[index - 1]
+
+    def logits(self, rows: StepRows, index: int = -1) -> Tensor:
         """See `Executor.logits`."""
-        return self._logits(len(self.exits), rows).cpu()
+        return self._logits(index % len(self._heads), rows).cpu()
 
     def skipping(self, left_out: Sublayers) -> TorchExecutor:
         """See `Executor.skipping`."""
@@ -230,9 +257,9 @@ class TorchExecutor:
         sizes = [shape.heads, shape.kv_heads, shape.kv_heads]
         queries, keys, values = torch.split(joined, sizes, dim=1)
         rotary = self._rotary.at(part.positions)
-        queries = self._turned(queries, layer.q_norm, rotary)
+        queries = turned(queries, layer.q_norm, shape, rotary)
         cached = self._cache.keys[number], self._cache.values[number]
-        fresh = self._turned(keys, layer.k_norm, rotary), values
+        fresh = turned(keys, layer.k_norm, shape, rotary), values
         for kind, new in zip(cached, fresh, strict=True):
             if aside is None:
                 kind[part.slots, :, part.positions] = new
@@ -264,34 +291,8 @@ class TorchExecutor:
     def _norm(self, x: Tensor, gain: Tensor) -> Tensor:
         return rms_norm(x.float(), gain, self.architecture.epsilon).to(x.dtype)
 
-    def _turned(self, heads: Tensor, gain: Tensor | None, rotary: Rotary) -> Tensor:
-        wide = heads.float()
-        if gain is not None:
-            wide = rms_norm(wide, gain, self.architecture.epsilon)
-        return rotary.turn(wide).to(heads.dtype)
-
     def _boundary(self, index: int, part: TorchRows) -> Tensor:
         return self._boundaries[index, part.slots, part.positions % RING]
 
     def _parts(self, rows: StepRows) -> Iterator[TorchRows]:
-        for start in range(0, len(rows), self._rows):
-            stop = min(len(rows), start + self._rows)
-            table = np.zeros((3, self._rows), np.int64)
-            table[0] = self.slots
-            for target, column in zip(
-                table, (rows.slots, rows.positions, rows.tokens), strict=True
-            ):
-                target[: stop - start] = column[start:stop]
-            real = list(zip(*table[:2, : stop - start].tolist(), strict=True))
-            slots, positions, tokens = torch.from_numpy(table).to(self._place).unbind()
-            yield TorchRows(slots, positions, tokens, real)
-
-
-def _check(
-    architecture: Architecture, heads: Sequence[ExitHead], slots: int, max_len: int, rows: int
-) -> None:
-    if slots < 1 or max_len < 1:
-        raise EngineError(f"slots {slots}, max_len {max_len}: expected positive numbers")
-    if rows < FEWEST_ROWS:
-        raise EngineError(f"rows: {rows}: expected at least {FEWEST_ROWS}")
-    check_exits(architecture, heads)
+        return parts_of(rows, self._rows, self.slots, self._place)

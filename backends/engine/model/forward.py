@@ -172,6 +172,17 @@ def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
     return functional.rms_norm(x, gain.shape, gain, epsilon)
 
 
+def turned(
+    heads: Tensor, gain: Tensor | None, architecture: Architecture, rotary: Rotary
+) -> Tensor:
+    """Queries or keys (..., heads, head_dim) rotated, in their dtype; before that under their own
+    norm, where the model has one."""
+    wide = heads.float()
+    if gain is not None:
+        wide = rms_norm(wide, gain, architecture.epsilon)
+    return rotary.turn(wide).to(heads.dtype)
+
+
 def head_product(x: Tensor, matrix: Tensor) -> Tensor:
     """``x @ matrix.T`` with a float32 result, which a product in bfloat16 would round to 8 bits.
 
@@ -216,8 +227,8 @@ def _projected(
     queries, keys, values = (
         part.reshape(*part.shape[:2], -1, architecture.head_dim) for part in (queries, keys, values)
     )
-    queries = _turned(queries, layer.q_norm, architecture, rotary.at(slice(time - asked, time)))
-    keys = _turned(keys, layer.k_norm, architecture, rotary)
+    queries = turned(queries, layer.q_norm, architecture, rotary.at(slice(time - asked, time)))
+    keys = turned(keys, layer.k_norm, architecture, rotary)
     return queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)
 
 
@@ -234,15 +245,6 @@ def _layer(
     x = x + _product(mixed, layer.out)
     parts = torch.split(x, FEED_FORWARD_ROWS, dim=1)
     return torch.cat([part + _feed_forward(layer, architecture, part) for part in parts], dim=1)
-
-
-def _turned(
-    heads: Tensor, gain: Tensor | None, architecture: Architecture, rotary: Rotary
-) -> Tensor:
-    wide = heads.float()
-    if gain is not None:
-        wide = rms_norm(wide, gain, architecture.epsilon)
-    return rotary.turn(wide).to(heads.dtype)
 
 
 def _feed_forward(layer: LayerWeights, architecture: Architecture, x: Tensor) -> Tensor:

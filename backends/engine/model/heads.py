@@ -28,6 +28,9 @@ class ExitHead:
     """(V', width): the final head times the trained transform, or a head of its own."""
     token_ids: Tensor | None = None
     """(V',) int64: the tokens of a shortlist; None: all of the vocabulary."""
+    margin: bool = False
+    """What it calls confidence: the best token's probability less the second's, instead of its
+    probability."""
 
     def plain(self) -> Tensor:
         """The matrix as a tensor."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.checkpoint import BLOCK, Checkpoint
-from backends.engine.model.memory import tensor_of
+from backends.engine.model.memory import KeptMemory, tensor_of
 from backends.engine.model.weights import (
     LayerParts,
     LayerWeights,
@@ -114,6 +114,21 @@ def packed_weights(weights: Weights | PackedWeights) -> PackedWeights:
         head = PackedMatrix.of(weights.head, dtype)
     layers = tuple(packed_layer(layer, dtype) for layer in weights.layers)
     return ModelParts(embedding, layers, weights.norm, head, weights.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Says where a matrix lies as the kernels read it: packed if it is not, and kept alive."""
+
+    memory: KeptMemory
+    dtype: torch.dtype
+
+    def __call__(self, matrix: Tensor | PackedMatrix) -> int:
+        """Its address."""
+        if isinstance(matrix, Tensor):
+            matrix = PackedMatrix.of(matrix, self.dtype)
+        self.memory.hold(matrix.numbers)
+        return matrix.address
 
 
 def check_sizes(architecture: Architecture) -> None:

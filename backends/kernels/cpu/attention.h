@@ -80,6 +80,13 @@ template <class T> struct Attention : Work<T> {
             rotate(from, layer.q_norm, position);
             for (int i = 0; i < size; i += LANES) store(load(from + i), q + g * size + i);
         }
+        remember(layer, row, head);
+    }
+
+    // A row's key and value of one head into the cache.
+    void remember(const Layer& layer, int row, int head) const {
+        float* found = qkv + int64_t(row) * (queries + 2 * keys);
+        int position = rows.positions[row], size = m.head_dim;
         T *k = cache(layer.keys, row, head), *v = cache(layer.values, row, head);
         float *key = found + queries + head * size, *value = key + keys;
         rotate(key, layer.k_norm, position);

@@ -1,5 +1,5 @@
-// The final head and the exit heads: the most probable token and its probability, without writing
-// the logits down; or the logits themselves.
+// The final head and the exit heads: the most probable token and its probability, or how far it is
+// above the second, without writing the logits down; or the logits themselves.
 
 #pragma once
 
@@ -9,6 +9,7 @@ namespace decodebench {
 
 constexpr int BLOCK = 4;                   // blocks of 16 vocabulary entries per task of a head
 constexpr int AT_A_TIME = MOST_STREAMED;  // rows
+constexpr int SUMMARY = 4;                // floats of a task and row
 
 template <class T> struct Heads : Layers<T> {
     using Layers<T>::Layers;
@@ -23,7 +24,8 @@ template <class T> struct Heads : Layers<T> {
                           [&](int64_t i) { return ring(head.from, head.rows[i]); });
     }
 
-    // Per row and task of the vocabulary: maximum, its place and the sum of exponentials.
+    // Per row and task of the vocabulary: maximum, its place, the sum of exponentials, and for a
+    // margin the second highest.
     void top(const Head& head) const {
         int64_t blocks = (head.vocabulary + LANES - 1) / LANES, tasks = (blocks + BLOCK - 1) / BLOCK;
         Packed<T> matrix = Packed<T>::weights(head.matrix, width);
@@ -42,15 +44,18 @@ template <class T> struct Heads : Layers<T> {
                         [&](int r, int64_t block, const Vec* value) {
                             store(*value, logits[r] + (block - first) * LANES);
                         });
-                for (int r = 0; r < some; ++r)
-                    summarise(logits[r], int(count), first * LANES,
-                              head.parts + ((base + r) * tasks + task) * 3);
+                for (int r = 0; r < some; ++r) {
+                    float* out = head.parts + ((base + r) * tasks + task) * SUMMARY;
+                    summarise(logits[r], int(count), first * LANES, out);
+                    if (head.margins) out[3] = second(logits[r]);
+                }
             }
         }
 #pragma omp barrier
 #pragma omp master
         for (int i = 0; i < head.count; ++i)
-            best(head.parts + i * tasks * 3, tasks, head.tokens + i, head.confidences + i);
+            best(head.parts + i * tasks * SUMMARY, tasks, head.margins, head.tokens + i,
+                 head.confidences + i);
     }
 
     // `logits` of BLOCK blocks, `count` of them real: the first of the highest, and the sum.
@@ -79,13 +84,36 @@ template <class T> struct Heads : Layers<T> {
         out[2] = sum(total);
     }
 
-    static void best(const float* parts, int64_t tasks, int32_t* token, float* confidence) {
+    // The second highest of BLOCK blocks of logits; the highest again where two are.
+    static float second(const float* logits) {
+        Vec first = load(logits), then = Vec{} + LOWEST;
+        for (int i = LANES; i < BLOCK * LANES; i += LANES) {
+            Vec here = load(logits + i), lower = here < first ? here : first;
+            then = lower > then ? lower : then;
+            first = here > first ? here : first;
+        }
+        float top = LOWEST, next = LOWEST;
+        for (int i = 0; i < LANES; ++i)
+            for (float x : {first[i], then[i]}) {
+                next = x > top ? top : x > next ? x : next;
+                top = x > top ? x : top;
+            }
+        return next;
+    }
+
+    static void best(const float* parts, int64_t tasks, bool margin, int32_t* token,
+                     float* confidence) {
         int64_t place = 0;
-        for (int64_t b = 1; b < tasks; ++b) place = parts[b * 3] > parts[place * 3] ? b : place;
-        float top = parts[place * 3], total = 0.0f;
-        for (int64_t b = 0; b < tasks; ++b) total += std::exp(parts[b * 3] - top) * parts[b * 3 + 2];
-        std::memcpy(token, parts + place * 3 + 1, sizeof *token);
-        *confidence = 1.0f / total;
+        for (int64_t b = 1; b < tasks; ++b)
+            place = parts[b * SUMMARY] > parts[place * SUMMARY] ? b : place;
+        float top = parts[place * SUMMARY], total = 0.0f, next = LOWEST;
+        for (int64_t b = 0; b < tasks; ++b) {
+            const float* part = parts + b * SUMMARY;
+            total += std::exp(part[0] - top) * part[2];
+            if (margin) next = std::fmax(next, b == place ? part[3] : part[0]);
+        }
+        std::memcpy(token, parts + place * SUMMARY + 1, sizeof *token);
+        *confidence = (margin ? 1.0f - std::exp(next - top) : 1.0f) / total;
     }
 
     void logits(const Head& head, float* out) const {

@@ -26,19 +26,15 @@ template <class T> struct Layers : Attention<T> {
     using Attention<T>::entering;
     using Attention<T>::embedded;
     using Attention<T>::attention;
+    using Attention<T>::remember;
     using Attention<T>::ring;
 
     static constexpr int ATTENTION = 1, MLP = 2;
 
     void attend(const Layer& layer) const {
-        int outputs = queries + 2 * keys;
         Inputs<T> x = read_by(layer);
-        Range mine = share(outputs / LANES);
-        product(Packed<T>::weights(layer.qkv, entering), x, n, mine.first, mine.last, room(),
-                [&](int r, int64_t block, const Vec* value) {
-                    Vec bias = layer.qkv_bias ? load(layer.qkv_bias + block * LANES) : Vec{};
-                    store(*value + bias, qkv + int64_t(r) * outputs + block * LANES);
-                });
+        Range mine = share((queries + 2 * keys) / LANES);
+        project(layer, x, mine.first * LANES, mine.last * LANES);
 #pragma omp barrier
         attention(layer);
 #pragma omp barrier
@@ -106,6 +102,50 @@ template <class T> struct Layers : Attention<T> {
             tap(l + 1, mine);
         }
         for (int r = 0; r < n; ++r) copy(residual(r), ring(to, r), mine);
+    }
+
+    // Of layers first to last - 1 the keys and values alone, as if each began with the states in
+    // boundary `from`. Where the heads go into the threads evenly and every thread has the norms for
+    // itself, none waits for another.
+    void fill(int first, int last, float* from) const {
+        Range mine = share(width);
+        for (int r = 0; r < n; ++r) copy(ring(from, r), residual(r), mine);
+#pragma omp barrier
+        int threads = omp_get_num_threads(), me = omp_get_thread_num();
+        bool apart = m.kv_heads % threads == 0 && n <= FEW;
+        Range heads = share(m.kv_heads);
+        for (int l = first; l < last; ++l) {
+            const Layer& layer = m.layers[l];
+            Inputs<T> x = read_by(layer);
+            if (apart) {
+                int64_t start = queries + heads.first * m.head_dim;
+                int64_t end = queries + heads.last * m.head_dim;
+                project(layer, x, start, end);
+                project(layer, x, start + keys, end + keys);
+            } else {
+                Range some = share(2 * keys / LANES);
+                project(layer, x, queries + some.first * LANES, queries + some.last * LANES);
+#pragma omp barrier
+            }
+            for (int row = 0, turn = 0; row < n; ++row)
+                for (int head = 0; head < m.kv_heads; ++head, ++turn)
+                    if (apart ? head >= heads.first && head < heads.last : turn % threads == me)
+                        remember(layer, row, head);
+            if (!apart) {
+#pragma omp barrier
+            }
+        }
+    }
+
+    // Of the rows' queries, keys and values, which lie one behind the other, numbers `first` to
+    // `last` - 1.
+    void project(const Layer& layer, const Inputs<T>& x, int64_t first, int64_t last) const {
+        int64_t outputs = queries + 2 * keys;
+        product(Packed<T>::weights(layer.qkv, entering), x, n, first / LANES, last / LANES, room(),
+                [&](int r, int64_t block, const Vec* value) {
+                    Vec bias = layer.qkv_bias ? load(layer.qkv_bias + block * LANES) : Vec{};
+                    store(*value + bias, qkv + int64_t(r) * outputs + block * LANES);
+                });
     }
 
     // The tokens' embeddings.

@@ -61,12 +61,20 @@ void scratch_bytes(const Model* model, int32_t rows, int64_t* shared, int64_t* o
 
 // Floats that a head's `parts` hold for `rows` rows.
 int64_t parts_floats(int64_t rows, int64_t vocabulary) {
-    return rows * 3 * (vocabulary / (BLOCK * LANES) + 1);
+    return rows * SUMMARY * (vocabulary / (BLOCK * LANES) + 1);
 }
 
 int32_t advance(const Model* model, const Rows* rows, int32_t first, int32_t last, float* from,
                 float* to, const Head* head) {
     return run(*model, *rows, first, last, from, to, *head);
+}
+
+// Keys and values of layers first to last - 1 from the hidden states in boundary buffer `from`.
+// False, and nothing done, for rows that the model has no room for.
+int32_t fill_rows(const Model* model, const Rows* rows, int32_t first, int32_t last, float* from) {
+    if (!fits(*model, *rows)) return false;
+    parallel(model, rows, [&](const auto& work) { work.fill(first, last, from); });
+    return true;
 }
 
 // `advance` through all layers, then again for what was found, as long as the continuations go.

@@ -47,7 +47,8 @@ struct Rows {
     const float* states;
 };
 
-// A head for some of the rows: their numbers, and the most probable token and its probability.
+// A head for some of the rows: their numbers, and the most probable token and its probability, or
+// how far that is above the second's.
 struct Head {
     const void* matrix;
     int64_t vocabulary;
@@ -57,6 +58,7 @@ struct Head {
     const int32_t* rows;
     int32_t* tokens;
     float* confidences;
+    int32_t margins;  // whether it is how far
 };
 
 }

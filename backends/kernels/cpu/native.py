@@ -86,6 +86,7 @@ class CHead(ctypes.Structure):
         ("rows", ctypes.c_void_p),
         ("tokens", ctypes.c_void_p),
         ("confidences", ctypes.c_void_p),
+        ("margins", ctypes.c_int32),
     ]
 
 
@@ -133,6 +134,14 @@ def library() -> ctypes.CDLL:
         except OSError as error:  # a folder mounted without execution
             problem = f"compiled kernels: {error}"
     raise NativeUnavailableError(problem)
+
+
+def scratch_bytes(model: CModel, rows: int) -> tuple[int, int]:
+    """Bytes that all threads share, and that each has for itself, in calls of so many rows."""
+    shared, own = ctypes.c_int64(), ctypes.c_int64()
+    sizes = ctypes.addressof(shared), ctypes.addressof(own)
+    library().scratch_bytes(ctypes.addressof(model), rows, *sizes)
+    return shared.value, own.value
 
 
 def _folders() -> list[Path]:
@@ -186,6 +195,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "group": (number, [number]),
         "pack": (None, [number, pointer, long, long, pointer]),
         "advance": (number, [pointer, pointer, number, number, pointer, pointer, pointer]),
+        "fill_rows": (number, [pointer, pointer, number, number, pointer]),
         "continue_greedy": (number, [pointer, pointer, number, pointer, pointer, pointer]),
         "continue_sampled": (number, [pointer, pointer, number, *[pointer] * 4]),
         "draw_rows": (None, [pointer, number, long, *[pointer] * 2, number, *[pointer] * 2]),

@@ -99,10 +99,15 @@ def random_model(
     return RandomModel(shape, weights)
 
 
-def open_executor(model: RandomModel, exits: tuple[int, ...], slots: int = 4) -> Executor:
-    """The C++ kernels where a compiler is found, else torch; the model's own head at the exits."""
+def open_executor(
+    model: RandomModel, exits: tuple[int, ...], slots: int = 4, kernels: str = "auto"
+) -> Executor:
+    """The C++ kernels where a compiler is found and torch is not asked for, else torch; the model's
+    own head at the exits."""
     room = {"slots": slots, "max_len": 128}
     try:
+        if kernels == "torch":
+            raise native.NativeUnavailableError("not asked for")
         native.library()
     except native.NativeUnavailableError:
         return TorchExecutor(model.weights, model.architecture, model.heads(exits), **room)

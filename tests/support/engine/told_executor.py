@@ -56,3 +56,7 @@ class ToldExecutor:
         self.asked += [(index, p) for p in places]
         said = [self.guesses[index].get(p, (0, 0.0)) for p in places]
         return [token for token, _ in said], [sure for _, sure in said]
+
+    def whole(self, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
+        """What the last layer says on the rows wanted."""
+        return self.advance(len(self.exits), rows, wanted)

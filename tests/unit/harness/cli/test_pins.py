@@ -25,14 +25,18 @@ from tests.support.harness.sessions import make_trial
 from workloads import WORKLOADS, scoring
 from workloads.sandbox import runner
 
-OWN = {"autoregressive", "adadecode", "speculative"}
+OWN = {"autoregressive", "adadecode", "own-early-exit", "speculative"}
 VLLM = {"vllm", "vllm-early-exit", "vllm-speculative"}
+EXITS = {"own-early-exit", "vllm-early-exit"}
+"""They share a package, whose entry point for vLLM names the plugin."""
 ALL = set(BACKENDS)
 
 
 def trial(backend: str, workload: str = "gsm8k") -> Trial:
     """Options as plain as they can be, so that no file is read."""
-    options = {"adadecode": {"heads": "original"}, "vllm-early-exit": {"calibration": "none"}}
+    options = {name: {"calibration": "none"} for name in EXITS} | {
+        "adadecode": {"heads": "original"}
+    }
     return replace(
         make_trial(),
         backend=backend,
@@ -100,15 +104,18 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
         ("backends/__init__.py", ALL),
         ("backends/vllm/arguments.py", VLLM),
         ("backends/vllm/norm.py", VLLM),
-        ("backends/early_exit/plugin/model.py", {"vllm-early-exit"}),
+        ("backends/early_exit/plugin/model.py", EXITS),
         ("backends/early_exit/plugin/scheduler.py", {"vllm-early-exit"}),
-        ("backends/early_exit/fill/paged.py", {"vllm-early-exit"}),
+        ("backends/early_exit/fill/paged.py", EXITS),
         ("backends/early_exit/calibration/calibrate.py", set()),
         ("backends/own/backend.py", OWN),
         ("backends/own/adadecode.py", {"adadecode"}),
+        ("backends/own/exits/rule.py", {"own-early-exit"}),
+        ("backends/early_exit/policy.py", EXITS),
+        ("backends/early_exit/options.py", {"vllm-early-exit"}),
         ("backends/engine/decoder.py", OWN),
         ("backends/engine/executors/cuda.py", OWN),
-        ("backends/engine/costs/exit_choice.py", {"adadecode", "speculative"}),
+        ("backends/engine/costs/exit_choice.py", OWN - {"autoregressive"}),
         ("backends/engine/drafters/adaptive.py", {"speculative"}),
         ("backends/engine/drafters/counts.py", OWN | {"vllm-speculative"}),
         ("backends/vllm/speculative.py", {"vllm-speculative"}),

@@ -180,7 +180,7 @@ def test_a_pass_that_other_work_made_longer_does_not_make_rows_look_free(
     def timed(calls: Mapping[int, object]) -> dict[int, float]:
         return {rows: 100.0 + 5 * rows + 400 * (rows in (2, 64)) for rows in calls}
 
-    monkeypatch.setattr("backends.engine.costs.row_costs._lower_quartiles", timed)
+    monkeypatch.setattr("backends.engine.costs.row_costs.lower_quartiles", timed)
     costs = row_costs(open_executor(random_model("llama"), ()))
     seen = dict(zip(costs.rows, costs.us, strict=True))
     assert (seen[1], seen[2], seen[4], seen[48]) == (105, 120, 120, 340)

@@ -1,0 +1,1 @@
+"""Queues of streams before the segments of a model, and which of them runs next."""

@@ -1,0 +1,54 @@
+"""Which segment runs next where no stream waits for a verification: in lockstep, or by queues."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+LEAST_FIXED = 1e-3
+"""In microseconds: a pass that takes no time at all beyond its rows was timed beside other work."""
+
+
+class SegmentChoice(Protocol):
+    """Which segment runs next."""
+
+    def choose(self, ready: Sequence[int], under_way: int) -> int:
+        """`ready[i]` streams, at least one in all, wait before segment i, of so many under way."""
+
+
+class Lockstep:
+    """The deepest segment for which any waits: all streams' tokens go through before the next ones
+    begin, and those that left are idle."""
+
+    def choose(self, ready: Sequence[int], under_way: int) -> int:
+        """See `SegmentChoice`."""
+        return max(index for index, count in enumerate(ready) if count)
+
+
+class BalancedQueues:
+    """The segment whose queue is longest in proportion to what it should hold.
+
+    Where rows are nearly free, a token takes the sum of ``fixed[i] * share[i] / rows[i]`` over the
+    segments: what a pass takes whatever its rows, times the share of the tokens that come to the
+    segment, over the rows that share a pass. Of all ways to spread so many streams over the queues
+    the sum is least where rows[i] is proportional to the root of ``fixed[i] * share[i]``. Shares
+    are counted along the way. A segment that few come to should hold few, so that none waits long.
+
+    Args:
+        fixed: of each segment, the time of a pass that its rows have no part in, in any unit.
+    """
+
+    def __init__(self, fixed: Sequence[float]) -> None:
+        self._fixed = fixed
+        self._entered = [1] * len(fixed)
+
+    def choose(self, ready: Sequence[int], under_way: int) -> int:
+        """See `SegmentChoice`. The deeper one where two are as full."""
+        proportions = [
+            count / math.sqrt(max(fixed, LEAST_FIXED) * entered)
+            for count, fixed, entered in zip(ready, self._fixed, self._entered, strict=True)
+        ]
+        index = max(range(len(ready)), key=lambda i: (proportions[i], i))
+        self._entered[index] += ready[index]
+        return index

@@ -1,0 +1,1 @@
+"""Early exit on our own engine: each sequence leaves by itself."""

@@ -1,0 +1,170 @@
+"""Early exit on our own engine: each sequence leaves when it is sure, and batches are regrouped.
+
+The measures, thresholds and decays are those of `vllm-early-exit`, whose batches leave when their
+last sequence is sure. Here none waits for another (`backends.engine.early_exits`), as in DREX
+(arXiv 2512.15705).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from backends.checkpoints import traces
+from backends.early_exit.plan import ExitPlan
+from backends.early_exit.policy import CONFIDENT, NEVER
+from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
+from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
+from backends.own.decisions import Recorder, Replayer
+from backends.own.exits.rule import SequenceRule, measure_of
+from harness.core.backend import Option
+from harness.core.errors import UserError
+from harness.core.nouns import Measured, Model
+
+NAME = "own-early-exit"
+READY, LOCKSTEP = "ready", "lockstep"
+
+
+class OwnExitPlan(ExitPlan):
+    """The options of early exit, read for this backend."""
+
+    NAME = NAME
+
+
+class OwnEarlyExit(EngineBackend):
+    """Early exit by sequence. Lossy, unless `measure` is never."""
+
+    OPTIONS: ClassVar[dict[str, Option]] = {
+        **OPTIONS,
+        **EXIT_OPTIONS,
+        "measure": replace(
+            EXIT_OPTIONS["measure"],
+            help="how confidence is measured",
+            choices=(*CONFIDENT, NEVER),
+        ),
+        "layers": replace(
+            EXIT_OPTIONS["layers"],
+            help="layers after which confidence is asked; auto: the calibration's, else quarters "
+            "of the depth",
+        ),
+        "batching": Option(
+            str,
+            READY,
+            "ready: whoever left begins the next token at once, and the segment runs that has "
+            "enough waiting; lockstep: all tokens go through first",
+            (READY, LOCKSTEP),
+        ),
+    }
+
+    @classmethod
+    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
+        """What options name that decides a trial's numbers: heads, classifier, calibration, the
+        trace that is replayed. Raises `UserError`."""
+        return OwnExitPlan(model_dir, options).files()
+
+    @classmethod
+    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
+        """What the user probably did not mean."""
+        return OwnExitPlan(model_dir, options).warnings()
+
+    @classmethod
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for options that contradict each other, and for layers, heads, a
+        classifier, a trace and sizes that do not fit the model."""
+        if model_dir is None:
+            check_exit_options(NAME, options)
+            return
+        check_fit(NAME, model_dir, options)
+        OwnExitPlan(model_dir, options).check()
+
+    @classmethod
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` where confidences would be asked of random weights."""
+        super().check_shape(model_dir, options)
+        if options["replay"] is None and options["measure"] in CONFIDENT:
+            raise UserError(traces.UNDECIDED)
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
+        """Load the model and what measures confidence. Raises `UserError` for what the engine
+        cannot take."""
+        from backends.engine.decoder import Decoder
+        from backends.engine.early_exits import EarlyExits
+
+        assert model_dir is not None
+        plan = OwnExitPlan(model_dir, options)
+        loaded = Loaded(NAME, model_dir, model, options)
+        rule = SequenceRule(plan.policy, plan.depth)
+        executor = loaded.executor(_heads(plan, rule, loaded.weights.head))
+        decided: Recorder | Replayer | None = None
+        if loaded.source is not None:
+            decided = Replayer(loaded.source, _columns(plan, rule))
+        elif options["record"]:
+            decided = Recorder(len(rule.layers), judged=False)
+        costs, segments = _segments(executor, options)
+        leaving = EarlyExits(
+            executor,
+            rule,
+            segments,
+            measure=measure_of(plan, executor, loaded.weights.embedding),
+            decisions=decided if rule.layers else None,
+        )
+        decoder = Decoder(
+            executor,
+            leaving=leaving,
+            decisions=decided if rule.layers or options["record"] else None,
+            prefill_tokens=options["prefill_tokens"],
+        )
+        asked = plan.effective()
+        if options["record"]:  # what a trace is made of: nothing is known of the others
+            asked |= {
+                "layers": list(rule.layers),
+                "thresholds": list(plan.policy.checks().values()),
+            }
+        info = loaded.info(
+            executor,
+            asked,
+            Measured(costs=costs),
+            lossless=options["measure"] == NEVER,
+        )
+        return cls(decoder, executor, info, loaded.stop_ids, decided)
+
+
+def _heads(plan: OwnExitPlan, rule: SequenceRule, final: Any) -> list[Any]:
+    """What speaks after each layer: the model's head, or one that was trained for the layer."""
+    from backends.engine.model.heads import ExitHead
+
+    trained = plan.heads() if plan.has_heads else None
+    margin = plan.policy.measure == "softmax"
+    return [
+        ExitHead(layer, final if trained is None else trained.matrix(layer, final), margin=margin)
+        for layer in rule.layers
+    ]
+
+
+def _columns(plan: OwnExitPlan, rule: SequenceRule) -> tuple[int, ...]:
+    """The exits of the replayed trace that those of the engine replay."""
+    columns = dict(zip(plan.policy.layers, plan.columns, strict=False))
+    return tuple(columns[layer] for layer in rule.layers)
+
+
+def _segments(executor: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Any]:
+    """What chooses the next segment, and the costs that it chooses by."""
+    from backends.engine.costs.timing import measure
+    from backends.engine.segments.queues import BalancedQueues, Lockstep
+
+    if options["batching"] == LOCKSTEP or not executor.exits:
+        return None, Lockstep()
+    rows = min(options["max_num_seqs"], MOST_TIMED)
+    found = measure(executor, rows - 1)
+    heads = (*found.exit_heads, found.final_head)
+    full = found.segments_full or found.segments
+    per_row = [(b - a) / max(rows - 1, 1) for a, b in zip(found.segments, full, strict=True)]
+    fixed = [a - one + h for a, one, h in zip(found.segments, per_row, heads, strict=True)]
+    return found.to_json(), BalancedQueues(fixed)
+
+
+MOST_TIMED = 8
+"""Rows of the pass that tells what a row adds."""
