@@ -25,6 +25,7 @@ from harness.cli.first.schema import schema
 from harness.cli.gate.calibrate import gate_app
 from harness.cli.gate.compare import compare
 from harness.cli.planning.plan import plan
+from harness.cli.planning.profile import profile
 from harness.cli.planning.simulate import simulate
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
@@ -56,6 +57,7 @@ app.command()(schema)
 app.command()(calibrate)
 app.command()(trace)
 app.command()(plan)
+app.command()(profile)
 app.command()(simulate)
 app.command()(compare)
 app.add_typer(gate_app, name="gate")

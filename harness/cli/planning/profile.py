@@ -1,0 +1,101 @@
+"""The command `profile`: what `plan` and `simulate` have to know of a model on this machine."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.cli.planning.told import read_json
+from harness.core.errors import UserError
+from harness.core.files import MIB, write_atomic
+
+MOST_BATCH = 256
+MOST_LOG_BYTES = 512 * MIB
+
+
+def profile(
+    log: Annotated[Path, typer.Option(help="Logged ramps (JSON): who leaves where.")],
+    model: Annotated[str, typer.Option(help="Bundled name, folder or hub id.")] = "demo",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    batches: Annotated[
+        str, typer.Option(help="Ascending; the plan is for the last.")
+    ] = "1,2,4,8,16",
+    device: Annotated[str, typer.Option(help="What to call this kind of device.")] = "here",
+    threads: Annotated[int, typer.Option(help="CPU threads of a stage.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Write it here instead of printing it.")] = None,
+) -> None:
+    """Measure a model's layers on our engine: a profile for plan and simulate (JSON)."""
+    sizes = _ascending("--batches", batches, MOST_BATCH)
+    if dtype not in ("float32", "bfloat16"):
+        raise UserError(f"--dtype: expected float32 or bfloat16, found '{dtype}'")
+    if threads < 1:
+        raise UserError(f"--threads: expected 1 or more, found {threads}")
+    told = _measured(model, dtype, sizes, log, device, threads)
+    text = json.dumps(told, allow_nan=False)
+    if out is None:
+        print(text)
+        return
+    try:
+        write_atomic(out, text.encode() + b"\n")
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
+
+
+def _measured(
+    model: str,
+    dtype: str,
+    sizes: list[int],
+    log: Path,
+    device: str,
+    threads: int,
+) -> dict[str, Any]:
+    from backends.checkpoints import models
+    from backends.engine.model.heads import ExitHead
+    from backends.own.backend import Loaded, check_fit
+    from backends.tetris import measured
+    from backends.tetris.pipeline import leaving
+    from harness.core.nouns import Model
+
+    chosen = Model(model, dtype=dtype)
+    directory = models.resolve(chosen)
+    options = {
+        "max_model_len": None,
+        "replay": None,
+        "threads": threads,
+        "kernels": "auto",
+        "max_num_seqs": sizes[-1],
+    }
+    shape = check_fit("profile", directory, options)
+    logged = leaving.log_from(read_json(log, MOST_LOG_BYTES), str(log), shape.layers)
+    after = [one for one in logged.after if one < shape.layers]
+    if not after:
+        raise UserError(f"{log}: expected a ramp before the last of {shape.layers} layers")
+    survival = leaving.logged(logged, shape.layers, len(logged.leaves)).alive().tolist()
+    loaded = Loaded("profile", directory, chosen, options)
+    executor = loaded.executor([ExitHead(one, loaded.weights.head) for one in after])
+    try:
+        found = measured.costs(executor, sizes, _tell)
+    finally:
+        executor.close()
+    each = {key: {device: value} for key, value in found.items()}
+    size = sizes[-1] * shape.width * (2 if dtype == "bfloat16" else 4)
+    about = {"layers": shape.layers, "batch": sizes[-1], "survival": survival}
+    return {**about, **each, "transfer_ms": measured.transfer_ms(size)}
+
+
+def _tell(batch: int) -> None:
+    typer.echo(f"profile: batch {batch}", err=True)
+
+
+def _ascending(option: str, text: str, most: int) -> list[int]:
+    try:
+        found = [int(one) for one in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or found[0] < 1 or found[-1] > most or any(a >= b for a, b in pairwise(found)):
+        raise UserError(f"{option}: expected ascending numbers of 1 to {most}, found '{text}'")
+    return found

@@ -1,0 +1,92 @@
+"""`decodebench profile`: the demo model measured for `plan`, and bad input in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backends.tetris import measured
+from backends.tetris.profile import profile_from
+from harness.cli import main
+
+LOG: dict[str, Any] = {
+    "after": [2, 4],
+    "confidence": [[0.9, None], [0.1, 0.9], [0.1, 0.1], [0.1, 0.1]],
+    "leaves": [[True, False], [False, True], [False, False], [False, False]],
+}
+
+
+@pytest.fixture(autouse=True)
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("log.json").write_text(json.dumps(LOG))
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["decodebench", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_a_measured_profile_is_planned_with(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--log", "log.json", "--batches", "1,4", "--device", "cpu", "--out", "p.json")
+    assert call(monkeypatch, "profile", *given) == 0
+    assert "profile: batch 4" in capsys.readouterr().err
+    told = json.loads(Path("p.json").read_text())
+    found = profile_from(told, "p.json")
+    assert (found.layers, found.batch) == (8, 4)
+    assert found.survival == (1, 1, 0.75, 0.75, *[0.5] * 5)
+    fills = found.fill_ms["cpu"]
+    assert fills[:2] == (0, 0)
+    assert fills[2] == fills[3]
+    assert sum(fills) > 0
+    assert [count for count, _ in found.time_share["cpu"]] == [1, 4]
+    Path("c.yaml").write_text(yaml.safe_dump({"devices": {"cpu": 2}, "price": {"cpu": 1.0}}))
+    asked = ("--profile", "p.json", "--cluster", "c.yaml", "--slo-ms", "60000", "--json")
+    assert call(monkeypatch, "plan", *asked) == 0
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    assert stages[0]["layers"][0] == 0
+    assert stages[-1]["layers"][1] == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--batches", "4,2"), "--batches: expected ascending numbers of 1 to 256, found '4,2'"),
+        (("--batches", "x"), "--batches: expected ascending numbers of 1 to 256, found 'x'"),
+        (("--dtype", "int8"), "--dtype: expected float32 or bfloat16, found 'int8'"),
+        (("--threads", "0"), "--threads: expected 1 or more, found 0"),
+        (("--log", "none.json"), "none.json: cannot be read: no such file or directory"),
+        (("--log", "last.json"), "last.json: expected a ramp before the last of 8 layers"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: tuple[str, ...],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    last = {"after": [8], "confidence": [[0.5]], "leaves": [[True]]}
+    Path("last.json").write_text(json.dumps(last))
+    given = arguments if "--log" in arguments else ("--log", "log.json", *arguments)
+    assert call(monkeypatch, "profile", *given) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert line in captured.err
+
+
+def test_a_transfer_takes_time_and_ends_its_process() -> None:
+    import multiprocessing
+
+    assert measured.transfer_ms(1 << 16) > 0
+    assert multiprocessing.active_children() == []
