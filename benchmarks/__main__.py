@@ -45,6 +45,7 @@ SCRIPTS = (
     Script("soundness/planted_faults", "--only load_loop"),
     Script("engine/growth", ""),
     Script("engine/at_size", "--quick"),
+    Script("engine/batching", "--quick"),
     Script("engine/early_exits", "--models demo --in-flight 2 --tokens 8 --repeats 1"),
     Script("adadecode", "--parts speed --requests 1 --repeats 1"),
     Script("soundness/replay", "--quick"),

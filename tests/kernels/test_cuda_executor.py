@@ -202,7 +202,7 @@ def test_the_same_texts_as_the_torch_executor() -> None:
 
 def test_what_does_not_fit_is_one_line() -> None:
     executor, weights, heads = make()
-    with pytest.raises(EngineError, match=r"rows \[\[0, 40, 1\]\] \(slot, position, token\) go"):
+    with pytest.raises(EngineError, match=r"rows \[\[0, 40, 1\]\] \(slot, position, token\), or"):
         executor.segment(0, StepRows.of([(0, 40, 1)]))
     with pytest.raises(EngineError, match="go beyond"):
         executor.segment(0, StepRows.of([(3, 0, 1)]))
