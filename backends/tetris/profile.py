@@ -18,7 +18,7 @@ MOST_LAYERS = 1_000
 MOST_BATCH = 2**31
 MOST, LEAST_MS = 1e12, 1e-9
 PROFILE_KEYS = ("layers", "batch", "survival", "layer_ms", "ramp_ms", "transfer_ms")
-OPTIONAL_KEYS = ("fill_ms", "time_share")
+OPTIONAL_KEYS = ("fill_ms", "time_share", "ramps")
 CLUSTER_KEYS = ("devices", "price")
 
 
@@ -34,6 +34,7 @@ class StageProfile:
     transfer_ms: moving the hidden states of B inputs over a cut.
     time_share: by kind, ascending (inputs, time of so many relative to that of B); the last is B's
         and 1. Empty where batches smaller than B were not measured: a plan needs none.
+    ramps: ascending layers (1..L-1) behind which a ramp stands, and so a cut may; None: all.
     """
 
     layers: int
@@ -44,6 +45,7 @@ class StageProfile:
     transfer_ms: float
     fill_ms: Mapping[str, tuple[float, ...]]
     time_share: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    ramps: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def profile_from(told: Any, where: str) -> StageProfile:
         transfer_ms=_number(told["transfer_ms"], f"{where}: transfer_ms"),
         fill_ms=_by_kind(fill, f"{where}: fill_ms", layers, zero=True),
         time_share=_shares(told.get("time_share"), f"{where}: time_share", layer_ms, batch),
+        ramps=_ramps(told.get("ramps"), f"{where}: ramps", layers),
     )
 
 
@@ -207,6 +210,17 @@ def _shares(
                 fall = f"{less:g} at {fewer} and {share:g} at {more}"
                 raise UserError(f"{place}: more inputs never take less time, found {fall}")
         found[kind] = ascending
+    return found
+
+
+def _ramps(told: Any, where: str, layers: int) -> tuple[int, ...] | None:
+    if told is None:
+        return None
+    if not isinstance(told, list):
+        raise UserError(f"{where}: expected a list of layers, found '{told}'")
+    found = tuple(_count(one, f"{where}[{n}]", 1, layers - 1) for n, one in enumerate(told))
+    if any(before >= behind for before, behind in pairwise(found)):
+        raise UserError(f"{where}: expected ascending layers, found {told}")
     return found
 
 

@@ -36,7 +36,8 @@ class StageCosts:
     """The stages of a model with L layers on K kinds of devices.
 
     work, service: (K, L, L + 1) float64, milliseconds at [kind, first layer, end]; infinite where
-        there is no such stage: none begins where nobody is alive.
+        there is no such stage: none begins where nobody is alive, nor inside the model without a
+        ramp before it.
     alive: (L + 1,) share alive on entering a layer.
     kinds, devices, prices: K names, counts and prices, in one order.
     """
@@ -111,7 +112,10 @@ def stage_costs(profile: StageProfile, cluster: DeviceCluster) -> StageCosts:
     alive = np.asarray(profile.survival)
     entering = alive[:-1, None]
     work, service = np.empty((2, len(kinds), L, L + 1))
-    impossible: Any = np.tri(L, L + 1, dtype=bool) | (entering == 0)
+    cut = np.ones(L + 1, bool)
+    if profile.ramps is not None:
+        cut[1:L] = np.isin(np.arange(1, L), profile.ramps)
+    impossible: Any = np.tri(L, L + 1, dtype=bool) | (entering == 0) | ~(cut[:-1, None] & cut)
     for place, kind in enumerate(kinds):
         time = _spans(profile.layer_ms[kind])
         time[:, :-1] += profile.ramp_ms[kind]

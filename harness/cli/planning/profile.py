@@ -83,7 +83,7 @@ def _measured(
         executor.close()
     each = {key: {device: value} for key, value in found.items()}
     size = sizes[-1] * shape.width * (2 if dtype == "bfloat16" else 4)
-    about = {"layers": shape.layers, "batch": sizes[-1], "survival": survival}
+    about = {"layers": shape.layers, "batch": sizes[-1], "survival": survival, "ramps": after}
     return {**about, **each, "transfer_ms": measured.transfer_ms(size)}
 
 

@@ -72,9 +72,9 @@ def simulate(
         wanted = replace(wanted, rate=planned_for / copies)
     model = profile_from(read_json(profile), str(profile))
     devices = cluster_from(read_yaml(cluster), str(cluster), model)
-    decisions = _decisions(model, trace, requests, seed)
+    decisions, ramps = _decisions(model, trace, requests, seed)
     if trace is not None:
-        model = replace(model, survival=tuple(decisions.alive().tolist()))
+        model = replace(model, survival=tuple(decisions.alive().tolist()), ramps=ramps)
     times = StageTimes(model, str(profile))
     begin = time.perf_counter()
     found = planner.plan(model, devices, wanted)
@@ -128,16 +128,20 @@ def _whole(option: str, value: int, least: int, most: int) -> None:
         raise UserError(f"{option}: expected a whole number of {least} to {most:,}, found {value}")
 
 
-def _decisions(model: StageProfile, trace: Path | None, requests: int, seed: int) -> LeaveDecisions:
+def _decisions(
+    model: StageProfile, trace: Path | None, requests: int, seed: int
+) -> tuple[LeaveDecisions, tuple[int, ...] | None]:
+    """Who leaves where, and behind which layers there is a ramp (None: behind all)."""
     from backends.tetris.pipeline import leaving
 
     if requests * model.layers > leaving.MOST_DECISIONS:
         most = f"{leaving.MOST_DECISIONS // model.layers:,} for a model of {model.layers} layers"
         raise UserError(f"--requests: expected at most {most}, found {requests}")
     if trace is None:
-        return leaving.drawn(model.survival, requests, seed)
+        return leaving.drawn(model.survival, requests, seed), model.ramps
     log = leaving.log_from(read_json(trace, MOST_TRACE_BYTES), str(trace), model.layers)
-    return leaving.logged(log, model.layers, requests)
+    ramps = tuple(one for one in log.after if one < model.layers)
+    return leaving.logged(log, model.layers, requests), ramps
 
 
 def _json(

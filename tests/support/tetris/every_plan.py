@@ -28,6 +28,8 @@ def every_plan(
             spans = list(itertools.pairwise(ends))
             if any(profile.survival[cut] == 0 for cut in cuts):
                 continue
+            if profile.ramps is not None and not set(cuts) <= set(profile.ramps):
+                continue
             choices = [(k, m) for k, n in cluster.devices.items() for m in range(1, n + 1)]
             for placed in itertools.product(choices, repeat=len(spans)):
                 used = dict.fromkeys(cluster.devices, 0)

@@ -44,6 +44,8 @@ def instances(draw: st.DrawFn) -> Instance:
     }
     if draw(st.booleans()):
         told["fill_ms"] = {k: [draw(TIMES) / 4 for _ in range(layers)] for k in kinds}
+    if draw(st.booleans()):
+        told["ramps"] = [at for at in range(1, layers) if draw(st.booleans())]
     profile = profile_from(told, "profile")
     devices = {k: draw(st.integers(1, 3)) for k in kinds}
     price = {k: draw(st.sampled_from((0.0, 0.5, 1.0, 3.0))) for k in kinds}

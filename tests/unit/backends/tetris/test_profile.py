@@ -50,6 +50,9 @@ CLUSTER: dict[str, Any] = {"devices": {"V100": 2}, "price": {"V100": 3.0}}
         ({"fill_ms": [1, 2]}, "p: fill_ms of 'V100': expected a list of 3 values, one for each "
          "layer, found 2 values"),
         ({"fill_ms": {"V100": [1, 2, 3]}}, "p: fill_ms: device kind 'K80' is missing"),
+        ({"ramps": 1}, "p: ramps: expected a list of layers, found '1'"),
+        ({"ramps": [1, 3]}, "p: ramps[1]: expected a whole number of 1 to 2, found 3"),
+        ({"ramps": [2, 1]}, "p: ramps: expected ascending layers, found [2, 1]"),
     ],
 )  # fmt: skip
 def test_profiles_that_cannot_be(changed: dict[str, Any], told: str) -> None:

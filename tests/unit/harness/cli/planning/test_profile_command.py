@@ -45,6 +45,7 @@ def test_a_measured_profile_is_planned_with(
     found = profile_from(told, "p.json")
     assert (found.layers, found.batch) == (8, 4)
     assert found.survival == (1, 1, 0.75, 0.75, *[0.5] * 5)
+    assert found.ramps == (2, 4)
     fills = found.fill_ms["cpu"]
     assert fills[:2] == (0, 0)
     assert fills[2] == fills[3]

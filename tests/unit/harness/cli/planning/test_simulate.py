@@ -96,6 +96,32 @@ def test_every_option_reaches_the_simulation(
     assert piped("--clients", "20")["goodput_per_s"] > 1_800
 
 
+def test_a_log_is_cut_only_where_it_has_a_ramp(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On unlike devices a cut behind the ramp would look balanced, and nobody would leave there."""
+    kinds = {"V100": [1, 1, 1, 1], "K80": [4, 4, 4, 4]}
+    unlike = {
+        "layer_ms": kinds,
+        "ramp_ms": dict.fromkeys(kinds, 0),
+        "transfer_ms": 0,
+        "time_share": {kind: {"2": 1} for kind in kinds},
+    }
+    Path("p.json").write_text(json.dumps(PROFILE | unlike))
+    counts = {"devices": dict.fromkeys(kinds, 1), "price": dict.fromkeys(kinds, 0)}
+    Path("c.yaml").write_text(yaml.safe_dump(counts))
+    log = {"after": [2], "confidence": [[0.9], [0.1]], "leaves": [[True], [False]]}
+    Path("t.json").write_text(json.dumps(log))
+
+    def ends(*more: str) -> list[int]:
+        assert call(monkeypatch, *ASKED, "--slo-ms", "50", "--clients", "9", "--json", *more) == 0
+        plan = json.loads(capsys.readouterr().out)["plan"]
+        return [stage["layers"][1] for stage in plan["stages"]]
+
+    assert ends() == [3, 4]
+    assert ends("--trace", "t.json") in ([4], [2, 4])
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
