@@ -1,12 +1,13 @@
 """How often a comparison of a system with itself shows a difference, on a machine that wanders.
 
     python benchmarks/soundness/wandering.py [--comparisons 2000] [--request-s 0.25]
+                                             [--systems 2] [--cells 1] [--rival 1]
 
-24 requests, repeats in the order A B, B A, A B, machine speed wandering by 5% with time constants
-from 0.2 to 60 s (`benchmarks/support/intervals/wander.py`). The nominal share is 5% for each of:
-the product's interval (`results.compare.crossed`), the same with independent repeats supposed, a t
-interval over the repeats' means alone, and the bootstrap of before. In brackets the median width,
-in percent.
+24 requests, trials in the order of a sweep (of two systems A B, B A, A B), machine speed wandering
+by 5% with time constants from 0.2 to 60 s (`benchmarks/support/intervals/wander.py`). System
+`rival` is compared with system 0. The nominal share is 5% for each of: the product's interval
+(`results.compare.crossed`), the same with independent repeats supposed, a t interval over the
+repeats' means alone, and the bootstrap of before. In brackets the median width, in percent.
 """
 
 from __future__ import annotations
@@ -67,13 +68,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--comparisons", type=int, default=2000, help="of each cell")
     parser.add_argument("--request-s", type=float, default=0.25)
+    parser.add_argument("--systems", type=int, default=2)
+    parser.add_argument("--cells", type=int, default=1, help="between two repeats of one")
+    parser.add_argument("--rival", type=int, default=1, help="the system compared with the first")
     asked = parser.parse_args()
+    sweep = {"systems": asked.systems, "cells": asked.cells, "rival": asked.rival}
     machine = WanderingMachine(request_s=asked.request_s)
     print(f"| repeats | time constant | {' | '.join(INTERVALS)} |")
     print("|---" * (len(INTERVALS) + 2) + "|")
     for repeats in REPEATS:
         for time_constant_s in TIME_CONSTANTS_S:
-            found = machine.comparisons(repeats, time_constant_s, asked.comparisons, seed=1)
+            found = machine.comparisons(repeats, time_constant_s, asked.comparisons, 1, **sweep)
             shown = [told_apart(found, interval) for interval in INTERVALS.values()]
             cells = " | ".join(f"{share:.1%} ({100 * width:.1f})" for share, width in shown)
             print(f"| {repeats} | {time_constant_s:g} s | {cells} |", flush=True)

@@ -50,8 +50,12 @@ class Fleet:
         """Bytes of each engine's weights; 0 where nobody knows."""
         self._failed_starts: Counter[str] = Counter()
         self._problems: dict[str, NoResult] = {}
+        self._rivals: set[str] = set()
+        """Engines still needed for the model of the trial under way."""
         self.refused = False
         """Whether the last trial failed because its input is bad."""
+        self.crowded = False
+        """Whether an engine ever had to go for another one of its model, though still needed."""
 
     def run(self, job: TrialJob, upcoming: Sequence[Trial], listener: Listener) -> TrialRecord:
         """Run one trial, whatever happens to its engine, and return what to store.
@@ -61,6 +65,8 @@ class Fleet:
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
         key = job.trial.engine_key()
         needed = [trial.engine_key() for trial in upcoming]
+        model = job.trial.model
+        self._rivals = {k for k, t in zip(needed, upcoming, strict=True) if t.model == model}
         engine = self._engine(job, needed, listener)
         self.refused = isinstance(engine, NoResult) and engine.by_user
         if isinstance(engine, NoResult):
@@ -102,6 +108,7 @@ class Fleet:
         had_company = bool(self._alive)
         answer = self._start(job.trial, listener)
         if isinstance(answer, NoResult) and not answer.by_user and (had_company or answer.killed):
+            self.crowded |= not self._rivals.isdisjoint(self._alive)
             self.close()
             answer = self._start(job.trial, listener)
         if isinstance(answer, Ready):
@@ -144,7 +151,9 @@ class Fleet:
             return needed.index(other) if other in needed else len(needed)
 
         while self._alive and not self._fits(key):
-            self._retire(max(self._alive, key=next_use))
+            last = max(self._alive, key=next_use)
+            self.crowded |= last in self._rivals
+            self._retire(last)
 
     def _fits(self, key: str) -> bool:
         if self._keep_alive is not None:

@@ -30,6 +30,7 @@ from harness.core.nouns import (
 from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
 from harness.measure.load_loop import LoadProgress
 from harness.measure.messages import Phase, TrialJob
+from harness.measure.turns import cell_by_cell, engine_by_engine
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Runs on while the machine sleeps and never jumps; it starts anew with the machine."""
@@ -122,20 +123,6 @@ class SweepResult:
         return self.statuses.total() - self.statuses["ok"]
 
 
-def order(trials: Sequence[Trial]) -> list[Trial]:
-    """Interleave the repeats: engines A B C, then C B A, and so on; inside one repeat the trials of
-    an engine stay together, in the order given. A drift of the machine then hits all alike."""
-    engines = list(dict.fromkeys(trial.engine_key() for trial in trials))
-    place = {key: position for position, key in enumerate(engines)}
-    repeats = sorted({trial.repeat for trial in trials})
-    turns = {repeat: 1 if turn % 2 == 0 else -1 for turn, repeat in enumerate(repeats)}
-
-    def rank(trial: Trial) -> tuple[int, int]:
-        return trial.repeat, turns[trial.repeat] * place[trial.engine_key()]
-
-    return sorted(trials, key=rank)
-
-
 def run_sweep(
     trials: Sequence[Trial],
     store: StoreProtocol,
@@ -160,28 +147,34 @@ def run_sweep(
     files that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by
     side; None: as many as memory holds, for which `weight_bytes` tells the size of a trial's model
     (0: unknown). Children write what they print to files in `log_dir`. `budget_s`: no trial begins
-    later than so many seconds after the first.
+    later than so many seconds after the first. Where the engines of a model do not fit side by
+    side, the rest goes engine by engine (`harness.measure.turns`).
 
     Each record's environment names this call (`invocation`) and the seconds since it began.
 
     Raises `UserError` when a record cannot be stored (all stored before stays). No child survives.
     """
-    keyed = {trial.key(fingerprint, code(trial)): trial for trial in order(trials)}
-    todo = {key: trial for key, trial in keyed.items() if not store.has(key)}
-    result = SweepResult(stored=len(keyed) - len(todo))
+    keyed = {trial.key(fingerprint, code(trial)): trial for trial in cell_by_cell(trials)}
+    rest = [trial for key, trial in keyed.items() if not store.has(key)]
+    total, together = len(rest), True
+    result = SweepResult(stored=len(keyed) - total)
     fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir, weight_bytes)
     invocation = _Invocation()
     try:
-        for index, (key, trial) in enumerate(todo.items()):
+        for index in range(total):
             now = invocation.now()
             if budget_s is not None and now["since_invocation_s"] > budget_s:
-                result.left = len(todo) - index
+                result.left = total - index
                 break
+            trial, *rest = rest
             pinned = {"fingerprint": fingerprint, "code": code(trial), **now}
+            key = trial.key(fingerprint, code(trial))
             job = TrialJob(key, trial, {**environment, **pinned}, time_limit_s)
-            teller = _Teller(events, index, len(todo), trial)
+            teller = _Teller(events, index, total, trial)
             teller.tell("started")
-            record = fleet.run(job, list(todo.values())[index + 1 :], teller.message)
+            record = fleet.run(job, rest, teller.message)
+            if fleet.crowded and together:
+                together, rest = False, engine_by_engine(rest, trial.engine_key(), trials)
             record = _write(store, record)
             result.statuses[record.status] += 1
             if fleet.refused:

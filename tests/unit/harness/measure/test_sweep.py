@@ -1,4 +1,4 @@
-"""The order of a sweep, what it stores and tells, and what stops it."""
+"""What a sweep stores and tells, and what stops it."""
 
 from __future__ import annotations
 
@@ -17,38 +17,12 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.nouns import TrialRecord
 from harness.measure.load_loop import LoadProgress
-from harness.measure.sweep import SweepEvent, SweepResult, _Invocation, _Teller, order, run_sweep
+from harness.measure.sweep import SweepEvent, SweepResult, _Invocation, _Teller, run_sweep
 from results import load
 from results.rows import summaries
 from results.store.folder import Store
 from tests.support.harness.sessions import MemoryStore, make_trial, open_session
 from tests.support.harness.sweeping import gone, opened, sweep
-
-
-def test_repeats_are_interleaved_forth_and_back() -> None:
-    trials = [
-        make_trial(seed=seed, repeat=repeat, tokens=engine)
-        for engine in (1, 2, 3)
-        for repeat in range(3)
-        for seed in (0, 1)
-    ]
-    found = [(t.repeat, t.options["tokens"], t.seed) for t in order(trials)]
-    forth = [(engine, seed) for engine in (1, 2, 3) for seed in (0, 1)]
-    back = [(engine, seed) for engine in (3, 2, 1) for seed in (0, 1)]
-    expected = [(0, *p) for p in forth] + [(1, *p) for p in back] + [(2, *p) for p in forth]
-    assert found == expected
-
-
-def test_a_drift_hits_the_same_cell_of_all_engines_alike() -> None:
-    """Over an even number of repeats the mean place in the order is the same for every engine."""
-    trials = [
-        make_trial(seed=s, repeat=r, tokens=e) for r in range(4) for e in (1, 2, 3) for s in (0, 1)
-    ]
-    places: dict[tuple[int, int], list[int]] = {}
-    for place, trial in enumerate(order(trials)):
-        places.setdefault((trial.seed, trial.options["tokens"]), []).append(place)
-    for seed in (0, 1):
-        assert len({sum(places[seed, engine]) for engine in (1, 2, 3)}) == 1
 
 
 def test_records_carry_everything() -> None:
