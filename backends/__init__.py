@@ -19,6 +19,7 @@ BACKENDS: dict[str, str] = {
     "own-early-exit": "backends.own.exits.backend:OwnEarlyExit",
     "scripted": "backends.scripted:ScriptedBackend",
     "speculative": "backends.own.speculative:Speculative",
+    "tetris": "backends.tetris.serving.backend:Tetris",
     "vllm": "backends.vllm.backend:VllmBackend",
     "vllm-early-exit": "backends.early_exit.backend:VllmEarlyExit",
     "vllm-speculative": "backends.vllm.speculative:VllmSpeculative",

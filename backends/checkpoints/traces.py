@@ -18,7 +18,7 @@ from results.traces.recorded import DecisionTrace
 
 BUNDLED = models.DEMO / "traces"
 DEMO = "demo"
-METHODS = dict.fromkeys(("vllm-early-exit", "own-early-exit"), "vllm-early-exit")
+METHODS = dict.fromkeys(("vllm-early-exit", "own-early-exit", "tetris"), "vllm-early-exit")
 """By backend, the bundled trace that it replays: else that of adadecode, whose answers are those of
 plain decoding, so that what is replayed from it has equal lengths."""
 UNDECIDED = "random weights decide nothing; give 'replay: demo', a trace or rates"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from backends.checkpoints import models, traces
 from backends.engine.model.architecture import (
@@ -53,12 +53,14 @@ class EngineBackend(Backend):
     as it takes until a token is verified."""
 
     families = frozenset(FAMILIES)
+    PASSES: ClassVar[Sequence[str]] = PASSES
+    """Methods of the executor whose time is the model's."""
 
     @classmethod
     def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for sizes at which torch would stand in for the kernels: what a shape
         is run for is their cost."""
-        if options["kernels"] != "auto" or _device() != "cpu":
+        if options["kernels"] != "auto" or device() != "cpu":
             return
         try:
             architecture = read_architecture(model_dir)
@@ -83,7 +85,7 @@ class EngineBackend(Backend):
         self._decided = decided
         self._refused: list[Commit] = []
         self._clock = PassClock()
-        self._clock.watch(executor, *PASSES)
+        self._clock.watch(executor, *self.PASSES)
         if executor.trees is not None:
             self._clock.watch(executor.trees, *TREE_PASSES)
         self._live: dict[str, list[int]] = {}
@@ -163,13 +165,13 @@ class Loaded:
         self.decided: Recorder | Replayer | None = None
         """Who sees what is decided, where a backend sets one before it makes a drafter."""
         self.stop_ids = models.stop_ids(model_dir)
-        self.device = _device()
+        self.device = device()
         if options["threads"] is not None:
             torch.set_num_threads(options["threads"])
         dtype = getattr(torch, model.dtype)
         try:
             self.architecture = read_architecture(model_dir)
-            self.max_len = _max_len(self.architecture, options)
+            self.max_len = longest(self.architecture, options)
             self.kernels = self._kernels(options["kernels"])
             self.weights = self._read_weights(model_dir, dtype)
         except EngineError as error:
@@ -254,8 +256,8 @@ def check_fit(name: str, model_dir: Path, chosen: Mapping[str, Any]) -> Architec
     checkpoint, a length or kernels that the engine cannot take."""
     try:
         shape = read_architecture(model_dir)
-        _max_len(shape, chosen)
-        _check_kernels(chosen["kernels"], _device())
+        longest(shape, chosen)
+        _check_kernels(chosen["kernels"], device())
         if chosen["kernels"] == "native" and (misfit := _misfit(shape)):
             raise EngineError(misfit)
     except EngineError as error:
@@ -271,19 +273,19 @@ def _misfit(shape: Architecture) -> str | None:
     return None
 
 
-def _device() -> str:
+def device() -> str:
+    """What models run on here: cpu or cuda."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _max_len(shape: Architecture, chosen: Mapping[str, Any]) -> int:
-    longest: int = chosen["max_model_len"] or min(shape.positions, LONGEST)
-    if longest > shape.positions:
-        raise EngineError(
-            f"max_model_len {longest} exceeds the model's {shape.positions} positions"
-        )
-    return longest
+def longest(shape: Architecture, chosen: Mapping[str, Any]) -> int:
+    """Positions of a sequence. Raises `EngineError` for more than the model has."""
+    found: int = chosen["max_model_len"] or min(shape.positions, LONGEST)
+    if found > shape.positions:
+        raise EngineError(f"max_model_len {found} exceeds the model's {shape.positions} positions")
+    return found
 
 
 def _check_kernels(asked: str, device: str) -> None:

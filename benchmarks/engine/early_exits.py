@@ -4,12 +4,13 @@
                                             [--requests 2] [--repeats 3] [--measure softmax]
                                             [--layers L ...] [--threads 1]
 
-Three systems take turns on the same prompts in one process: `autoregressive`, and `own-early-exit`
-in lockstep and by ready rows. The demo model decides by itself; a published shape has random
-weights and replays what the demo model decided, answers of equal length. For each number in flight:
-time per token of plain decoding over that of each (medians of the repeats' ratios, quartiles beside
-them), tokens per second likewise, and the share of layer passes that was left out. `--requests`
-counts those of each slot. The last line is JSON.
+Four systems take turns on the same prompts: `autoregressive`, `own-early-exit` in lockstep and by
+ready rows, all in one process with all threads, and `tetris`, whose two stages have those threads
+between them (`--threads` is of each process). The demo model decides by itself; a published shape
+has random weights and replays what the demo model decided, answers of equal length. For each number
+in flight: time per token of plain decoding over that of each (medians of the repeats' ratios,
+quartiles beside them), tokens per second likewise, and the share of layer passes that was left out.
+`--requests` counts those of each slot. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "autoregressive": ("autoregressive", {}),
     "lockstep": ("own-early-exit", {"batching": "lockstep"}),
     "ready": ("own-early-exit", {"batching": "ready"}),
+    "tetris": ("tetris", {}),
 }
 DEMO = "demo"
 WORKLOADS = ("gsm8k", "xsum", "humaneval", "cnn_dailymail")

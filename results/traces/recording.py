@@ -15,6 +15,7 @@ from results.traces.recorded import DecisionTrace, TraceRow
 EXITS = {
     "adadecode": ("exit_layers", "gamma"),
     "own-early-exit": ("layers", "thresholds"),
+    "tetris": ("layers", "thresholds"),
     "vllm-early-exit": ("layers", "thresholds"),
 }
 """By backend: what its options in force call the exit layers and their thresholds."""

@@ -92,15 +92,21 @@ PackedWeights = ModelParts[PackedMatrix]
 """A model for the C++ kernels; executors share it."""
 
 
-def load_packed(directory: Path, architecture: Architecture, dtype: torch.dtype) -> PackedWeights:
-    """Read a checkpoint's weights into packed matrices; no second copy of one is ever made.
+def load_packed(
+    directory: Path,
+    architecture: Architecture,
+    dtype: torch.dtype,
+    layers: range | None = None,
+) -> PackedWeights:
+    """Read a checkpoint's weights, of some `layers` or all, into packed matrices; no second copy of
+    one is ever made.
 
     The arguments and errors are those of `load_weights`, those of `check_sizes` come on top.
     """
     check_sizes(architecture)
     checkpoint = Checkpoint.open(directory)
     made = _Packing(checkpoint, dtype)
-    return read_parts(checkpoint, architecture, made, PlainTensors(checkpoint, dtype))
+    return read_parts(checkpoint, architecture, made, PlainTensors(checkpoint, dtype), layers)
 
 
 def packed_weights(weights: Weights | PackedWeights) -> PackedWeights:

@@ -99,20 +99,26 @@ def load_weights(
 
 
 def read_parts(
-    checkpoint: Checkpoint, architecture: Architecture, made: Maker[M], vectors: PlainTensors
+    checkpoint: Checkpoint,
+    architecture: Architecture,
+    made: Maker[M],
+    vectors: PlainTensors,
+    layers: range | None = None,
 ) -> ModelParts[M]:
-    """A model whose matrices are `made`. Raises what `load_weights` does."""
+    """A model whose matrices are `made`, with some of its layers or all. Raises what `load_weights`
+    does."""
     also = {"lm_head.weight"} if architecture.tied else set()
     checkpoint.check(dict(tensor_shapes(architecture)), also)
     embedding = made.stacked("model.embed_tokens.weight")
-    layers = tuple(_layer(architecture, i, made, vectors) for i in range(architecture.layers))
+    some = range(architecture.layers) if layers is None else layers
+    parts = tuple(_layer(architecture, i, made, vectors) for i in some)
     norm = vectors.gain("model.norm")
     head = embedding
     if not architecture.tied:
         head = made.stacked("lm_head.weight")
     elif "lm_head.weight" in checkpoint.tensors:
         _refuse_an_untied_head(checkpoint, architecture, vectors.dtype)
-    return ModelParts(embedding, layers, norm, head, architecture.epsilon)
+    return ModelParts(embedding, parts, norm, head, architecture.epsilon)
 
 
 def _layer(

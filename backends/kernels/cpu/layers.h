@@ -82,14 +82,15 @@ template <class T> struct Layers : Attention<T> {
                 });
     }
 
-    // From boundary `from` (null: from the tokens' embeddings) to boundary `to`.
+    // From boundary `from` (null: from the rows' given states, else the tokens' embeddings) to
+    // boundary `to`.
     void segment(int first, int last, float* from, float* to) const {
         Range mine = share(width);
         if (reads_ahead(m)) {
             embed(embedded, mine);
             for (int r = 0; r < n; ++r) copy(before(to, r), residual(r), mine);
-        } else if (from) {
-            for (int r = 0; r < n; ++r) copy(ring(from, r), residual(r), mine);
+        } else if (from || rows.states) {
+            begin(from, mine);
         } else {
             embed(hidden, mine);
         }
@@ -104,12 +105,18 @@ template <class T> struct Layers : Attention<T> {
         for (int r = 0; r < n; ++r) copy(residual(r), ring(to, r), mine);
     }
 
+    // The states in boundary `from`, or (null) those that are given.
+    void begin(float* from, Range some) const {
+        for (int r = 0; r < n; ++r)
+            copy(from ? ring(from, r) : rows.states + int64_t(r) * width, residual(r), some);
+    }
+
     // Of layers first to last - 1 the keys and values alone, as if each began with the states in
-    // boundary `from`. Where the heads go into the threads evenly and every thread has the norms for
+    // boundary `from`, or (null) those that are given. Where the heads go into the threads evenly and every thread has the norms for
     // itself, none waits for another.
     void fill(int first, int last, float* from) const {
         Range mine = share(width);
-        for (int r = 0; r < n; ++r) copy(ring(from, r), residual(r), mine);
+        begin(from, mine);
 #pragma omp barrier
         int threads = omp_get_num_threads(), me = omp_get_thread_num();
         bool apart = m.kv_heads % threads == 0 && n <= FEW;

@@ -28,7 +28,7 @@ template <class Do> void parallel(const Model* model, const Rows* rows, Do act) 
     else go(Heads<Fp16>(*model, *rows));
 }
 
-// From boundary buffer `from` (null: from the tokens' embeddings) through layers first to last - 1
+// From boundary buffer `from` (null: from given states or the tokens' embeddings) through layers first to last - 1
 // to the head's boundary, and there, where the head has rows, to their most probable tokens.
 // False, and nothing done, for rows that the model has no room or no token for.
 bool run(const Model& model, const Rows& rows, int first, int last, float* from, float* to,
@@ -69,7 +69,8 @@ int32_t advance(const Model* model, const Rows* rows, int32_t first, int32_t las
     return run(*model, *rows, first, last, from, to, *head);
 }
 
-// Keys and values of layers first to last - 1 from the hidden states in boundary buffer `from`.
+// Keys and values of layers first to last - 1 from the hidden states in boundary buffer `from` (null:
+// from given ones).
 // False, and nothing done, for rows that the model has no room for.
 int32_t fill_rows(const Model* model, const Rows* rows, int32_t first, int32_t last, float* from) {
     if (!fits(*model, *rows)) return false;

@@ -42,8 +42,8 @@ struct Rows {
     const int32_t* back;  // null: ordinary rows
     void* aside;          // (count, layers, 2, kv_heads, head_dim)
     int32_t layers;
-    // What a layer with a token_norm begins with, (count, width); null: its own output one position
-    // before.
+    // What the first layer begins with, (count, width). Null: the tokens' embeddings or a boundary; of
+    // a layer with a token_norm its own output one position before.
     const float* states;
 };
 

@@ -18,7 +18,7 @@ from backends.early_exit.policy import CONFIDENT, NEVER
 from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
 from backends.own.decisions import Recorder, Replayer
-from backends.own.exits.rule import SequenceRule, measure_of
+from backends.own.exits.rule import SequenceRule, columns, exit_head, measure_of
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.nouns import Measured, Model
@@ -97,10 +97,10 @@ class OwnEarlyExit(EngineBackend):
         plan = OwnExitPlan(model_dir, options)
         loaded = Loaded(NAME, model_dir, model, options)
         rule = SequenceRule(plan.policy, plan.depth)
-        executor = loaded.executor(_heads(plan, rule, loaded.weights.head))
+        executor = loaded.executor([exit_head(plan, x, loaded.weights.head) for x in rule.layers])
         decided: Recorder | Replayer | None = None
         if loaded.source is not None:
-            decided = Replayer(loaded.source, _columns(plan, rule))
+            decided = Replayer(loaded.source, columns(plan, rule.layers))
         elif options["record"]:
             decided = Recorder(len(rule.layers), judged=False)
         costs, segments = _segments(executor, options)
@@ -130,24 +130,6 @@ class OwnEarlyExit(EngineBackend):
             lossless=options["measure"] == NEVER,
         )
         return cls(decoder, executor, info, loaded.stop_ids, decided)
-
-
-def _heads(plan: OwnExitPlan, rule: SequenceRule, final: Any) -> list[Any]:
-    """What speaks after each layer: the model's head, or one that was trained for the layer."""
-    from backends.engine.model.heads import ExitHead
-
-    trained = plan.heads() if plan.has_heads else None
-    margin = plan.policy.measure == "softmax"
-    return [
-        ExitHead(layer, final if trained is None else trained.matrix(layer, final), margin=margin)
-        for layer in rule.layers
-    ]
-
-
-def _columns(plan: OwnExitPlan, rule: SequenceRule) -> tuple[int, ...]:
-    """The exits of the replayed trace that those of the engine replay."""
-    columns = dict(zip(plan.policy.layers, plan.columns, strict=False))
-    return tuple(columns[layer] for layer in rule.layers)
 
 
 def _segments(executor: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from backends.early_exit.plan import ExitPlan
 from backends.early_exit.plugin.telemetry import step_counts
 from backends.early_exit.policy import ExitPolicy
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from backends.engine.early_exits import Measure
     from backends.engine.executors.base import Executor, StepRows
+    from backends.engine.model.heads import ExitHead
     from backends.engine.streams import Stream
 
 
@@ -24,11 +26,14 @@ class SequenceRule:
     Args:
         policy: with a confident measure, or one that never leaves.
         depth: layers of the model.
+        only: of the policy's layers, those after which confidence is asked; None: all.
     """
 
-    def __init__(self, policy: ExitPolicy, depth: int) -> None:
+    def __init__(self, policy: ExitPolicy, depth: int, only: Collection[int] | None = None) -> None:
         self._policy, self._depth = policy, depth
-        checks = policy.checks()
+        checks = {
+            layer: bound for layer, bound in policy.checks().items() if not only or layer in only
+        }
         self.layers = tuple(checks)
         """Those after which confidence is asked, ascending."""
         self.bounds = tuple(checks.values())
@@ -36,18 +41,36 @@ class SequenceRule:
         # confidences are float32, and are compared with bounds of the same
         self._fixed = tuple(float(np.float32(bound)) for bound in self.bounds)
 
-    def passes(self, stream: Stream, index: int, confidence: float) -> bool:
-        """See `LeavingRule.passes`."""
+    def bound(self, stream: Stream, index: int) -> float:
+        """What a confidence must exceed at exit number `index` for the stream's next token."""
         if self._policy.decay == "none":
-            return confidence > self._fixed[index]
+            return self._fixed[index]
         token = len(stream.tokens) - 1 - len(stream.prompt)
         bound = self._policy.threshold(self.bounds[index], token, stream.max_new_tokens)
-        return confidence > float(np.float32(bound))
+        return float(np.float32(bound))
+
+    def passes(self, stream: Stream, index: int, confidence: float) -> bool:
+        """See `LeavingRule.passes`."""
+        return confidence > self.bound(stream, index)
 
     def counts(self, layers: int, under_way: int) -> Mapping[str, float]:
         """See `LeavingRule.counts`."""
         asked = tuple(layer for layer in self.layers if layer <= layers)
         return step_counts(self._depth, layers, asked, False, under_way, layers)
+
+
+def exit_head(plan: ExitPlan, layer: int, final: Any) -> ExitHead:
+    """What speaks after a layer: the model's `final` head, or one that was trained for it."""
+    from backends.engine.model.heads import ExitHead
+
+    matrix = plan.heads().matrix(layer, final) if plan.has_heads else final
+    return ExitHead(layer, matrix, margin=plan.policy.measure == "softmax")
+
+
+def columns(plan: ExitPlan, layers: Sequence[int]) -> tuple[int, ...]:
+    """The exits of the replayed trace that those after `layers` replay."""
+    found = dict(zip(plan.policy.layers, plan.columns, strict=False))
+    return tuple(found[layer] for layer in layers)
 
 
 class StateMeasure:

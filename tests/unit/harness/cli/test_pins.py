@@ -25,9 +25,9 @@ from tests.support.harness.sessions import make_trial
 from workloads import WORKLOADS, scoring
 from workloads.sandbox import runner
 
-OWN = {"autoregressive", "adadecode", "own-early-exit", "speculative"}
+OWN = {"autoregressive", "adadecode", "own-early-exit", "speculative", "tetris"}
 VLLM = {"vllm", "vllm-early-exit", "vllm-speculative"}
-EXITS = {"own-early-exit", "vllm-early-exit"}
+EXITS = {"own-early-exit", "tetris", "vllm-early-exit"}
 """They share a package, whose entry point for vLLM names the plugin."""
 ALL = set(BACKENDS)
 
@@ -110,14 +110,14 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
         ("backends/early_exit/calibration/calibrate.py", set()),
         ("backends/own/backend.py", OWN),
         ("backends/own/adadecode.py", {"adadecode"}),
-        ("backends/own/exits/rule.py", {"own-early-exit"}),
+        ("backends/own/exits/rule.py", {"own-early-exit", "tetris"}),
         ("backends/early_exit/policy.py", EXITS),
         ("backends/early_exit/options.py", {"vllm-early-exit"}),
-        ("backends/engine/decoder.py", OWN),
+        ("backends/engine/decoder.py", OWN - {"tetris"}),
         ("backends/engine/executors/cuda.py", OWN),
-        ("backends/engine/costs/exit_choice.py", OWN - {"autoregressive"}),
+        ("backends/engine/costs/exit_choice.py", OWN - {"autoregressive", "tetris"}),
         ("backends/engine/drafters/adaptive.py", {"speculative"}),
-        ("backends/engine/drafters/counts.py", OWN | {"vllm-speculative"}),
+        ("backends/engine/drafters/counts.py", OWN - {"tetris"} | {"vllm-speculative"}),
         ("backends/vllm/speculative.py", {"vllm-speculative"}),
         ("backends/http/stamps.py", {"http"}),
         ("backends/http/workers.py", {"http"}),

@@ -96,7 +96,7 @@ def test_without_names_it_is_all_that_run_the_model(
     monkeypatch.setattr("backends.warnings", refuse)
     monkeypatch.setattr(quickly, "LIBRARIES", (("vllm-spec", "no_such_library"),))
     names = [choice.name for choice in made(kept).backends]
-    assert names == ["vllm", "autoregressive", "own-early-exit", "speculative"]
+    assert names == ["vllm", "autoregressive", "own-early-exit", "speculative", "tetris"]
     assert capsys.readouterr().err.splitlines() == [
         "left out: backend 'adadecode': no exit heads",
         "left out: backend 'vllm-early-exit': no exit heads",

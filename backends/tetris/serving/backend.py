@@ -1,0 +1,149 @@
+"""TETRIS as a backend: an early-exit model as a pipeline of stages, a process each."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from backends.checkpoints import models, traces
+from backends.early_exit.policy import CONFIDENT, NEVER
+from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
+from backends.own.backend import OPTIONS, EngineBackend, check_fit, longest
+from backends.own.decisions import Recorder, Replayer
+from backends.own.exits.rule import SequenceRule, columns
+from backends.tetris.serving.cut_plan import NAME, CutPlan
+from harness.core.backend import Option
+from harness.core.errors import UserError
+from harness.core.nouns import REPLAYED, BackendInfo, Model
+
+MOST_STAGES = 64
+
+
+class Tetris(EngineBackend):
+    """Early exit in stages. Lossy, unless `measure` is never."""
+
+    PASSES: ClassVar[tuple[str, ...]] = ("ready",)
+    OPTIONS: ClassVar[dict[str, Option]] = {
+        **OPTIONS,
+        **EXIT_OPTIONS,
+        "measure": replace(
+            EXIT_OPTIONS["measure"],
+            help="how confidence is measured",
+            choices=(*CONFIDENT, NEVER),
+        ),
+        "layers": replace(
+            EXIT_OPTIONS["layers"],
+            help="layers behind which the model may be cut, each with a ramp; auto: the "
+            "calibration's, else quarters of the depth",
+        ),
+        "kernels": replace(
+            OPTIONS["kernels"], choices=("auto", "native"), help="native (C++): stages run on CPUs"
+        ),
+        "threads": replace(
+            OPTIONS["threads"], help="CPU threads of each stage; default: the cores, shared out"
+        ),
+        "stages": Option(
+            int, 2, "processes that the layers are cut into", minimum=1, maximum=MOST_STAGES
+        ),
+        "batch": Option(
+            int,
+            1,
+            "rows that a later stage waits for as long as more may come; 1: it never waits",
+            minimum=1,
+        ),
+    }
+
+    @classmethod
+    def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
+        """What options name that decides a trial's numbers: heads, classifier, calibration, the
+        trace that is replayed. Raises `UserError`."""
+        return CutPlan(model_dir, options).files()
+
+    @classmethod
+    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
+        """What the user probably did not mean."""
+        return CutPlan(model_dir, options).warnings()
+
+    @classmethod
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for options that contradict each other, for what does not fit the
+        model, and on a machine whose models run on a GPU."""
+        from backends.own.backend import device
+
+        if device() != "cpu":
+            raise UserError(f"backend '{NAME}': stages run on CPUs; expected no GPU in sight")
+        if model_dir is None:
+            check_exit_options(NAME, options)
+            return
+        check_fit(NAME, model_dir, {**options, "kernels": "native"})
+        plan = CutPlan(model_dir, options)
+        plan.check()
+        plan.cuts()
+
+    @classmethod
+    def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` where confidences would be asked of random weights."""
+        super().check_shape(model_dir, options)
+        if options["replay"] is None and options["measure"] in CONFIDENT:
+            raise UserError(traces.UNDECIDED)
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
+        """Start the stages. Raises `UserError` for what the engine cannot take."""
+        from backends.engine.model.architecture import read_architecture
+        from backends.tetris.serving.jobs import StageSetup, StateSizes
+        from backends.tetris.serving.pipeline import StagePipeline
+        from backends.tetris.serving.processes import StageProcesses
+        from backends.tetris.serving.queues import StageQueues
+
+        assert model_dir is not None
+        plan = CutPlan(model_dir, options)
+        shape, cuts = read_architecture(model_dir), plan.cuts()
+        rule = SequenceRule(plan.policy, plan.depth, cuts)
+        slots, piece = options["max_num_seqs"], options["prefill_tokens"]
+        threads = options["threads"] or max(1, len(os.sched_getaffinity(0)) // options["stages"])
+        taken = {**options, "max_model_len": longest(shape, options), "threads": threads}
+        source = None
+        if options["replay"] is not None:
+            source = traces.open_source(options["replay"], NAME)
+        decided: Recorder | Replayer | None = None
+        if source is not None:
+            decided = Replayer(source, columns(plan, rule.layers))
+        elif options["record"]:
+            decided = Recorder(len(rule.layers), judged=False)
+        sizes = StateSizes(len(cuts) + 1, slots, piece, shape.width)
+        setup = StageSetup(0, cuts, model_dir, model, taken, threads, sizes)
+        processes = StageProcesses(setup, shape)
+        pipeline = StagePipeline(
+            processes,
+            rule,
+            [end - start for start, end in zip((0, *cuts), (*cuts, plan.depth), strict=True)],
+            StageQueues(
+                len(cuts) + 1,
+                rule,
+                slots=slots,
+                batch=options["batch"],
+                prefill_tokens=piece,
+                replayed=decided if isinstance(decided, Replayer) else None,
+            ),
+            rows=piece,
+            decisions=decided,
+        )
+        info = BackendInfo(
+            name=NAME,
+            version=importlib.metadata.version("decodebench"),
+            provenance=REPLAYED if source is not None else "re-implementation",
+            options={
+                **taken,
+                "kernels": "native",
+                "layers": list(cuts),
+                "threshold": None,
+                "thresholds": list(rule.bounds),
+            },
+            lossless=options["measure"] == NEVER and source is None,
+        )
+        return cls(pipeline, processes, info, models.stop_ids(model_dir), decided)

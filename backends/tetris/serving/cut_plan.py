@@ -1,0 +1,44 @@
+"""The options of `tetris` for one model: where it is cut, and what is asked there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backends.early_exit.plan import ExitPlan
+from backends.early_exit.policy import NEVER
+from backends.own.exits.rule import exit_head
+from harness.core.errors import UserError
+
+NAME = "tetris"
+
+
+class CutPlan(ExitPlan):
+    """The options of early exit, read for this backend, and `stages`."""
+
+    NAME = NAME
+
+    def cuts(self) -> tuple[int, ...]:
+        """Layers behind which a stage ends: of those after which confidence may be asked the
+        nearest to depth * i / (stages + 1), since fewer come to the later stages; where nobody
+        leaves, equal parts. Raises `UserError` for more stages than that gives."""
+        stages: int = self.settings["stages"]
+        never = self.policy.measure == NEVER
+        possible = list(range(1, self.depth)) if never else list(self.policy.checks())
+        if stages - 1 > len(possible):
+            after = f"ramps after {possible}" if possible else "no ramp that can be passed"
+            raise UserError(
+                f"{self.prefix}: option 'stages': {stages} for {after}; expected at most "
+                f"{len(possible) + 1}"
+            )
+        found: list[int] = []
+        for number in range(1, stages):
+            wanted = self.depth * number / (stages if never else stages + 1)
+            left = possible[len(found) and possible.index(found[-1]) + 1 :]
+            # as many have to stay as there are cuts to come
+            left = left[: len(left) - (stages - 1 - number)]
+            found.append(min(left, key=lambda layer: (abs(layer - wanted), layer)))
+        return tuple(found)
+
+    def head(self, layer: int, final: Any) -> Any:
+        """What speaks at the end of a stage."""
+        return exit_head(self, layer, final)

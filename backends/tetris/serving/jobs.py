@@ -1,0 +1,131 @@
+"""What a stage is told to do and what it answers, and the memory in which states pass between
+stages."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.engine.executors.base import RING, Int32, StepRows
+from backends.engine.sampling import TokenSampling
+from harness.core.nouns import Model
+
+Hidden = NDArray[np.float32]
+Place = Literal["tokens", "ring", "prompt", "spare"]
+NOTHING = StepRows((), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class StageSetup:
+    """One stage of a model, in the words that its process needs to open it."""
+
+    index: int
+    cuts: tuple[int, ...]
+    """Layers behind which one stage ends and the next begins."""
+    model_dir: Path
+    model: Model
+    options: Mapping[str, Any]
+    threads: int
+    states: StateSizes
+
+
+@dataclass(frozen=True, slots=True)
+class StageJob:
+    """Fills first, then rows through the stage's layers, then its head."""
+
+    rows: StepRows = NOTHING
+    source: Place = "tokens"
+    """Where the rows' states are; "tokens": nowhere, their tokens' embeddings begin."""
+    target: Place | None = None
+    """Where the next stage will look for them."""
+    asked: Int32 | None = None
+    """Numbers of the rows whose next token may be told, ascending; none where it is None."""
+    bounds: tuple[float, ...] = ()
+    """Of each, what its confidence has to exceed; minus infinity where none is asked."""
+    sampling: tuple[TokenSampling, ...] = ()
+    """Of each."""
+    fills: StepRows = NOTHING
+    """Positions that left before this stage, ascending for each slot."""
+    filled_from: Int32 | None = None
+    """(n,): behind which stage each left; None: their states are in the spare rows."""
+    recall: bool = False
+    """Do nothing but put into the spare rows what the rows were when they left this stage."""
+    released: tuple[tuple[int, int], ...] = ()
+    """Slots whose sequences are over, and after how many positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """Of each row that was asked."""
+
+    sure: tuple[float, ...] = ()
+    tokens: tuple[int | None, ...] = ()
+    """What follows, where its confidence exceeded the bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateSizes:
+    """Of the shared memory."""
+
+    stages: int
+    slots: int
+    rows: int
+    """Of a piece of prompts."""
+    width: int
+
+
+class SharedStates:
+    """Hidden states on their way from stage to stage, float32, in memory that processes share.
+
+    ring: (stages - 1, slots, RING, width), behind each stage the newest positions of each slot,
+        position p in row ``p % RING``.
+    prompt: (stages - 1, rows, width), behind each stage one piece of prompts.
+    spare: (rows, width), for a stage that is built again.
+    """
+
+    def __init__(self, sizes: StateSizes, number: int | None = None) -> None:
+        """The memory behind a file descriptor, or new memory."""
+        cuts, width = sizes.stages - 1, sizes.width
+        shapes = ((cuts, sizes.slots, RING, width), (cuts, sizes.rows, width), (sizes.rows, width))
+        counts = [int(np.prod(shape)) for shape in shapes]
+        self.number = os.memfd_create("decodebench-stages") if number is None else number
+        if number is None:
+            os.ftruncate(self.number, 4 * sum(counts))
+        whole = np.frombuffer(mmap.mmap(self.number, 4 * sum(counts)), np.float32)
+        parts = np.split(whole, np.cumsum(counts)[:-1])
+        found = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        self.ring, self.prompt, self.spare = found
+
+    def read(self, place: Place, stage: int, rows: StepRows) -> Hidden | None:
+        """The states with which `rows` enter a stage."""
+        if place == "tokens":
+            return None
+        if place == "ring":
+            found: Hidden = self.ring[stage - 1, rows.slots, rows.positions % RING]
+            return found
+        return (self.spare if place == "spare" else self.prompt[stage - 1])[: len(rows)]
+
+    def write(self, place: Place, stage: int, rows: StepRows, states: Hidden) -> None:
+        """The states with which `rows` left a stage."""
+        if place == "ring":
+            self.ring[stage, rows.slots, rows.positions % RING] = states
+        else:
+            (self.spare if place == "spare" else self.prompt[stage])[: len(rows)] = states
+
+    def left_at(self, stages: Int32, rows: StepRows) -> Hidden:
+        """The newest states of `rows`, each behind another stage."""
+        found: Hidden = self.ring[stages, rows.slots, rows.positions % RING]
+        return found
+
+    def close(self) -> None:
+        """Give the memory back as soon as no other process has it. No more can be read."""
+        os.close(self.number)
+        # the mapping has a descriptor of its own, until the last array in it is gone
+        del self.ring, self.prompt, self.spare

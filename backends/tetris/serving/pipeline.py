@@ -1,0 +1,205 @@
+"""Decoding through stages that work at the same time, with a queue before each.
+
+A stream's newest token waits before a stage; the stage takes all that wait, runs them as one batch,
+and asks its ramp. Who is sure has the next token, which waits before the first stage at once; the
+others wait before the next stage, where they are fused with whoever else has come that far (TETRIS,
+section 3.3). The stages behind a ramp owe a token that left there its keys and values: they are
+filled from the state that it left with, for all streams together, before a token of one that owes
+runs there. Prompts go through in pieces, by turns with tokens.
+
+Each stage takes a stream's positions in order, so that what it has done is a count. What it was
+asked is booked when it answers: of a stage that dies nothing has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backends.engine.decisions import DecisionHook
+from backends.engine.streams import Output, Stream
+from backends.own.exits.rule import SequenceRule
+from backends.tetris.serving.jobs import StageDone
+from backends.tetris.serving.processes import StageDiedError, StageProcesses
+from backends.tetris.serving.queues import Assigned, StageQueues
+from backends.tetris.serving.rebuilding import Rebuilding
+from backends.tetris.serving.staged import StagedStream
+
+MOST_DEATHS = 5
+"""In a row, no job done between."""
+REPLACED = "stages_replaced"
+"""A count: processes that died and were replaced since the last token."""
+
+
+class StagePipeline:
+    """Runs streams to their ends, as `backends.engine.decoder.Decoder` does.
+
+    Args:
+        processes: the stages.
+        rule: who leaves where; exit number i is at the end of stage i.
+        layers: of each stage.
+        queues: before the stages.
+        rows: of a piece in which a stage is rebuilt.
+        decisions: sees each confidence, and may overrule it.
+    """
+
+    def __init__(
+        self,
+        processes: StageProcesses,
+        rule: SequenceRule,
+        layers: Sequence[int],
+        queues: StageQueues,
+        *,
+        rows: int,
+        decisions: DecisionHook | None = None,
+    ) -> None:
+        self._processes, self._rule, self._layers = processes, rule, layers
+        self._queues, self._decisions = queues, decisions
+        self._last = len(layers) - 1
+        self._rebuilding = Rebuilding(processes, rows)
+        self._at_work: dict[int, Assigned] = {}
+        self._late: list[tuple[int, Assigned, StageDone]] = []
+        """Answers that came while a stage was replaced."""
+        self._deaths = self._replaced = 0
+
+    def add(self, stream: Stream) -> None:
+        """Queue a stream."""
+        self._queues.add(stream)
+
+    def reset(self) -> None:
+        """Forget every stream, as soon as no stage works for any."""
+        while self._at_work:
+            for index in self._processes.ready(self._at_work):
+                self._answer(index)
+        self._late.clear()
+        self._queues.clear()
+        self._replaced = 0
+
+    def step(self) -> list[Output]:
+        """Give every idle stage what it can do, until a token is told; nothing where nothing is
+        under way. Raises `RuntimeError` where stages keep dying."""
+        outputs: list[Output] = []
+        while not outputs:
+            self._give()
+            if not self._at_work and not self._late:
+                break
+            for index in [] if self._late else self._processes.ready(self._at_work):
+                self._answer(index)
+            late, self._late = self._late, []
+            for index, assigned, done in late:
+                outputs += self._taken(index, assigned, done)
+        return outputs
+
+    def _give(self) -> None:
+        """The last stages first: they have the oldest tokens."""
+        for index in reversed(range(len(self._layers))):
+            if index in self._at_work:
+                continue
+            assigned = self._queues.take(index)
+            if assigned is None:
+                continue
+            self._at_work[index] = assigned
+            try:
+                self._processes.send(index, assigned.job)
+            except StageDiedError as death:
+                self._recover(death)
+
+    def _answer(self, index: int) -> None:
+        """Hear what a stage has to say."""
+        if index not in self._at_work:
+            return  # it was heard, or put back, when another one died
+        try:
+            done = self._processes.receive(index)
+        except StageDiedError as death:
+            self._recover(death)
+            return
+        self._deaths = 0
+        self._late.append((index, self._at_work.pop(index), done))
+
+    def _taken(self, index: int, assigned: Assigned, done: StageDone) -> list[Output]:
+        """What a stage's answer tells."""
+        self._queues.done(index, assigned)
+        if assigned.piece is None:
+            return self._passed(index, assigned, done)
+        if index < self._last:
+            self._queues.go_on(index, assigned.piece)
+            return []
+        over = [stream for stream, _, end in assigned.piece if end == len(stream.prompt)]
+        return [
+            self._emit(self._queues.streams[stream.id], token, {})
+            for stream, token in zip(over, done.tokens, strict=True)
+            if token is not None
+        ]
+
+    def _passed(self, index: int, assigned: Assigned, done: StageDone) -> list[Output]:
+        """A batch has gone through a stage: who leaves has the next token."""
+        outputs = []
+        batch = len(assigned.inside)
+        for row, one in enumerate(assigned.inside):
+            one.stream.layers_run += self._layers[index]
+            token = done.tokens[row] if done.tokens else None
+            if done.tokens and index < self._last and self._decisions is not None:
+                if one.overruled is None:
+                    told = -1 if token is None else token
+                    self._decisions.confidence(one.stream, index, told, done.sure[row])
+                one.overruled = None
+            if token is None:
+                self._queues.wait_for(index + 1, one)
+            else:
+                one.left.append(index)
+                outputs.append(self._commit(one, token, batch))
+        return outputs
+
+    def _commit(self, one: StagedStream, token: int, batch: int) -> Output:
+        stream, start = one.stream, one.newest
+        counts: dict[str, float] = {
+            "step_tokens": 1,
+            **self._rule.counts(int(stream.layers_run), batch),
+        }
+        stream.layers_run = 0
+        if self._replaced:
+            counts[REPLACED], self._replaced = self._replaced, 0
+        if self._decisions is not None:
+            [token] = self._decisions.selected(stream, start, [token])
+            self._decisions.verified(stream, start, [token], 0, batch)
+        return self._emit(one, token, counts)
+
+    def _emit(self, one: StagedStream, token: int, counts: dict[str, float]) -> Output:
+        stream = one.stream
+        stream.tokens.append(token)
+        count = len(stream.tokens) - one.first
+        if token in stream.stops or count == stream.last:
+            stream.finished = "stop"
+        elif count == stream.max_new_tokens:
+            stream.finished = "length"
+        if stream.finished is None:
+            self._queues.wait_for(0, one)
+        else:
+            self._queues.leave(one)
+        return Output(stream.id, (token,), stream.finished, counts)
+
+    def _recover(self, death: StageDiedError) -> None:
+        """Another process takes the stage's place, and gets its keys and values again; of others
+        that die meanwhile likewise. Raises `RuntimeError` after `MOST_DEATHS` in a row."""
+        dead = {death.index}
+        for index in sorted(self._at_work.keys() - dead):
+            try:
+                done = self._processes.receive(index)
+            except StageDiedError as other:
+                dead.add(other.index)
+            else:
+                self._late.append((index, self._at_work.pop(index), done))
+        for index in dead:
+            self._queues.put_back(index, self._at_work.pop(index))
+        while dead:
+            self._deaths += 1
+            if self._deaths > MOST_DEATHS:
+                raise RuntimeError(f"{death}; {self._deaths} died in a row") from death
+            index = min(dead)
+            try:
+                self._processes.replace(index)
+                self._rebuilding.rebuild(index, self._queues.streams.values())
+            except StageDiedError as other:
+                dead.add(other.index)
+            else:
+                dead.remove(index)
+                self._replaced += 1

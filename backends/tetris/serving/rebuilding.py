@@ -1,0 +1,53 @@
+"""The keys and values of a stage whose process died, computed again, exactly.
+
+What they follow from is still there: tokens for the first stage, and for the others the states with
+which rows left the stages before, each of which keeps those of all its positions. A row's numbers
+depend on nothing else, so that no stream goes on in another way than it would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from backends.engine.executors.base import StepRows
+from backends.tetris.serving.jobs import StageJob
+from backends.tetris.serving.processes import StageProcesses
+from backends.tetris.serving.staged import StagedStream
+
+
+class Rebuilding:
+    """Rebuilds stages, `rows` positions at a time. No stage may be at work meanwhile."""
+
+    def __init__(self, processes: StageProcesses, rows: int) -> None:
+        self._processes, self._rows = processes, rows
+
+    def rebuild(self, stage: int, streams: Iterable[StagedStream]) -> None:
+        """Everything that the stage had done of these. Raises `StageDiedError`."""
+        for one in streams:
+            for start, end in self._pieces(one, stage):
+                tokens = one.stream.tokens[start:end]
+                rows = StepRows.span(one.stream.slot, start, tokens)
+                self._piece(stage, one.left_before(start, stage), rows)
+
+    def _pieces(self, one: StagedStream, stage: int) -> Iterator[tuple[int, int]]:
+        """Ascending positions that came from one stage each."""
+        start, done = 0, one.stream.done[stage]
+        for end in range(1, done + 1):
+            same = end < done and one.left_before(end, stage) == one.left_before(start, stage)
+            if not same or end - start == self._rows:
+                yield start, end
+                start = end
+
+    def _piece(self, stage: int, left: int | None, rows: StepRows) -> None:
+        if stage == 0:
+            self._do(0, StageJob(rows))
+            return
+        self._do(stage - 1 if left is None else left, StageJob(rows, recall=True))
+        if left is None:
+            self._do(stage, StageJob(rows, source="spare"))
+        else:
+            self._do(stage, StageJob(fills=rows))
+
+    def _do(self, stage: int, job: StageJob) -> None:
+        self._processes.send(stage, job)
+        self._processes.receive(stage)

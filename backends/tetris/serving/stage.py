@@ -1,0 +1,169 @@
+"""The process of one stage: it opens its layers and does one job after another."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from backends.engine.executors.base import StepRows
+from backends.tetris.serving.jobs import Hidden, SharedStates, StageDone, StageJob, StageSetup
+from harness.core.errors import UserError
+
+if TYPE_CHECKING:
+    from backends.tetris.serving.native_stage import NativeStage
+
+Confidence = Callable[[StepRows, Hidden | None, Hidden], Any]
+"""Of rows, the states with which they entered the stage and those with which they left it."""
+
+
+class Stage:
+    """Does the jobs. Raises `UserError` for what the engine cannot take."""
+
+    def __init__(self, setup: StageSetup, states: SharedStates) -> None:
+        self._index, self._states = setup.index, states
+        self._is_last = setup.index == len(setup.cuts)
+        self._run, self._confidence = _opened(setup)
+
+    def do(self, job: StageJob) -> StageDone:
+        """See `StageJob`."""
+        for slot, length in job.released:
+            self._run.release(slot, length)
+        if job.recall:
+            self._states.write("spare", self._index, job.rows, self._run.left(job.rows))
+            return StageDone()
+        if len(job.fills):
+            if job.filled_from is None:
+                found = self._states.spare[: len(job.fills)]
+            else:
+                found = self._states.left_at(job.filled_from, job.fills)
+            self._run.fill_from(job.fills, found)
+        return self._pass(job) if len(job.rows) else StageDone()
+
+    def _pass(self, job: StageJob) -> StageDone:
+        rows, asked = job.rows, job.asked
+        before = self._states.read(job.source, self._index, rows)
+        greedy = [how.temperature == 0 for how in job.sampling]
+        wanted = np.empty(0, np.int32) if asked is None else asked
+        if self._confidence is not None:
+            speaks = wanted[:0]
+        else:  # a head that is asked for no confidence needs no answer for those that are drawn
+            speaks = wanted[greedy] if self._is_last else wanted
+        tokens, sure = self._run.run(rows, before, speaks)
+        if job.target is not None:
+            self._states.write(job.target, self._index, rows, self._run.left(rows))
+        if asked is None:
+            return StageDone()
+        some = _of(rows, asked)
+        if self._confidence is not None:
+            entered = None if before is None else before[asked]
+            sure = self._confidence(some, entered, self._run.left(some)).tolist()
+        elif self._is_last:
+            sure = [0.0] * len(asked)
+        leaves = [found > bound for found, bound in zip(sure, job.bounds, strict=True)]
+        told: list[int | None] = [None] * len(asked)
+        best = [row for row, goes in enumerate(leaves) if goes and greedy[row]]
+        if self._confidence is not None and best:
+            tokens, _ = self._run.exit_head(0, _of(some, np.array(best)))
+            for row, token in zip(best, tokens, strict=True):
+                told[row] = token
+        elif best:
+            spoken = np.flatnonzero(greedy) if self._is_last else range(len(asked))
+            for row, token in zip(spoken, tokens, strict=True):
+                told[row] = token if leaves[row] else None
+        self._draw(job, some, [r for r, goes in enumerate(leaves) if goes and not greedy[r]], told)
+        return StageDone(tuple(sure), tuple(told))
+
+    def _draw(
+        self, job: StageJob, some: StepRows, drawn: list[int], told: list[int | None]
+    ) -> None:
+        """The tokens of those rows that are sampled, from their logits."""
+        from backends.engine.draws import Draws
+
+        if not drawn:
+            return
+        rows = _of(some, np.array(drawn))
+        draws = Draws(job.sampling[row] for row in drawn)
+        tokens, _ = draws.choose(self._run.logits(rows), rows.positions + np.int32(1))
+        for row, token in zip(drawn, tokens, strict=True):
+            told[row] = token
+
+
+def _of(rows: StepRows, numbers: Any) -> StepRows:
+    return StepRows(*(column[numbers] for column in rows.table))
+
+
+def _opened(setup: StageSetup) -> tuple[NativeStage, Confidence | None]:
+    """The stage's layers, and what measures confidence behind them where its head does not."""
+    import torch
+
+    from backends.engine.model.architecture import EngineError, read_architecture
+    from backends.engine.model.packed import load_packed
+    from backends.kernels.cpu.native import NativeUnavailableError
+    from backends.tetris.serving.cut_plan import NAME, CutPlan
+    from backends.tetris.serving.native_stage import NativeStage
+
+    torch.set_num_threads(setup.threads)
+    plan, index = CutPlan(setup.model_dir, setup.options), setup.index
+    bounds = (0, *setup.cuts, plan.depth)
+    try:
+        shape = read_architecture(setup.model_dir)
+        weights = load_packed(
+            setup.model_dir,
+            shape,
+            getattr(torch, setup.model.dtype),
+            range(bounds[index], bounds[index + 1]),
+        )
+        is_last = index == len(setup.cuts)
+        stage = NativeStage(
+            weights,
+            shape,
+            None if is_last else plan.head(setup.cuts[index], weights.head),
+            slots=setup.states.slots,
+            max_len=setup.options["max_model_len"],
+            threads=setup.threads,
+        )
+    except (EngineError, NativeUnavailableError) as error:
+        raise UserError(f"backend '{NAME}': {error}") from None
+    return stage, None if is_last else _confidence(plan, weights.embedding)
+
+
+def _confidence(plan: Any, embedding: Any) -> Confidence | None:
+    """See `backends.own.exits.rule.measure_of`; None where the head itself answers."""
+    import torch
+
+    from backends.kernels.exit_confidence import cosine_rows, linear_probability
+
+    def state(rows: StepRows, before: Hidden | None, after: Hidden) -> Any:
+        if before is None:
+            first = embedding[torch.from_numpy(rows.tokens.astype(np.int64))].float()
+        else:
+            first = torch.from_numpy(before)
+        return cosine_rows(first, torch.from_numpy(after))
+
+    if plan.policy.measure == "state":
+        return state
+    if plan.policy.measure == "classifier":
+        vector, bias = plan.classifier().difference()
+        return lambda rows, before, after: linear_probability(torch.from_numpy(after), vector, bias)
+    return None
+
+
+def main(channel_number: int, memory_number: int) -> None:
+    """Jobs come and answers go over an inherited channel; the process ends with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent closes the channel
+    channel = Connection(channel_number)
+    with contextlib.suppress(EOFError, ConnectionError):
+        setup: StageSetup = channel.recv()
+        try:
+            stage = Stage(setup, SharedStates(setup.states, memory_number))
+        except UserError as error:
+            channel.send(str(error))
+            return
+        channel.send(None)
+        while True:
+            channel.send(stage.do(channel.recv()))

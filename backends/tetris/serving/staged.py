@@ -1,0 +1,47 @@
+"""A stream on its way through stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from backends.engine.executors.base import RING
+from backends.engine.streams import Stream
+
+
+@dataclass(slots=True, eq=False)
+class StagedStream:
+    """A stream with a slot. `stream.done` counts what each stage has run or filled."""
+
+    stream: Stream
+    booked: int = 0
+    """Prompt tokens that are on their way or through."""
+    left: list[int] = field(default_factory=list)
+    """Of each position after the prompt that is over: the stage behind which it left."""
+    overruled: float | None = None
+    """The confidence that was decided beforehand for where the newest position waits."""
+
+    @property
+    def first(self) -> int:
+        """The first position after the prompt."""
+        return len(self.stream.prompt)
+
+    @property
+    def newest(self) -> int:
+        """The position under way."""
+        return len(self.stream.tokens) - 1
+
+    def owed(self, stage: int) -> range:
+        """Positions that are over, and that a stage has not done."""
+        return range(max(self.stream.done[stage], self.first), self.newest)
+
+    def has_room(self) -> bool:
+        """Whether the newest position writes over no state that a stage still owes."""
+        stages = range(1, len(self.stream.done))
+        return all(len(self.owed(stage)) < RING for stage in stages)
+
+    def left_before(self, position: int, stage: int) -> int | None:
+        """The stage behind which a position left, if that is before `stage`; None: it ran there."""
+        place = position - self.first
+        if not 0 <= place < len(self.left) or self.left[place] >= stage:
+            return None
+        return self.left[place]

@@ -1,0 +1,152 @@
+"""`tetris` against `own-early-exit`: the same exits in one process, the same text."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from backends import open_backend
+from backends.checkpoints import models
+from backends.tetris.serving.processes import StageProcesses
+from benchmarks.adadecode import requests_of
+from harness.core.backend import Backend
+from harness.core.nouns import Commit, Model, Request, Sampling
+
+MODEL = Model("demo")
+Answers = dict[str, tuple[int, ...]]
+Meanwhile = Callable[[Backend, int], None]
+
+
+def requests() -> list[Request]:
+    """Of two workloads; every third one is sampled."""
+    found = [*requests_of("demo", "gsm8k", 9), *requests_of("demo", "xsum", 9)]
+    return [
+        replace(one, id=str(n), sampling=Sampling(temperature=0.8, top_p=0.9, seed=n))
+        if n % 3 == 0
+        else replace(one, id=str(n))
+        for n, one in enumerate(found)
+    ]
+
+
+def opened(name: str, options: dict[str, Any]) -> Backend:
+    return open_backend(name, models.resolve(MODEL), MODEL, {"threads": 1, **options})
+
+
+def answers(
+    backend: Backend,
+    wanted: Iterable[Request],
+    at_once: int = 5,
+    meanwhile: Meanwhile = lambda backend, tokens: None,
+) -> tuple[Answers, list[Commit]]:
+    """Every request's tokens, a new one for each that ends; all commits."""
+    waiting = list(wanted)
+    found: dict[str, list[int]] = {}
+    commits: list[Commit] = []
+    under_way = 0
+    while waiting or under_way:
+        while waiting and under_way < at_once:
+            backend.submit(waiting.pop(0))
+            under_way += 1
+        for commit in backend.poll():
+            commits.append(commit)
+            found.setdefault(commit.request_id, []).extend(commit.token_ids)
+            under_way -= commit.finished is not None
+        meanwhile(backend, sum(map(len, found.values())))
+    return {name: tuple(tokens) for name, tokens in found.items()}, commits
+
+
+def reference(options: dict[str, Any]) -> Answers:
+    backend = opened("own-early-exit", options)
+    try:
+        return answers(backend, requests())[0]
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize(
+    ("exits", "pipeline"),
+    [
+        pytest.param({"layers": [3], "threshold": 0.5}, {}, id="two stages"),
+        pytest.param(
+            {"layers": [1, 2, 5], "thresholds": [0.9, 0.6, 0.4]},
+            {"stages": 4, "batch": 3, "prefill_tokens": 40},
+            id="four stages, fused batches, prompts in pieces",
+        ),
+        pytest.param(
+            {"layers": [2, 4], "threshold": 0.9, "measure": "state"}, {"stages": 3}, id="state"
+        ),
+        pytest.param(
+            {"layers": [2, 4], "threshold": 0.7, "measure": "classifier"},
+            {"stages": 3},
+            id="classifier",
+        ),
+        pytest.param(
+            {"layers": [2], "threshold": 0.6, "decay": "calm", "heads": "auto"}, {}, id="trained"
+        ),
+        pytest.param({"measure": "never"}, {"stages": 3}, id="nobody leaves"),
+        pytest.param({"measure": "never"}, {"stages": 1, "max_num_seqs": 3}, id="one stage"),
+    ],
+)
+def test_the_text_is_that_of_the_same_exits_in_one_process(
+    exits: dict[str, Any], pipeline: dict[str, Any]
+) -> None:
+    backend = opened("tetris", {**exits, **pipeline})
+    try:
+        found, commits = answers(backend, requests())
+        assert found == reference(exits)
+        backend.reset()
+        assert answers(backend, requests(), at_once=2)[0] == found
+    finally:
+        backend.close()
+    layers = {int(c.telemetry["layers_run"]) for c in commits if "layers_run" in c.telemetry}
+    ends = {8, *exits.get("layers", ())}
+    assert layers <= ends
+    assert exits["measure"] == "never" if "measure" in exits and layers == {8} else len(layers) > 1
+
+
+def test_stages_that_are_killed_lose_nothing_and_change_nothing() -> None:
+    """One after another, several at once, and in the middle of prompts."""
+    exits = {"layers": [2, 4], "threshold": 0.4}
+    kills = [(0, [0]), (150, [1]), (300, [2]), (450, [0, 1, 2])]
+    backend = opened("tetris", {**exits, "stages": 3, "prefill_tokens": 64})
+
+    def kill(backend: Backend, tokens: int) -> None:
+        if kills and tokens >= kills[0][0]:
+            processes = vars(backend)["_executor"]
+            assert isinstance(processes, StageProcesses)
+            for stage in kills.pop(0)[1]:
+                os.kill(processes.pids()[stage], signal.SIGKILL)
+
+    try:
+        found, commits = answers(backend, requests(), meanwhile=kill)
+    finally:
+        backend.close()
+    assert not kills
+    assert found == reference(exits)
+    assert sum(c.telemetry.get("stages_replaced", 0) for c in commits) >= 5
+    ends = [c.request_id for c in commits if c.finished is not None]
+    assert sorted(ends) == sorted(found)
+
+
+def test_decisions_are_replayed_exit_by_exit() -> None:
+    """Those of the bundled trace, whoever would leave by himself."""
+    counted = []
+    for name, stages in (("own-early-exit", {}), ("tetris", {"stages": 3})):
+        backend = opened(name, {"layers": [1, 2], "replay": "demo", **stages})
+        assert backend.info.provenance == "measured cost, replayed decisions"
+        try:
+            wanted = [replace(r, id=f"gsm8k/test/{n}") for n, r in enumerate(requests()[:6])]
+            _, commits = answers(backend, wanted, at_once=3)
+        finally:
+            backend.close()
+        runs: dict[str, list[float]] = {}
+        for commit in commits:
+            runs.setdefault(commit.request_id, []).append(commit.telemetry.get("layers_run", 0))
+        counted.append(runs)
+    assert counted[0] == counted[1]
+    assert {layers for one in counted[0].values() for layers in one} >= {1, 2, 8}
