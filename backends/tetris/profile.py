@@ -47,6 +47,10 @@ class StageProfile:
     time_share: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     ramps: tuple[int, ...] | None = None
 
+    def ramps_before(self, end: int) -> list[int]:
+        """Layers (1..end-1, ascending) behind which a ramp stands."""
+        return [one for one in self.ramps or range(1, self.layers) if one < end]
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceCluster:

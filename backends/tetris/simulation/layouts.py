@@ -39,7 +39,7 @@ def data_parallel(times: StageTimes, devices: Mapping[str, int], what: str) -> L
     profile = times.profile
     slowest = max(devices, key=lambda kind: sum(profile.layer_ms[kind]))
     work: Work = partial(DATA_PARALLEL[what], times)
-    ramps = 0 if what == "plain" else profile.layers - 1
+    ramps = 0 if what == "plain" else len(profile.ramps_before(profile.layers))
     ahead = times.stage_ms(slowest, 0, profile.layers, profile.batch)
     ahead += ramps * profile.ramp_ms[slowest]
     lane = Lane(profile.layers, FusionQueue(profile.batch, ahead), work)
@@ -77,10 +77,10 @@ def regrouped(times: StageTimes, devices: Mapping[str, int], cuts: Sequence[int]
 
 
 def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ...]]:
-    """For 2 to `most` segments the cuts of the least work for each input at full batches, which is
-    what a device that regroups in place can reach; fewer where no cut pays."""
+    """For 2 to `most` segments the cuts, at ramps, of the least work for each input at full
+    batches, which is what a device that regroups in place can reach; fewer where no cut pays."""
     profile = times.profile
-    L, alive = profile.layers, profile.survival
+    L, alive, ramps = profile.layers, profile.survival, profile.ramps_before(profile.layers)
 
     def work(first: int, end: int) -> float:
         whole = times.stage_ms(kind, first, end, profile.batch)
@@ -93,7 +93,7 @@ def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ..
     for segments in range(2, min(most, L) + 1):
         best = [
             min(
-                ((best[i - 1][0] + work(i, j), (*best[i - 1][1], i)) for i in range(1, j)),
+                ((best[i - 1][0] + work(i, j), (*best[i - 1][1], i)) for i in ramps if i < j),
                 default=(float("inf"), ()),
             )
             for j in range(1, L + 1)
@@ -134,13 +134,14 @@ def _shrinking(
     """Who leaves at a ramp is answered there, and the batch goes on without it (DeeBERT's exits, by
     sequence). All ramps are asked."""
     profile, share = times.profile, times.share
+    ramps = set(profile.ramps_before(profile.layers))
     layers, ramp, fill = profile.layer_ms[kind], profile.ramp_ms[kind], profile.fill_ms[kind]
     total, alive, behind = len(depths), len(depths), [0.0]
     leavers = [0] * (profile.layers + 1)
     for depth in depths:
         leavers[depth] += 1
     for layer in range(max(depths)):
-        checked = ramp if layer + 1 < profile.layers else 0.0
+        checked = ramp if layer + 1 in ramps else 0.0
         filled = fill[layer] * (total - alive) / profile.batch
         behind.append(behind[-1] + share(kind, alive) * (layers[layer] + checked) + filled)
         alive -= leavers[layer + 1]
@@ -154,7 +155,7 @@ def _together(
     """The batch leaves at the first ramp where each of its inputs has been sure at one: the
     early-exit paper's rule. All ramps up to it are asked."""
     profile, deepest, inputs = times.profile, max(depths), len(depths)
-    ramps = min(deepest, profile.layers - 1)
+    ramps = len(profile.ramps_before(min(deepest + 1, profile.layers)))
     layers = sum(profile.layer_ms[kind][:deepest]) + ramps * profile.ramp_ms[kind]
     rest = times.fill_ms(kind, deepest, profile.layers, inputs)
     return times.share(kind, inputs) * layers + rest, None

@@ -41,6 +41,19 @@ def test_a_device_alone_takes_what_its_batches_take(what: str, answered: list[fl
     assert (found.batches, found.inputs) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("what", "answered"),
+    [("shrinking batch", [2.5, 2.5 + 0.75 * 2]), ("batch rule", [4.5, 4.5])],
+)
+def test_only_ramps_that_stand_are_paid_for(what: str, answered: list[float]) -> None:
+    times = StageTimes(profile(ramps=[2]))
+    layout = data_parallel(times, {"V100": 1}, what)
+    found = served(layout, times, depths(2, 4), [0.0, 0.0])
+    assert found.answered_ms == pytest.approx(answered)
+    layout.entrance.queue.push([0], [100.0], 0.0)
+    assert layout.entrance.queue.flush_ms == pytest.approx(100 - 4 - 0.5)
+
+
 def test_clients_of_a_shrinking_batch_ask_again_with_their_answer() -> None:
     """The first one has its answer while the other one still runs."""
     times = StageTimes(profile())
@@ -124,6 +137,8 @@ def test_queues_are_flushed_for_a_whole_batch_that_nobody_leaves(what: str, ramp
 
 def test_segments_are_those_of_the_least_work() -> None:
     assert best_segments(StageTimes(profile()), "V100", 4) == [(2,)]
+    cheap = {"ramp_ms": {"V100": 0.1}}
+    assert best_segments(StageTimes(profile(**cheap, ramps=[3])), "V100", 4) == [(3,)]
     assert best_segments(StageTimes(profile(survival=[1] * 5)), "V100", 4) == []
 
 

@@ -1,0 +1,270 @@
+"""Two workers of one thread each, at equal cost: stages of a pipeline, or the model in each.
+
+    python benchmarks/tetris/workers.py [--models 0.1b demo] [--batches 1 2 4 8 16] [--cut L]
+                                        [--leave SHARE] [--tokens 96] [--requests 3] [--repeats 3]
+                                        [--quick]
+
+At batch B there are 2 B requests in flight in a closed loop: a worker that has the whole model has
+B of them, and each stage of the pipeline can run B at once. Systems take turns on the same prompts:
+
+    plain       autoregressive in each worker
+    shrinking   early exit in lockstep in each: the batch shrinks on its way (DeeBERT's exits)
+    regrouping  early exit by ready rows in each: regrouped in place (DREX)
+    tetris      two stages, survivors fused
+    both cores  early exit by ready rows in one worker of two threads, all requests
+
+All exits are those behind `--cut` (a third of the layers). The demo model decides by itself, shapes
+replay what it decided, after prompts of 16 tokens. Tokens per second are counted between the first
+and the last fifth of all tokens, as the paper counts a closed loop, over plain's. The prediction
+beside them comes from a profile that all workers measured at the same time, since they share the
+memory. The planner's choice is told too. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from backends import open_backend, settings
+from backends.checkpoints import models
+from backends.engine.model.architecture import read_architecture
+from backends.engine.model.heads import ExitHead
+from backends.own.backend import Loaded
+from backends.tetris import measured
+from backends.tetris.pipeline.leaving import drawn
+from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.planner import plan
+from backends.tetris.profile import StageProfile, Wanted, cluster_from, profile_from
+from backends.tetris.simulation.compare import summary
+from backends.tetris.simulation.events import LaneSimulation
+from backends.tetris.simulation.layouts import data_parallel
+from benchmarks.engine.early_exits import DEMO, LONGEST, requests
+from benchmarks.support.turns import in_turns
+from harness.core.nouns import Generation, Load, Model, Request
+from harness.measure.load_loop import run_load
+
+WORKERS = 2
+BATCHES = (1, 2, 4, 8, 16)
+SYSTEMS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "plain": ("autoregressive", {}, WORKERS),
+    "shrinking": ("own-early-exit", {"batching": "lockstep"}, WORKERS),
+    "regrouping": ("own-early-exit", {"batching": "ready"}, WORKERS),
+    "tetris": ("tetris", {"stages": WORKERS}, 1),
+    "both cores": ("own-early-exit", {"batching": "ready", "threads": WORKERS}, 1),
+}
+"""Backend, options, workers that have one each."""
+SHORT = 16
+"""Tokens of a shape's prompts."""
+NO_SLO_MS, TOKENS = 1e9, 4_000
+"""Of the simulation."""
+EDGE = 0.2
+"""Of the tokens, at the beginning and at the end, when not all are busy."""
+
+
+class Worker:
+    """A process with a backend in it."""
+
+    def __init__(self, *opened: Any) -> None:
+        self._channel, other = multiprocessing.Pipe()
+        context = multiprocessing.get_context("spawn")
+        # no daemon: a pipeline has processes of its own
+        self._process = context.Process(target=_serve, args=(other, *opened))
+        self._process.start()
+        other.close()
+
+    def ask(self, *job: Any) -> None:
+        self._channel.send(job)
+
+    def answer(self) -> Any:
+        return self._channel.recv()
+
+    def close(self) -> None:
+        self._channel.close()
+        self._process.join()
+
+
+def _serve(channel: Connection, name: str, model: Model, options: dict[str, Any]) -> None:
+    backend = open_backend(name, models.resolve(model), model, options)
+    try:
+        while True:
+            wanted, in_flight = channel.recv()
+            channel.send(run_load(backend, wanted, Load("closed", concurrency=in_flight)))
+    except EOFError:
+        backend.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--models", nargs="+", default=["0.1b", DEMO])
+    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
+    parser.add_argument("--cut", type=int)
+    parser.add_argument("--leave", type=float, help="share that leaves, in the place of a trace's")
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--requests", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="the demo model, few tokens")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.models, chosen.batches, chosen.tokens, chosen.repeats = [DEMO], [2], 8, 1
+    print(json.dumps({name: compared(chosen, name) for name in chosen.models}))
+
+
+def compared(chosen: argparse.Namespace, name: str) -> dict[str, Any]:
+    """All batches on one model."""
+    is_demo = name == DEMO
+    model = Model(name, dtype="bfloat16", shape=not is_demo)
+    depth = read_architecture(models.resolve(model)).layers
+    cut = chosen.cut or max(1, round(depth / 3))
+    most = WORKERS * max(chosen.batches)
+    profiles = {batch: profiled(model, cut, WORKERS * batch) for batch in chosen.batches}
+    workers: dict[str, list[Worker]] = {}
+    for label, (backend, options, count) in SYSTEMS.items():
+        common = {"max_num_seqs": most, "max_model_len": LONGEST, "threads": 1}
+        exits = {"layers": [cut]} if backend != "autoregressive" else {}
+        replayed: dict[str, Any] = {} if is_demo else {"replay": DEMO}
+        if chosen.leave is not None:
+            replayed = {"replay": {"exits": {str(cut / depth): chosen.leave}}}
+        opened = backend, model, {**common, **exits, **replayed, **options}
+        workers[label] = [Worker(*opened) for _ in range(count)]
+    found: dict[str, Any] = {"cut": cut, "layers": depth}
+    try:
+        for batch in chosen.batches:
+            count = WORKERS * batch * chosen.requests
+            wanted = requests(chosen, count, ignore_eos=not is_demo)
+            if not is_demo:  # a profile knows of no prompts
+                wanted = [replace(one, prompt_ids=one.prompt_ids[:SHORT]) for one in wanted]
+            found[str(batch)] = at_batch(chosen, workers, wanted, batch, profiles[batch])
+            print(f"{name}, batch {batch}: {json.dumps(found[str(batch)])}", flush=True)
+    finally:
+        for worker in (one for some in workers.values() for one in some):
+            worker.close()
+    return found
+
+
+def at_batch(
+    chosen: argparse.Namespace,
+    workers: dict[str, list[Worker]],
+    wanted: Sequence[Request],
+    batch: int,
+    profile: tuple[StageProfile, int],
+) -> dict[str, Any]:
+    """Every system over plain decoding, measured and predicted."""
+    stayed: dict[str, float] = {}
+
+    def turn(label: str) -> float:
+        some = workers[label]
+        for place, worker in enumerate(some):
+            worker.ask(wanted[place :: len(some)], WORKERS * batch // len(some))
+        answers = [one for worker in some for one in worker.answer()]
+        run, total = (
+            sum(g.telemetry.get(key, 0) for g in answers) for key in ("layers_run", "layers_total")
+        )
+        stayed[label] = run / total if total else 1.0
+        return tokens_per_s(answers)
+
+    rates = in_turns({label: partial(turn, label) for label in workers}, chosen.repeats)
+    (times, cut), depth = profile, profile[0].layers
+    survival = min(1.0, max(0.0, (stayed["tetris"] * depth - cut) / (depth - cut)))
+    guessed, planned = predicted(times, cut, survival, batch)
+    result: dict[str, Any] = {"survival": round(survival, 3), "planned": planned}
+    for label, found in rates.items():
+        ratios = [a / b for a, b in zip(found, rates["plain"], strict=True)]
+        result[label] = {
+            "tokens_per_s": round(statistics.median(found)),
+            "over_plain": round(statistics.median(ratios), 3),
+            "from_to": [round(min(ratios), 3), round(max(ratios), 3)],
+        }
+        if label in guessed:
+            result[label]["predicted_over_plain"] = round(guessed[label] / guessed["plain"], 3)
+            result[label]["over_predicted"] = round(statistics.median(found) / guessed[label], 3)
+    return result
+
+
+def tokens_per_s(answers: Sequence[Generation]) -> float:
+    """While all are busy."""
+    stamps = np.sort(np.concatenate([np.asarray(g.commit_ns) for g in answers]))
+    first, last = int(EDGE * len(stamps)), int((1 - EDGE) * len(stamps))
+    return float(1e9 * (last - first) / (stamps[last] - stamps[first]))
+
+
+def profiled(model: Model, cut: int, batch: int) -> tuple[StageProfile, int]:
+    """What a worker's segments cost while the others are at work too, and the cut."""
+    with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
+        found = pool.starmap(_costs, [(model, cut, batch)] * WORKERS, chunksize=1)
+    told: dict[str, Any] = {"layers": len(found[0]["layer_ms"]), "batch": batch, "ramps": [cut]}
+    for key in ("layer_ms", "fill_ms"):
+        told[key] = {"core": np.mean([one[key] for one in found], axis=0).tolist()}
+    told["ramp_ms"] = {"core": statistics.mean(one["ramp_ms"] for one in found)}
+    shares = [one["time_share"] for one in found]
+    share = {count: statistics.mean(one[count] for one in shares) for count in shares[0]}
+    told["time_share"] = {"core": share}
+    told["transfer_ms"] = measured.transfer_ms(4 * batch * found[0]["width"])
+    told["survival"] = [1.0] * (told["layers"] + 1)
+    return profile_from(told, "profile"), cut
+
+
+def _costs(model: Model, cut: int, batch: int) -> dict[str, Any]:
+    options = settings("autoregressive", {"threads": 1, "max_num_seqs": batch})
+    loaded = Loaded("profile", models.resolve(model), model, options)
+    executor = loaded.executor([ExitHead(cut, loaded.weights.head)])
+    sizes = sorted({*(size for size in BATCHES if size < batch), batch // WORKERS, batch})
+    found = measured.costs(executor, sizes, lambda batch: None)
+    executor.close()
+    return {**found, "width": loaded.architecture.width}
+
+
+def predicted(
+    profile: StageProfile, cut: int, survival: float, batch: int
+) -> tuple[dict[str, float], list[list[int]]]:
+    """Tokens per second of each system, and the layers of the planner's stages.
+
+    Plain and shrinking are simulated. Of the others it is what the planner reckons with: survivors
+    in whole batches, of all requests in flight in a pipeline and of one worker's in place.
+    """
+    depth = profile.layers
+    alive = tuple([1.0] * cut + [survival] * (depth - cut + 1))
+    told = replace(profile, survival=alive)
+    times = StageTimes(told)
+    cluster = cluster_from({"devices": {"core": WORKERS}, "price": {"core": 1.0}}, "here", told)
+    planned = plan(told, cluster, Wanted(NO_SLO_MS))
+    tokens, found = drawn(alive, TOKENS, 0), {}
+    for label, what in {"plain": "plain", "shrinking": "shrinking batch"}.items():
+        narrow = StageTimes(replace(told, **at_most(told, batch)))
+        layout = data_parallel(narrow, cluster.devices, what)
+        run = LaneSimulation(layout, narrow, tokens, WORKERS * batch, NO_SLO_MS).run()
+        found[label] = summary(label, [run], NO_SLO_MS, WORKERS * batch).goodput_per_s
+
+    def stages(inputs: int) -> tuple[float, float]:
+        behind = survival * times.stage_ms("core", cut, depth, inputs)
+        gone = times.fill_ms("core", cut, depth, (1 - survival) * inputs)
+        return times.stage_ms("core", 0, cut, inputs), behind + gone
+
+    found["tetris"] = 1e3 * WORKERS * batch / max(stages(WORKERS * batch))
+    found["regrouping"] = 1e3 * WORKERS * batch / sum(stages(batch))
+    return found, [[one.first, one.end] for one in planned.stages]
+
+
+def at_most(profile: StageProfile, batch: int) -> dict[str, Any]:
+    """What a profile says of a smaller batch."""
+    share = dict(profile.time_share["core"])[batch]
+    counts = [(count, part / share) for count, part in profile.time_share["core"] if count <= batch]
+    return {
+        "batch": batch,
+        "time_share": {"core": tuple(counts)},
+        "layer_ms": {"core": tuple(share * ms for ms in profile.layer_ms["core"])},
+        "ramp_ms": {"core": share * profile.ramp_ms["core"]},
+        "fill_ms": {"core": tuple(ms * batch / profile.batch for ms in profile.fill_ms["core"])},
+    }
+
+
+if __name__ == "__main__":
+    main()
