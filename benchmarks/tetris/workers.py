@@ -16,8 +16,8 @@ B of them, and each stage of the pipeline can run B at once. Systems take turns 
 All exits are those behind `--cut` (a third of the layers). The demo model decides by itself, shapes
 replay what it decided, after prompts of 16 tokens. Tokens per second are counted between the first
 and the last fifth of all tokens, as the paper counts a closed loop, over plain's. The prediction
-beside them comes from a profile that all workers measured at the same time, since they share the
-memory. The planner's choice is told too. The last line is JSON.
+beside them is simulated from a profile that all workers measured at the same time, since they share
+the memory. The planner's choice is told too. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ from backends.engine.model.architecture import read_architecture
 from backends.engine.model.heads import ExitHead
 from backends.own.backend import Loaded
 from backends.tetris import measured
+from backends.tetris.pipeline.fusion import FusionQueue
 from backends.tetris.pipeline.leaving import drawn
 from backends.tetris.pipeline.stage_times import StageTimes
-from backends.tetris.planner import plan
+from backends.tetris.planner import PlannedStage, StagePlan, plan
 from backends.tetris.profile import StageProfile, Wanted, cluster_from, profile_from
 from backends.tetris.simulation.compare import summary
 from backends.tetris.simulation.events import LaneSimulation
-from backends.tetris.simulation.layouts import data_parallel
+from backends.tetris.simulation.lanes import Layout
+from backends.tetris.simulation.layouts import data_parallel, pipeline, regrouped
 from benchmarks.engine.early_exits import DEMO, LONGEST, requests
 from benchmarks.support.turns import in_turns
 from harness.core.nouns import Generation, Load, Model, Request
@@ -70,7 +72,7 @@ EDGE = 0.2
 """Of the tokens, at the beginning and at the end, when not all are busy."""
 
 
-class Worker:
+class BackendProcess:
     """A process with a backend in it."""
 
     def __init__(self, *opened: Any) -> None:
@@ -126,7 +128,7 @@ def compared(chosen: argparse.Namespace, name: str) -> dict[str, Any]:
     cut = chosen.cut or max(1, round(depth / 3))
     most = WORKERS * max(chosen.batches)
     profiles = {batch: profiled(model, cut, WORKERS * batch) for batch in chosen.batches}
-    workers: dict[str, list[Worker]] = {}
+    workers: dict[str, list[BackendProcess]] = {}
     for label, (backend, options, count) in SYSTEMS.items():
         common = {"max_num_seqs": most, "max_model_len": LONGEST, "threads": 1}
         exits = {"layers": [cut]} if backend != "autoregressive" else {}
@@ -134,7 +136,7 @@ def compared(chosen: argparse.Namespace, name: str) -> dict[str, Any]:
         if chosen.leave is not None:
             replayed = {"replay": {"exits": {str(cut / depth): chosen.leave}}}
         opened = backend, model, {**common, **exits, **replayed, **options}
-        workers[label] = [Worker(*opened) for _ in range(count)]
+        workers[label] = [BackendProcess(*opened) for _ in range(count)]
     found: dict[str, Any] = {"cut": cut, "layers": depth}
     try:
         for batch in chosen.batches:
@@ -152,7 +154,7 @@ def compared(chosen: argparse.Namespace, name: str) -> dict[str, Any]:
 
 def at_batch(
     chosen: argparse.Namespace,
-    workers: dict[str, list[Worker]],
+    workers: dict[str, list[BackendProcess]],
     wanted: Sequence[Request],
     batch: int,
     profile: tuple[StageProfile, int],
@@ -222,35 +224,45 @@ def _costs(model: Model, cut: int, batch: int) -> dict[str, Any]:
     return {**found, "width": loaded.architecture.width}
 
 
+class EagerQueue(FusionQueue):
+    """Whoever waits is taken as soon as a device is free, as both schedulers do by default."""
+
+    def ready(self, now_ms: float) -> bool:
+        return len(self) > 0
+
+
 def predicted(
     profile: StageProfile, cut: int, survival: float, batch: int
-) -> tuple[dict[str, float], list[list[int]]]:
-    """Tokens per second of each system, and the layers of the planner's stages.
-
-    Plain and shrinking are simulated. Of the others it is what the planner reckons with: survivors
-    in whole batches, of all requests in flight in a pipeline and of one worker's in place.
-    """
-    depth = profile.layers
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Tokens per second of each system, simulated, and the planner's choice with its goodput, for
+    which there would always have to be whole batches."""
+    depth, in_flight = profile.layers, WORKERS * batch
     alive = tuple([1.0] * cut + [survival] * (depth - cut + 1))
     told = replace(profile, survival=alive)
-    times = StageTimes(told)
+    times, narrow = StageTimes(told), StageTimes(replace(told, **at_most(told, batch)))
     cluster = cluster_from({"devices": {"core": WORKERS}, "price": {"core": 1.0}}, "here", told)
     planned = plan(told, cluster, Wanted(NO_SLO_MS))
+    stages = (PlannedStage(0, cut, "core", 1, 0.0, 1.0), PlannedStage(cut, depth, "core", 1, 0, 1))
+    cut_here = StagePlan(stages, in_flight, 0.0, 0.0, float(WORKERS), 0.0)
+    layouts = {
+        "plain": (narrow, data_parallel(narrow, cluster.devices, "plain")),
+        "shrinking": (narrow, data_parallel(narrow, cluster.devices, "shrinking batch")),
+        "regrouping": (narrow, eager(regrouped(narrow, cluster.devices, (cut,)), batch)),
+        "tetris": (times, eager(pipeline(times, cut_here), in_flight)),
+    }
     tokens, found = drawn(alive, TOKENS, 0), {}
-    for label, what in {"plain": "plain", "shrinking": "shrinking batch"}.items():
-        narrow = StageTimes(replace(told, **at_most(told, batch)))
-        layout = data_parallel(narrow, cluster.devices, what)
-        run = LaneSimulation(layout, narrow, tokens, WORKERS * batch, NO_SLO_MS).run()
-        found[label] = summary(label, [run], NO_SLO_MS, WORKERS * batch).goodput_per_s
+    for label, (known, layout) in layouts.items():
+        run = LaneSimulation(layout, known, tokens, in_flight, NO_SLO_MS).run()
+        found[label] = summary(label, [run], NO_SLO_MS, in_flight).goodput_per_s
+    choice = [[one.first, one.end, one.count] for one in planned.stages]
+    return found, {"stages": choice, "goodput_per_s": round(planned.goodput_per_s)}
 
-    def stages(inputs: int) -> tuple[float, float]:
-        behind = survival * times.stage_ms("core", cut, depth, inputs)
-        gone = times.fill_ms("core", cut, depth, (1 - survival) * inputs)
-        return times.stage_ms("core", 0, cut, inputs), behind + gone
 
-    found["tetris"] = 1e3 * WORKERS * batch / max(stages(WORKERS * batch))
-    found["regrouping"] = 1e3 * WORKERS * batch / sum(stages(batch))
-    return found, [[one.first, one.end] for one in planned.stages]
+def eager(layout: Layout, batch: int) -> Layout:
+    """The layout with queues that do not wait."""
+    for lane in layout.lanes:
+        lane.queue = EagerQueue(batch, 0.0)
+    return layout
 
 
 def at_most(profile: StageProfile, batch: int) -> dict[str, Any]:

@@ -108,11 +108,14 @@ class StagePipeline:
         if index not in self._at_work:
             return  # it was heard, or put back, when another one died
         try:
-            done = self._processes.receive(index)
+            self._hear(index)
         except StageDiedError as death:
             self._recover(death)
-            return
-        self._deaths = 0
+        else:
+            self._deaths = 0
+
+    def _hear(self, index: int) -> None:
+        done = self._processes.receive(index)
         self._late.append((index, self._at_work.pop(index), done))
 
     def _taken(self, index: int, assigned: Assigned, done: StageDone) -> list[Output]:
@@ -183,11 +186,9 @@ class StagePipeline:
         dead = {death.index}
         for index in sorted(self._at_work.keys() - dead):
             try:
-                done = self._processes.receive(index)
+                self._hear(index)
             except StageDiedError as other:
                 dead.add(other.index)
-            else:
-                self._late.append((index, self._at_work.pop(index), done))
         for index in dead:
             self._queues.put_back(index, self._at_work.pop(index))
         while dead:
@@ -196,7 +197,7 @@ class StagePipeline:
                 raise RuntimeError(f"{death}; {self._deaths} died in a row") from death
             index = min(dead)
             try:
-                self._processes.replace(index)
+                self._processes.restart(index)
                 self._rebuilding.rebuild(index, self._queues.streams.values())
             except StageDiedError as other:
                 dead.add(other.index)

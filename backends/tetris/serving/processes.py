@@ -83,7 +83,7 @@ class StageProcesses:
         by_channel = {self._channels[index]: index for index in busy}
         return sorted(by_channel[channel] for channel in wait(list(by_channel)))  # type: ignore[index]
 
-    def replace(self, index: int) -> None:
+    def restart(self, index: int) -> None:
         """End a stage's process, whatever it does, and start another one in its place. Raises
         `StageDiedError` when that does not come up."""
         self._end(index, at_once=True)
