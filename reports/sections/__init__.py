@@ -34,6 +34,7 @@ SECTIONS = (
     "exits.prediction",
     "exits.ablations",
     "exits.gamma",
+    "stages",
     "drafts",
     "draft_numbers",
     "published",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from results.metrics import exit_costs, step_time, work
+from results.metrics import exit_costs, latency, stages, step_time, work
 from results.registry.metric import Metric, Section, TrialInputs
 
 
@@ -153,6 +153,15 @@ EXITS = (
         text="Position of a draft, from 1 -> how many there were `judged`, all before them having "
         "stood, and `accepted`. Drafts behind the end of an answer are not judged.",
         formula=lambda t: work.drafts_by_position(t.once(_sums)),
+        pooled="sum",
+    ),
+    Metric(
+        name="by_stage",
+        section="work",
+        text="Stage of a pipeline, from 1 -> its `passes`, their `rows` and `layers`, tokens that "
+        "`left` behind it, positions that it `filled`, `pass_us` and `other_us` (prompts, fills "
+        "alone), and `window_us`: first submit to last commit.",
+        formula=lambda t: stages.by_stage(t.once(_sums), latency.window_s(t.requests)),
         pooled="sum",
     ),
 )

@@ -68,6 +68,8 @@ class StageDone:
     sure: tuple[float, ...] = ()
     tokens: tuple[int | None, ...] = ()
     """What follows, where its confidence exceeded the bound."""
+    busy_us: float = 0.0
+    """Microseconds that the whole job took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from backends.engine.decisions import DecisionHook
 from backends.engine.streams import Output, Stream
 from backends.own.exits.rule import SequenceRule
+from backends.tetris.serving.counts import StageCounts
 from backends.tetris.serving.jobs import StageDone
 from backends.tetris.serving.processes import StageDiedError, StageProcesses
 from backends.tetris.serving.queues import Assigned, StageQueues
@@ -56,6 +57,7 @@ class StagePipeline:
         self._queues, self._decisions = queues, decisions
         self._last = len(layers) - 1
         self._rebuilding = Rebuilding(processes, rows)
+        self._counts = StageCounts(layers)
         self._at_work: dict[int, Assigned] = {}
         self._late: list[tuple[int, Assigned, StageDone]] = []
         """Answers that came while a stage was replaced."""
@@ -72,6 +74,7 @@ class StagePipeline:
                 self._answer(index)
         self._late.clear()
         self._queues.clear()
+        self._counts.take()
         self._replaced = 0
 
     def step(self) -> list[Output]:
@@ -121,6 +124,7 @@ class StagePipeline:
     def _taken(self, index: int, assigned: Assigned, done: StageDone) -> list[Output]:
         """What a stage's answer tells."""
         self._queues.done(index, assigned)
+        self._counts.done(index, assigned, done)
         if assigned.piece is None:
             return self._passed(index, assigned, done)
         if index < self._last:
@@ -157,6 +161,7 @@ class StagePipeline:
         counts: dict[str, float] = {
             "step_tokens": 1,
             **self._rule.counts(int(stream.layers_run), batch),
+            **self._counts.take(),
         }
         stream.layers_run = 0
         if self._replaced:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -166,4 +168,8 @@ def main(channel_number: int, memory_number: int) -> None:
             return
         channel.send(None)
         while True:
-            channel.send(stage.do(channel.recv()))
+            job = channel.recv()
+            start = time.perf_counter_ns()
+            done = stage.do(job)
+            busy_us = (time.perf_counter_ns() - start) / 1000
+            channel.send(replace(done, busy_us=busy_us))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -103,10 +105,34 @@ def test_the_text_is_that_of_the_same_exits_in_one_process(
         assert answers(backend, requests(), at_once=2)[0] == found
     finally:
         backend.close()
+    cuts = [0, *backend.info.options["layers"], 8]
+    assert_counted(commits, [end - start for start, end in itertools.pairwise(cuts)])
     layers = {int(c.telemetry["layers_run"]) for c in commits if "layers_run" in c.telemetry}
     ends = {8, *exits.get("layers", ())}
     assert layers <= ends
     assert exits["measure"] == "never" if "measure" in exits and layers == {8} else len(layers) > 1
+
+
+def assert_counted(commits: list[Commit], layers: list[int]) -> None:
+    """What the stages say that they did, against the tokens that came."""
+    sums: Counter[str] = Counter()
+    for commit in commits:
+        sums.update(commit.telemetry)
+    first, *behind = (f"stage_{{}}_{n}" for n in range(1, len(layers) + 1))
+    told = [sums[name.format("left")] for name in (first, *behind)]
+    arrived = [sums[name.format("rows")] for name in (first, *behind)]
+    assert sum(told) == arrived[0] == sums["steps"]
+    assert arrived == [sum(told[n:]) for n in range(len(layers))]
+    run = [sums[name.format("layers")] for name in (first, *behind)]
+    assert run == [rows * own for rows, own in zip(arrived, layers, strict=True)]
+    assert sum(run) == sums["layers_run"]
+    filled = [sums[name.format("filled")] for name in (first, *behind)]
+    assert all(some <= sum(told[:n]) for n, some in enumerate(filled))
+    assert any(filled) == (len(set(told)) > 1 and told[-1] < sum(told))
+    for name in (first, *behind):
+        assert 0 < sums[name.format("passes")] <= sums[name.format("rows")]
+        assert sums[name.format("pass_us")] > 0
+        assert sums[name.format("other_us")] > 0, "prompts"
 
 
 def test_stages_that_are_killed_lose_nothing_and_change_nothing() -> None:
@@ -129,6 +155,7 @@ def test_stages_that_are_killed_lose_nothing_and_change_nothing() -> None:
     assert not kills
     assert found == reference(exits)
     assert sum(c.telemetry.get("stages_replaced", 0) for c in commits) >= 5
+    assert_counted(commits, [2, 2, 4])
     ends = [c.request_id for c in commits if c.finished is not None]
     assert sorted(ends) == sorted(found)
 

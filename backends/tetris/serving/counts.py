@@ -1,0 +1,47 @@
+"""What each stage of a pipeline has done, as counts that go out with tokens.
+
+A pass is of many requests, so what is counted is the pipeline's, and goes out with whichever token
+is told next. Only the sums over a trial mean anything (see `results.metrics.stages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backends.tetris.serving.jobs import StageDone
+from backends.tetris.serving.queues import Assigned
+
+
+class StageCounts:
+    """Sums since they were last taken.
+
+    Args:
+        layers: of each stage.
+    """
+
+    def __init__(self, layers: Sequence[int]) -> None:
+        self._layers = layers
+        self._sums: dict[str, float] = {}
+
+    def done(self, stage: int, assigned: Assigned, answer: StageDone) -> None:
+        """A stage has done what it was asked."""
+        rows = len(assigned.inside)
+        self._add("filled", stage, len(assigned.job.fills))
+        if not rows:
+            self._add("other_us", stage, answer.busy_us)
+            return
+        self._add("passes", stage, 1)
+        self._add("rows", stage, rows)
+        self._add("layers", stage, rows * self._layers[stage])
+        self._add("left", stage, sum(token is not None for token in answer.tokens))
+        self._add("pass_us", stage, answer.busy_us)
+
+    def take(self) -> dict[str, float]:
+        """All sums by name, ``stage_NAME_I`` with stages from 1, and begin anew."""
+        found, self._sums = self._sums, {}
+        return found
+
+    def _add(self, name: str, stage: int, value: float) -> None:
+        if value:
+            name = f"stage_{name}_{stage + 1}"
+            self._sums[name] = self._sums.get(name, 0.0) + value

@@ -1,0 +1,74 @@
+"""A pipeline's stages: who comes how far, what a pass is, and how busy each is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reports.cells import Overview
+from reports.collect import Samples
+from reports.numbers import percent, significant
+from reports.sections import Section
+from reports.tables import BodyRow, Column, Group, build, places, scope
+from reports.words.stages import StageWork, sentences, stages
+
+_NOTE = (
+    "A stage is a process with some of the layers; whoever is sure behind one leaves there. A pass "
+    "takes whoever waits. Tokens that left earlier have their keys and values filled in before "
+    "others need them. The busiest stage bounds the pipeline: if it never waited, it would bring "
+    "the throughput divided by its share of the time, at the same passes. Prompts are apart."
+)
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """A row per stage of each cell; None where nothing is a pipeline."""
+    found = stages(seen)
+    if not found:
+        return None
+    table = build(COLUMNS, found, _row)
+    return Section("stages", "Stages", _NOTE, table=table, words=sentences(seen, found))
+
+
+def _row(one: StageWork) -> BodyRow:
+    row = scope(one.cell)
+    return row._replace(
+        condition=f"{row.load}, stage {one.number}", css="invalid" * (not one.cell.stands_alone)
+    )
+
+
+def _milliseconds(one: StageWork) -> float | None:
+    per_pass = one.per("pass_us", "passes")
+    return None if per_pass is None else per_pass / 1000
+
+
+def _busy(title: str, help: str, value: Callable[[StageWork], float]) -> Column[StageWork]:
+    return Column(title, value, percent, "%", help, _TIME)
+
+
+_TOKENS = Group("Tokens after the first")
+_PASS = Group("A pass")
+_TIME = Group("Share of the time")
+_NOBODY = "nobody came as far"
+COLUMNS: tuple[Column[StageWork], ...] = (
+    *places(lambda one: one.cell),
+    Column("Stage", lambda one: f"{one.number} of {one.of}", css="",
+           sort=lambda one: str(one.number)),
+    Column("layers", lambda one: one.per("layers", "rows"), significant, why=_NOBODY),
+    Column("arrive", lambda one: one.arrive, percent, "%", "of all, survival at this stage",
+           _TOKENS, why=_NOBODY),
+    Column("leave", lambda one: one.per("left", "rows"), percent, "%",
+           "of those that arrive: their next token is told behind this stage", _TOKENS,
+           why=_NOBODY),
+    Column("filled", lambda one: one.filled, percent, "%",
+           "positions whose keys and values are filled in here, of all tokens", _TOKENS,
+           why=_NOBODY),
+    Column("rows", lambda one: one.per("rows", "passes"), significant, "", "on average", _PASS,
+           why=_NOBODY),
+    Column("time", _milliseconds, significant, "ms", "with the fills ahead of it", _PASS,
+           why=_NOBODY),
+    _busy("passes", "of first submit to last commit",
+          lambda one: one.counts["pass_us"] / one.counts["window_us"]),
+    _busy("prompts", "reading prompts, and fills alone",
+          lambda one: one.counts["other_us"] / one.counts["window_us"]),
+    _busy("idle", "the rest: nobody waited, or word was on its way", lambda one: 1 - one.busy),
+)  # fmt: skip
+"""Who comes as far, what a pass has and takes, and what the stage does all the time."""

@@ -1,0 +1,110 @@
+"""A pipeline's stages in words: which one bounds it, and what it comes to beside its baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from reports.cells import Cell, Overview
+from reports.numbers import percent, ratio
+from results.compare.pairing import NATIVE
+
+BASELINES = ("own-early-exit", NATIVE)
+"""On the same engine: the same exits in one process, and the whole model."""
+
+
+class StageWork(NamedTuple):
+    """A stage of a cell of a backend that is a pipeline."""
+
+    cell: Cell
+    number: int
+    """From 1."""
+    of: int
+    counts: Mapping[str, float]
+    first: Mapping[str, float]
+    """Those of the first stage, which every token enters."""
+
+    def per(self, name: str, divisor: str) -> float | None:
+        """The quotient of two counts; None where nothing is to be divided by."""
+        return self.counts[name] / self.counts[divisor] if self.counts[divisor] else None
+
+    @property
+    def arrive(self) -> float | None:
+        """The share of all tokens that come as far."""
+        return self.counts["rows"] / self.first["rows"] if self.first["rows"] else None
+
+    @property
+    def filled(self) -> float | None:
+        """Positions filled in for each token of the first stage."""
+        return self.counts["filled"] / self.first["rows"] if self.first["rows"] else None
+
+    @property
+    def busy(self) -> float:
+        """The share of the time in which it worked."""
+        return (self.counts["pass_us"] + self.counts["other_us"]) / self.counts["window_us"]
+
+
+def stages(seen: Overview) -> list[StageWork]:
+    """Of each measured cell of a pipeline its stages in order."""
+    return [
+        StageWork(cell, int(number), len(told), counts, told["1"])
+        for cell in seen.cells
+        if cell.is_measured and "1" in (told := cell.metrics.get("by_stage") or {})
+        for number, counts in told.items()
+    ]
+
+
+def sentences(seen: Overview, found: Sequence[StageWork]) -> list[str]:
+    """For each load (and model) and pipeline what bounds it, and its throughput over each of
+    `BASELINES` that ran beside it; nothing of cells that are not valid."""
+    holding = [one for one in found if one.cell.stands_alone]
+    places = dict.fromkeys((one.cell.condition, one.cell.variant.index) for one in holding)
+    return [
+        text
+        for condition, variant in places
+        for text in _of_one(
+            seen,
+            [
+                one
+                for one in holding
+                if (one.cell.condition, one.cell.variant.index) == (condition, variant)
+            ],
+        )
+    ]
+
+
+def _of_one(seen: Overview, own: Sequence[StageWork]) -> Iterator[str]:
+    cell = own[0].cell
+    busiest = max(own, key=lambda one: one.busy)
+    beside = "; ".join(_beside(seen, own))
+    yield (
+        f"Under {cell.condition} the busiest stage of {cell.variant.label} "
+        f"({busiest.number} of {busiest.of}, {busiest.cell.workload}) works "
+        f"{percent(busiest.busy)}% of the time"
+        + (f". Tokens per second: {beside}." if beside else ".")
+    )
+
+
+def _beside(seen: Overview, own: Sequence[StageWork]) -> Iterator[str]:
+    """Tokens per second over a baseline's, the range over the workloads."""
+    cells = {one.cell.workload: one.cell for one in own}
+    for name in BASELINES:
+        # several variants of a baseline: the fastest is the one to beat
+        found: dict[str, float] = {}
+        for other in seen.cells:
+            here = cells.get(other.workload)
+            if (
+                here is None
+                or other.variant.backend != name
+                or other.condition != here.condition
+                or not other.stands_alone
+            ):
+                continue
+            rate, theirs = here.value("output_tok_per_s"), other.value("output_tok_per_s")
+            if rate and theirs:
+                quotient = rate / theirs
+                found[other.workload] = min(found.get(other.workload, quotient), quotient)
+        if found:
+            ends = dict.fromkeys(ratio(end) for end in (min(found.values()), max(found.values())))
+            told = " to ".join(ends)
+            yield f"{told} times {name}'s on {len(found)} of {len(cells)} workloads"
