@@ -41,6 +41,7 @@ SCRIPTS = (
     Script("report_scale", "--trials 4 --requests 50"),
     Script("soundness/interval_coverage", "--experiments 20 --seeds 1 --requests 16"),
     Script("soundness/wandering", "--comparisons 10"),
+    Script("soundness/change_points", "--quick"),
     Script("soundness/fuzz_inputs", "--experiments 20 --data 4 --command 1"),
     Script("soundness/planted_faults", "--only load_loop"),
     Script("engine/growth", ""),

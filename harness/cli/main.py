@@ -24,6 +24,7 @@ from harness.cli.first.quick import quick
 from harness.cli.first.schema import schema
 from harness.cli.gate.calibrate import gate_app
 from harness.cli.gate.compare import compare
+from harness.cli.gate.history import history
 from harness.cli.planning.plan import plan
 from harness.cli.planning.profile import profile
 from harness.cli.planning.simulate import simulate
@@ -60,6 +61,7 @@ app.command()(plan)
 app.command()(profile)
 app.command()(simulate)
 app.command()(compare)
+app.command()(history)
 app.add_typer(gate_app, name="gate")
 
 

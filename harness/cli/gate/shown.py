@@ -54,6 +54,16 @@ def print_margins(held: Sequence[HeldMargin]) -> None:
     _print(table)
 
 
+def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of texts."""
+    table = _table(title)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    _print(table)
+
+
 def headings(alpha: float) -> tuple[str, ...]:
     """Of the columns of `cells`."""
     return tuple(f"{1 - 2 * alpha:.0%}" if name == "90%" else name for name in HEADINGS)

@@ -137,7 +137,7 @@ def assert_counted(commits: list[Commit], layers: list[int]) -> None:
 
 def test_stages_that_are_killed_lose_nothing_and_change_nothing() -> None:
     """One after another, several at once, and in the middle of prompts."""
-    exits = {"layers": [2, 4], "thresholds": [0.97, 0.3]}
+    exits = {"layers": [2, 4], "thresholds": [0.97, 0.9]}
     kills = [(0, [0]), (150, [1]), (300, [2]), (450, [0, 1, 2])]
     backend = opened("tetris", {**exits, "stages": 3, "prefill_tokens": 64})
 

@@ -1,0 +1,1 @@
+"""The page of ``decodebench history``: each metric over runs."""

@@ -1,0 +1,103 @@
+"""Series over runs, and the changes in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.core.errors import UserError
+from results.history.series import History, history
+from tests.support.results.history_runs import write_runs
+
+TPOT = ["tpot_s_p50"]
+
+
+def five_percent(number: int, backend: str) -> float:
+    return 1.05 if backend == "vllm" and number >= 12 else 1.0
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_runs(tmp_path_factory.mktemp("runs"), 24, five_percent)
+
+
+def names(found: History) -> list[tuple[str, str, str]]:
+    return [(one.series.cell.backend, one.series.key, one.verdict) for one in found.changes]
+
+
+def test_the_step_is_found_with_its_commits_and_versions(runs: Path) -> None:
+    found = history([runs])
+    assert [mark.commit for mark in found.runs] == [f"c{n:03d}" for n in range(24)]
+    assert sorted(names(found)) == [
+        ("vllm", key, "worse") for key in ("output_tok_per_s", "tpot_s_p50", "ttft_s_p50")
+    ]
+    change = next(one for one in found.changes if one.series.key == "tpot_s_p50")
+    assert change.ratio == pytest.approx(1.05, abs=0.01)
+    assert [point.mark.commit for point in change.between] == ["c011", "c012"]
+    assert change.versions == {"vllm": ("0.31", "0.32")}
+    assert change.point.p <= found.level == pytest.approx(0.05 / 6)
+
+
+def test_smaller_times_and_larger_rates_are_better(tmp_path: Path) -> None:
+    found = history([write_runs(tmp_path, 24, lambda n, b: 1.0 if n < 12 else 0.9)])
+    assert {verdict for _, _, verdict in names(found)} == {"better"}
+
+
+def test_runs_may_be_named_one_by_one_and_twice(runs: Path) -> None:
+    some = sorted(runs.iterdir())
+    again = history([*some, runs, some[0]], TPOT)
+    assert [mark.commit for mark in again.runs] == [f"c{n:03d}" for n in range(24)]
+
+
+def test_another_machine_is_another_series(tmp_path: Path) -> None:
+    """Else its speed would be a change."""
+    folder = write_runs(
+        tmp_path, 24, lambda n, b: 1.0 if n < 12 else 1.5,
+        environment=lambda n: {"cpu": "old" if n < 12 else "new", "cores": 4},
+    )  # fmt: skip
+    found = history([folder], TPOT)
+    assert found.changes == []
+    machines = {(one.cell.backend, one.machine): len(one.points) for one in found.series}
+    assert machines == {
+        (b, f"{cpu}, 4 cores"): 12 for b in ("vllm", "autoregressive") for cpu in ("old", "new")
+    }
+
+
+def test_what_is_not_sound_is_left_out_unless_asked_for(tmp_path: Path) -> None:
+    folder = write_runs(
+        tmp_path, 24, lambda n, b: 1.3 if n >= 18 else 1.0, doubted=lambda n: n >= 18
+    )
+    found = history([folder], TPOT)
+    assert found.changes == []
+    assert {(len(one.points), len(one.doubted)) for one in found.series} == {(18, 6)}
+    assert len(history([folder], TPOT, unsound=True).changes) == 2
+    everything = write_runs(tmp_path / "all", 4, doubted=lambda n: True)
+    assert {len(one.points) for one in history([everything], TPOT).series} == {0}
+
+
+def test_few_runs_are_said_to_be_few(tmp_path: Path) -> None:
+    found = history([write_runs(tmp_path, 5, lambda n, b: 1.0 if n < 3 else 2.0)], TPOT)
+    assert found.changes == []
+    assert found.fewest > 5
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        (["tpot_p50"], "unknown metric 'tpot_p50'; did you mean 'tpot_s_p50'"),
+        (["n_requests_"], "unknown metric 'n_requests_'"),
+        (["pass_at_1"], "none of the runs has pass_at_1"),
+    ],
+)
+def test_unknown_metrics_are_refused(runs: Path, metrics: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        history([runs], metrics)
+
+
+def test_folders_without_runs_are_refused(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected at least 2"):
+        history([next(iter(runs.iterdir()))])
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UserError, match=folder.name):
+            history([runs, folder])
