@@ -42,6 +42,7 @@ SCRIPTS = (
     Script("soundness/interval_coverage", "--experiments 20 --seeds 1 --requests 16"),
     Script("soundness/wandering", "--comparisons 10"),
     Script("soundness/change_points", "--quick"),
+    Script("soundness/goodput_search", "--quick"),
     Script("soundness/fuzz_inputs", "--experiments 20 --data 4 --command 1"),
     Script("soundness/planted_faults", "--only load_loop"),
     Script("engine/growth", ""),

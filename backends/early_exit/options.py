@@ -15,7 +15,6 @@ from backends.early_exit.plan import ExitPlan
 from backends.early_exit.policy import PREFIX
 from backends.engine.model.architecture import EngineError, check_full_attention
 from harness.core.errors import UserError
-from harness.core.nouns import Measured
 
 MIXED, SEPARATE = "mixed", "separate"
 
@@ -77,13 +76,6 @@ class ExitOptions(ExitPlan):
     def effective(self) -> dict[str, Any]:
         """The options as they took effect."""
         return {**super().effective(), "model_runner": "V1"}
-
-    def measured(self, dtype: str) -> Measured:
-        """The calibration's statement, which holds for its dtype only."""
-        calibration = None if self._calibration is None else self._calibration[1]
-        if calibration is None or calibration.dtype != dtype:
-            return Measured()
-        return Measured(calibration=calibration.statement, calibration_batch=calibration.batch)
 
     def measure(self, causal: Any) -> Any:
         """The confidence measure on the loaded model, an `EarlyExitLlamaForCausalLM`; None where

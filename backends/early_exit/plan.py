@@ -27,6 +27,7 @@ from backends.early_exit.policy import (
 )
 from harness.core.errors import UserError
 from harness.core.files import open_plain
+from harness.core.nouns import Measured
 from results.traces import played
 from results.traces.rates import TraceSource
 
@@ -156,6 +157,13 @@ class ExitPlan:
             self.depth,
             self.prefix,
         )
+
+    def measured(self, dtype: str) -> Measured:
+        """The calibration's statement, which holds for its dtype only."""
+        calibration = None if self._calibration is None else self._calibration[1]
+        if calibration is None or calibration.dtype != dtype:
+            return Measured()
+        return Measured(calibration=calibration.statement, calibration_batch=calibration.batch)
 
     def _traced_thresholds(self, layers: Sequence[int]) -> list[float] | None:
         """Those under which the replayed trace was recorded."""

@@ -49,8 +49,8 @@ EXIT_OPTIONS: dict[str, Option] = {
     ),
     "classifier": Option(str, AUTO, "a trained classifier: auto (the demo model's), a folder"),
     "calibration": Option(
-        str, AUTO, "thresholds that 'decodebench calibrate' chose: auto (the demo model's), "
-        "none, a file"
+        str, AUTO, "layers and thresholds of 'decodebench calibrate': auto (the demo's, which "
+        "keep its task scores), rouge (its others, for ROUGE-L to full), none, a file"
     ),
     "record": traces.RECORD,
 }  # fmt: skip

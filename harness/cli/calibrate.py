@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.core.errors import UserError
+from harness.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from backends.early_exit.calibration.calibrate import CalibrationProgress
     from backends.early_exit.calibration.files import Calibration, Point
 
 EVERY_S = 2.0
+RISKS = {"score": "score", "exact": "consistency", "rouge_l_to_full": "rouge_l"}
+"""As the files name them."""
+TARGETS = {"score": 0.95, "exact": 0.75, "rouge_l_to_full": 0.75}
 HEADER = "threshold  quality  at least  p-value   layers skipped  mean exit layer"
 
 
@@ -26,15 +29,37 @@ def calibrate(
     measure: Annotated[str, typer.Option(help="softmax, state or classifier.")],
     workload: Annotated[str, typer.Option(help="Whose train split to calibrate on: W or W,W2.")],
     out: Annotated[Path, typer.Option(help="The calibration file (JSON).")],
-    metric: Annotated[str, typer.Option(help="rouge_l or consistency.")] = "rouge_l",
-    target: Annotated[float, typer.Option(help="Its mean that is to be held.")] = 0.75,
+    risk: Annotated[
+        str,
+        typer.Option(
+            help="What early exit may lose: task score (score), the same answer (exact), or "
+            "likeness (rouge_l_to_full)."
+        ),
+    ] = "score",
+    per: Annotated[
+        str, typer.Option(help="worst: held for each workload; mixture: for all together.")
+    ] = "worst",
+    target: Annotated[
+        float | None,
+        typer.Option(
+            help="What is to be held of it on average, 1 being all; 0.95 by default, 0.75 of exact "
+            "and rouge_l_to_full."
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="That it is held.")] = 0.95,
     rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
     batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
     layers: Annotated[
-        str | None, typer.Option(help="Checked: 2,4 or all; the backend's default if not given.")
+        list[str] | None,
+        typer.Option(
+            help="Checked: 2,4 or all; the backend's default if not given. Given several times the "
+            "set with which the fewest layers run is chosen."
+        ),
     ] = None,
+    backend: Annotated[
+        str, typer.Option(help="That decodes: vllm-early-exit or own-early-exit.")
+    ] = "vllm-early-exit",
     decay: Annotated[str, typer.Option(help="none, calm or t5x.")] = "none",
     decay_tau: Annotated[float | None, typer.Option(help="How fast; 4 by default.")] = None,
     heads: Annotated[str, typer.Option(help="original, auto, a name or a folder.")] = "original",
@@ -53,18 +78,21 @@ def calibrate(
     from backends.early_exit.calibration import settings as defaults
     from backends.early_exit.policy import TAU
 
+    sets = [_layers(text, model) for text in layers or ()]
     settings = defaults.Settings(
         model=model,
         measure=measure,
         workloads=tuple(name.strip() for name in workload.split(",")),
-        metric=metric,
-        target=target,
+        metric=_metric(risk),
+        target=TARGETS[risk] if target is None else target,
+        per=per,
+        backend=backend,
         confidence=confidence,
         rows=defaults.ROWS if rows is None else rows,
         source=source,
         seed=defaults.SEED if seed is None else seed,
         batch=batch,
-        layers=_layers(layers, model),
+        layers=sets[0] if sets else None,
         decay=decay,
         tau=TAU if decay_tau is None else decay_tau,
         heads=heads,
@@ -74,13 +102,18 @@ def calibrate(
         whole_curve=whole_curve,
     )
     warnings.simplefilter("ignore", FutureWarning)  # vLLM's own, of torch
-    found = driver.calibrate(settings, out, progress=_printer(), warn=_warn)
+    candidates = sets if len(sets) > 1 else ()
+    found = driver.calibrate(settings, out, candidates, progress=_printer(), warn=_warn)
     print("\n".join(_conclusion(found, out)))
 
 
-def _layers(text: str | None, model: str) -> tuple[int, ...] | None:
-    if text is None:
-        return None
+def _metric(risk: str) -> str:
+    if risk not in RISKS:
+        raise UserError(f"--risk: unknown risk '{risk}'; {nearest(risk, RISKS)}")
+    return RISKS[risk]
+
+
+def _layers(text: str, model: str) -> tuple[int, ...]:
     from backends.checkpoints import models
     from backends.training.exits.backbone import architecture_of
     from backends.training.heads.recipe import parse_layers
@@ -101,7 +134,6 @@ def _grid(text: str | None) -> tuple[float, ...] | None:
 def chosen_dtype(name: str) -> str:
     """The dtype that `--dtype` names. Raises `UserError`."""
     from harness.cli.wiring import preferred_dtype
-    from harness.core.errors import nearest
     from harness.experiment.models import DTYPES
 
     if name not in DTYPES:
@@ -116,9 +148,10 @@ def _printer() -> Callable[[CalibrationProgress], None]:
 
     def show(progress: CalibrationProgress) -> None:
         if progress.point is not None:
-            if not begun:
-                begun.append(HEADER)
-                print(HEADER)
+            checked = ", ".join(map(str, progress.layers or ())) or "by default"
+            if checked not in begun:
+                begun.append(checked)
+                print(f"layers {checked}:\n{HEADER}")
             print(_row(progress.point), flush=True)
         elif time.monotonic() - last[0] >= EVERY_S:
             print(_line(progress), flush=True)

@@ -25,6 +25,7 @@ from harness.cli.first.schema import schema
 from harness.cli.gate.calibrate import gate_app
 from harness.cli.gate.compare import compare
 from harness.cli.gate.history import history
+from harness.cli.goodput.command import goodput
 from harness.cli.planning.plan import plan
 from harness.cli.planning.profile import profile
 from harness.cli.planning.simulate import simulate
@@ -62,6 +63,7 @@ app.command()(profile)
 app.command()(simulate)
 app.command()(compare)
 app.command()(history)
+app.command()(goodput)
 app.add_typer(gate_app, name="gate")
 
 

@@ -79,7 +79,7 @@ def run_parsed(
     watch = OthersWatch()
     _check_only(only, experiment)
     directory = out if out is not None else RUNS / experiment.name
-    _check_folder(directory)
+    check_folder(directory)
     experiment = wiring.resolve(experiment)
     trials = [trial for trial in experiment.trials() if only in (None, trial.backend)]
     for warning in wiring.warnings(trials):
@@ -91,13 +91,13 @@ def run_parsed(
         _check_writing(store)
         display.print_plan(trials, _notes(store, trials) if not fresh else lambda trial: "")
         return None
-    with _only_writer(directory):
+    with only_writer(directory):
         # foreign records and other schema versions are refused before anything is written
         deque(whole_records(store), maxlen=0)
         if fresh:
             _forget(store, only, experiment.models if shapes else ())
         _write_inputs(store, experiment, shapes)
-        _warn_of_others(watch.share())
+        warn_of_others(watch.share())
         result = _sweep(store, trials, experiment.time_limit_s)
         if only is None and again_share:
             measure_again(store, trials, experiment, again_share, _sweep)
@@ -107,7 +107,8 @@ def run_parsed(
     return result
 
 
-def _warn_of_others(share: float) -> None:
+def warn_of_others(share: float) -> None:
+    """Say that the machine is busy, where it is."""
     if share > MAX_OTHERS_SHARE:
         print(
             f"warning: this machine is busy: other processes use {share:.0%} of its processors; "
@@ -128,7 +129,7 @@ def _sweep(
     pins = Pins()
     older = OlderTrials(store, machine, {trial.backend for trial in trials}, pins)
     older.drop_replaced()
-    _write_code(store, {pins.of(trial): pins.parts(trial) for trial in trials})
+    write_code(store, {pins.of(trial): pins.parts(trial) for trial in trials})
     with SweepDisplay() as progress:
 
         def told(event: SweepEvent) -> None:
@@ -174,7 +175,7 @@ def _check_only(only: str | None, experiment: Experiment) -> None:
         raise UserError(f"--only: no backend '{only}'; {nearest(only, names)}")
 
 
-def _check_folder(directory: Path) -> None:
+def check_folder(directory: Path) -> None:
     """Refuse to write into a folder, or over a file, that something else made."""
     if not directory.exists():
         return
@@ -193,12 +194,12 @@ def _check_writing(store: Store) -> None:
         reason = "Permission denied" if there.is_dir() else "Not a directory"
         raise UserError(f"{store.path}: {reason}; name another --out")
     if there == store.path:
-        with _only_writer(store.path):
+        with only_writer(store.path):
             deque(whole_records(store), maxlen=0)
 
 
 @contextlib.contextmanager
-def _only_writer(directory: Path) -> Iterator[None]:
+def only_writer(directory: Path) -> Iterator[None]:
     """Hold the run folder: two runs would measure each other and store each trial twice. The lock
     is the kernel's, so that it ends with the process, however that ends."""
     descriptor = None
@@ -220,8 +221,7 @@ def _only_writer(directory: Path) -> Iterator[None]:
 
 
 def _forget(store: Store, only: str | None, models: Sequence[Model] = ()) -> None:
-    """Delete what a run has stored; with `only` the trials of that backend, with `models` those of
-    these models."""
+    """Delete what a run has stored; with `only` that backend's trials, with `models` theirs."""
     labels = {model.label() for model in models}
     try:
         if only is not None or labels:
@@ -270,16 +270,19 @@ def _write_inputs(store: Store, experiment: Experiment, on_shapes: bool) -> None
     try:
         whole = dataclasses.replace(experiment, models=_all_models(store, experiment, on_shapes))
         store.write_experiment(whole.to_yaml())
-        missing = [
-            t for t in experiment.trials() if not store.has_prompts(str(t.workload.checksum))
-        ]
-        for rows, checksum in wiring.prompt_rows(missing, directory) if missing else ():
-            store.write_prompts(checksum, rows)
+        write_prompts(store, experiment.trials(), directory)
     except OSError as error:
         raise UserError(f"{store.path}: cannot be written: {error.strerror or error}") from None
 
 
-def _write_code(store: Store, code: Mapping[str, Mapping[str, str]]) -> None:
+def write_prompts(store: Store, trials: Sequence[Trial], directory: Path) -> None:
+    """Keep the prompts of trials on the model in `directory`. Raises `OSError`."""
+    missing = [trial for trial in trials if not store.has_prompts(str(trial.workload.checksum))]
+    for rows, checksum in wiring.prompt_rows(missing, directory) if missing else ():
+        store.write_prompts(checksum, rows)
+
+
+def write_code(store: Store, code: Mapping[str, Mapping[str, str]]) -> None:
     """Keep what the trials' keys pin, so that a later run can say what changed."""
     try:
         for digest, parts in code.items():

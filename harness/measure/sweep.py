@@ -159,7 +159,7 @@ def run_sweep(
     total, together = len(rest), True
     result = SweepResult(stored=len(keyed) - total)
     fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir, weight_bytes)
-    invocation = _Invocation()
+    invocation = Invocation()
     try:
         for index in range(total):
             now = invocation.now()
@@ -175,7 +175,7 @@ def run_sweep(
             record = fleet.run(job, rest, teller.message)
             if fleet.crowded and together:
                 together, rest = False, engine_by_engine(rest, trial.engine_key(), trials)
-            record = _write(store, record)
+            record = write_record(store, record)
             result.statuses[record.status] += 1
             if fleet.refused:
                 result.refusals[by_backend(trial.backend, record.error)] += 1
@@ -192,7 +192,7 @@ def by_backend(name: str, error: object) -> str:
     return str(error) if str(error).startswith(f"backend '{name}'") else f"{name}: {error}"
 
 
-class _Invocation:
+class Invocation:
     """One call of `run_sweep`, and the clock that tells its trials apart in time."""
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ class _Invocation:
         return {"invocation": self._id, "since_invocation_s": since_s}
 
 
-def _write(store: StoreProtocol, record: TrialRecord) -> TrialRecord:
+def write_record(store: StoreProtocol, record: TrialRecord) -> TrialRecord:
     """Store the record; one that a backend filled with what cannot be stored has failed. Returns
     what was stored."""
     try:

@@ -1,5 +1,9 @@
-"""Calibrates the thresholds of `vllm-early-exit`: full model's answers, answers at each threshold,
+"""Calibrates thresholds of early exit: the full model's answers, answers at each threshold,
 fixed-sequence testing (`learn_then_test`), and the file with the outcome (`calibration`).
+
+Where several sets of layers may be checked, each is a sequence of its own, tested at its share of
+the level (Bonferroni): the chance that any that is accepted, and so that the one which runs the
+fewest layers, holds less than was asked for is at most the level.
 
 The unit of the test is a group of `batch` prompts, which start together and are done before the
 next start: prompts in one batch decide together where it exits, so their losses hang together and
@@ -8,23 +12,30 @@ only those of different groups are independent.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import backends
 from backends.checkpoints import models
 from backends.early_exit.calibration.answers import SUFFIX, AnswerFile
+from backends.early_exit.calibration.asking import ExitAnswers
 from backends.early_exit.calibration.files import Calibration, Point
 from backends.early_exit.calibration.group import AnsweredGroup
-from backends.early_exit.calibration.learn_then_test import accepted, p_value, upper_bound
-from backends.early_exit.calibration.outcome import refusal, statement, too_few, write_calibration
-from backends.early_exit.calibration.prompts import decode, prompts_checksum, read_groups
+from backends.early_exit.calibration.learn_then_test import accepted
+from backends.early_exit.calibration.losses import AnswerLosses
+from backends.early_exit.calibration.outcome import (
+    NotHeldError,
+    refusal,
+    statement,
+    test_name,
+    too_few,
+    unscored,
+    write_calibration,
+)
+from backends.early_exit.calibration.prompts import prompts_checksum, read_groups
 from backends.early_exit.calibration.settings import (
     Settings,
     check_out,
@@ -33,14 +44,10 @@ from backends.early_exit.calibration.settings import (
     trained_folder,
     training_report,
 )
-from backends.early_exit.policy import NEVER
 from backends.pins import code_digest
-from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Model
-from harness.core.rouge import rouge_l
 
-NAME = "vllm-early-exit"
 DECODING = "backends.early_exit.calibration.prompts"
 """The module that asks the backend, which is part of what the answers depend on."""
 
@@ -49,6 +56,8 @@ DECODING = "backends.early_exit.calibration.prompts"
 class CalibrationProgress:
     """How far the prompts have come at one threshold, None being the full model."""
 
+    layers: tuple[int, ...] | None
+    """Checked; None: the backend's default."""
     threshold: float | None
     done: int
     total: int
@@ -62,11 +71,13 @@ class CalibrationProgress:
 def calibrate(
     settings: Settings,
     out: Path,
+    candidates: Sequence[tuple[int, ...]] = (),
     *,
     progress: Callable[[CalibrationProgress], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Calibration:
-    """Choose the lowest threshold that holds the target quality, and write `out`.
+    """Choose the lowest threshold that holds the target quality, and write `out`; of several sets
+    of layers the one with which the fewest layers run.
 
     Every group's answers are kept in a file beside `out` as soon as they are there; the same
     settings, also with another target, metric, confidence or grid, take them up. The statement
@@ -75,6 +86,7 @@ def calibrate(
     Args:
         settings: what to calibrate, and for what.
         out: the calibration file to write.
+        candidates: sets of layers to check, in the place of `settings.layers`.
         progress: called as groups are answered, and when a threshold is over.
         warn: called with each line of what the user probably did not mean.
 
@@ -84,18 +96,49 @@ def calibrate(
     """
     check_settings(settings)
     check_out(out)
+    sets: list[tuple[int, ...] | None] = [*dict.fromkeys(candidates)] or [settings.layers]
+    settings = replace(settings, tries=len(sets))
     model = Model(settings.model, dtype=settings.dtype)
     directory = models.resolve(model)
     trained = trained_folder(settings, directory)
-    backends.check_options(NAME, settings.options())
-    for line in backends.warnings(NAME, model, settings.options()):
-        if warn is not None:
-            warn(line)
-    with ExitStack() as stack:
-        run = _Run(settings, directory, trained, progress, stack)
-        found = run.choose(out.with_name(out.name + SUFFIX))
+    runs: list[_Run] = []
+    for layers in sets:
+        own = replace(settings, layers=layers)
+        backends.check_options(own.backend, own.options())
+        for line in backends.warnings(own.backend, model, own.options()):
+            if warn is not None:
+                warn(line)
+        runs.append(_Run(own, directory, trained, progress, runs[0] if runs else None))
+    found = _fewest_layers(runs, out)
     write_calibration(out, found)
     return found
+
+
+def _fewest_layers(runs: Sequence[_Run], out: Path) -> Calibration:
+    """What the best of the sets of layers came to. Raises the first's `NotHeldError` where none
+    holds the target."""
+    found: list[Calibration | NotHeldError] = []
+    for run in runs:
+        layers = run.settings.layers
+        name = "" if len(runs) == 1 or layers is None else f".layers-{'-'.join(map(str, layers))}"
+        try:
+            with ExitStack() as stack:
+                found.append(run.choose(out.with_name(out.name + name + SUFFIX), stack))
+        except NotHeldError as refused:
+            found.append(refused)
+    held = [one for one in found if isinstance(one, Calibration)]
+    if not held:
+        raise next(one for one in found if isinstance(one, NotHeldError))
+    best = min(held, key=lambda one: one.chosen.mean_exit_layer)
+    if len(runs) == 1:
+        return best
+    tried = []
+    for run, one in zip(runs, found, strict=True):
+        point = one.chosen if isinstance(one, Calibration) else None
+        threshold, layers = (point.threshold, point.mean_exit_layer) if point else (None, None)
+        checked = list(run.settings.layers or ())
+        tried.append({"layers": checked, "threshold": threshold, "mean_exit_layer": layers})
+    return replace(best, candidates=tuple(tried))
 
 
 class _Run:
@@ -107,40 +150,51 @@ class _Run:
         directory: Path,
         trained: Path | None,
         progress: Callable[[CalibrationProgress], None] | None,
-        stack: ExitStack,
+        first: _Run | None = None,
     ) -> None:
         self.settings, self.directory, self.trained = settings, directory, trained
-        self.progress, self.stack = progress, stack
+        self.progress, self.first = progress, first
         self.checkpoint = models.checksum(directory)
         self.parameters = parameters(trained, settings.measure)
         self.tokenizer = models.load_tokenizer(directory)
         self.stops = models.stop_ids(directory, self.tokenizer)
         report = training_report(settings, trained)
-        self.groups = read_groups(settings, directory, self.tokenizer, report)
+        if first is None:
+            self.groups = read_groups(settings, directory, self.tokenizer, report)
+        else:
+            self.groups = first.groups
+        if (reason := unscored(settings, self.groups)) is not None:
+            raise UserError(reason)
         if (reason := too_few(settings, len(self.groups))) is not None:
             raise UserError(reason)
         self.prompts_checksum = prompts_checksum(self.groups)
-        self.texts: dict[tuple[int, ...], str] = {}
+        self.losses = AnswerLosses(settings, self.groups, self.tokenizer)
+        self.full: list[AnsweredGroup] = []
         self.kept: AnswerFile
         self.earlier = 0
 
-    def choose(self, answers: Path) -> Calibration:
+    def choose(self, answers: Path, stack: ExitStack) -> Calibration:
         """Test thresholds from the highest on, up to the first that is not accepted."""
-        self.kept = self.stack.enter_context(AnswerFile(answers, self._identity()))
-        full = self._answers(None)
+        self.kept = stack.enter_context(AnswerFile(answers, self._identity()))
+        asked = ExitAnswers(
+            self.settings, self.directory, self.groups, self.stops, self.kept, self._tell
+        )
+        stack.callback(asked.close)
+        known = self.first.full if self.first is not None else ()
+        full = self.full = asked.answers(None, known)
         curve: list[Point] = []
         chosen = 0
         for threshold in self.settings.thresholds:
             tested = chosen == len(curve)
             if not tested and not self.settings.whole_curve:
                 break
-            groups = self._answers(threshold)
+            groups = asked.answers(threshold)
             self.earlier = self.kept.note_question(self._question())
             curve.append(self._point(threshold, full, groups, tested))
             chosen = accepted([point.p_value for point in curve], self.settings.level)
             self._tell(threshold, len(full), len(full), 0.0, curve[-1])
         if not chosen:
-            raise UserError(refusal(self.settings, curve[0], len(full), answers))
+            raise NotHeldError(refusal(self.settings, curve[0], len(full), answers))
         return self._calibration(curve, chosen - 1)
 
     def _identity(self) -> dict[str, Any]:
@@ -160,7 +214,7 @@ class _Run:
             "batch": settings.batch,
             "dtype": settings.dtype,
             "prompts": self.prompts_checksum,
-            "code": code_digest(NAME, DECODING),
+            "code": code_digest(settings.backend, DECODING),
         }
 
     def _question(self) -> dict[str, Any]:
@@ -171,46 +225,10 @@ class _Run:
             "target": settings.target,
             "metric": settings.metric,
             "confidence": settings.confidence,
+            "per": settings.per,
+            "tries": settings.tries,
             "rows": settings.rows,
         }
-
-    @cached_property
-    def backend(self) -> Backend:
-        """The engine, loaded when the first answer is missing."""
-        settings = self.settings
-        model = Model(settings.model, dtype=settings.dtype)
-        opened = backends.open_backend(NAME, self.directory, model, settings.options())
-        self.stack.callback(opened.close)
-        info = opened.info
-        layers = list(info.options["layers"])
-        self.kept.note_opened({"layers": layers, "backend": f"{info.name} {info.version}"})
-        return opened
-
-    def _answers(self, threshold: float | None) -> list[AnsweredGroup]:
-        """The answers of all groups, taken up or made."""
-        known, found = self.kept.groups(threshold), []
-        missing = len(known) < len(self.groups)
-        if missing:
-            self._configure(threshold)
-        began, there = time.monotonic(), len(known)
-        for number, prompts in enumerate(self.groups):
-            if number not in known:
-                self.kept.add(threshold, number, decode(self.backend, prompts, self.stops))
-            found.append(self.kept.groups(threshold)[number])
-            if missing:
-                done = max(number + 1, there)
-                self._tell(threshold, done, there, time.monotonic() - began)
-        return found
-
-    def _configure(self, threshold: float | None) -> None:
-        settings, configure = self.settings, getattr(self.backend, "configure")  # noqa: B009
-        self.backend.reset()
-        if threshold is None:
-            configure({"measure": NEVER})
-            return
-        chosen = {"measure": settings.measure, "threshold": threshold}
-        decay = {"decay": settings.decay, "decay_tau": settings.tau}
-        configure({**chosen, **decay, "layers": self.kept.opened["layers"]})
 
     def _tell(
         self,
@@ -222,27 +240,10 @@ class _Run:
     ) -> None:
         if self.progress is not None:
             self.progress(
-                CalibrationProgress(threshold, done, len(self.groups), seconds, found, point)
+                CalibrationProgress(
+                    self.settings.layers, threshold, done, len(self.groups), seconds, found, point
+                )
             )
-
-    def _losses(self, full: Sequence[AnsweredGroup], own: Sequence[AnsweredGroup]) -> list[float]:
-        """The mean loss of each group."""
-        return [
-            fmean(self._loss(*pair) for pair in zip(whole.answers, group.answers, strict=True))
-            for whole, group in zip(full, own, strict=True)
-        ]
-
-    def _loss(self, expected: tuple[int, ...], own: tuple[int, ...]) -> float:
-        if expected == own:
-            return 0.0
-        if self.settings.metric == "consistency":
-            return 1.0
-        return 1.0 - rouge_l(self._text(expected), self._text(own))
-
-    def _text(self, ids: tuple[int, ...]) -> str:
-        if ids not in self.texts:
-            self.texts[ids] = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
-        return self.texts[ids]
 
     def _point(
         self,
@@ -251,14 +252,14 @@ class _Run:
         groups: Sequence[AnsweredGroup],
         tested: bool,
     ) -> Point:
-        settings, losses = self.settings, self._losses(full, groups)
+        held = self.losses.held(full, groups)
         run, total = sum(g.layers_run for g in groups), sum(g.layers_total for g in groups)
         steps = sum(g.steps for g in groups)
         return Point(
             threshold=threshold,
-            quality=1.0 - fmean(losses),
-            quality_at_least=1.0 - upper_bound(losses, settings.level, binary=settings.binary),
-            p_value=p_value(losses, settings.limit, binary=settings.binary),
+            quality=held.quality,
+            quality_at_least=held.at_least,
+            p_value=held.p_value,
             tested=tested,
             early_exit_rate=1.0 - run / total if total else 0.0,
             mean_exit_layer=run / steps if steps else 0.0,
@@ -285,7 +286,7 @@ class _Run:
             risk=1.0 - point.quality,
             bound=1.0 - point.quality_at_least,
             p_value=point.p_value,
-            test="exact binomial" if settings.binary else "Hoeffding-Bentkus",
+            test=test_name(settings),
             prompts=prompts,
             prompts_checksum=self.prompts_checksum,
             source=settings.source,
@@ -295,5 +296,6 @@ class _Run:
             backend=self.kept.opened["backend"],
             statement=statement(settings, prompts, point.threshold, self.earlier),
             earlier_choices=self.earlier,
+            per=settings.per,
             curve=tuple(curve),
         )

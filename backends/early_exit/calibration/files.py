@@ -21,7 +21,8 @@ from harness.core.files import user_path
 BUNDLED = models.DEMO / "early_exit"
 FORMAT = 1
 AUTO, NONE = "auto", "none"
-METRICS = ("rouge_l", "consistency")
+METRICS = ("rouge_l", "consistency", "score")
+ROUGE = "rouge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Point:
 
     threshold: float
     quality: float
-    """Mean ROUGE-L to the full model's answers, or the share of equal answers."""
+    """By the file's metric; with `per` "worst" that of the workload where it is lowest."""
     quality_at_least: float
     """Its lower bound at the file's confidence, for this threshold alone."""
     p_value: float
@@ -86,6 +87,16 @@ class Calibration:
     earlier_choices: int = 0
     """Other questions (grid, target, metric or confidence) that were put to the same answers. The
     confidence is not corrected for a choice among them."""
+    per: str = "mixture"
+    """Over what the quality is held: all prompts together, or ("worst") each workload's."""
+    candidates: tuple[Mapping[str, Any], ...] = ()
+    """Where sets of layers were tried out: the `layers` of each, its `threshold` (None where none
+    held) and `mean_exit_layer`. The level is shared out among them."""
+
+    @property
+    def chosen(self) -> Point:
+        """The curve's point at the chosen threshold."""
+        return next(point for point in self.curve if point.threshold == self.thresholds[0])
 
     def differs_from(
         self,
@@ -125,19 +136,24 @@ class Calibration:
 
 def find_calibration(name: str, measure: str, model_dir: Path) -> Path | None:
     """The file that `name` means for a model: "none", a path, or "auto", the bundled one of the
-    demo model and `measure` (None elsewhere). Raises `UserError`."""
+    demo model and `measure` (None elsewhere), "rouge" likewise, for ROUGE-L to the full model's
+    answers. Raises `UserError`."""
     if name == NONE:
         return None
-    if name == AUTO:
-        bundled = BUNDLED / f"calibration-{measure}.json"
+    if name in (AUTO, ROUGE):
+        bundled = BUNDLED / f"calibration-{measure}{'' if name == AUTO else f'-{ROUGE}'}.json"
         is_demo = model_dir.resolve() == models.BUNDLED["demo"].resolve()
-        return bundled if is_demo and bundled.is_file() else None
+        if is_demo and bundled.is_file():
+            return bundled
+        if name == ROUGE:
+            raise UserError(f"calibration: '{ROUGE}' is bundled for the demo model alone")
+        return None
     path = user_path(name, "calibration")
     if path.is_file():
         return path
     if path.exists():
         raise UserError(f"calibration: '{name}' is no file")
-    raise UserError(f"calibration: no file '{name}'; {nearest(name, [AUTO, NONE])}")
+    raise UserError(f"calibration: no file '{name}'; {nearest(name, [AUTO, ROUGE, NONE])}")
 
 
 def open_calibration(path: Path, model_dir: Path) -> Calibration:
@@ -161,6 +177,7 @@ def _read(content: dict[str, Any]) -> Calibration:
         "thresholds": tuple(content["thresholds"]),
         "prompts": dict(content["prompts"]),
         "curve": tuple(Point(**point) for point in content["curve"]),
+        "candidates": tuple(dict(one) for one in content.get("candidates", ())),
     }
     found = Calibration(**content | lists)
     for name, known in (("measure", CONFIDENT), ("metric", METRICS), ("decay", DECAYS)):

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from backends.early_exit.calibration.files import Calibration, Point
 from backends.early_exit.calibration.learn_then_test import samples_needed
+from backends.early_exit.calibration.prompts import CalibrationPrompt
 from backends.early_exit.calibration.settings import Settings
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
+from workloads import workload_info
 
 QUALITIES = {
     "rouge_l": "the mean ROUGE-L to the full model's answers",
     "consistency": "the share of answers equal to the full model's",
+    "score": "1 - the mean task score lost (gains on other prompts make up for nothing)",
 }
+
+
+class NotHeldError(UserError):
+    """Not even the highest threshold holds the quality."""
 
 
 def statement(
@@ -24,12 +31,15 @@ def statement(
     """The guarantee in words, and what it is not corrected for: `earlier` choices."""
     counts = ", ".join(f"{count} {name}" for name, count in prompts.items())
     together = "one at a time" if settings.batch == 1 else f"{settings.batch} at a time"
-    mixture = "for prompts" if len(prompts) == 1 else "for the mixture of workloads, prompts"
+    mixture = "for the mixture of workloads, prompts"
+    if len(prompts) == 1 or settings.per == "worst":
+        mixture = "for prompts" if len(prompts) == 1 else "for each of the workloads, prompts"
+    tried = f", the best of {settings.tries} sets of layers," if settings.tries > 1 else ","
     choices = f"{earlier} earlier choice{'s' if earlier > 1 else ''} on these prompts"
     return (
         f"With {_percent(settings)} confidence over the draw of {sum(prompts.values())} "
         f"calibration prompts ({counts}), {QUALITIES[settings.metric]} is at least "
-        f"{settings.target:g} at threshold {threshold:g}, {mixture} drawn like these and "
+        f"{settings.target:g} at threshold {threshold:g}{tried} {mixture} drawn like these and "
         f"decoded {together} in {settings.dtype}"
         + (f"; after {choices}, not corrected for." if earlier else ".")
     )
@@ -37,15 +47,45 @@ def statement(
 
 def too_few(settings: Settings, groups: int) -> str | None:
     """Why so many groups cannot show the target even without a fault; None when they can."""
-    needed = samples_needed(0.0, settings.limit, settings.level)
+    if settings.per == "worst" and settings.batch == 1:
+        groups //= len(settings.workloads)
+    needed = samples_needed(0.0, settings.limit, settings.level, binary=settings.binary)
     if needed is not None and groups >= needed:
         return None
     unit = "prompts" if settings.batch == 1 else f"groups of {settings.batch} prompts"
+    unit += " of each workload" * (settings.per == "worst" and len(settings.workloads) > 1)
     can = f"{needed} can (--rows {_rows(settings, needed)})" if needed else "ten million cannot"
     return (
         f"--rows: {groups} {unit} cannot show a quality of {settings.target:.10g} with "
         f"{_percent(settings)} confidence, even without a fault; {can}, or take a lower --target"
     )
+
+
+def unscored(settings: Settings, groups: Sequence[Sequence[CalibrationPrompt]]) -> str | None:
+    """Why answers cannot be scored, where that is asked for; None when they can."""
+    if settings.metric != "score":
+        return None
+    for prompt in (prompt for group in groups for prompt in group):
+        info = workload_info(prompt.workload)
+        missing = [name for name in info.fields if name not in prompt.data]
+        if missing or not info.metric:
+            lacks = f"has no '{missing[0]}'" if missing else "has no task score"
+            return (
+                f"--risk: workload {prompt.workload}, row {prompt.row} {lacks}, and so no score; "
+                "expected exact or rouge_l_to_full"
+            )
+    return None
+
+
+def test_name(settings: Settings) -> str:
+    """Of the test of each mean loss."""
+    names = {
+        "exact binomial" if settings.binary_for(name) else "Hoeffding-Bentkus"
+        for name in settings.workloads
+    }
+    if settings.per == "mixture":
+        names = {"exact binomial" if settings.binary else "Hoeffding-Bentkus"}
+    return " and ".join(sorted(names, reverse=True))
 
 
 def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ class CalibrationPrompt:
     row: str
     ids: tuple[int, ...]
     limit: int
+    data: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The row's fields, for scoring."""
 
 
 def read_groups(
@@ -61,7 +63,9 @@ def read_groups(
         for prompt in _unseen(replace(recipe, workloads=(name,)), seen, directory, tokenizer)
     ]
     prompts = list(
-        _in_turn([CalibrationPrompt(p.workload, p.row, tuple(p.ids), p.limit) for p in read])
+        _in_turn(
+            [CalibrationPrompt(p.workload, p.row, tuple(p.ids), p.limit, p.data) for p in read]
+        )
     )
     batch = settings.batch
     return [prompts[end - batch : end] for end in range(batch, len(prompts) + 1, batch)]
@@ -74,25 +78,36 @@ def prompts_checksum(groups: Sequence[Sequence[CalibrationPrompt]]) -> str:
 
 
 def decode(
-    backend: Backend, prompts: Sequence[CalibrationPrompt], stops: Sequence[int]
-) -> AnsweredGroup:
-    """Answer prompts that start together. Raises `UserError` for one that the backend refuses."""
+    backend: Backend, groups: Sequence[Sequence[CalibrationPrompt]], stops: Sequence[int]
+) -> list[AnsweredGroup]:
+    """Answer the prompts of groups, all of which start together. Raises `UserError` for one that
+    the backend refuses."""
     answers: dict[str, list[int]] = {}
-    for number, prompt in enumerate(prompts):
-        answers[str(number)] = []
-        backend.submit(Request(str(number), prompt.ids, prompt.limit, stop_ids=tuple(stops)))
-    going, sums = set(answers), {"steps": 0.0, "layers_run": 0.0, "layers_total": 0.0}
+    asked: dict[str, tuple[int, CalibrationPrompt]] = {}
+    sums = [{"steps": 0.0, "layers_run": 0.0, "layers_total": 0.0} for _ in groups]
+    for group, prompts in enumerate(groups):
+        for number, prompt in enumerate(prompts):
+            name = f"{group}.{number}"
+            answers[name], asked[name] = [], (group, prompt)
+            backend.submit(Request(name, prompt.ids, prompt.limit, stop_ids=tuple(stops)))
+    going = set(answers)
     while going:
         for commit in backend.poll():
+            group, prompt = asked[commit.request_id]
             if commit.finished == "error":
-                prompt = prompts[int(commit.request_id)]
                 raise UserError(f"workload {prompt.workload}, row {prompt.row}: {commit.error}")
             answers[commit.request_id].extend(commit.token_ids)
-            for name in sums:
-                sums[name] += commit.telemetry.get(name, 0.0)
+            for name in sums[group]:
+                sums[group][name] += commit.telemetry.get(name, 0.0)
             if commit.finished is not None:
                 going.remove(commit.request_id)
-    return AnsweredGroup(tuple(tuple(ids) for ids in answers.values()), **sums)
+    return [
+        AnsweredGroup(
+            tuple(tuple(answers[name]) for name, (at, _) in asked.items() if at == group),
+            **sums[group],
+        )
+        for group in range(len(groups))
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,19 @@ from backends.checkpoints.classifier import ABOUT, TENSORS, find_classifier, ope
 from backends.early_exit.calibration.files import METRICS, NONE
 from backends.early_exit.policy import CONFIDENT, DECAYS, TAU
 from harness.core.errors import UserError, nearest
+from workloads import workload_info
 
 SEED = 10_000
 """Of the rows: `train heads` and `train classifier` begin at 0, and what was fitted to a row looks
 better on it than on others."""
 ROWS = 100
+VLLM = "vllm-early-exit"
+BACKENDS = (VLLM, "own-early-exit")
+AT_ONCE = 16
+"""Prompts that are decoded side by side where neighbours make no difference."""
+PER = ("mixture", "worst")
+RIGHT_OR_WRONG = ("pass_at_1", "exact_match")
+"""Task scores that are 0 or 1."""
 _PROBABILITIES = (
     *(0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55),
     *(0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05),
@@ -44,7 +52,8 @@ class Settings:
     measure: str
     workloads: tuple[str, ...]
     metric: str = "rouge_l"
-    """Mean ROUGE-L to the full model's answer, or "consistency": the share of equal answers."""
+    """"rouge_l": mean ROUGE-L to the full model's answer; "consistency": the share of equal
+    answers; "score": 1 - the part of the task score that is lost, prompt by prompt."""
     target: float = 0.75
     confidence: float = 0.95
     rows: int = ROWS
@@ -60,6 +69,12 @@ class Settings:
     classifier: str = "auto"
     grid: tuple[float, ...] | None = None
     dtype: str = "float32"
+    per: str = "worst"
+    """The quality is held over all prompts together, or ("worst") for each workload's."""
+    backend: str = VLLM
+    """That decodes."""
+    tries: int = 1
+    """Sequences of settings that are tested, among which the level is shared out."""
     whole_curve: bool = False
     """Measure the thresholds after the last that was tested, too."""
 
@@ -75,13 +90,20 @@ class Settings:
 
     @property
     def level(self) -> float:
-        """The chance of a wrong choice that is allowed."""
-        return 1.0 - self.confidence
+        """The chance of a wrong choice that is allowed in one sequence of settings (Bonferroni)."""
+        return (1.0 - self.confidence) / self.tries
 
     @property
     def binary(self) -> bool:
         """Whether a group's loss is 0 or 1."""
-        return self.metric == "consistency" and self.batch == 1
+        return all(self.binary_for(name) for name in self.workloads)
+
+    def binary_for(self, workload: str) -> bool:
+        """Whether it is in this workload."""
+        right_or_wrong = workload_info(workload).metric in RIGHT_OR_WRONG
+        return self.batch == 1 and (
+            self.metric == "consistency" or (self.metric == "score" and right_or_wrong)
+        )
 
     def options(self) -> dict[str, Any]:
         """What the backend is opened with."""
@@ -90,7 +112,7 @@ class Settings:
             "threshold": self.thresholds[0],
             "decay": self.decay,
             "calibration": NONE,
-            "max_num_seqs": self.batch,
+            "max_num_seqs": self.batch if self.backend == VLLM else AT_ONCE,
         }
         if self.decay != "none":
             found["decay_tau"] = self.tau
@@ -105,10 +127,18 @@ class Settings:
 
 def check_settings(settings: Settings) -> None:
     """Raise `UserError` for what no calibration can use. Layers and files are checked elsewhere."""
-    choices = {"measure": CONFIDENT, "metric": METRICS, "decay": DECAYS}
+    choices = {
+        "measure": CONFIDENT,
+        "metric": METRICS,
+        "decay": DECAYS,
+        "per": PER,
+        "backend": BACKENDS,
+    }
     for name, known in choices.items():
         if (value := getattr(settings, name)) not in known:
             raise UserError(f"--{name}: unknown {name} '{value}'; {nearest(value, known)}")
+    if settings.batch > 1 and settings.backend != VLLM:
+        raise UserError(f"--batch: goes with --backend {VLLM}, whose batches leave together")
     for name in ("target", "confidence"):
         if not 0.0 < (value := getattr(settings, name)) < 1.0:
             raise UserError(f"--{name}: expected a number between 0 and 1, got {value:g}")

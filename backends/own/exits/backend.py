@@ -21,7 +21,7 @@ from backends.own.decisions import Recorder, Replayer
 from backends.own.exits.rule import SequenceRule, columns, exit_head, measure_of
 from harness.core.backend import Option
 from harness.core.errors import UserError
-from harness.core.nouns import Measured, Model
+from harness.core.nouns import Model
 
 NAME = "own-early-exit"
 READY, LOCKSTEP = "ready", "lockstep"
@@ -126,7 +126,7 @@ class OwnEarlyExit(EngineBackend):
         info = loaded.info(
             executor,
             asked,
-            Measured(costs=costs),
+            replace(plan.measured(model.dtype), costs=costs),
             lossless=options["measure"] == NEVER,
         )
         return cls(decoder, executor, info, loaded.stop_ids, decided)

@@ -145,5 +145,6 @@ class Tetris(EngineBackend):
                 "thresholds": list(rule.bounds),
             },
             lossless=options["measure"] == NEVER and source is None,
+            measured=plan.measured(model.dtype),
         )
         return cls(pipeline, processes, info, models.stop_ids(model_dir), decided)

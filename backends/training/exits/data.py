@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class TrainPrompt:
     ids: list[int]
     limit: int
     held_out: bool
+    data: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The row's fields."""
 
 
 def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[TrainPrompt]:
@@ -53,8 +55,10 @@ def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[Tra
     for name in recipe.workloads:
         limit = workload_info(name).answer_tokens
         texts = _train_rows(recipe, name)
-        encoded = [(row_id, encode_prompt(tokenizer, name, data)) for row_id, data in texts]
-        kept = [(row_id, ids) for row_id, ids in encoded if len(ids) + limit <= positions]
+        encoded = [(row_id, encode_prompt(tokenizer, name, data), data) for row_id, data in texts]
+        kept = [
+            (row_id, ids, data) for row_id, ids, data in encoded if len(ids) + limit <= positions
+        ]
         if len(kept) < 2:
             raise UserError(
                 f"workload {name}: no rows to train on: of {len(encoded)} prompts {len(kept)} fit "
@@ -62,8 +66,8 @@ def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[Tra
             )
         trained = len(kept) - max(1, round(len(kept) * recipe.held_out))
         prompts += [
-            TrainPrompt(name, row_id, ids, limit, number >= trained)
-            for number, (row_id, ids) in enumerate(kept)
+            TrainPrompt(name, row_id, ids, limit, number >= trained, data)
+            for number, (row_id, ids, data) in enumerate(kept)
         ]
     return prompts
 

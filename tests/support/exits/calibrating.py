@@ -21,6 +21,7 @@ SETTINGS = Settings(
     target=0.6,
     rows=40,
     grid=GRID,
+    per="mixture",
 )
 
 

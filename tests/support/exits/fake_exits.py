@@ -1,7 +1,8 @@
 """A stand-in for `vllm-early-exit`: the same calls, answers known in advance, no engine.
 
 A prompt has a hardness between 0 and 1 of its own. Where the threshold is below it the answer comes
-out wrong in its last words, and every step exits at layer 2 of 8; else at layer 4.
+out wrong in its last words, and every step exits at the first layer checked, of 8; else at the last
+one. With an exit after layer 7 every answer is wrong.
 """
 
 from __future__ import annotations
@@ -70,12 +71,14 @@ class FakeExits:
     def is_wrong(self, ids: tuple[int, ...]) -> bool:
         if self.setting["measure"] == "never":
             return False
+        if self.options["layers"][-1] == 7:
+            return True
         return float(self.setting["threshold"]) < hardness(ids)
 
     def _commit(self, name: str) -> Commit:
         left, request = self.live[name]
         first = len(left) == len(self.answer(request.prompt_ids))
-        run = 2 if self.is_wrong(request.prompt_ids) else 4
+        run = self.options["layers"][0 if self.is_wrong(request.prompt_ids) else -1]
         if self.setting["measure"] == "never":
             run = DEPTH
         work = {"steps": 1, "layers_run": run, "layers_skipped": DEPTH - run, "layers_total": DEPTH}

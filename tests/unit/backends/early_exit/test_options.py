@@ -79,14 +79,15 @@ def test_a_threshold_that_never_passes_is_told() -> None:
 
 
 def test_a_bundled_calibration_that_does_not_hold_is_told() -> None:
-    assert "calibrated with layers 1, 2, 3, 4, not 2, 4" in told(layers=[2, 4])[0]
-    assert told(layers=[1, 2, 3, 4]) == []
-    assert told(layers=[4, 3, 2, 1]) == []
+    assert "calibrated with layers 3, 4, not 2, 4" in told(layers=[2, 4])[0]
+    assert told(layers=[3, 4]) == []
+    assert told(layers=[4, 3]) == []
+    assert told(layers=[1, 2, 3, 4], calibration="rouge") == []
     assert told(layers=[2, 4], threshold=0.5) == []
 
 
 def test_a_calibration_s_thresholds_stay_with_their_layers(tmp_path: Path) -> None:
-    bundled = models.DEMO / "early_exit" / "calibration-softmax.json"
+    bundled = models.DEMO / "early_exit" / "calibration-softmax-rouge.json"
     told_apart = [0.1, 0.2, 0.3, 0.4]
     path = tmp_path / "calibration.json"
     path.write_text(json.dumps(json.loads(bundled.read_text()) | {"thresholds": told_apart}))
@@ -117,7 +118,8 @@ def test_a_statement_holds_for_the_dtype_that_it_was_made_in() -> None:
     assert "95% confidence" in str(stated.calibration)
     assert stated.calibration_batch == 1
     assert plan.measured("float32") == Measured()
-    assert plan.effective()["thresholds"] == [0.1] * 4
+    path = models.DEMO / "early_exit" / "calibration-state.json"
+    assert plan.effective()["thresholds"] == json.loads(path.read_text())["thresholds"]
     assert plan_of(measure="state", threshold=0.1).measured("bfloat16") == Measured()
 
 

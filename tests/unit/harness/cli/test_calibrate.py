@@ -18,7 +18,7 @@ ASKED: dict[str, Any] = {
     "model": "demo",
     "measure": "state",
     "workload": "gsm8k, xsum",
-    "metric": "consistency",
+    "risk": "exact",
     "target": 0.6,
     "rows": 40,
     "grid": "0.2,0.95, 0.7",
@@ -41,7 +41,7 @@ def test_every_threshold_has_a_line_and_the_statement_comes_last(
 ) -> None:
     monkeypatch.setattr(cli_calibrate, "EVERY_S", 0.0)
     out = tmp_path / "c.json"
-    cli_calibrate.calibrate(**ASKED, out=out, layers="1,3", whole_curve=True)
+    cli_calibrate.calibrate(**ASKED, out=out, layers=["1,3"], whole_curve=True)
     assert engines.opened[0].options["layers"] == [1, 3]
     found = open_calibration(out, BUNDLED["demo"])
     lines = capsys.readouterr().out.splitlines()
@@ -63,12 +63,12 @@ def test_every_threshold_has_a_line_and_the_statement_comes_last(
     [
         ({"grid": "0.9;0.8"}, "--grid: expected numbers such as 0.9,0.8,0.7, got '0.9;0.8'"),
         ({"grid": ""}, "--grid: expected numbers"),
-        ({"layers": "0,2"}, "--layers: no exit after layer 0: expected 1 to 7"),
-        ({"layers": "8"}, "--layers: no exit after layer 8: expected 1 to 7"),
-        ({"layers": "two"}, "--layers: expected numbers"),
+        ({"layers": ["0,2"]}, "--layers: no exit after layer 0: expected 1 to 7"),
+        ({"layers": ["8"]}, "--layers: no exit after layer 8: expected 1 to 7"),
+        ({"layers": ["two"]}, "--layers: expected numbers"),
         ({"dtype": "float8"}, "--dtype: unknown dtype 'float8'"),
         ({"workload": ""}, "unknown workload ''"),
-        ({"model": "dmo", "layers": "1"}, "did you mean 'demo'?"),
+        ({"model": "dmo", "layers": ["1"]}, "did you mean 'demo'?"),
     ],
 )
 def test_bad_input_is_one_line(

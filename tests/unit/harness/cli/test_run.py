@@ -31,27 +31,27 @@ def record(key: str, backend: str = "scripted") -> TrialRecord:
 
 def test_a_run_killed_before_its_first_file_can_be_resumed(tmp_path: Path) -> None:
     (tmp_path / ".experiment.yaml.4711-0.tmp").write_text("name: x")
-    running._check_folder(tmp_path)
+    running.check_folder(tmp_path)
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(UserError, match="not a run folder"):
-        running._check_folder(tmp_path)
+        running.check_folder(tmp_path)
 
 
 def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
-    second = running._only_writer(tmp_path)
+    second = running.only_writer(tmp_path)
     with (
-        running._only_writer(tmp_path),
+        running.only_writer(tmp_path),
         pytest.raises(UserError, match="another run is writing into it"),
     ):
         second.__enter__()
-    with running._only_writer(tmp_path):
+    with running.only_writer(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="Not a directory; name another --out"):
-        running._only_writer(tmp_path / "file" / "run").__enter__()
+        running.only_writer(tmp_path / "file" / "run").__enter__()
 
 
 def test_input_that_an_engine_refused_is_bad_input_unless_something_ran(

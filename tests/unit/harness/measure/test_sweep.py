@@ -17,7 +17,7 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.nouns import TrialRecord
 from harness.measure.load_loop import LoadProgress
-from harness.measure.sweep import SweepEvent, SweepResult, _Invocation, _Teller, run_sweep
+from harness.measure.sweep import Invocation, SweepEvent, SweepResult, _Teller, run_sweep
 from results import load
 from results.rows import summaries
 from results.store.folder import Store
@@ -190,7 +190,7 @@ def test_an_invocations_clock_begins_with_it(monkeypatch: pytest.MonkeyPatch) ->
     times = iter([1000.0, 1002.5])
     clock = SimpleNamespace(clock_gettime=lambda clock: next(times))
     monkeypatch.setattr("harness.measure.sweep.time", clock)
-    assert _Invocation().now()["since_invocation_s"] == 2.5
+    assert Invocation().now()["since_invocation_s"] == 2.5
 
 
 def test_a_resumed_sweep_marks_the_pairs_that_it_was_cut_in(tmp_path: Path) -> None:

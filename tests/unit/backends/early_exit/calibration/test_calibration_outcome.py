@@ -12,8 +12,8 @@ from backends.early_exit.calibration.learn_then_test import samples_needed
 from backends.early_exit.calibration.outcome import refusal, statement, too_few
 from backends.early_exit.calibration.settings import Settings
 
-ONE = Settings("demo", "state", ("gsm8k",))
-TWO = Settings("demo", "state", ("gsm8k", "xsum"), batch=4)
+ONE = Settings("demo", "state", ("gsm8k",), per="mixture")
+TWO = Settings("demo", "state", ("gsm8k", "xsum"), batch=4, per="mixture")
 POINT = Point(0.995, 0.8, 0.7, 0.2, True, 0.5, 4.0)
 
 

@@ -109,7 +109,9 @@ def test_the_bundled_calibration_met_no_row_of_the_training() -> None:
     path = find_calibration("auto", "classifier", DEMO)
     assert path is not None
     made = open_calibration(path, DEMO)
-    asked = replace(settings(made.source, 100, seed=made.seed), workloads=tuple(made.prompts))
+    asked = replace(
+        settings(made.source, made.prompts["gsm8k"], seed=made.seed), workloads=tuple(made.prompts)
+    )
     groups = read_groups(asked, DEMO, models.load_tokenizer(DEMO), training_report(asked, BUNDLED))
     assert prompts_checksum(groups) == made.prompts_checksum
 

@@ -76,9 +76,9 @@ def test_failures_are_still_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_busy_machine_is_said_before_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    running._warn_of_others(0.05)
+    running.warn_of_others(0.05)
     assert capsys.readouterr().err == ""
-    running._warn_of_others(0.37)
+    running.warn_of_others(0.37)
     assert "this machine is busy: other processes use 37%" in capsys.readouterr().err
 
 

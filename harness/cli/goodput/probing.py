@@ -1,0 +1,173 @@
+"""Probes of one system at chosen loads, on an engine that stays loaded; each is a stored trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from harness.cli import run as running
+from harness.cli import wiring
+from harness.cli.pins import Pins
+from harness.cli.session import open_session
+from harness.core.errors import UserError
+from harness.core.nouns import Load, Model, Slo, Trial, TrialRecord
+from harness.experiment.choices import BackendChoice, WorkloadChoice
+from harness.experiment.config import Experiment
+from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
+from harness.measure.machine.environment import environment, fingerprint
+from harness.measure.messages import TrialJob
+from harness.measure.sweep import Invocation, by_backend, write_record
+from results.compare.reasons import slug
+from results.goodput.search import Probe
+from results.goodput.steady import warm_up
+from results.metrics import latency
+from results.metrics.arrays import RequestArrays, from_file
+from results.store.folder import Store
+
+LATE = "client-late"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedSystem:
+    """What a rate is searched for."""
+
+    backend: BackendChoice
+    model: Model
+    workload: WorkloadChoice
+
+    def label(self) -> str:
+        """For people: ``vllm, gsm8k``."""
+        name = self.backend.label or self.backend.name
+        return f"{name}, {self.workload.workload.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedLoad:
+    """What one load came to."""
+
+    record: TrialRecord
+    requests: RequestArrays
+    was_stored: bool
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the client could not keep to the schedule, so that it says nothing."""
+        return any(slug(reason) == LATE for reason in self.record.validity.reasons)
+
+    def probe(self, asked: float, slo: Slo) -> Probe:
+        """For the search, its warm-up left out."""
+        order = np.argsort(self.requests.scheduled_ns, kind="stable")
+        met = latency.meets_slo(self.requests, slo)[order]
+        times = np.full(len(met), np.nan)
+        times[self.requests.sampled] = latency.e2e_s(self.requests)
+        times = times[order]
+        # who was never answered waited longer than anybody who was
+        times[np.isnan(times)] = np.nanmax(times) if not np.isnan(times).all() else 0.0
+        rate = latency.arrival_rate_per_s(self.requests)
+        return Probe(asked, rate if rate is not None else asked, met[warm_up(times) :])
+
+    def shares(self, slo: Slo) -> list[tuple[str, float]]:
+        """The share of the requests that meets each bound by itself."""
+        bounds = {
+            "TTFT": Slo(ttft_ms=slo.ttft_ms),
+            "TPOT": Slo(tpot_ms=slo.tpot_ms),
+            "end to end": Slo(e2e_ms=slo.e2e_ms),
+        }
+        return [
+            (name, float(latency.meets_slo(self.requests, bound).mean()))
+            for name, bound in bounds.items()
+            if bound != Slo()
+        ]
+
+
+class Prober:
+    """Runs probes; a probe that is stored is not run again. To be used in a ``with`` block.
+
+    Args:
+        store: of the run folder.
+        experiment: as the file has it: each probe draws requests and arrivals of its own.
+    """
+
+    def __init__(self, store: Store, experiment: Experiment) -> None:
+        self._store, self._experiment = store, experiment
+        self._machine, self._pins = environment(), Pins()
+        self._fingerprint = fingerprint(self._machine)
+        self._invocation = Invocation()
+        self._fleet = Fleet(
+            open_session, None, DEFAULT_SETUP_LIMIT_S, store.path / "logs", wiring.weight_bytes
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._fleet.close(at_once=error is not None)
+
+    def trial(self, system: ProbedSystem, load: Load, number: int, requests: int) -> Trial:
+        """The probe of this number as a trial. Raises `UserError`."""
+        one = replace(
+            self._experiment,
+            models=(system.model,),
+            backends=(system.backend,),
+            workloads=(system.workload,),
+            loads=(load,),
+            seed=self._experiment.seed + number,
+            requests=requests,
+            duration_s=None,
+            repeats=1,
+        )
+        [trial] = wiring.resolve(one).trials()
+        return trial
+
+    def run(self, trial: Trial, *, last: bool = False) -> ProbedLoad:
+        """What the trial comes to; the engine stays loaded unless it is the `last` one. Raises
+        `UserError` for input that the engine refuses, and for a trial that fails."""
+        code = self._pins.of(trial)
+        key = trial.key(self._fingerprint, code)
+        if was_stored := self._store.has(key):
+            record = self._store.read_stored(key).record
+        else:
+            running.write_code(self._store, {code: self._pins.parts(trial)})
+            directory = wiring.model_folder(trial.model)
+            running.write_prompts(self._store, [trial], directory)
+            pinned = {"fingerprint": self._fingerprint, "code": code, **self._invocation.now()}
+            limit = self._experiment.time_limit_s
+            job = TrialJob(key, trial, {**self._machine, **pinned}, limit)
+            record = self._fleet.run(job, [] if last else [trial], lambda message: None)
+            record = write_record(self._store, record)
+        if record.status != "ok":
+            raise UserError(by_backend(trial.backend, record.error or record.status))
+        stored = self._store.read_stored(key)
+        file = self._store.open_file(key, stored.payload)
+        return ProbedLoad(stored.record, from_file(file), was_stored)
+
+
+def systems(experiment: Experiment, only: str | None) -> Sequence[ProbedSystem]:
+    """Every backend of the experiment on every model and workload."""
+    return [
+        ProbedSystem(backend, model, workload)
+        for model in experiment.models
+        for workload in experiment.workloads
+        for backend in experiment.backends
+        if only in (None, backend.name)
+    ]
+
+
+def described(system: ProbedSystem) -> dict[str, Any]:
+    """A system as plain data."""
+    return {
+        "backend": system.backend.name,
+        "options": dict(system.backend.options),
+        "label": system.backend.label,
+        "model": system.model.label(),
+        "workload": system.workload.workload.name,
+    }

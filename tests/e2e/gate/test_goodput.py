@@ -1,0 +1,73 @@
+"""``decodebench goodput``: real probes of a scripted server that serves one at a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.soundness.goodput_search import capacity
+from tests.e2e.test_cli import decodebench, write
+
+SERVICE_S = 0.08
+FEW = ("--share", "0.9", "--requests", "30", "--max-probes", "6")
+SERVER = {"name": "scripted", "capacity": 1, "ttft_s": SERVICE_S, "itl_s": 0.0, "tokens": 1}
+
+
+def experiment(folder: Path, **changes: Any) -> Path:
+    asked = {"backends": [SERVER], "slo": {"e2e_ms": 3000 * SERVICE_S}, "repeats": 1, **changes}
+    return write(folder, **asked)
+
+
+def test_the_rate_is_near_the_queue_s_and_a_second_search_measures_nothing(tmp_path: Path) -> None:
+    file = experiment(tmp_path)
+    done = decodebench("goodput", file, "--out", "g", *FEW, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "limited by end to end" in done.stdout
+    answer = json.loads((tmp_path / "g/goodput.json").read_text())
+    (one,) = answer["systems"]
+    truth = capacity(3.0, 0.9) / SERVICE_S
+    assert one["low_per_s"] <= one["rate_per_s"] <= one["high_per_s"]
+    # 30 requests on a busy machine: near, not exact
+    assert truth / 2 < one["rate_per_s"] < truth * 1.5
+    assert 3 <= len(one["probes"]) <= 6
+    stored = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "g/trials").iterdir()}
+    again = decodebench("goodput", file, "--out", "g", *FEW, "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout) == answer
+    assert stored == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "g/trials").iterdir()}
+    shown = decodebench("show", "g", "--json", cwd=tmp_path)
+    loads = [json.loads(line)["load"] for line in shown.stdout.splitlines()]
+    assert sum("poisson" in str(load) for load in loads) == len(one["probes"])
+
+
+def test_an_objective_that_nobody_meets_is_said(tmp_path: Path) -> None:
+    file = experiment(tmp_path, slo={"ttft_ms": 1})
+    done = decodebench("goodput", file, "--out", "g", *FEW, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "even one request at a time meets the slo in 0.0% of the cases only (TTFT)" in (
+        done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "words"),
+    [
+        ({"slo": {}}, [], "slo: is missing; expected ttft_ms"),
+        ({}, ["--share", "1"], "--share: is 1; expected more than 0, less than 1"),
+        ({}, ["--requests", "100"], "--requests: is 100; expected at least 200"),
+        ({}, ["--max-probes", "2"], "--max-probes: is 2; expected at least 3"),
+        ({}, ["--only", "scriptd"], "no backend 'scriptd'; did you mean 'scripted'"),
+        ({}, ["--out", "file"], "expected a folder for the run, found a file"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, changes: dict[str, Any], asked: list[str], words: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    done = decodebench("goodput", experiment(tmp_path, **changes), *asked, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len([line for line in done.stderr.splitlines() if "warning" not in line]) == 1
