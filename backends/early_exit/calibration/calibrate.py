@@ -115,8 +115,7 @@ def calibrate(
 
 
 def _fewest_layers(runs: Sequence[_Run], out: Path) -> Calibration:
-    """What the best of the sets of layers came to. Raises the first's `NotHeldError` where none
-    holds the target."""
+    """What the best of the sets came to. Raises the first's `NotHeldError` where none holds."""
     found: list[Calibration | NotHeldError] = []
     for run in runs:
         layers = run.settings.layers
@@ -135,9 +134,9 @@ def _fewest_layers(runs: Sequence[_Run], out: Path) -> Calibration:
     tried = []
     for run, one in zip(runs, found, strict=True):
         point = one.chosen if isinstance(one, Calibration) else None
-        threshold, layers = (point.threshold, point.mean_exit_layer) if point else (None, None)
-        checked = list(run.settings.layers or ())
-        tried.append({"layers": checked, "threshold": threshold, "mean_exit_layer": layers})
+        came_to = (point.threshold, point.mean_exit_layer) if point else (None, None)
+        told = dict(zip(("threshold", "mean_exit_layer"), came_to, strict=True))
+        tried.append({"layers": list(run.settings.layers or ()), **told})
     return replace(best, candidates=tuple(tried))
 
 

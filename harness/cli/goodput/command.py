@@ -12,7 +12,7 @@ import typer
 from harness.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from harness.cli.goodput.probing import Prober, ProbedSystem
+    from harness.cli.goodput.probing import ProbedSystem, Prober
     from harness.core.nouns import Slo
     from results.goodput.search import FoundRate, Probe
 
