@@ -40,6 +40,10 @@ def test_a_line_says_where_the_sweep_is(monkeypatch: pytest.MonkeyPatch) -> None
     assert found == (
         f"0:01:30 trial 3 of 6; {label}; 24 of 64 requests, 812 tok/s; about 0:03:00 left"
     )
+    for elapsed_s, said in ((12.7, "12 of 30 s"), (31.0, "30 of 30 s")):
+        timed = LoadProgress(24, 64, 900, elapsed_s, 30.0)
+        found = line_of(event("progress", progress=timed, tokens_per_s=812.4), 90, monkeypatch)
+        assert f"; {said}, 812 tok/s; " in found, "a load of a time is as far as its time is"
     last = event("finished", index=5)
     assert line_of(last, 3700, monkeypatch) == f"1:01:40 trial 6 of 6; {label}"
 
