@@ -61,8 +61,11 @@ distribution: `{distribution: uniform, least, most}`, `{distribution: normal, me
 `{distribution: lognormal, median, sigma}`, the last two within `least` and `most` where given.
 Such prompts say nothing of how often drafts stand or how early a model could exit.
 
-A row's id names its request (`jsonl-q1`), so that ids pair the requests of several runs. Which
-rows are drawn, and in which order, depends on the seed and on the ids.
+A source that is a folder means every file in it. An empty cell of a CSV file is nothing.
+
+A row's id names its request (`jsonl-q1`), so that ids pair the requests of several runs; no row
+may be called as the repeats of another are (`q1#2`). Which rows are drawn, and in which order,
+depends on the seed and on the ids.
 """
 
 
