@@ -14,7 +14,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -42,7 +42,8 @@ _SPLIT_WORDS = {
 
 @dataclass(slots=True)
 class Budget:
-    """How much is still read; infinite unless somebody says otherwise.
+    """How much is still read, infinite unless somebody says otherwise; and what there is to be said
+    of what was read.
 
     The messages name the keys of an experiment's `limits`.
     """
@@ -50,6 +51,8 @@ class Budget:
     bytes: float = math.inf
     """Unpacked."""
     rows: float = math.inf
+    remarks: list[str] = field(default_factory=list)
+    """A line each."""
 
     def spend_bytes(self, where: str, count: int) -> None:
         """Raises `UserError` when more is read than was allowed."""

@@ -18,7 +18,7 @@ from harness.core.errors import UserError
 from harness.core.names import asked_again, row_id
 from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Trial
 from workloads import arrivals, scoring, workload_info
-from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
+from workloads.measured import MeasuredPrompt, cut_lengths, load_prompts, trace_checksum
 
 WARM_UP_TOKENS = 16
 NO_LIMIT = 2**62
@@ -66,6 +66,12 @@ class EngineSession:
             for prompt, arrival_s in zip(found, times, strict=True)
         ]
         return _warm_up(measured, trial), measured
+
+    def remarks(self, trial: Trial) -> list[str]:
+        """Of a trial whose answers are cut before the lengths that the workload gives them."""
+        lengths = [prompt.output_tokens for prompt in self._load(trial)]
+        cut = cut_lengths(lengths, trial.max_new_tokens)
+        return [f"lengths-cut: {cut}"] if cut else []
 
     def finish(
         self, trial: Trial, generations: Sequence[Generation]

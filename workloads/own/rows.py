@@ -55,6 +55,7 @@ def check(workload: Workload) -> None:
 
 def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -> Iterator[OwnRow]:
     """Yield the rows of checked own prompts: all of a file, in its order, or `count` made-up ones.
+    Conversations that are left out are a remark of the `budget`'s.
 
     Raises:
         UserError: for a file that cannot be read, a row that is none, an id that stands twice, or
@@ -65,10 +66,11 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
         return
     scorer = workload.options.get("scorer", "none")
     places: dict[str, str] = {}
+    left_out = sharegpt.LeftOut()
     for file in _files(workload):
         if workload.name == sharegpt.NAME:
             recorded = bool(workload.options.get("recorded_lengths", False))
-            found = sharegpt.rows(file, scorer, budget, recorded=recorded)
+            found = sharegpt.rows(file, scorer, budget, left_out, recorded=recorded)
         else:
             found = chats.rows(file, scorer, budget)
         for where, identity, data in found:
@@ -77,7 +79,10 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
             places[identity] = where
             yield identity, data | {"id": identity}
     if not places:
-        raise UserError(f"workload {workload.name}: {workload.source} holds no prompt")
+        why = f"; {left_out}" if left_out.count else ""
+        raise UserError(f"workload {workload.name}: {workload.source} holds no prompt{why}")
+    if left_out.count and budget is not None:
+        budget.remarks.append(f"workload {workload.name}: {left_out}")
     for identity, where in places.items():
         if (row := row_id(identity, places)) != identity:
             raise UserError(

@@ -22,9 +22,12 @@ def talk(number: int, *turns: tuple[str, str]) -> dict[str, Any]:
     return {"id": f"c{number}", "conversations": [{"from": f, "value": v} for f, v in spoken]}
 
 
-def rows(path: Path, count: int, **options: Any) -> list[datasets.Row]:
+def rows(
+    path: Path, count: int, budget: Budget | None = None, **options: Any
+) -> list[datasets.Row]:
     workload = Workload("sharegpt", str(path), options=options)
-    return sorted(datasets.load_rows(workload, 0, count), key=lambda row: row.id)
+    found = datasets.load_rows(workload, 0, count, budget=budget)
+    return sorted(found, key=lambda row: row.id)
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl"])
@@ -52,16 +55,82 @@ def test_what_does_not_begin_with_a_question_and_a_reply_is_left_out(tmp_path: P
         talk(7),
     ]
     (tmp_path / "a.json").write_text(json.dumps(talks))
-    found = rows(tmp_path / "a.json", 7)
+    budget = Budget()
+    found = rows(tmp_path / "a.json", 7, budget)
     assert {row.id for row in found} == {"c5", "c7"}
+    place = f"{tmp_path / 'a.json'}, row 1 (line 1)"
+    assert budget.remarks == [
+        "workload sharegpt: 5 of 7 conversations left out; first: "
+        f"{place}: expected the user's turn and the assistant's, got the assistant's and the user's"
+    ]
     messages = json.loads(found[0].data["messages"])
     assert [message["role"] for message in messages] == ["system", "user"]
 
 
-BAD: dict[str, tuple[Any, str]] = {
-    "no turns": ({"id": "x"}, "row 2 (line 1): field 'conversations': expected a list of turns"),
+ODD: dict[str, tuple[Any, str]] = {
+    "no turns": ({"id": "x"}, "field 'conversations': expected a list of turns, got nothing"),
+    "a text": ({"conversations": "hi"}, "field 'conversations': expected a list of turns, got 'hi"),
     "text": ({"conversations": ["hi"]}, "turn 1: expected"),
     "value": ({"conversations": [{"from": "human"}]}, "turn 1: field 'value': expected a text"),
+    "speaker": (
+        talk(2, ("human", "Why?"), ("gtp", "So.")),
+        "turn 2: unknown speaker 'gtp'; did you mean 'gpt'?",
+    ),
+    "list as speaker": ({"conversations": [{"from": [], "value": "x"}]}, "unknown speaker []"),
+    "nobody": ({"conversations": [{"value": "x"}]}, "turn 1: unknown speaker None"),
+    "nothing said": (talk(2, ("human", "Why?"), ("gpt", " \n")), "turn 2: expected a text, got no"),
+    "nothing asked": (
+        talk(2, ("system", "Be brief."), ("human", ""), ("gpt", "So.")),
+        "turn 2: expected a text, got nothing",
+    ),
+    "surrogate": (talk(2, ("human", "\ud800"), ("gpt", "So.")), "turn 1: field 'value' holds half"),
+    "empty": (talk(2) | {"conversations": []}, "the assistant's, got no turn"),
+    "one turn": (talk(2, ("human", "Why?")), "the assistant's, got the user's"),
+}
+
+
+@pytest.mark.parametrize(("odd", "message"), ODD.values(), ids=ODD)
+def test_an_odd_conversation_costs_itself_alone(tmp_path: Path, odd: Any, message: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([talk(1), odd, talk(3), odd]))
+    budget = Budget()
+    assert [row.id for row in rows(tmp_path / "a.json", 2, budget)] == ["c1", "c3"]
+    (told,) = budget.remarks
+    place = f"{tmp_path / 'a.json'}, row 2 (line 1)"
+    begin = f"workload sharegpt: 2 of 4 conversations left out; first: {place}: "
+    assert told.startswith(begin)
+    assert message in told
+    assert "\n" not in told
+    (tmp_path / "a.json").write_text(json.dumps([odd, odd]))
+    with pytest.raises(UserError) as raised:
+        rows(tmp_path / "a.json", 1)
+    assert "holds no prompt; 2 of 2 conversations left out; first: " in str(raised.value)
+    assert message in str(raised.value)
+
+
+def test_what_comes_after_the_reply_may_be_odd(tmp_path: Path) -> None:
+    talks = [talk(1), talk(2)]
+    talks[0]["conversations"] += [{"from": "nobody", "value": None}, "hi"]
+    talks[1]["conversations"].insert(0, {"from": "system", "value": ""})
+    (tmp_path / "a.json").write_text(json.dumps(talks))
+    budget = Budget()
+    found = rows(tmp_path / "a.json", 2, budget)
+    assert [row.data["prompt"] for row in found] == ["Question 1?", "Question 2?"]
+    assert "messages" not in found[1].data, "a system that says nothing is none"
+    assert budget.remarks == []
+
+
+def test_all_files_of_a_folder_are_counted_together(tmp_path: Path) -> None:
+    for number in range(3):
+        content = json.dumps([talk(number), {"id": "odd"}])
+        (tmp_path / f"part{number}.json").write_text(content)
+    budget = Budget()
+    assert len(rows(tmp_path, 3, budget)) == 3
+    (told,) = budget.remarks
+    assert told.startswith("workload sharegpt: 3 of 6 conversations left out; first: ")
+    assert "part0.json, row 2" in told
+
+
+BAD: dict[str, tuple[Any, str]] = {
     "number": (3, "row 2 (line 1): expected a JSON object, got 3"),
     "same id": (talk(1, ("human", "Else?"), ("gpt", "No.")), "the id 'c1' stands twice"),
 }
