@@ -54,7 +54,8 @@ without one it is read as it stands.
 `sharegpt`: the usual export, `[{"id", "conversations": [{"from": "human", "value"}, {"from":
 "gpt", "value"}]}]`. Asked is the first turn; the reply is the answer. What does not begin with a
 question and a reply is left out; `run` says how many were, and the first one's place. With
-`recorded_lengths` it also says how many answers `max_new_tokens` cuts. Of large files read more with `limits: {data_mib: 1000}`.
+`recorded_lengths` it also says how many answers `max_new_tokens` cuts. Of large files read more
+with `limits: {data_mib: 1000}`.
 
 `synthetic`: token ids drawn at random, exactly as many as asked for, without a chat template. A
 server that takes text counts the tokens of that text anew. A length is a number or a
