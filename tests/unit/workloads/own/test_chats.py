@@ -79,6 +79,11 @@ def test_rows_without_an_id_are_named_by_their_content(tmp_path: Path) -> None:
     assert found == loaded(tmp_path, rows[::-1])
 
 
+def test_an_empty_id_is_none(tmp_path: Path) -> None:
+    found = loaded(tmp_path, [{"id": "", "prompt": "a"}, {"id": None, "prompt": "b"}])
+    assert all(len(row.id) == 16 for row in found)
+
+
 def test_which_rows_are_drawn_depends_on_the_seed(tmp_path: Path) -> None:
     source = write(tmp_path / "r.jsonl", [{"id": i, "prompt": f"p{i}"} for i in range(50)])
 
@@ -193,6 +198,11 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "system last": ({"messages": [said("system", "x")]}, "the last is the system's; expected the"),
     "answer alone": ({"messages": [said("assistant", "x")]}, "expected the user's message before"),
     "id": ({"id": [1], "prompt": "x"}, "field 'id': expected a text or a whole number"),
+    "flag as id": ({"id": True, "prompt": "x"}, "expected a text or a whole number, got True"),
+    "system before the answer": (
+        {"messages": [said("user", "x"), said("system", "y"), said("assistant", "z")]},
+        "expected the user's message before the answer",
+    ),
     "id again": ({"id": "first", "prompt": "x"}, "the id 'first' stands twice"),
     "scorer": ({"prompt": "x", "scorer": "exat"}, "unknown scorer 'exat'; did you mean 'exact'"),
     "list for a scorer": ({"prompt": "x", "scorer": ["exact"]}, "unknown scorer ['exact']"),

@@ -11,7 +11,8 @@ import pytest
 
 from harness.core.errors import UserError
 from harness.core.nouns import Workload
-from workloads import datasets
+from workloads import datasets, readers
+from workloads.measured import answer_length, cut_lengths
 from workloads.own import json_array
 from workloads.own.json_array import read_array
 from workloads.readers import Budget
@@ -42,6 +43,32 @@ def test_the_first_turn_is_asked_and_the_reply_is_the_answer(tmp_path: Path, nam
     assert found[0].data["answer"] == "Reply 1."
     assert "recorded_lengths" not in found[0].data
     assert rows(tmp_path / name, 2, recorded_lengths=True)[0].data["recorded_lengths"] == "true"
+
+
+def test_a_conversation_may_stand_under_either_name(tmp_path: Path) -> None:
+    talks = [{"id": "c1", "conversation": talk(1)["conversations"]}]
+    (tmp_path / "a.json").write_text(json.dumps(talks))
+    assert rows(tmp_path / "a.json", 1)[0].data["prompt"] == "Question 1?"
+
+
+def test_replies_are_scored_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([talk(1), talk(2)]))
+    assert [row.data["scorer"] for row in rows(path, 2)] == ["none", "none"]
+    assert {row.data["scorer"] for row in rows(path, 2, scorer="rouge_l")} == {"rouge_l"}
+    path.write_text(json.dumps([talk(1, ("human", "Why?"), ("gpt", "("))]))
+    with pytest.raises(UserError, match=r"a\.json, row 1 \(line 1\): .* a regular expression"):
+        rows(path, 1, scorer="regex")
+
+
+@pytest.mark.parametrize("name", ["a.json", "A.JSON.GZ"])
+def test_an_export_may_be_larger_than_what_is_parsed_whole(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "MAX_ARRAY_BYTES", 10)
+    data = json.dumps([talk(1)]).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("GZ") else data)
+    assert len(rows(tmp_path / name, 1)) == 1
 
 
 def test_what_does_not_begin_with_a_question_and_a_reply_is_left_out(tmp_path: Path) -> None:
@@ -87,6 +114,28 @@ ODD: dict[str, tuple[Any, str]] = {
     "empty": (talk(2) | {"conversations": []}, "the assistant's, got no turn"),
     "one turn": (talk(2, ("human", "Why?")), "the assistant's, got the user's"),
 }
+
+
+class WordTokenizer:
+    """A token for each word, and one that stands before every text."""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [0] * add_special_tokens + [1] * len(text.split())
+
+
+@pytest.mark.parametrize(("reply", "length"), [("one two", 2), ("three of them", 3), ("", 1)])
+def test_a_recorded_length_counts_the_replys_own_tokens(reply: str, length: int) -> None:
+    data = {"answer": reply, "recorded_lengths": "true"}
+    assert answer_length(datasets.Row("x", data, 0.0), WordTokenizer()) == length
+    assert answer_length(datasets.Row("x", {"answer": reply}, 0.0), WordTokenizer()) is None
+
+
+def test_lengths_are_cut_beyond_the_most() -> None:
+    assert cut_lengths([3, None, 4], 4) is None
+    assert cut_lengths([], 1) is None
+    told = cut_lengths([3, None, 4, 9], 3)
+    assert told is not None
+    assert "cuts 2 of 4 answers, whose lengths are given (the longest: 9)" in told
 
 
 @pytest.mark.parametrize(("odd", "message"), ODD.values(), ids=ODD)

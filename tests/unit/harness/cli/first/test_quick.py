@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from harness.cli import run as running
 from harness.cli import wiring
 from harness.cli.first import quick as quickly
 from harness.core.errors import UserError
+from harness.core.nouns import Status, Workload
 from harness.experiment.config import Experiment, load_experiment
+from harness.measure.sweep import SweepResult
 
 
 class KeptExperiment:
@@ -84,8 +87,38 @@ def test_a_file_is_prompts_of_ones_own(kept: KeptExperiment) -> None:
     assert found.workloads[0].workload.name == "jsonl"
     assert found.workloads[0].workload.source == "my/prompts.jsonl"
     assert found.name.startswith("quick-demo-prompts.jsonl-")
+    found = made(kept, "--backend", "scripted", workload="My/PROMPTS.JSONL,b.jsonl.gz")
+    assert [c.workload.source for c in found.workloads] == ["My/PROMPTS.JSONL", "b.jsonl.gz"]
+    found = made(kept, "--backend", "scripted", workload="sharegpt:talks.jsonl")
+    assert found.workloads[0].workload == Workload("sharegpt", "talks.jsonl")
     found = made(kept, "--backend", "scripted", workload="sharegpt:x.json,synthetic")
     assert [c.workload.name for c in found.workloads] == ["sharegpt", "synthetic"]
+
+
+@pytest.mark.parametrize(
+    ("model", "begin"),
+    [
+        ("a/b/My model!", "quick-My-model-gsm8k-"),
+        ("..", "quick-x-gsm8k-"),
+        ("a/.hidden/", "quick-hidden-gsm8k-"),
+        ("x" * 50, f"quick-{'x' * 40}-gsm8k-"),
+    ],
+)
+def test_a_folder_begins_with_what_is_read_easily(
+    kept: KeptExperiment, model: str, begin: str
+) -> None:
+    name = made(kept, "--backend", "scripted", model=model).name
+    assert re.fullmatch(re.escape(begin) + "[0-9a-f]{8}", name)
+
+
+@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("failed", 4), ("timeout", 4)])
+def test_trials_that_fail_are_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, status: Status, code: int
+) -> None:
+    outcome = SweepResult(Counter({"ok": 1, status: 1}))
+    monkeypatch.setattr(running, "run_parsed", lambda *_, **__: outcome)
+    arguments = ["quick", "--model", "demo", "--workload", "gsm8k", "--backend", "scripted"]
+    assert (cli.app(arguments, standalone_mode=False) or 0) == code
 
 
 DIFFERENT: dict[str, tuple[list[str], dict[str, str]]] = {
