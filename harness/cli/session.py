@@ -121,12 +121,15 @@ def _over_and_over(prompts: Sequence[MeasuredPrompt], count: int) -> list[Measur
 
 
 def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
-    """Prompts of the same lengths and tokens in another order: the same work, nothing cached."""
+    """Prompts of the same lengths and tokens in another order: the same work, nothing cached. As
+    many as the load has in flight, which may be more than its prompts where it lasts for a time."""
     count = max(WARM_UP_REQUESTS, trial.load.concurrency or 0)
+    if trial.duration_s is None or trial.load.is_open:
+        count = min(count, len(measured))
     rng = random.Random(trial.seed)
     found = []
-    for index in range(min(count, len(measured))):
-        request = measured[index]
+    for index in range(count if measured else 0):
+        request = measured[index % len(measured)]
         ids = list(request.prompt_ids)
         rng.shuffle(ids)
         found.append(

@@ -180,6 +180,20 @@ def test_an_open_load_of_a_time_has_the_requests_that_arrive_in_it(
     assert texts.keys() == scores.keys() == {request.id for request in found}
 
 
+@pytest.mark.parametrize(("duration_s", "expected"), [(5.0, 7), (None, 2)])
+def test_the_warm_up_has_as_many_in_flight_as_the_load(
+    model: Path, duration_s: float | None, expected: int
+) -> None:
+    """A load of a time takes every place with however few prompts."""
+    load = [{"kind": "closed", "concurrency": 7}]
+    (trial,) = trials(model, {"name": "gsm8k"}, load=load, requests=2, duration_s=duration_s)
+    warm_up, asked = session(model).requests(trial)
+    assert (len(warm_up), len(asked)) == (expected, 2)
+    assert len({request.id for request in warm_up}) == expected
+    own = {request.prompt_ids for request in asked}
+    assert not own & {request.prompt_ids for request in warm_up}
+
+
 def test_a_time_shorter_than_the_prompts_asks_for_fewer(model: Path) -> None:
     load = [{"kind": "constant", "rate": 1.0}]
     (trial,) = trials(model, {"name": "gsm8k"}, load=load, duration_s=2.0, requests=6)
