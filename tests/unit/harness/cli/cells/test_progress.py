@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 import time
 
@@ -46,6 +48,31 @@ def test_a_line_says_where_the_sweep_is(monkeypatch: pytest.MonkeyPatch) -> None
         assert f"; {said}, 812 tok/s; " in found, "a load of a time is as far as its time is"
     last = event("finished", index=5)
     assert line_of(last, 3700, monkeypatch) == f"1:01:40 trial 6 of 6; {label}"
+
+
+class Terminal(io.StringIO):
+    """Somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_requests_or_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    with SweepDisplay() as display:
+        for progress, shown in (
+            (LoadProgress(24, 64, 900, 12.7, 30.0), (12, 30, "s")),
+            (LoadProgress(24, 64, 900, 12.7), (24, 64, "")),
+            (LoadProgress(24, 64, 900, 33.3, 29.5), (30, 30, "s")),
+        ):
+            display.show(event("progress", progress=progress))
+            _, task = display._bar.tasks
+            assert (task.completed, task.total, task.fields["unit"]) == shown
+        display.show(event("phase", phase="scoring"))
+        assert task.fields["unit"] == ""
+    assert "30/30 s" in screen.getvalue()
 
 
 def test_lines_come_while_an_engine_is_silent(

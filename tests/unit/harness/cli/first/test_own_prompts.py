@@ -208,6 +208,14 @@ def test_a_trace_that_is_over_before_the_time_is_no_fault(model: Path, tmp_path:
     assert [request.arrival_s for request in measured(model, trial)] == [0.0, 1.0]
 
 
+def test_the_time_of_a_trace_counts_from_its_first_arrival(model: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("\n".join(str(1000 + n) for n in range(9)))
+    load = [{"kind": "trace", "trace": str(trace)}]
+    (trial,) = trials(model, {"name": "gsm8k"}, load=load, duration_s=4)
+    assert [request.arrival_s for request in measured(model, trial)] == [0.0, 1.0, 2.0, 3.0]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
