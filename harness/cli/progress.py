@@ -140,7 +140,7 @@ class SweepDisplay:
             )
         else:
             text = f"{event.label}: {event.phase}" if event.phase else event.label
-            self._bar.reset(self._task, total=None, description=text, rate="")
+            self._bar.reset(self._task, total=None, description=text, unit="", rate="")
 
     def _tell(self, line: str) -> None:
         if self._bar is None:
