@@ -130,6 +130,7 @@ def _times(path: Path, budget: Budget | None) -> Iterator[tuple[str, float]]:
             time = math.nan
         if not (math.isfinite(time) and time >= 0):
             shown = repr(value.strip() if isinstance(value, str) else value)[:60]
+            shown = "nothing" if value is None else shown
             raise UserError(f"{where}: expected a time in seconds, 0 or more, got {shown}")
         yield where, time
 

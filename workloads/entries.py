@@ -57,6 +57,14 @@ _SCORER = {
 }
 
 
+def catalogue() -> list[dict[str, Any]]:
+    """What ``decodebench list workloads`` shows."""
+    return [
+        {"name": name, "fields": list(spec.fields), "max_new_tokens": spec.max_new_tokens}
+        for name, spec in sorted(measurable().items())
+    ]
+
+
 def entries() -> dict[str, dict[str, Any]]:
     """By workload the `properties` of its entry with their schemas, its defaults `max_new_tokens`
     and `source` ("" for none), and the keys `required` beside its name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 from itertools import islice
@@ -26,6 +27,14 @@ def text_of(values: Mapping[str, Any], field: str, where: str) -> str:
         got = "nothing" if value in (None, "", []) else repr(value)[:40]
         raise UserError(f"{where}: field '{field}': expected text, got {got}")
     return encodable(value, field, where)
+
+
+def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's fields with None for NaN, which data frames have where there is nothing."""
+    return {
+        key: None if isinstance(value, float) and math.isnan(value) else value
+        for key, value in values.items()
+    }
 
 
 def encodable(text: str, field: str, where: str) -> str:

@@ -51,16 +51,13 @@ def _maker(workload: Workload, tokenizer: Any) -> Callable[[str, datasets.Row], 
 
     def drawn(request_id: str, row: datasets.Row) -> MeasuredPrompt:
         ids = tuple(synthetic.token_ids(ordinary, row.data))
-        length = int(row.data["output_tokens"])
+        length = answer_length(row, tokenizer)
         return MeasuredPrompt(request_id, row, str(tokenizer.decode(ids)), ids, length)
 
     def written(request_id: str, row: datasets.Row) -> MeasuredPrompt:
         text = prompts.prompt_text(tokenizer, workload.name, row.data, limit)
         ids = prompts.encode_text(tokenizer, text)
-        length = None
-        if sharegpt.RECORDED in row.data:
-            answer = row.data["answer"]
-            length = max(len(tokenizer.encode(answer, add_special_tokens=False)), 1)
+        length = answer_length(row, tokenizer)
         said = [(m["role"], m["content"]) for m in messages_of(row.data) or ()]
         return MeasuredPrompt(request_id, row, text, tuple(ids), length, tuple(said))
 
@@ -68,6 +65,26 @@ def _maker(workload: Workload, tokenizer: Any) -> Callable[[str, datasets.Row], 
         return written
     ordinary = synthetic.ordinary_ids(tokenizer)
     return drawn
+
+
+def answer_length(row: datasets.Row, tokenizer: Any) -> int | None:
+    """Tokens that the answer to a row is to have, where they were chosen or recorded."""
+    if "output_tokens" in row.data:
+        return int(row.data["output_tokens"])
+    if sharegpt.RECORDED not in row.data:
+        return None
+    return max(len(tokenizer.encode(row.data["answer"], add_special_tokens=False)), 1)
+
+
+def cut_lengths(lengths: Sequence[int | None], most: int) -> str | None:
+    """One line on the answers that are to have more than `most` tokens, None if there is none."""
+    longer = [length for length in lengths if length is not None and length > most]
+    if not longer:
+        return None
+    return (
+        f"'max_new_tokens', {most}, cuts {len(longer)} of {len(lengths)} answers, whose lengths "
+        f"are given (the longest: {max(longer)})"
+    )
 
 
 def load_rows(

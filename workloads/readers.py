@@ -14,7 +14,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -42,7 +42,8 @@ _SPLIT_WORDS = {
 
 @dataclass(slots=True)
 class Budget:
-    """How much is still read; infinite unless somebody says otherwise.
+    """How much is still read, infinite unless somebody says otherwise; and what there is to be said
+    of what was read.
 
     The messages name the keys of an experiment's `limits`.
     """
@@ -50,6 +51,8 @@ class Budget:
     bytes: float = math.inf
     """Unpacked."""
     rows: float = math.inf
+    remarks: list[str] = field(default_factory=list)
+    """A line each."""
 
     def spend_bytes(self, where: str, count: int) -> None:
         """Raises `UserError` when more is read than was allowed."""
@@ -110,8 +113,11 @@ def _clear_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: does not fit into this machine's memory") from None
 
 
-def data_files(folder: Path, split: str, *, must_have_split: bool = False) -> list[Path]:
-    """The data files of a folder (of its subfolders when it has none itself), sorted by path.
+def data_files(
+    folder: Path, split: str | None = None, *, must_have_split: bool = False
+) -> list[Path]:
+    """The data files of a folder (of its subfolders when it has none itself), sorted by path: all
+    of them, or those of a split.
 
     A file belongs to a split when its name holds the split's name as a word, as in
     ``test-00000-of-00001.parquet``. When no name holds any split's name, all files are taken,
@@ -124,7 +130,7 @@ def data_files(folder: Path, split: str, *, must_have_split: bool = False) -> li
     if not files:
         raise UserError(f"{folder}: no data file in this folder; expected {', '.join(SUFFIXES)}")
     splits = {path: _splits_in(path.name) for path in files}
-    if not any(splits.values()) and not must_have_split:
+    if split is None or not (any(splits.values()) or must_have_split):
         return files
     wanted = [path for path in files if split in splits[path]]
     if not wanted:
@@ -240,7 +246,8 @@ def _json(path: Path, budget: Budget) -> Iterator[Record]:
 
 
 def _csv(path: Path, budget: Budget) -> Iterator[Record]:
-    """Comma-separated values under a header line; a row is named by the line it begins on."""
+    """Comma-separated values under a header line; a row is named by the line it begins on. CSV has
+    no sign for nothing but an empty cell."""
     csv.field_size_limit(MAX_ROW_BYTES)
     rows = csv.DictReader(_short_rows(path, budget, begun := [0]), strict=True)
     where = f"{path}, line 1"
@@ -256,7 +263,7 @@ def _csv(path: Path, budget: Budget) -> Iterator[Record]:
             return
         if None in row:
             raise UserError(f"{where}: more values than the {len(columns)} columns")
-        yield where, row
+        yield where, {key: cell if cell and cell.strip() else None for key, cell in row.items()}
 
 
 def _short_rows(path: Path, budget: Budget, begun: list[int]) -> Iterator[str]:

@@ -192,12 +192,14 @@ def list_what(
     as_json: AsJson = False,
 ) -> None:
     """List what there is, with options."""
+    from backends.checkpoints import catalogue
     from harness.cli import wiring
+    from workloads import entries
 
     catalogues = {
         "backends": wiring.backend_catalogue,
-        "workloads": wiring.workload_catalogue,
-        "models": wiring.model_catalogue,
+        "workloads": entries.catalogue,
+        "models": catalogue.catalogue,
     }
     if what not in catalogues:
         raise UserError(f"list: unknown list '{what}'; {nearest(what, catalogues)}")

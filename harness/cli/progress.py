@@ -3,12 +3,14 @@ imported when needed."""
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.measure.load_loop import LoadProgress
     from harness.measure.sweep import SweepEvent
 
 
@@ -50,8 +52,8 @@ class SweepLog:
             return f"{_clock(elapsed)} starting"
         parts = [f"{_clock(elapsed)} trial {event.index + 1} of {event.total}", event.label]
         if event.kind == "progress" and event.progress is not None:
-            done = f"{event.progress.done} of {event.progress.total} requests"
-            parts.append(f"{done}, {event.tokens_per_s:,.0f} tok/s")
+            done, total, unit = _extent(event.progress)
+            parts.append(f"{done} of {total} {unit}, {event.tokens_per_s:,.0f} tok/s")
         elif event.phase:
             parts.append(event.phase)
         done_trials = event.index + (event.kind == "finished")
@@ -59,6 +61,14 @@ class SweepLog:
             left = elapsed / done_trials * (event.total - done_trials)
             parts.append(f"about {_clock(left)} left")
         return "; ".join(parts)
+
+
+def _extent(progress: LoadProgress) -> tuple[int, int, str]:
+    """How much of a load is done, of how much, and in what: seconds where it lasts for a time."""
+    if progress.duration_s is None:
+        return progress.done, progress.total, "requests"
+    whole = math.ceil(progress.duration_s)
+    return min(math.floor(progress.elapsed_s), whole), whole, "s"
 
 
 def _clock(seconds: float) -> str:
@@ -86,13 +96,14 @@ class SweepDisplay:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
+                TextColumn("{task.fields[unit]}"),
                 TextColumn("{task.fields[rate]}"),
                 TimeRemainingColumn(elapsed_when_finished=True),
                 console=Console(stderr=True),
                 transient=True,
             )
-            self._overall = self._bar.add_task("trials", total=None, rate="")
-            self._task = self._bar.add_task("", total=None, rate="")
+            self._overall = self._bar.add_task("trials", total=None, unit="", rate="")
+            self._task = self._bar.add_task("", total=None, unit="", rate="")
             self._bar.start()
         else:
             self._log = SweepLog()
@@ -118,16 +129,18 @@ class SweepDisplay:
         done = event.index + (event.kind == "finished")
         self._bar.update(self._overall, total=event.total, completed=done)
         if event.kind == "progress" and event.progress is not None:
+            completed, total, unit = _extent(event.progress)
             self._bar.update(
                 self._task,
                 description=event.label,
-                total=event.progress.total,
-                completed=event.progress.done,
+                total=total,
+                completed=completed,
+                unit=unit if event.progress.duration_s is not None else "",
                 rate=f"{event.tokens_per_s:,.0f} tok/s",
             )
         else:
             text = f"{event.label}: {event.phase}" if event.phase else event.label
-            self._bar.reset(self._task, total=None, description=text, rate="")
+            self._bar.reset(self._task, total=None, description=text, unit="", rate="")
 
     def _tell(self, line: str) -> None:
         if self._bar is None:

@@ -18,7 +18,7 @@ from harness.core.errors import UserError
 from harness.core.names import asked_again, row_id
 from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Trial
 from workloads import arrivals, scoring, workload_info
-from workloads.measured import MeasuredPrompt, load_prompts, trace_checksum
+from workloads.measured import MeasuredPrompt, cut_lengths, load_prompts, trace_checksum
 
 WARM_UP_TOKENS = 16
 NO_LIMIT = 2**62
@@ -66,6 +66,12 @@ class EngineSession:
             for prompt, arrival_s in zip(found, times, strict=True)
         ]
         return _warm_up(measured, trial), measured
+
+    def remarks(self, trial: Trial) -> list[str]:
+        """Of a trial whose answers are cut before the lengths that the workload gives them."""
+        lengths = [prompt.output_tokens for prompt in self._load(trial)]
+        cut = cut_lengths(lengths, trial.max_new_tokens)
+        return [f"lengths-cut: {cut}"] if cut else []
 
     def finish(
         self, trial: Trial, generations: Sequence[Generation]
@@ -115,12 +121,15 @@ def _over_and_over(prompts: Sequence[MeasuredPrompt], count: int) -> list[Measur
 
 
 def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
-    """Prompts of the same lengths and tokens in another order: the same work, nothing cached."""
+    """Prompts of the same lengths and tokens in another order: the same work, nothing cached. As
+    many as the load has in flight, which may be more than its prompts where it lasts for a time."""
     count = max(WARM_UP_REQUESTS, trial.load.concurrency or 0)
+    if trial.duration_s is None or trial.load.is_open:
+        count = min(count, len(measured))
     rng = random.Random(trial.seed)
     found = []
-    for index in range(min(count, len(measured))):
-        request = measured[index]
+    for index in range(count if measured else 0):
+        request = measured[index % len(measured)]
         ids = list(request.prompt_ids)
         rng.shuffle(ids)
         found.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +12,26 @@ from typing import Any
 
 import backends
 import workloads
-from backends.checkpoints import catalogue, models
+from backends.checkpoints import models
 from backends.checkpoints.shapes.folder import GIB, outline, read_shape
 from harness.core.errors import UserError
 from harness.core.files import MIB
 from harness.core.nouns import Load, Model, Trial, Workload, canonical_json
+from harness.experiment.choices import WorkloadChoice
 from harness.experiment.config import Experiment, Known
 from harness.measure.machine import gpu, meters
 from harness.measure.sweep import by_backend
 from results.registry import METRICS
 from results.traces import rates
 from workloads import arrivals, datasets, prompts
-from workloads.measured import load_prompts, load_rows, rows_checksum, times_checksum
+from workloads.measured import (
+    answer_length,
+    cut_lengths,
+    load_prompts,
+    load_rows,
+    rows_checksum,
+    times_checksum,
+)
 from workloads.readers import Budget
 
 Engine = tuple[str, Model, Mapping[str, Any]]
@@ -68,9 +77,11 @@ def resolve(experiment: Experiment) -> Experiment:
     budget = Budget(experiment.limits.data_mib * MIB, experiment.limits.data_rows)
     loads = tuple(_pinned_load(load, experiment, budget) for load in experiment.loads)
     choices = tuple(
-        replace(choice, workload=_pinned(choice.workload, experiment, found, budget))
+        replace(choice, workload=_pinned(choice, experiment, found, budget))
         for choice in experiment.workloads
     )
+    for remark in dict.fromkeys(budget.remarks):
+        print(f"warning: {remark}", file=sys.stderr)
     pinned = tuple(model for model, _ in found)
     return replace(experiment, models=pinned, workloads=choices, loads=loads)
 
@@ -177,13 +188,13 @@ def preferred_dtype() -> str:
 
 
 def _pinned(
-    workload: Workload,
+    choice: WorkloadChoice,
     experiment: Experiment,
     found: Sequence[tuple[Model, Path]],
     budget: Budget,
 ) -> Workload:
     """The workload with the checksum of its rows, which are the same for all models."""
-    checksums: dict[str, Model] = {}
+    workload, checksums = choice.workload, dict[str, Model]()
     needs_tokenizer = datasets.row_options(workload).article_limit is not None
     tokenizers = {_tokenizer_bytes(own): (model, own) for model, own in reversed(found)}
     for model, directory in tokenizers.values() if needs_tokenizer else found[:1]:
@@ -198,6 +209,11 @@ def _pinned(
         )
     (checksum,) = checksums
     _refuse_change(f"workload {workload.name}", workload.checksum, checksum)
+    recorded = workload.options.get("recorded_lengths", False)
+    tokenizer = models.load_tokenizer(directory) if recorded else None
+    lengths = [answer_length(row, tokenizer) for row in rows]
+    if cut := cut_lengths(lengths, choice.max_new_tokens):
+        budget.remarks.append(f"workload {workload.name}: {cut}")
     return replace(workload, checksum=checksum)
 
 
@@ -280,16 +296,3 @@ def _described(name: str) -> dict[str, Any]:
             for key, option in options.items()
         },
     }
-
-
-def workload_catalogue() -> list[dict[str, Any]]:
-    """What ``decodebench list workloads`` shows."""
-    return [
-        {"name": name, "fields": list(spec.fields), "max_new_tokens": spec.max_new_tokens}
-        for name, spec in sorted(workloads.measurable().items())
-    ]
-
-
-def model_catalogue() -> list[dict[str, Any]]:
-    """What ``decodebench list models`` shows: the bundled ones and the shapes, by name."""
-    return catalogue.catalogue()

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.core.errors import UserError
 from harness.core.nouns import (
     QUALITY_MARGIN,
@@ -36,7 +34,7 @@ from harness.experiment.published import Published, take_published
 from harness.experiment.rates import take_rates
 from harness.experiment.resolved import as_written
 from harness.experiment.section import MAX_SEED, YamlSection
-from harness.experiment.strict_yaml import read_yaml
+from harness.experiment.strict_yaml import read_yaml, yaml_text
 
 MAX_NAME = 100
 SLO_KEYS = ("ttft_ms", "tpot_ms", "e2e_ms")
@@ -78,7 +76,7 @@ class Experiment:
         data = to_json(self)
         models = data.pop("models")
         data = {"name": data.pop("name"), "model": models if len(models) > 1 else models[0]} | data
-        return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+        return yaml_text(data)
 
     def trials(self) -> list[Trial]:
         """Every cell of backend x model x workload x load x repeat."""

@@ -1,4 +1,5 @@
 """Reading a YAML file that somebody else may have written: one clear line for whatever is wrong.
+And writing one that everybody reads alike.
 
 PyYAML's safe loader runs no code, but it takes the last of two equal keys in silence, expands
 anchors without end, and raises what its constructors happen to meet in odd content.
@@ -26,6 +27,10 @@ MAX_DEPTH = 64
 """Mappings and lists inside one another."""
 MAX_DIGITS = 400
 """More than any float has. Base 60 (``1:30:00``) takes time that grows with the square."""
+NO_TEXT = re.compile(
+    r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?)|[yYnN]"
+)
+"""Numbers of YAML 1.2, and truth values of 1.1 that PyYAML leaves out."""
 WORDS = {
     "<scalar>": "a text or number",
     "<block end>": "the end of this block",
@@ -62,6 +67,27 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path}{line}: {_problem(error)}") from None
     except RecursionError:
         raise UserError(f"{path}: nested too deeply; at most {MAX_DEPTH} levels") from None
+
+
+def yaml_text(data: Any) -> str:
+    """The data as a YAML file has it, such that every reader takes its texts for texts. PyYAML goes
+    by YAML 1.1 and reads `1e3` as a text; editors, which go by 1.2, as a number."""
+    return str(yaml.dump(data, Dumper=_QuotingDumper, sort_keys=False, allow_unicode=True))
+
+
+class _QuotingDumper(yaml.SafeDumper):
+    """YAML's safe dumper, with quotes around what a reader of another version would not take for a
+    text."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """A text."""
+        style = "'" if NO_TEXT.fullmatch(data) else None
+        if not data.isprintable():  # PyYAML loses Unicode's line ends but where it escapes them
+            style = '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_QuotingDumper.add_representer(str, _QuotingDumper.represent_str)
 
 
 def _load(text: str) -> Any:

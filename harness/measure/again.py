@@ -19,7 +19,7 @@ from harness.core.nouns import Trial, TrialRecord
 
 SHARE = 0.1
 """Of the time that a run took, for measuring again."""
-_REMARKS = {"too-few-samples", "noise-not-checked"}
+_REMARKS = {"too-few-samples", "noise-not-checked", "lengths-cut"}
 State = Literal["sound", "disturbed", "lost"]
 
 

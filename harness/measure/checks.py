@@ -34,6 +34,7 @@ def check_trial(
     disturbance: Disturbance | None = None,
     *,
     asked: Mapping[str, int] | None = None,
+    remarks: Sequence[str] = (),
 ) -> Validity:
     """The verdict on one trial from what the trial itself shows.
 
@@ -41,7 +42,8 @@ def check_trial(
     "output-clipped", "clocks-throttled", "machine-noisy", "too-few-samples", "noise-not-checked".
     A trial with too few samples for its high percentiles only is still valid: the reason names the
     percentiles that say nothing. Nor does the last one make a server's trial invalid. `asked`: by
-    request id the tokens asked for, where that is not the trial's number.
+    request id the tokens asked for, where that is not the trial's number. `remarks`: more of those
+    that leave a trial valid.
     """
     asked = asked or {}
     reasons = [
@@ -53,8 +55,7 @@ def check_trial(
     ]
     enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
     valid = enough and not reasons
-    remarks = _samples(generations) + _unseen(info)
-    return Validity(valid, tuple(reasons + remarks))
+    return Validity(valid, (*reasons, *_samples(generations), *_unseen(info), *remarks))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -93,6 +93,7 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
         session.info,
         disturbance,
         asked={request.id: request.max_new_tokens for request in measured},
+        remarks=session.remarks(trial),
     )
     return TrialRecord(
         key=job.key,

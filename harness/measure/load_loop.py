@@ -38,6 +38,10 @@ class LoadProgress:
     total: int
     tokens: int
     """Output tokens so far."""
+    elapsed_s: float = 0.0
+    """Since the load began."""
+    duration_s: float | None = None
+    """How long it lasts, where that was asked for; else until all requests have ended."""
 
 
 class TrialTimeout(Exception):  # noqa: N818
@@ -70,8 +74,7 @@ def run_load(
     `ValueError` for a load that cannot be run. What the backend raises passes through.
     """
     _check_load(requests, load)
-    lasts_ns = None if duration_s is None or load.is_open else round(duration_s * 1e9)
-    loop = _Loop(backend, list(requests), load, on_progress, lasts_ns)
+    loop = _Loop(backend, list(requests), load, on_progress, duration_s)
     begin = time.monotonic_ns()
     try:
         with garbage_collection_off(), alarm(time_limit_s):
@@ -114,6 +117,7 @@ class _Loop:
     requests: list[Request]
     load: Load
     on_progress: Callable[[LoadProgress], None] | None
+    duration_s: float | None = None
     lasts_ns: int | None = None
     """Closed loop: for so long, with the same requests over and over; None: each once."""
     laps: int = 0
@@ -133,16 +137,16 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self.is_remote = SERVER in self.backend.info.capabilities
+        self.given = list(self.requests)
+        if self.duration_s is not None and self.given and not self.load.is_open:
+            self.lasts_ns = round(self.duration_s * 1e9)
 
     def run(self, limit_ns: int | None) -> None:
         arrivals = [(round(r.arrival_s * 1e9), r) for r in self.requests]
         self.waiting.extend(sorted(arrivals, key=lambda pair: pair[0]))
         self.start_ns = self.returned_ns = time.monotonic_ns()
         report_ns = self.start_ns
-        self.given = list(self.requests)
-        while self.waiting or self.in_flight:
-            if self.lasts_ns is not None:
-                self.renew()
+        while self.goes_on():
             more = self.submit_due()
             polled = bool(self.in_flight)
             commits = self.backend.poll() if polled else []
@@ -156,21 +160,39 @@ class _Loop:
             if limit_ns is not None and now > limit_ns:
                 raise TimeUp
             if now >= report_ns and self.on_progress is not None:
-                self.on_progress(LoadProgress(len(self.done), len(self.requests), self.tokens))
+                self.on_progress(self.progress(now))
                 report_ns = now + PROGRESS_NS
 
-    def renew(self) -> None:
-        """Have requests waiting until the time is over, and none from then on."""
-        if time.monotonic_ns() - self.start_ns >= (self.lasts_ns or 0):
-            self.waiting.clear()
-            self.lasts_ns = None
-        elif not self.waiting:
-            self.laps += 1
-            names = asked_again([request.id for request in self.given], self.laps)
-            pairs = zip(self.given, names, strict=True)
-            more = [replace(request, id=name) for request, name in pairs]
-            self.requests += more
-            self.waiting.extend((0, request) for request in more)
+    def progress(self, now: int) -> LoadProgress:
+        """How far the load is at `now`."""
+        elapsed_s = (now - self.start_ns) * 1e-9
+        done, total = len(self.done), len(self.requests)
+        return LoadProgress(done, total, self.tokens, elapsed_s, self.duration_s)
+
+    def goes_on(self) -> bool:
+        """Whether anything is left to be done. A load of a time has a request waiting for each free
+        place until it is over, however few there are and however soon they end, and none from then
+        on."""
+        if self.lasts_ns is not None:
+            if self.is_over(time.monotonic_ns()):
+                self.waiting.clear()
+                self.lasts_ns = None
+            else:
+                while len(self.waiting) < (self.load.concurrency or 0) - len(self.in_flight):
+                    self.ask_again()
+        return bool(self.waiting or self.in_flight)
+
+    def is_over(self, now: int) -> bool:
+        """Whether the time of a load that lasts for one has passed."""
+        return self.lasts_ns is not None and now - self.start_ns >= self.lasts_ns
+
+    def ask_again(self) -> None:
+        """Put all requests among the waiting once more, under ids of their own."""
+        self.laps += 1
+        names = asked_again([request.id for request in self.given], self.laps)
+        more = [replace(r, id=name) for r, name in zip(self.given, names, strict=True)]
+        self.requests += more
+        self.waiting.extend((0, request) for request in more)
 
     def submit_due(self) -> bool:
         """Submit the requests whose time has come (open loop) or that find a free place. With a
@@ -182,7 +204,8 @@ class _Loop:
             arrival_ns, request = self.waiting[0]
             now = time.monotonic_ns()
             scheduled = self.start_ns + arrival_ns if is_open else now
-            if scheduled > now or (not is_open and len(self.in_flight) >= places):
+            full = not is_open and len(self.in_flight) >= places
+            if scheduled > now or full or self.is_over(now):
                 return False
             self.waiting.popleft()
             could = self.could_ns(scheduled)

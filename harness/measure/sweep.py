@@ -56,6 +56,9 @@ class MeasuredSession(Protocol):
     def requests(self, trial: Trial) -> tuple[list[Request], list[Request]]:
         """Warm-up requests on prompts of their own, and the measured ones."""
 
+    def remarks(self, trial: Trial) -> list[str]:
+        """What is to be known of a trial's requests, for its verdict; it stays valid."""
+
     def finish(
         self, trial: Trial, generations: list[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:

@@ -14,6 +14,7 @@ TOO_FEW_SAMPLES = "too-few-samples"
 LENGTH_MISMATCH = "length-mismatch"
 LEFT_OUT = "repeats-left-out"
 NOT_CHECKED = "noise-not-checked"
+LENGTHS_CUT = "lengths-cut"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,12 @@ REASONS = (
         "fewer than 5 completed requests; with fewer than 100 it is a remark, see above",
     ),
     Reason(
+        LENGTHS_CUT,
+        "times",
+        "a remark: `max_new_tokens` is below the lengths that the workload's rows give their "
+        "answers (`recorded_lengths`, `output_tokens`), and cuts so many of them",
+    ),
+    Reason(
         "other-draws",
         "comparison",
         "a remark: sampled answers of two engines that turn a seed into other random numbers (each "
@@ -156,6 +163,7 @@ REMARKS = frozenset(
         CELL_NOT_VALID,
         LEFT_OUT,
         NOT_CHECKED,
+        LENGTHS_CUT,
         "other-draws",
         "native-other-draws",
     }

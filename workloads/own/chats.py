@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import canonical_json
-from workloads.fields import encodable, text_of
+from workloads.fields import encodable, text_of, without_nan
 from workloads.own.scorers import SCORERS, check_answer, is_scorer
 from workloads.readers import Budget, Record, read_records
 
@@ -34,7 +34,7 @@ def rows(path: Path, scorer: str, budget: Budget | None) -> Iterator[ReadRow]:
 
 
 def _row(record: Record, scorer: str) -> ReadRow:
-    where, values = record
+    where, values = record[0], without_nan(record[1])
     both = [key for key in ("prompt", "messages") if values.get(key) is not None]
     if len(both) == 2:
         raise UserError(f"{where}: expected 'prompt' or 'messages', got both")

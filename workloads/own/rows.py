@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.core.errors import UserError, nearest
 from harness.core.files import user_path
+from harness.core.names import row_id
 from harness.core.nouns import Workload
 from workloads.own import chats, sharegpt, synthetic
 from workloads.own.scorers import SCORERS, is_scorer
@@ -54,19 +55,22 @@ def check(workload: Workload) -> None:
 
 def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -> Iterator[OwnRow]:
     """Yield the rows of checked own prompts: all of a file, in its order, or `count` made-up ones.
+    Conversations that are left out are a remark of the `budget`'s.
 
     Raises:
-        UserError: for a file that cannot be read, a row that is none, or an id that stands twice.
+        UserError: for a file that cannot be read, a row that is none, an id that stands twice, or
+            one that another row's repeats have.
     """
     if workload.name == synthetic.NAME:
         yield from synthetic.rows(workload.options, seed, count)
         return
     scorer = workload.options.get("scorer", "none")
     places: dict[str, str] = {}
+    left_out = sharegpt.LeftOut()
     for file in _files(workload):
         if workload.name == sharegpt.NAME:
             recorded = bool(workload.options.get("recorded_lengths", False))
-            found = sharegpt.rows(file, scorer, budget, recorded=recorded)
+            found = sharegpt.rows(file, scorer, budget, left_out, recorded=recorded)
         else:
             found = chats.rows(file, scorer, budget)
         for where, identity, data in found:
@@ -75,13 +79,22 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
             places[identity] = where
             yield identity, data | {"id": identity}
     if not places:
-        raise UserError(f"workload {workload.name}: {workload.source} holds no prompt")
+        why = f"; {left_out}" if left_out.count else ""
+        raise UserError(f"workload {workload.name}: {workload.source} holds no prompt{why}")
+    if left_out.count and budget is not None:
+        budget.remarks.append(f"workload {workload.name}: {left_out}")
+    for identity, where in places.items():
+        if (row := row_id(identity, places)) != identity:
+            raise UserError(
+                f"{where}: field 'id': {identity!r} is what a repeat of {row!r} is called "
+                f"({places[row]}); expected an id without '#{identity.rpartition('#')[2]}'"
+            )
 
 
 def _files(workload: Workload) -> list[Path]:
     path = user_path(workload.source, f"workload {workload.name}: source")
     if path.is_dir():
-        return data_files(path, "test")
+        return data_files(path)
     if not path.exists():
         raise UserError(f"workload {workload.name}: source '{workload.source}' does not exist")
     return [path]

@@ -31,7 +31,8 @@ def check_answer(scorer: str, answer: str | None, values: Mapping[str, Any], whe
     if scorer == "none":
         return
     if answer is None:
-        close = get_close_matches("answer", list(map(str, values)), n=1)
+        others = [str(name) for name in values if name != "answer"]
+        close = get_close_matches("answer", others, n=1)
         near = f" (found '{close[0]}')" if close else ""
         raise UserError(f"{where}: field 'answer' is missing; scorer '{scorer}' needs it{near}")
     if scorer == "regex":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -30,12 +31,20 @@ def init(
         raise UserError(f"init: {file}: it is there already; name another file") from None
     except OSError as error:
         raise UserError(f"init: {file}: cannot be written: {error.strerror or error}") from None
-    print(f"wrote {file}; next: decodebench run {file}")
+    print(f"wrote {file}; next: decodebench run {shlex.quote(str(file))}")
 
 
 def commented(file: Path) -> str:
     """The text of the experiment, named after its file."""
-    name = re.sub(r"[^\w.-]+", "-", file.stem).strip("-.") or "mine"
-    name = f'"{name}"' if name.isdecimal() else name  # a number is no name
-    text = TEMPLATE.read_text(encoding="utf-8")
-    return text.replace("NAME", name).replace("FILE", str(file))
+    from harness.experiment.config import MAX_NAME
+    from harness.experiment.strict_yaml import yaml_text
+
+    name = re.sub(r"[^\w.-]+", "-", file.stem).strip("-.")[:MAX_NAME] or "mine"
+    said = {
+        "name: NAME": yaml_text({"name": name}).strip(),
+        "NAME": name,
+        # in a comment, which a line break would end
+        "FILE": shlex.quote(str(file)) if str(file).isprintable() else "FILE",
+    }
+    words = re.compile("|".join(map(re.escape, said)))
+    return words.sub(lambda word: said[word[0]], TEMPLATE.read_text(encoding="utf-8"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from harness.experiment.config import Experiment
 
 SOME_FAILED = 4
+DIGEST = 8
+"""Hexadecimal digits."""
 WHERE = "quick"
 PROMPTS = (".jsonl", ".jsonl.gz")
 """What a workload that is the path of such a file is: prompts of the user's own."""
@@ -62,7 +65,6 @@ def quick(
     from harness.experiment.config import parse_experiment
 
     content: dict[str, Any] = {
-        "name": f"quick-{_slug(model)}-{_slug(workload)}"[:100],
         "model": model,
         "backends": list(_backends(backend, url, api)),
         "workloads": [_workload(name) for name in _parts(workload, "--workload")],
@@ -76,10 +78,21 @@ def quick(
         content["backends"] = list(_all_that_run(model))
     names = [entry["name"] for entry in content["backends"]]
     content["reference"] = next((name for name in REFERENCES if name in names), names[0])
+    content["name"] = _name(model, workload, content)
     experiment: Experiment = parse_experiment(content, WHERE, wiring.known())
     outcome = running.run_parsed(experiment, out=out, dry_run=dry_run)
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)
+
+
+def _name(model: str, workload: str, content: Mapping[str, Any]) -> str:
+    """A run folder's name: what is read easily, and a digest of all that decides the trials.
+    `repeats` does not: more of them go on with what is there."""
+    from harness.core.nouns import canonical_json
+
+    decides = {key: value for key, value in content.items() if key != "repeats"}
+    digest = hashlib.sha256(canonical_json(decides).encode()).hexdigest()[:DIGEST]
+    return f"quick-{_slug(model)}-{_slug(workload)}-{digest}"
 
 
 def _parts(text: str, option: str) -> list[str]:

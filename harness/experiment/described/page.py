@@ -53,7 +53,9 @@ without one it is read as it stands.
 
 `sharegpt`: the usual export, `[{"id", "conversations": [{"from": "human", "value"}, {"from":
 "gpt", "value"}]}]`. Asked is the first turn; the reply is the answer. What does not begin with a
-question and a reply is left out. Of large files read more with `limits: {data_mib: 1000}`.
+question and a reply is left out; `run` says how many were, and the first one's place. With
+`recorded_lengths` it also says how many answers `max_new_tokens` cuts. Of large files read more
+with `limits: {data_mib: 1000}`.
 
 `synthetic`: token ids drawn at random, exactly as many as asked for, without a chat template. A
 server that takes text counts the tokens of that text anew. A length is a number or a
@@ -61,8 +63,11 @@ distribution: `{distribution: uniform, least, most}`, `{distribution: normal, me
 `{distribution: lognormal, median, sigma}`, the last two within `least` and `most` where given.
 Such prompts say nothing of how often drafts stand or how early a model could exit.
 
-A row's id names its request (`jsonl-q1`), so that ids pair the requests of several runs. Which
-rows are drawn, and in which order, depends on the seed and on the ids.
+A source that is a folder means every file in it. An empty cell of a CSV file is nothing.
+
+A row's id names its request (`jsonl-q1`), so that ids pair the requests of several runs; no row
+may be called as the repeats of another are (`q1#2`). Which rows are drawn, and in which order,
+depends on the seed and on the ids.
 """
 
 

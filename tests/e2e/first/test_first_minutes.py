@@ -69,14 +69,16 @@ def test_quick_runs_shows_and_says_what_is_next(tmp_path: Path, prompts: Path) -
     done = decodebench(*arguments, cwd=tmp_path, COLUMNS="80")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert "trials: 6 ok; results in runs/quick-demo-mine.jsonl" in lines
+    (run,) = (f"runs/{path.name}" for path in (tmp_path / "runs").iterdir())
+    assert run.startswith("runs/quick-demo-mine.jsonl-")
+    assert f"trials: 6 ok; results in {run}" in lines
     assert "jsonl, closed c=2, demo (mine.jsonl)" in done.stdout
-    assert lines[-1].startswith("next: decodebench report runs/quick-demo-mine.jsonl")
+    assert lines[-1].startswith(f"next: decodebench report {run}")
     assert max(map(len, (line.rstrip() for line in lines[1:-1] if line.startswith("scr")))) <= 80
-    found = trials(tmp_path, "runs/quick-demo-mine.jsonl")
+    found = trials(tmp_path, run)
     assert {row["contains_answer"] for row in found} == {0.0}
     assert {row["matches_pattern"] for row in found} == {1.0}
-    stored = tmp_path / "runs/quick-demo-mine.jsonl/experiment.yaml"
+    stored = tmp_path / run / "experiment.yaml"
     again = decodebench("run", stored, "--out", stored.parent, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "trials: 6 stored" in again.stdout, "a stored experiment runs again as it is"
@@ -92,7 +94,9 @@ def test_a_server_is_measured_without_a_file(tmp_path: Path, server: FakeServer)
     assert done.returncode == 0, done.stderr
     assert "http (unverified)" in done.stdout
     assert "synthetic, poisson 50/s" in done.stdout
-    (row,) = trials(tmp_path, "runs/quick-demo-synthetic")
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name.startswith("quick-demo-synthetic-")
+    (row,) = trials(tmp_path, f"runs/{run.name}")
     assert row["lossless"] is None
     asked = [body for body in server.bodies if body["max_tokens"] == 3]
     assert [len(body["prompt"]) for body in asked][-6:] == [512] * 6

@@ -117,6 +117,9 @@ class TestSession:
             Request(f"r{i}", (1, 2), trial.max_new_tokens) for i in range(trial.requests)
         ]
 
+    def remarks(self, trial: Trial) -> list[str]:
+        return []
+
     def finish(
         self, trial: Trial, generations: list[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:

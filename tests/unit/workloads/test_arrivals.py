@@ -147,6 +147,11 @@ BAD_TRACES = {
     ),
     "null": ("t.jsonl", b'{"timestamp": null}', "line 1: expected a time in seconds"),
     "true": ("t.jsonl", b'{"timestamp": true}', "line 1: expected a time in seconds"),
+    "empty cell": (
+        "t.csv",
+        b"timestamp,n\n1,1\n,2\n",
+        "line 3: expected a time in seconds, 0 or mo",
+    ),
     "not text": ("t.txt", b"1\n\xff\n", "line 2: not UTF-8 text"),
     "not gzip": ("t.txt.gz", b"1\n2\n3\n", "broken gzip file"),
     "empty": ("t.txt", b"", "the trace holds 0 arrivals"),

@@ -46,6 +46,11 @@ def good(count: int) -> list[Generation]:
     return [generation(i) for i in range(count)]
 
 
+def test_a_remark_leaves_a_trial_valid() -> None:
+    verdict = check_trial(make_trial(requests=100), good(100), INFO, QUIET, remarks=["a: b"])
+    assert (verdict.valid, verdict.reasons) == (True, ("a: b",))
+
+
 def test_a_clean_trial_of_a_hundred_requests_is_valid_without_a_word() -> None:
     assert check(good(100)) == (True, [])
     assert check(good(100), disturbance=None) == (True, [])

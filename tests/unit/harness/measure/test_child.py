@@ -75,6 +75,9 @@ class DiarySession:
         warm_up = [Request(f"w{i}", (1,), 4) for i in range(self.warm_up)]
         return warm_up, [Request(f"r{i}", (1,), 4) for i in range(trial.requests)]
 
+    def remarks(self, trial: Trial) -> list[str]:
+        return ["lengths-cut: so many"] * (trial.max_new_tokens == 3)
+
     def finish(
         self, trial: Trial, generations: list[Generation]
     ) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
@@ -282,3 +285,9 @@ def test_the_kernel_kills_an_engine_whose_sweep_is_gone() -> None:
 )
 def test_an_error_becomes_one_line_and_its_kind(error: Exception, problem: NoResult) -> None:
     assert child._problem(error) == problem
+
+
+@pytest.mark.usefixtures("states")
+def test_the_sessions_remarks_stand_with_the_verdict() -> None:
+    record = run(DiarySession(), max_new_tokens=3)
+    assert record.validity.reasons[-1] == "lengths-cut: so many"

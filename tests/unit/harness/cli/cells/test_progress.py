@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+import sys
 import threading
 import time
 
@@ -40,8 +43,38 @@ def test_a_line_says_where_the_sweep_is(monkeypatch: pytest.MonkeyPatch) -> None
     assert found == (
         f"0:01:30 trial 3 of 6; {label}; 24 of 64 requests, 812 tok/s; about 0:03:00 left"
     )
+    for elapsed_s, said in ((12.7, "12 of 30 s"), (31.0, "30 of 30 s")):
+        timed = LoadProgress(24, 64, 900, elapsed_s, 30.0)
+        found = line_of(event("progress", progress=timed, tokens_per_s=812.4), 90, monkeypatch)
+        assert f"; {said}, 812 tok/s; " in found, "a load of a time is as far as its time is"
     last = event("finished", index=5)
     assert line_of(last, 3700, monkeypatch) == f"1:01:40 trial 6 of 6; {label}"
+
+
+class Terminal(io.StringIO):
+    """Somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_requests_or_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    with SweepDisplay() as display:
+        for progress, shown in (
+            (LoadProgress(24, 64, 900, 12.7, 30.0), (12, 30, "s")),
+            (LoadProgress(24, 64, 900, 12.7), (24, 64, "")),
+            (LoadProgress(24, 64, 900, 33.3, 29.5), (30, 30, "s")),
+        ):
+            display.show(event("progress", progress=progress))
+            _, task = display._bar.tasks
+            assert (task.completed, task.total, task.fields["unit"]) == shown
+        display._bar.refresh()
+        assert "30/30 s" in re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+        display.show(event("phase", phase="scoring"))
+        assert task.fields["unit"] == ""
 
 
 def test_lines_come_while_an_engine_is_silent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,40 @@ def test_it_is_an_experiment_named_after_its_file(tmp_path: Path) -> None:
     assert str(file) in file.read_text()
 
 
-@pytest.mark.parametrize(("stem", "name"), [("7", "7"), ("...", "mine"), ("ä", "ä")])
-def test_odd_names_become_names(stem: str, name: str) -> None:
-    content = yaml.safe_load(commented(Path(f"{stem}.yaml")))
+ODD = {
+    "7": "7", "...": "mine", "ä": "ä", "yes": "yes", "Null": "Null", "1e3": "1e3", "1.5": "1.5",
+    "2024-01-02": "2024-01-02", "2024-99-99": "2024-99-99", "0x1f": "0x1f", "*a": "a",
+    "a: b #c": "a-b-c", "'q'": "q", '"q"': "q", "NAME": "NAME", "FILE": "FILE", "n": "n",
+    "a\nname: b": "a-name-b", "x" * 130: "x" * 100, "&a !b": "a-b", "~": "mine",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("stem", "name"), ODD.items())
+@pytest.mark.parametrize("folder", ["", "FILE/NAME", "a # b: 'c'", "a\nname: c"])
+def test_odd_names_become_names(folder: str, stem: str, name: str) -> None:
+    text = commented(Path(folder) / f"{stem}.yaml")
+    content = yaml.safe_load(text)
+    plain = yaml.safe_load(commented(Path("plain.yaml")))
+    assert content == plain | {"name": name}, "and nothing else is said"
     assert parse_experiment(content, "f", wiring.known()).name == name
+    assert f"#   decodebench show runs/{name} " in text
+
+
+@pytest.mark.parametrize("stem", ["1e3", "0o17", "y", "12", "1."])
+def test_a_name_is_a_text_for_readers_of_other_versions(stem: str) -> None:
+    (line,) = re.findall("^name: .*$", commented(Path(f"{stem}.yaml")), re.MULTILINE)
+    assert line.split("  ")[0].removeprefix("name: ") == f"'{stem.strip('.')}'"
+
+
+def test_the_next_command_is_one_for_a_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "it's mine.yaml"
+    init(file)
+    told = capsys.readouterr().out.strip().partition("next: ")[2]
+    assert shlex.split(told) == ["decodebench", "run", str(file)]
+    (line,) = re.findall("#   (decodebench run .*?)  +runs what", file.read_text())
+    assert shlex.split(line) == ["decodebench", "run", str(file)]
 
 
 def test_every_line_of_it_can_be_used(tmp_path: Path) -> None:

@@ -96,6 +96,56 @@ def test_recorded_lengths_are_kept_whatever_the_model_says(model: Path, tmp_path
         assert (request.max_new_tokens, request.ignore_eos) == (1024, False)
 
 
+def test_lengths_that_are_cut_are_said_at_the_start_and_with_the_trial(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def talk(reply: str) -> dict[str, Any]:
+        return {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": reply}]}
+
+    source = write(tmp_path / "p.jsonl", [talk("x"), talk("x , y . z"), talk("return x , y")])
+    workload = {"name": "sharegpt", "source": source, "recorded_lengths": True}
+    tokenizer = session(model).tokenizer
+    lengths = [len(tokenizer.encode(t, add_special_tokens=False)) for t in ("x , y . z", "x")]
+    most, least = lengths
+    (trial,) = trials(model, {**workload, "max_new_tokens": least})
+    cut = f"'max_new_tokens', {least}, cuts 2 of 3 answers, whose lengths are given (the longest: "
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: workload sharegpt: {cut}")
+    (remark,) = session(model).remarks(trial)
+    assert remark.startswith(f"lengths-cut: {cut}")
+    for changes in (
+        {"max_new_tokens": most + 20},
+        {"max_new_tokens": 1, "recorded_lengths": False},
+    ):
+        (trial,) = trials(model, workload | changes)
+        assert session(model).remarks(trial) == []
+        assert capsys.readouterr().err == ""
+
+
+def test_made_up_lengths_that_are_cut_are_said(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = {"name": "synthetic", "input_tokens": 5, "output_tokens": 20, "max_new_tokens": 20}
+    (trial,) = trials(model, workload)
+    assert (session(model).remarks(trial), capsys.readouterr().err) == ([], "")
+    trials(model, workload | {"max_new_tokens": 19})
+    assert "19, cuts 3 of 3 answers, whose lengths are given (the longest: 20)" in (
+        capsys.readouterr().err
+    )
+
+
+def test_conversations_that_are_left_out_are_told_once(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
+    source = write(tmp_path / "p.jsonl", [{"id": "odd"}, good])
+    entry = {"name": "sharegpt", "source": source}
+    trials(model, entry, workloads=[entry, entry | {"max_new_tokens": 9}])
+    (line,) = capsys.readouterr().err.splitlines()
+    begin = f"warning: workload sharegpt: 1 of 2 conversations left out; first: {source}, line 1: "
+    assert line.startswith(begin)
+
+
 def test_made_up_prompts_have_their_own_lengths(model: Path) -> None:
     workload = {
         "name": "synthetic",
@@ -130,6 +180,20 @@ def test_an_open_load_of_a_time_has_the_requests_that_arrive_in_it(
     assert texts.keys() == scores.keys() == {request.id for request in found}
 
 
+@pytest.mark.parametrize(("duration_s", "expected"), [(5.0, 7), (None, 2)])
+def test_the_warm_up_has_as_many_in_flight_as_the_load(
+    model: Path, duration_s: float | None, expected: int
+) -> None:
+    """A load of a time takes every place with however few prompts."""
+    load = [{"kind": "closed", "concurrency": 7}]
+    (trial,) = trials(model, {"name": "gsm8k"}, load=load, requests=2, duration_s=duration_s)
+    warm_up, asked = session(model).requests(trial)
+    assert (len(warm_up), len(asked)) == (expected, 2)
+    assert len({request.id for request in warm_up}) == expected
+    own = {request.prompt_ids for request in asked}
+    assert not own & {request.prompt_ids for request in warm_up}
+
+
 def test_a_time_shorter_than_the_prompts_asks_for_fewer(model: Path) -> None:
     load = [{"kind": "constant", "rate": 1.0}]
     (trial,) = trials(model, {"name": "gsm8k"}, load=load, duration_s=2.0, requests=6)
@@ -142,6 +206,14 @@ def test_a_trace_that_is_over_before_the_time_is_no_fault(model: Path, tmp_path:
     load = [{"kind": "trace", "trace": str(trace)}]
     (trial,) = trials(model, {"name": "gsm8k"}, load=load, duration_s=60)
     assert [request.arrival_s for request in measured(model, trial)] == [0.0, 1.0]
+
+
+def test_the_time_of_a_trace_counts_from_its_first_arrival(model: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("\n".join(str(1000 + n) for n in range(9)))
+    load = [{"kind": "trace", "trace": str(trace)}]
+    (trial,) = trials(model, {"name": "gsm8k"}, load=load, duration_s=4)
+    assert [request.arrival_s for request in measured(model, trial)] == [0.0, 1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize(

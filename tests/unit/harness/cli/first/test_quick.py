@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,12 @@ import pytest
 
 from harness.cli import main as cli
 from harness.cli import run as running
+from harness.cli import wiring
 from harness.cli.first import quick as quickly
 from harness.core.errors import UserError
-from harness.experiment.config import Experiment
+from harness.core.nouns import Status, Workload
+from harness.experiment.config import Experiment, load_experiment
+from harness.measure.sweep import SweepResult
 
 
 class KeptExperiment:
@@ -45,7 +50,8 @@ def made(kept: KeptExperiment, *arguments: str, **more: str) -> Experiment:
 def test_defaults_are_users_one_and_eight(kept: KeptExperiment) -> None:
     found = made(kept, "--backend", "scripted")
     assert [load.concurrency for load in found.loads] == [1, 8]
-    assert (found.name, found.requests, found.repeats) == ("quick-demo-gsm8k", 64, 3)
+    assert re.fullmatch("quick-demo-gsm8k-[0-9a-f]{8}", found.name)
+    assert (found.requests, found.repeats) == (64, 3)
     assert found.reference == "scripted"
 
 
@@ -80,9 +86,85 @@ def test_a_file_is_prompts_of_ones_own(kept: KeptExperiment) -> None:
     found = made(kept, "--backend", "scripted", workload="my/prompts.jsonl")
     assert found.workloads[0].workload.name == "jsonl"
     assert found.workloads[0].workload.source == "my/prompts.jsonl"
-    assert found.name == "quick-demo-prompts.jsonl"
+    assert found.name.startswith("quick-demo-prompts.jsonl-")
+    found = made(kept, "--backend", "scripted", workload="My/PROMPTS.JSONL,b.jsonl.gz")
+    assert [c.workload.source for c in found.workloads] == ["My/PROMPTS.JSONL", "b.jsonl.gz"]
+    found = made(kept, "--backend", "scripted", workload="sharegpt:talks.jsonl")
+    assert found.workloads[0].workload == Workload("sharegpt", "talks.jsonl")
     found = made(kept, "--backend", "scripted", workload="sharegpt:x.json,synthetic")
     assert [c.workload.name for c in found.workloads] == ["sharegpt", "synthetic"]
+
+
+@pytest.mark.parametrize(
+    ("model", "begin"),
+    [
+        ("a/b/My model!", "quick-My-model-gsm8k-"),
+        ("..", "quick-x-gsm8k-"),
+        ("a/.hidden/", "quick-hidden-gsm8k-"),
+        ("x" * 50, f"quick-{'x' * 40}-gsm8k-"),
+    ],
+)
+def test_a_folder_begins_with_what_is_read_easily(
+    kept: KeptExperiment, model: str, begin: str
+) -> None:
+    name = made(kept, "--backend", "scripted", model=model).name
+    assert re.fullmatch(re.escape(begin) + "[0-9a-f]{8}", name)
+
+
+@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("failed", 4), ("timeout", 4)])
+def test_trials_that_fail_are_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, status: Status, code: int
+) -> None:
+    outcome = SweepResult(Counter({"ok": 1, status: 1}))
+    monkeypatch.setattr(running, "run_parsed", lambda *_, **__: outcome)
+    arguments = ["quick", "--model", "demo", "--workload", "gsm8k", "--backend", "scripted"]
+    assert (cli.app(arguments, standalone_mode=False) or 0) == code
+
+
+DIFFERENT: dict[str, tuple[list[str], dict[str, str]]] = {
+    "length": (["--max-new-tokens", "7"], {}),
+    "another length": (["--max-new-tokens", "8"], {}),
+    "requests": (["--requests", "7"], {}),
+    "time": (["--duration", "7"], {}),
+    "concurrency": (["--concurrency", "7"], {}),
+    "rate": (["--rate", "7"], {}),
+    "backend": (["--backend", "scripted,vllm"], {}),
+    "server": (["--url", "http://127.0.0.1:9/v1"], {}),
+    "another server": (["--url", "http://127.0.0.1:10/v1"], {}),
+    "api": (["--url", "http://127.0.0.1:9/v1", "--api", "chat"], {}),
+    "model": ([], {"model": "here/demo"}),
+    "another model": ([], {"model": "there/demo"}),
+    "prompts": ([], {"workload": "here/gsm8k.jsonl"}),
+    "other prompts": ([], {"workload": "there/gsm8k.jsonl"}),
+    "source": ([], {"workload": "gsm8k:hub"}),
+    "long": ([], {"workload": "gsm8k:" + "x" * 200}),
+    "longer": ([], {"workload": "gsm8k:" + "x" * 201}),
+}
+
+
+def test_what_decides_the_trials_decides_the_folder(kept: KeptExperiment) -> None:
+    first = made(kept, "--backend", "scripted").name
+    assert made(kept, "--backend", "scripted").name == first
+    assert made(kept, "--backend", "scripted", "--repeats", "5").name == first, "it goes on there"
+    names = [
+        made(kept, "--backend", "scripted", *arguments, **more).name
+        for arguments, more in DIFFERENT.values()
+    ]
+    assert len({first, *names}) == 1 + len(DIFFERENT)
+    assert all(name.startswith("quick-demo-gsm8k") for name in names)
+
+
+@pytest.mark.parametrize(
+    "odd", ["a: b", "a #b", "yes", "1e3", "*a", "it's", '"q"', "~", "1.5", "- a", "{a}", "a ", "!x"]
+)
+def test_what_is_stored_says_the_same_when_it_is_read(
+    kept: KeptExperiment, odd: str, tmp_path: Path
+) -> None:
+    found = made(kept, "--backend", "scripted", model=odd, workload=f"jsonl:{odd}")
+    assert (found.models[0].name, found.workloads[0].workload.source) == (odd, odd.strip())
+    stored = tmp_path / "experiment.yaml"
+    stored.write_text(found.to_yaml())
+    assert load_experiment(stored, wiring.known()) == found
 
 
 def test_without_names_it_is_all_that_run_the_model(
