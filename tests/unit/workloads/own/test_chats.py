@@ -215,6 +215,10 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
         "field 'answer': expected a regular expression, got '('",
     ),
     "surrogate": ('{"prompt": "\\ud800"}', "half a surrogate pair"),
+    "surrogate in a chat": (
+        '{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        "field 'messages' holds half a surrogate pair",
+    ),
     "no JSON": ("{'prompt': 1}", "line 2: not valid JSON"),
     "no object": ("[1]", "line 2: expected a JSON object"),
 }
