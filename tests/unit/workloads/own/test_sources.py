@@ -1,4 +1,4 @@
-"""The workload `jsonl`: which files are read, what is nothing in them, and which ids rows may have."""
+"""The workload `jsonl`: which files are read, what in them is nothing, which ids rows may have."""
 
 from __future__ import annotations
 
