@@ -128,7 +128,7 @@ def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
         count = min(count, len(measured))
     rng = random.Random(trial.seed)
     found = []
-    for index in range(count if measured else 0):
+    for index in range(count):
         request = measured[index % len(measured)]
         ids = list(request.prompt_ids)
         rng.shuffle(ids)

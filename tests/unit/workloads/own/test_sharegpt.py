@@ -116,7 +116,7 @@ ODD: dict[str, tuple[Any, str]] = {
 }
 
 
-class SpaceTokenizer:
+class SpacedWords:
     """A token for each word, and one that stands before every text."""
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -126,8 +126,8 @@ class SpaceTokenizer:
 @pytest.mark.parametrize(("reply", "length"), [("one two", 2), ("three of them", 3), ("", 1)])
 def test_a_recorded_length_counts_the_replys_own_tokens(reply: str, length: int) -> None:
     data = {"answer": reply, "recorded_lengths": "true"}
-    assert answer_length(datasets.Row("x", data, 0.0), SpaceTokenizer()) == length
-    assert answer_length(datasets.Row("x", {"answer": reply}, 0.0), SpaceTokenizer()) is None
+    assert answer_length(datasets.Row("x", data, 0.0), SpacedWords()) == length
+    assert answer_length(datasets.Row("x", {"answer": reply}, 0.0), SpacedWords()) is None
 
 
 def test_lengths_are_cut_beyond_the_most() -> None:

@@ -208,6 +208,16 @@ def test_a_trace_that_is_over_before_the_time_is_no_fault(model: Path, tmp_path:
     assert [request.arrival_s for request in measured(model, trial)] == [0.0, 1.0]
 
 
+def test_a_file_that_changes_while_the_experiment_runs_is_one_line(
+    model: Path, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "p.jsonl", [{"id": 1, "prompt": "a", "answer": "b"}])
+    (trial,) = trials(model, {"name": "jsonl", "source": source})
+    write(tmp_path / "p.jsonl", [{"id": 1, "prompt": "a", "answer": "c"}])
+    with pytest.raises(UserError, match="workload jsonl: its data changed while the experiment"):
+        measured(model, trial)
+
+
 def test_the_time_of_a_trace_counts_from_its_first_arrival(model: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.txt"
     trace.write_text("\n".join(str(1000 + n) for n in range(9)))

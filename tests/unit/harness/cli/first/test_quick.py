@@ -189,6 +189,15 @@ def test_without_names_it_is_all_that_run_the_model(
         ask()
 
 
+def test_a_model_that_is_not_there_is_no_backends_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match="nowhere") as raised:
+        ask(model=str(tmp_path / "nowhere"))
+    assert "no backend runs" not in str(raised.value)
+    assert capsys.readouterr().err == ""
+
+
 BAD: dict[str, tuple[list[str], str]] = {
     "backend": (["--backend", "vlm"], "unknown backend 'vlm'; did you mean 'vllm'?"),
     "no address": (["--backend", "http"], "--backend http: a server needs its address: --url"),
