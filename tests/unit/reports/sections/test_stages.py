@@ -118,6 +118,14 @@ def test_what_does_not_hold_is_not_said(seen: Overview) -> None:
     assert words("tetris") == ""
 
 
+def test_throughput_of_an_open_load_is_not_compared(seen: Overview) -> None:
+    cells = tuple(dataclasses.replace(cell, load_kind="poisson") for cell in seen.cells)
+    made = stages.section(dataclasses.replace(seen, cells=cells), Samples())
+    assert made is not None
+    (text,) = made.words
+    assert text.endswith("% of the time.")
+
+
 def test_a_stage_that_nobody_reached_has_dashes(seen: Overview) -> None:
     nobody = dict.fromkeys(("passes", "rows", "layers", "left", "filled", "pass_us"), 0.0)
     cells = tuple(
