@@ -11,6 +11,7 @@ from reports.numbers import counted
 from reports.text import clipped, visible
 
 if TYPE_CHECKING:
+    from harness.core.nouns import TrialRecord
     from results import Run
 
 _ENOUGH_REPEATS = 3
@@ -162,6 +163,8 @@ def environment(run: Run) -> list[tuple[str, str]]:
         more = f" (in other trials: {', '.join(sorted(others)[:3])})" if others else ""
         if term == "load average":
             more = f" (before the first of {counted(len(records), 'trial')})"
+        if term == "code":
+            value, more = _code(records), ""
         rows.append((term, visible(clipped(value + more, 400))))
     rows.append(("model", _model(run)))
     backends = dict.fromkeys(
@@ -171,6 +174,20 @@ def environment(run: Run) -> list[tuple[str, str]]:
     )
     rows.append(("backends", visible("; ".join(backends) or "none came up")))
     return rows
+
+
+def _code(records: Sequence[TrialRecord]) -> str:
+    """Whether the code that ran a cell was always the same. It differs between backends, and with
+    what a workload is scored by."""
+    cells: dict[tuple[str, str], set[str]] = {}
+    for record in records:
+        place = record.trial.engine_key(), record.trial.workload.name
+        cells.setdefault(place, set()).add(str(record.environment.get("code")))
+    changed = sum(len(found) > 1 for found in cells.values())
+    if changed:
+        every = counted(len(cells), "pair")
+        return f"changed between calls of run, for {changed} of {every} of backend and workload"
+    return "the same in all trials of a backend on a workload"
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -124,6 +124,10 @@ def judge(
             reasons.append(text)
             beside.update(baseline.answers)
         doubts = list(_doubts(member, against, baseline, own[against.other.stored.record.key]))
+        if baseline is NATIVE and _on_another_engine(member, against.other):
+            # what another engine's noise does to a ratio across engines says nothing of the trial
+            beside.update(name for doubt in doubts for name in doubt.names)
+            continue
         if not any(against.other is other for other in told):
             reasons += [doubt.text for doubt in doubts]
         for doubt in doubts:
@@ -136,6 +140,15 @@ def judge(
     names = tuple(name for name in metrics if name in doubtful | beside)
     passing, gone = frozenset(doubtful - lasting - beside), bool(doubtful) and not lasting
     return Reasons(not doubtful, tuple(reasons), names, passing, gone)
+
+
+def _on_another_engine(member: Member, native: Member) -> bool:
+    """Whether plain decoding on our own engine, which names its kernels, is compared with a backend
+    that has none of them."""
+    own, other = (one.stored.record.backend for one in (member, native))
+    if own is None or other is None or other.options.get("kernels") is None:
+        return False
+    return own.options.get("kernels") is None
 
 
 def tell_of_the_cell(rows: Sequence[dict[str, Any]], void: Collection[str]) -> None:

@@ -65,6 +65,28 @@ def test_plain_decoding_that_is_not_valid_makes_its_own_comparison_void(tmp_path
     assert set(row["void_metrics"]) == set(NATIVE.speed)
 
 
+def test_noise_of_another_engine_leaves_a_trial_valid(tmp_path: Path) -> None:
+    """Plain decoding on our engine, which names its kernels, beside a backend that has none."""
+    kernels = {"kernels": "native"}
+    plain = record(
+        trial("autoregressive", options=kernels), [answer(10, [1, 2, 3])], validity=NOISY
+    )
+    own = record(trial("ours", options=kernels), [answer(10, [1, 2, 3])])
+    backends = [
+        {"name": name, "options": options}
+        for name, options in (
+            ("vllm", BLOCK), ("fast", {}), ("ours", kernels), ("autoregressive", kernels),
+        )
+    ]  # fmt: skip
+    run = run_of(tmp_path, ran("vllm"), plain, ran("fast"), own, backends=backends)
+    row = of(summaries(run), "fast")
+    assert (row["valid"], row["invalid_reasons"]) == (True, [])
+    assert set(row["void_metrics"]) == set(NATIVE.speed), "the ratio itself is not to be believed"
+    row = of(summaries(run), "ours")
+    assert not row["valid"]
+    assert row["invalid_reasons"][0].startswith("native-not-valid: autoregressive")
+
+
 def test_a_reference_that_is_plain_decoding_is_blamed_once(tmp_path: Path) -> None:
     plain = ran("autoregressive", validity=NOISY)
     run = run_of(tmp_path, plain, ran("fast"), reference="autoregressive")

@@ -1,0 +1,37 @@
+"""What the page says of where and by what a run was made."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from harness.core.nouns import Workload
+from reports.words.facts import environment
+from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.stored_runs import run_of
+
+
+@pytest.mark.parametrize(
+    ("codes", "words"),
+    [
+        (["a", "a", "b", "c"], "the same in all trials of a backend on a workload"),
+        (["a", "x", "b", "c"], "changed between calls of run, for 1 of 3 pairs of backend"),
+    ],
+)
+def test_code_is_the_same_within_a_backend_on_a_workload(
+    tmp_path: Path, codes: list[str], words: str
+) -> None:
+    """It is another for each of them, which is no change."""
+    places = [("vllm", "gsm8k", 0), ("vllm", "gsm8k", 1), ("vllm", "humaneval", 0)]
+    places.append(("fast", "gsm8k", 0))
+    records = []
+    for (backend, workload, repeat), code in zip(places, codes, strict=True):
+        what = trial(backend, workload=Workload(workload, checksum=workload), repeat=repeat)
+        one = record(what, [generation("r0", [10, 20])])
+        told = {**one.environment, "code": code}
+        records.append(dataclasses.replace(one, environment=told))
+    listed = [{"name": name, "options": {}} for name in ("vllm", "fast")]
+    found = dict(environment(run_of(tmp_path, *records, backends=listed)))
+    assert found["code"].startswith(words)
