@@ -67,8 +67,11 @@ def consistency_against_speedup(
     if floors and baseline is REFERENCE:
         rule(axes, y=min(floors) * 100)
     _tight_share_axis(axes, cells, baseline)
-    axes.margins(x=0.12)
+    # the points decide: an interval that leaves everything open would squash them
+    found = [1.0, *(v for c in cells if (v := c.value(baseline.speedup)) is not None)]
+    room = 0.3 * (max(found) - min(found)) or 0.2
     value_axis(axes, "x", [])
+    axes.set_xlim(max(0.0, min(found) - room), max(found) + room)
     axes.set_xlabel(f"{baseline.faster} over {baseline.name} (×)")
     axes.set_ylabel(f"{baseline.alike} (%)")
 

@@ -32,6 +32,6 @@ def test_code_is_the_same_within_a_backend_on_a_workload(
         one = record(what, [generation("r0", [10, 20])])
         told = {**one.environment, "code": code}
         records.append(dataclasses.replace(one, environment=told))
-    listed = [{"name": name, "options": {}} for name in ("vllm", "fast")]
+    listed: list[dict[str, object]] = [{"name": name, "options": {}} for name in ("vllm", "fast")]
     found = dict(environment(run_of(tmp_path, *records, backends=listed)))
     assert found["code"].startswith(words)
