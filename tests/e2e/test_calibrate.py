@@ -26,6 +26,7 @@ pytestmark = [
 ASKED = [
     *("--model", "demo", "--measure", "softmax", "--workload", "gsm8k,xsum", "--rows", "6"),
     *("--target", "0.6", "--layers", "1,2,4", "--grid", "0.9,0.3", "--whole-curve"),
+    *("--risk", "rouge_l_to_full", "--per", "mixture"),
 ]
 PROMPTS = 12
 
