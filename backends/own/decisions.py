@@ -119,7 +119,8 @@ class Replayer:
         stream.stops = frozenset()
         stream.last = row.end(request.max_new_tokens, ignore_eos=request.ignore_eos)
         if self._columns:
-            self._played[stream.id] = _Played(PlayedRow(row, self._columns))
+            played = PlayedRow(row, self._columns, ends=stream.last is not None)
+            self._played[stream.id] = _Played(played)
 
     def row_for(self, request: Request) -> TraceRow:
         """What the request replays."""

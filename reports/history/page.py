@@ -18,7 +18,7 @@ from reports.history.words import amount, change_cells, lead, remarks, run_name,
 from reports.page import CSS, FILE_NAME, template
 from reports.panels import Panel, draw, drawing
 from reports.svg import MUTED, SURFACE, series_colour
-from results.history.series import FoundChange, History, MetricSeries
+from results.history.series import FoundChange, History, MetricSeries, RunMark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,15 +27,11 @@ MOST_DRAWN = 200
 _COLOURS = {"better": series_colour(2), "worse": series_colour(1), "changed": series_colour(3)}
 
 
-class ChangeRow(NamedTuple):
-    """A row of the page's table."""
+class LinkedCell(NamedTuple):
+    """A cell of the page's tables: texts, each with its address, empty where there is none."""
 
-    anchor: str
-    cells: Sequence[str]
-    before: str
-    after: str
-    """Links to the reports of the runs between which it is; empty where there is none."""
-    verdict: str
+    parts: Sequence[tuple[str, str]]
+    css: str = ""
 
 
 class DrawnSeries(NamedTuple):
@@ -54,18 +50,12 @@ def write_history(found: History, target: Path) -> None:
     context: dict[str, Any] = {
         "lead": lead(found),
         "remarks": list(remarks(found)),
-        "rows": [_row(one, target) for one in found.changes],
+        "change_heads": ("Metric", "Cell", "Before", "After", "Step", "Between", "Versions"),
+        "changes": [_change(one, target) for one in found.changes],
         "figures": figures,
         "left_out": max(0, len(found.series) - MOST_DRAWN),
-        "runs": [
-            (
-                run_name(run),
-                run.started,
-                run.folder.name,
-                _href(run.folder, target),
-            )
-            for run in reversed(found.runs)
-        ],
+        "run_heads": ("Run", "Started", "Folder"),
+        "runs": [_run(mark, target) for mark in reversed(found.runs)],
         "css": Markup(CSS.read_text(encoding="utf-8")),
     }
     write_atomic(target, template("history.html.j2").render(context).encode())
@@ -77,9 +67,30 @@ def anchor(one: MetricSeries) -> str:
     return f"{one.key}-{hashlib.sha256(said.encode()).hexdigest()[:10]}"
 
 
-def _row(one: FoundChange, target: Path) -> ChangeRow:
-    before, after = (_href(point.mark.folder, target) for point in one.between)
-    return ChangeRow(anchor(one.series), change_cells(one), before, after, one.verdict)
+def _change(one: FoundChange, target: Path) -> Sequence[LinkedCell]:
+    """A change as a row: its figure and the reports on both sides of it linked."""
+    metric, cell, before, after, size, _, versions = change_cells(one)
+    first, second = (
+        (run_name(point.mark), _href(point.mark.folder, target)) for point in one.between
+    )
+    return (
+        LinkedCell([(metric, f"#{anchor(one.series)}")]),
+        LinkedCell([(cell, "")]),
+        LinkedCell([(before, "")], "num"),
+        LinkedCell([(after, "")], "num"),
+        LinkedCell([(size, "")], "step"),
+        LinkedCell([first, (" .. ", ""), second]),
+        LinkedCell([(versions, "")]),
+    )
+
+
+def _run(mark: RunMark, target: Path) -> Sequence[LinkedCell]:
+    """A run as a row, its report linked."""
+    return (
+        LinkedCell([(run_name(mark), _href(mark.folder, target))]),
+        LinkedCell([(mark.started, "")]),
+        LinkedCell([(mark.folder.name, "")]),
+    )
 
 
 def _href(folder: Path, target: Path) -> str:

@@ -180,7 +180,9 @@ def _row(data: Mapping[str, Sequence[Any]], place: int, exits: int) -> TraceRow:
         raise ValueError(f"request {name} has {tokens} tokens, more than {MOST_TOKENS:,}")
     if len(confidence) != len(positions) * exits or len(found["agrees"]) != len(confidence):
         raise ValueError(f"request {name} has not {exits} numbers for each of its attempts")
-    if len(positions) and not 0 <= positions.min() <= positions.max() < max(tokens - 1, 1):
+    beyond = positions >= max(tokens - 1, 1)  # drafts after a wrong one, which nobody can judge
+    known = (found["agrees"].reshape(len(positions), exits) >= 0).any(1)
+    if (positions < 0).any() or (positions > MOST_TOKENS).any() or (beyond & known).any():
         raise ValueError(f"request {name} has an attempt outside its {tokens} tokens")
     if (np.abs(confidence[~np.isnan(confidence)]) > MOST_CONFIDENT).any():
         raise ValueError(f"request {name} has a confidence above 1")

@@ -101,20 +101,27 @@ class PlayedRow:
 
     A position at which the recorded run made no attempt (its drafts were full, or it read prompts)
     has the last attempt of the position before; attempts beyond those made repeat the last one.
+
+    Args:
+        row: the row.
+        chosen: which exits.
+        ends: the answer that is replayed ends where the row does. What lies beyond are drafts
+            after a wrong one, which the recorded run made too.
     """
 
-    def __init__(self, row: TraceRow, chosen: Sequence[int]) -> None:
+    def __init__(self, row: TraceRow, chosen: Sequence[int], *, ends: bool = False) -> None:
         confidence, agrees = filled(row)
         self.row = row
         self._period = max(row.answer_tokens - 1, 1)
         self._confidence: list[list[float]] = confidence[:, list(chosen)].tolist()
         self._agrees: list[list[int]] = agrees[:, list(chosen)].tolist()
         self._attempts = _by_position(row.positions.tolist(), self._period)
+        self._beyond = _beyond(row.positions.tolist(), self._period) if ends else {}
 
     def confidence(self, position: int, attempt: int, exit_: int) -> float:
         """How sure exit number `exit_` is at a position, the `attempt`-th time (from 0) that it is
         asked there; 0 where the trace has no attempt at all."""
-        found = self._attempts[position % self._period]
+        found = self._found(position)
         if not found:
             return 0.0
         return self._confidence[found[min(attempt, len(found) - 1)]][exit_]
@@ -122,7 +129,7 @@ class PlayedRow:
     def agrees(self, position: int, attempt: int, exit_: int) -> bool:
         """Whether the exit's token is the last layer's. What nobody knows of one attempt another
         one at the position may tell; what none tells is not."""
-        found = self._attempts[position % self._period]
+        found = self._found(position)
         if not found:
             return False
         told = self._agrees[found[min(attempt, len(found) - 1)]][exit_]
@@ -130,16 +137,29 @@ class PlayedRow:
             told = max((self._agrees[other][exit_] for other in found), default=0)
         return told > 0
 
+    def _found(self, position: int) -> Sequence[int]:
+        return self._beyond.get(position) or self._attempts[position % self._period]
+
 
 def _by_position(positions: Sequence[int], period: int) -> list[list[int]]:
-    """The attempts at each position, in order."""
+    """The attempts at each position before the answer's end, in order."""
     made: list[list[int]] = [[] for _ in range(period)]
     for attempt, position in enumerate(positions):
-        made[position].append(attempt)
+        if position < period:
+            made[position].append(attempt)
     before: list[int] = next((attempts[:1] for attempts in made if attempts), [])
     for position, attempts in enumerate(made):
         if attempts:
             before = attempts[-1:]
         else:
             made[position] = before
+    return made
+
+
+def _beyond(positions: Sequence[int], period: int) -> dict[int, list[int]]:
+    """Likewise at each position after it."""
+    made: dict[int, list[int]] = {}
+    for attempt, position in enumerate(positions):
+        if position >= period:
+            made.setdefault(position, []).append(attempt)
     return made

@@ -190,8 +190,8 @@ def _wide() -> dict[str, Any]:
 
 def test_the_demo_model_leaves_as_it_was_calibrated() -> None:
     backend = opened(DEMO, "bfloat16", **_wide())
-    assert backend.info.options["layers"] == [1, 2, 3, 4]
-    assert backend.info.options["threshold"] == 0.25
+    assert backend.info.options["layers"] == [3, 4]
+    assert backend.info.options["threshold"] == 0.7
     assert backend.info.provenance == "re-implementation"
     assert not backend.info.lossless
     found = served(backend, demo_requests(1), 3)
@@ -199,7 +199,7 @@ def test_the_demo_model_leaves_as_it_was_calibrated() -> None:
         sum(g.telemetry.get(name, 0) for g in found.values())
         for name in ("layers_run", "layers_total")
     )
-    assert run < 0.4 * total
+    assert 3 / 8 < run / total < 1 / 2, "most tokens leave at one of the two"
 
 
 @pytest.mark.parametrize("batching", ["lockstep", "ready"])

@@ -67,6 +67,17 @@ def test_decisions_begin_anew_after_the_end() -> None:
         assert row.confidence(position + 8, 0, 1) == row.confidence(position, 0, 1)
 
 
+def test_drafts_beyond_the_end_count_where_the_answer_ends() -> None:
+    """After a wrong draft: nobody knows of them, and a longer answer has other tokens there."""
+    beyond = made_row(positions=np.array([0, 1, 2, 5, 3], np.int32))
+    beyond.agrees[3] = -1
+    ending, longer = (PlayedRow(beyond, [0, 1], ends=ends) for ends in (True, False))
+    assert ending.confidence(5, 0, 1) == pytest.approx(0.6)
+    assert not ending.agrees(5, 0, 1)
+    assert longer.confidence(5, 0, 1) == longer.confidence(1, 0, 1) == pytest.approx(0.8)
+    assert ending.confidence(1, 3, 1) == pytest.approx(0.8)
+
+
 @pytest.mark.parametrize(
     ("chosen", "thresholds", "place"),
     [

@@ -75,6 +75,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
         ("a confidence above 1", None, lambda c: c.update(confidence=[[1.5] * 10] * 2)),
         ("not 1, 0 or -1", None, lambda c: c.update(agrees=[[3] * 10] * 2)),
         ("outside its 5 tokens", None, lambda c: c.update(positions=[[4] * 5] * 2)),
+        ("outside its 5 tokens", None, lambda c: c.update(positions=[[-1] * 5] * 2)),
         ("passes of different lengths", None, lambda c: c.update(drafted=[[1]] * 2)),
         ("are no numbers", lambda a: a.update(thresholds=[0.5, float("nan")]), None),
         ("more than 1,000,000", None, lambda c: c.update(answer_tokens=[2**31 - 1, 9])),
