@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,13 @@ from harness.core.nouns import (
     Measured,
     Slo,
     TrialRecord,
-    Workload,
     canonical_json,
     to_json,
 )
 from reports.text import clipped, visible
-from reports.variants import NamedOptions, Variant, variants
+from reports.variants import NamedOptions, Variant, variants, workload_key, workload_labels
 from results import rows as metrics
+from results.compare.intervals.several import CellEffects
 from results.compare.reasons import CELL_NOT_VALID, LEFT_OUT, slug
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ class Cell:
     """Slug of a reason -> trials that have it, and its text in the first of them."""
     model: str = ""
     """Its label where the run has several models, else empty."""
+    effects: Mapping[str, CellEffects] = field(default_factory=dict)
+    """By speed-up: what pooling it with other cells' takes."""
 
     @property
     def condition(self) -> str:
@@ -162,13 +163,13 @@ class Overview:
 
 def overview(run: Run) -> Overview:
     """Gather the cells of a run that has at least one trial."""
-    raw = metrics.cells(run)
+    raw, effects = metrics.cells(run), run.evaluated["effects"]
     rows = {row["key"]: row for row in metrics.summaries(run)}
     records = {stored.record.key: stored.record for stored in run.stored}
     trials = {key: record.trial for key, record in records.items()}
     found = variants(list(_engines(raw, run)))
     place = {_identity(v.backend, v.options): v for v in found}
-    labels = _workload_labels([trial.workload for trial in trials.values()])
+    labels = workload_labels([trial.workload for trial in trials.values()])
     several = len({trial.model.label() for trial in trials.values()}) > 1
     loads = sorted({trial.load for trial in trials.values()}, key=_load_order)
     cells = [
@@ -180,8 +181,9 @@ def overview(run: Run) -> Overview:
             labels,
             loads.index(trials[one["keys"][0]].load),
             visible(clipped(one["model"], 80)) if several else "",
+            {name: CellEffects.from_plain(found) for name, found in parts.items()},
         )
-        for one in raw
+        for one, parts in zip(raw, effects, strict=True)
     ]
     workloads = list(dict.fromkeys(cell.workload for cell in cells))
     cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
@@ -197,6 +199,7 @@ def _cell(
     labels: Mapping[str, str],
     order: int,
     model: str,
+    effects: Mapping[str, CellEffects],
 ) -> Cell:
     reasons: dict[str, tuple[int, str]] = {}
     for row in rows:
@@ -210,7 +213,7 @@ def _cell(
     if left_out:
         reasons[LEFT_OUT] = (left_out, one["invalid_reasons"][-1])
     trial = records[0].trial
-    load, workload = trial.load, labels[_workload_key(trial.workload)]
+    load, workload = trial.load, labels[workload_key(trial.workload)]
     return Cell(
         variant=variant,
         workload=f"{workload} on {model}" if model else workload,
@@ -234,6 +237,7 @@ def _cell(
         measured=next((r.backend.measured for r in records if r.backend), Measured()),
         reasons=reasons,
         model=model,
+        effects=effects,
     )
 
 
@@ -272,24 +276,6 @@ def _why_no_speedup(run: Run, cells: Sequence[Cell]) -> str:
     if not any(cell.is_measured for cell in own):
         return f"every trial of the reference, {visible(name)}, failed"
     return ""
-
-
-def _workload_labels(workloads: Sequence[Workload]) -> dict[str, str]:
-    """A label for each workload: its name, and what sets it apart where the name is used twice."""
-    distinct = {_workload_key(workload): workload for workload in workloads}
-    names = Counter(workload.name for workload in distinct.values())
-    labels: dict[str, str] = {}
-    for key, workload in distinct.items():
-        parts = [workload.name]
-        if names[workload.name] > 1:
-            parts += [workload.source, *(f"{k}={v}" for k, v in workload.options.items())]
-        label = visible(clipped(" ".join(parts), 80))
-        labels[key] = label if label not in labels.values() else f"{label} ({len(labels) + 1})"
-    return labels
-
-
-def _workload_key(workload: Workload) -> str:
-    return canonical_json(to_json(workload))
 
 
 def _identity(backend: str, options: Mapping[str, Any]) -> str:

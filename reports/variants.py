@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from harness.core.nouns import REPLAYED
+from harness.core.nouns import REPLAYED, Workload, canonical_json, to_json
 from reports.svg import SERIES_COUNT, series_colour
 from reports.text import clipped, visible
 
@@ -223,3 +224,22 @@ def _most_frequent(values: Sequence[Any]) -> list[Any]:
     most = max(count for count, _ in counts)
     found = [value for count, value in counts if count == most]
     return [found[0]] if most > 1 and found.count(found[0]) == len(found) else []
+
+
+def workload_labels(workloads: Sequence[Workload]) -> dict[str, str]:
+    """A label for each workload: its name, and what sets it apart where the name is used twice."""
+    distinct = {workload_key(workload): workload for workload in workloads}
+    names = Counter(workload.name for workload in distinct.values())
+    labels: dict[str, str] = {}
+    for key, workload in distinct.items():
+        parts = [workload.name]
+        if names[workload.name] > 1:
+            parts += [workload.source, *(f"{k}={v}" for k, v in workload.options.items())]
+        label = visible(clipped(" ".join(parts), 80))
+        labels[key] = label if label not in labels.values() else f"{label} ({len(labels) + 1})"
+    return labels
+
+
+def workload_key(workload: Workload) -> str:
+    """Tells workloads apart."""
+    return canonical_json(to_json(workload))

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core.names import stands_in_for
 from harness.core.nouns import Validity
 from results import registry
 from results.compare import validity
 from results.compare.decomposition import PARTS
+from results.compare.intervals.several import CellEffects, cell_effects
 from results.compare.pairing import (
     ComparableTrials,
     Member,
@@ -26,7 +27,7 @@ from results.compare.pairing import (
 from results.compare.pooling import CellRepeats
 from results.compare.stats import Interval, by_request, speedup_interval
 from results.metrics import work
-from results.metrics.arrays import Floats
+from results.metrics.arrays import Floats, Ints
 from results.registry import TrialInputs
 from results.summary import identity, metrics
 
@@ -65,10 +66,17 @@ def cells(run: Run) -> list[dict[str, Any]]:
     return run.evaluated["cells"]
 
 
-def evaluate(
-    members: Sequence[Member], experiment: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows and cells of the trials of one group (see `results.compare.pairing`)."""
+class Evaluated(NamedTuple):
+    """What comes of the trials of one group (see `results.compare.pairing`)."""
+
+    trials: list[dict[str, Any]]
+    cells: list[dict[str, Any]]
+    effects: list[dict[str, Any]]
+    """In step with the cells: by speed-up, what pooling it with other cells' takes."""
+
+
+def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evaluated:
+    """Rows and cells of the trials of one group."""
     group = make_group(members, experiment)
     own = {m.stored.record.key: validity.alone(m, group) for m in members}
     floor = noise_floor(
@@ -79,7 +87,7 @@ def evaluate(
             and not member.stored.record.is_replay
         }
     )
-    rows, pooled = [], []
+    found_rows, pooled, effects = [], [], []
     for same in _by_variant(members):
         pairs = [versus(m, group.reference) for m in same]
         natives = [versus(m, group.native) for m in same]
@@ -92,10 +100,11 @@ def evaluate(
         for member, row in zip(same, found, strict=True):
             row["noise_floor"] = None if member.stored.record.is_replay else floor
             row.update(_of_the_cell(intervals))
-        rows += found
+        found_rows += found
         pooled.append(_cell(same, repeats, intervals, group))
+        effects.append(_effects(same, pairs, natives, repeats))
         validity.tell_of_the_cell(found, pooled[-1]["void_metrics"])
-    return rows, pooled
+    return Evaluated(found_rows, pooled, effects)
 
 
 def _row(
@@ -207,20 +216,60 @@ def _logs(pair: Versus, name: str) -> Floats | None:
 
 def _interval(same: Sequence[Member], pairs: Sequence[Versus | None], name: str) -> Interval | None:
     """Pool the repeats of one cell. Against itself a backend's speed-up is 1, without bounds."""
-    both = list(zip(same, pairs, strict=True))
-    if any(pair is not None and pair.other is member for member, pair in both):
+    if _is_with_itself(same, pairs):
         return Interval(1.0, None, None)
+    found = _measured(same, pairs, name)
+    return None if found is None else speedup_interval(found.logs, found.rows)
+
+
+def _effects(
+    same: Sequence[Member],
+    pairs: Sequence[Versus | None],
+    natives: Sequence[Versus | None],
+    repeats: CellRepeats,
+) -> dict[str, Any]:
+    """By speed-up: `CellEffects` as JSON has it; none of a backend with itself."""
+    found: dict[str, CellEffects | None] = {}
+    for name, compared in zip(_PAIRED, (pairs, natives), strict=True):
+        places = repeats.used(name)
+        own, other = [same[n] for n in places], [compared[n] for n in places]
+        measured = None if _is_with_itself(own, other) else _measured(own, other, name)
+        if measured is not None:
+            workload = same[0].trial.workload
+            prompts = workload.checksum or workload.name
+            found[name] = cell_effects(measured.logs, measured.repeats, prompts, measured.rows)
+    return {name: one.plain() for name, one in found.items() if one is not None}
+
+
+class _Measured(NamedTuple):
+    """Log ratios of one cell: (repeats, requests), with the numbers of both."""
+
+    logs: Floats
+    repeats: list[int]
+    rows: Ints | None
+
+
+def _is_with_itself(same: Sequence[Member], pairs: Sequence[Versus | None]) -> bool:
+    both = zip(same, pairs, strict=True)
+    return any(pair is not None and pair.other is member for member, pair in both)
+
+
+def _measured(
+    same: Sequence[Member], pairs: Sequence[Versus | None], name: str
+) -> _Measured | None:
     ids: list[list[str]] = []
     logs: list[Floats] = []
-    for member, pair in both:
+    numbers: list[int] = []
+    for member, pair in zip(same, pairs, strict=True):
         found = None if pair is None else _logs(pair, name)
         if found is not None and member.requests is not None:
             ids.append(member.requests.ids)
             logs.append(found)
+            numbers.append(member.trial.repeat)
     if not logs:
         return None
     names, matrix = by_request(ids, logs)
-    return speedup_interval(matrix, data_rows(names))
+    return _Measured(matrix, numbers, data_rows(names))
 
 
 def _by_variant(members: Sequence[Member]) -> Iterator[list[Member]]:

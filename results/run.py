@@ -49,7 +49,7 @@ class Run:
 
     @cached_property
     def evaluated(self) -> dict[str, list[dict[str, Any]]]:
-        """{"trials": ..., "cells": ...} of `results.rows`. Kept in DIR/cache."""
+        """{"trials": ..., "cells": ..., "effects": ...} of `results.rows`. Kept in DIR/cache."""
         from results.rows import evaluate
 
         name = cache.digest(self._content())
@@ -57,8 +57,9 @@ class Run:
         if found is None:
             parts = [evaluate(members, self.experiment) for members in self.groups()]
             found = {
-                "trials": [row for rows, _ in parts for row in rows],
-                "cells": [cell for _, cells in parts for cell in cells],
+                "trials": [row for part in parts for row in part.trials],
+                "cells": [cell for part in parts for cell in part.cells],
+                "effects": [one for part in parts for one in part.effects],
             }
             cache.save(self.store.cache_folder, "metrics", name, found)
         return dict(found)

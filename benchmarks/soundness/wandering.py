@@ -6,8 +6,10 @@
 24 requests, trials in the order of a sweep (of two systems A B, B A, A B), machine speed wandering
 by 5% with time constants from 0.2 to 60 s (`benchmarks/support/intervals/wander.py`). System
 `rival` is compared with system 0. The nominal share is 5% for each of: the product's interval
-(`results.compare.crossed`), the same with independent repeats supposed, a t interval over the
-repeats' means alone, and the bootstrap of before. In brackets the median width, in percent.
+(`results.compare.intervals.crossed`), the same with independent repeats supposed, a t interval over
+the repeats' means alone, and the bootstrap of before. In brackets the median width, in percent.
+With `--pooled` the same for the mean over all cells, of which each four share their requests
+(`results.compare.intervals.several`), and beside it the mean of the cells' own ends.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ import numpy as np
 
 from benchmarks.support.intervals.bootstrap import bootstrap_bounds
 from benchmarks.support.intervals.wander import REPEATS, TIME_CONSTANTS_S, Floats, WanderingMachine
-from results.compare import crossed
-from results.compare.student import t_quantile
+from results.compare.intervals import crossed
+from results.compare.intervals.several import cell_effects, over_cells
+from results.compare.intervals.student import t_quantile
 
 Bounds = Callable[[Floats], tuple[float, float]]
 
@@ -56,6 +59,27 @@ INTERVALS: Mapping[str, Bounds] = {
 }
 
 
+def several_cells(logs: Floats) -> tuple[float, float]:
+    """The product's interval over (cells, repeats, requests)."""
+    effects = [
+        cell_effects(cell, range(len(cell)), f"prompts {place % 4}")
+        for place, cell in enumerate(logs)
+    ]
+    found = over_cells([one for one in effects if one is not None])
+    bounds = found.bounds() if found is not None else None
+    assert bounds is not None
+    return bounds
+
+
+def mean_of_ends(logs: Floats) -> tuple[float, float]:
+    """The mean of the cells' own."""
+    low, high = np.mean([satterthwaite(cell) for cell in logs], axis=0)
+    return float(low), float(high)
+
+
+POOLED: Mapping[str, Bounds] = {"several cells": several_cells, "mean of ends": mean_of_ends}
+
+
 def told_apart(comparisons: Floats, interval: Bounds) -> tuple[float, float]:
     """Share of comparisons whose interval leaves 0 out, and the intervals' median width."""
     bounds = np.array([interval(logs) for logs in comparisons])
@@ -71,15 +95,21 @@ def main() -> None:
     parser.add_argument("--systems", type=int, default=2)
     parser.add_argument("--cells", type=int, default=1, help="between two repeats of one")
     parser.add_argument("--rival", type=int, default=1, help="the system compared with the first")
+    parser.add_argument("--pooled", action="store_true", help="over all cells")
     asked = parser.parse_args()
     sweep = {"systems": asked.systems, "cells": asked.cells, "rival": asked.rival}
     machine = WanderingMachine(request_s=asked.request_s)
-    print(f"| repeats | time constant | {' | '.join(INTERVALS)} |")
-    print("|---" * (len(INTERVALS) + 2) + "|")
+    intervals = POOLED if asked.pooled else INTERVALS
+    print(f"| repeats | time constant | {' | '.join(intervals)} |")
+    print("|---" * (len(intervals) + 2) + "|")
     for repeats in REPEATS:
         for time_constant_s in TIME_CONSTANTS_S:
-            found = machine.comparisons(repeats, time_constant_s, asked.comparisons, 1, **sweep)
-            shown = [told_apart(found, interval) for interval in INTERVALS.values()]
+            rest = repeats, time_constant_s, asked.comparisons, 1
+            if asked.pooled:
+                found = machine.cells(*rest, (asked.systems, asked.cells, asked.rival))
+            else:
+                found = machine.comparisons(*rest, **sweep)
+            shown = [told_apart(found, interval) for interval in intervals.values()]
             cells = " | ".join(f"{share:.1%} ({100 * width:.1f})" for share, width in shown)
             print(f"| {repeats} | {time_constant_s:g} s | {cells} |", flush=True)
 

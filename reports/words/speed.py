@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from reports.cells import Cell
 from reports.numbers import interval
+from results.compare.intervals.several import over_cells
 
 
 class Speed(NamedTuple):
-    """Geometric means over cells: of the speed-up and of each end of its interval."""
+    """The geometric mean of cells' speed-ups, with its interval."""
 
     value: float
     low: float
@@ -41,21 +42,27 @@ def speed(cells: Sequence[Cell], metric: str = "speedup") -> Speed | None:
     """The speed-up over a variant's cells where it is valid (over all when it is in none), None
     when undefined. `metric`: over the reference, or "speedup_native".
 
-    The interval is the geometric mean of the cells' lower and of their upper ends: as wide as if
-    the cells' errors went together, so it never promises more than the cells do.
+    The interval of one cell is its own, that of several adds up what they share, repeats of one
+    turn and requests of one workload, and lets the rest cancel (see
+    `results.compare.intervals.several`).
     """
     used = [cell for cell in cells if cell.value(metric)]
     valid = [cell for cell in used if cell.holds(metric)]
-    triples = [_ends(cell, metric) for cell in valid or used]
-    if not triples:
+    taken = valid or used
+    if not taken:
         return None
-    value, low, high = (
-        math.exp(sum(map(math.log, ends)) / len(ends)) for ends in zip(*triples, strict=True)
-    )
-    bounded = all(cell.low(metric) is not None for cell in valid or used)
-    return Speed(value, low, high, bool(valid), bounded)
+    value = math.exp(sum(math.log(cell.value(metric) or 1.0) for cell in taken) / len(taken))
+    ends = _ends(taken, metric)
+    low, high = ends or (value, value)
+    return Speed(value, low, high, bool(valid), ends is not None)
 
 
-def _ends(cell: Cell, metric: str) -> tuple[float, float, float]:
-    value = cell.value(metric) or 1.0
-    return value, cell.low(metric) or value, cell.high(metric) or value
+def _ends(cells: Sequence[Cell], metric: str) -> tuple[float, float] | None:
+    """None where a cell has too few pairs."""
+    if any(cell.low(metric) is None for cell in cells):
+        return None
+    if len(cells) == 1:
+        return cells[0].low(metric) or 0.0, cells[0].high(metric) or math.inf
+    found = over_cells([cell.effects[metric] for cell in cells])
+    bounds = found.bounds() if found is not None else None
+    return None if bounds is None else (math.exp(bounds[0]), math.exp(bounds[1]))

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from results.compare.intervals.several import CellEffects, cell_effects
 from results.compare.pairing import data_rows
-from results.compare.stats import Interval, by_request, speedup_interval
+from results.compare.stats import by_request
 from results.metrics.arrays import Floats
 
 
@@ -20,23 +21,24 @@ class DecodeTimes(NamedTuple):
     """(R,) time per output token, NaN where undefined."""
 
 
-def rival_speedup(
-    ours: Mapping[int, DecodeTimes], theirs: Mapping[int, DecodeTimes]
-) -> Interval | None:
+def rival_effects(
+    ours: Mapping[int, DecodeTimes], theirs: Mapping[int, DecodeTimes], prompts: str
+) -> CellEffects | None:
     """How much faster one cell decodes than another of the same workload and load.
 
     Args:
         ours: the trials of one cell by repeat.
         theirs: of the other.
+        prompts: tells the workload (see `results.compare.intervals.several`).
 
     Returns:
-        The geometric mean of their time per output token / ours, paired on the same request in the
-        same repeat, with its 95% interval on crossed components of requests and repeats; None
-        without a pair.
+        The log of their time per output token / ours, paired on the same request in the same
+        repeat, taken apart by requests and repeats; None without a pair.
     """
     ids: list[Sequence[str]] = []
     logs: list[Floats] = []
-    for repeat in sorted(ours.keys() & theirs.keys()):
+    repeats = sorted(ours.keys() & theirs.keys())
+    for repeat in repeats:
         own, other = ours[repeat], theirs[repeat]
         known = dict(zip(other.ids, other.seconds.tolist(), strict=True))
         against = np.array([known.get(name, np.nan) for name in own.ids])
@@ -48,4 +50,4 @@ def rival_speedup(
     if not logs:
         return None
     names, matrix = by_request(ids, logs)
-    return speedup_interval(matrix, data_rows(names))
+    return cell_effects(matrix, repeats, prompts, data_rows(names))

@@ -1,7 +1,7 @@
 """Paired speed-up with a t interval over repeats and requests.
 
 The data of one cell is a matrix of log ratios, one row per repeat and one column per request, NaN
-where the pair is missing; `results.compare.crossed` has its mean and what that is worth.
+where the pair is missing; `results.compare.intervals.crossed` has its mean and what that is worth.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from results.compare.agreement import pair
-from results.compare.crossed import crossed_mean
+from results.compare.intervals.crossed import crossed_mean
 from results.metrics.arrays import Floats, Ints, RequestArrays
 from results.metrics.latency import tpot_s
 

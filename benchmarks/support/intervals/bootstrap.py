@@ -1,5 +1,5 @@
-"""The speed-up's interval as it was before `results.compare.crossed`: a bootstrap over repeats and
-requests, kept to set the present one against.
+"""The speed-up's interval as it was before `results.compare.intervals.crossed`: a bootstrap over
+repeats and requests, kept to set the present one against.
 
 Each replicate draws repeats and then one set of requests for all of them (the pigeonhole bootstrap:
 Owen 2007, Annals of Applied Statistics 1:386, section 4), with R - 1 of R repeats drawn (Rao and Wu

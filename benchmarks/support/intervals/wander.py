@@ -44,13 +44,29 @@ class WanderingMachine:
     ) -> Floats:
         """(count, repeats, requests) log ratios whose true mean is 0, of the system number `rival`
         to the first one, in the middle cell."""
+        middle = cells // 2
+        pooled = self.cells(repeats, time_constant_s, count, seed, (systems, cells, rival), middle)
+        return pooled[:, 0]
+
+    def cells(
+        self,
+        repeats: int,
+        time_constant_s: float,
+        count: int,
+        seed: int,
+        sweep: tuple[int, int, int],
+        only: int | None = None,
+    ) -> Floats:
+        """(count, cells, repeats, requests) likewise of each cell, or of the `only` one. `sweep`:
+        systems, cells, rival."""
+        systems, cells, rival = sweep
         chance = np.random.default_rng([seed, repeats, round(10 * time_constant_s)])
         order = [
-            (place, repeat, system)
+            (place, repeat, cell, system)
             for place, (repeat, cell, system) in enumerate(turns(systems, cells, repeats))
-            if cell == cells // 2 and system in (0, rival)
+            if only in (None, cell) and system in (0, rival)
         ]
-        places = np.array([place for place, _, _ in order])
+        places = np.array([place for place, *_ in order])
         others_s = np.diff(places, prepend=places[0] - 1) - 1.0
         others_s *= self.requests * self.request_s + self.between_trials_s
         steps = np.full(len(order) * self.requests, self.request_s)
@@ -61,10 +77,11 @@ class WanderingMachine:
             logs[place] *= np.sqrt(1 - kept[place] ** 2)
             logs[place] += kept[place] * logs[place - 1]
         logs = self.wander * logs + self.noise * chance.standard_normal(logs.shape)
-        ratios = np.zeros((count, repeats, self.requests))
+        ratios = np.zeros((count, 1 if only is not None else cells, repeats, self.requests))
         trials = logs.T.reshape(count, len(order), self.requests)
-        for turn, (_, repeat, system) in enumerate(order):
-            ratios[:, repeat] += trials[:, turn] * (1 if system else -1)
+        for turn, (_, repeat, cell, system) in enumerate(order):
+            place = 0 if only is not None else cell
+            ratios[:, place, repeat] += trials[:, turn] * (1 if system else -1)
         return ratios
 
 

@@ -13,7 +13,8 @@ from reports.variants import Variant
 from reports.words.quality import AnswerQuality
 from reports.words.ranking.races import Race, common_scopes, races
 from reports.words.speed import Speed, speed
-from results.compare.rivals import rival_speedup
+from results.compare.intervals.several import over_cells
+from results.compare.rivals import rival_effects
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +157,21 @@ def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: S
 
 
 def _against(chosen: _Entry, other: _Entry, samples: Samples) -> tuple[float, float, float] | None:
-    """Geometric means over the workloads that both have: of the ratio and of the ends of its
-    intervals; None where a workload has no interval."""
+    """Over the workloads that both have, request by request: the ratio with its interval; None
+    where a workload has no pair."""
     theirs = {cell.workload: cell for cell in other.cells}
-    logs = []
-    for cell in chosen.cells:
-        rival = theirs[cell.workload]
-        found = rival_speedup(samples.decoding[cell], samples.decoding[rival])
-        if found is None or found.low is None or found.high is None:
-            return None
-        logs.append([math.log(found.value), math.log(found.low), math.log(found.high)])
-    value, low, high = (math.exp(sum(each) / len(logs)) for each in zip(*logs, strict=True))
+    found = [
+        rival_effects(
+            samples.decoding[cell], samples.decoding[theirs[cell.workload]], cell.workload
+        )
+        for cell in chosen.cells
+    ]
+    known = [one for one in found if one is not None]
+    pooled = over_cells(known) if len(known) == len(found) else None
+    bounds = pooled.bounds() if pooled is not None else None
+    if pooled is None or bounds is None:
+        return None
+    value, low, high = (math.exp(x) for x in (pooled.mean, *bounds))
     return value, low, high
 
 

@@ -20,7 +20,7 @@ from results.compare.gate.margins import GateRules
 from results.compare.gate.quantities import GateQuantity, quantities
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 from results.compare.gate.verdicts import POWER
-from results.compare.student import t_quantile
+from results.compare.intervals.student import t_quantile
 
 MOST_REPEATS = 200
 LEAST_REPEATS = 3

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness.core.errors import UserError
-from results.compare.crossed import CrossedMean
 from results.compare.gate.decision import Decision, Tested, decided
 from results.compare.gate.evidence import (
     answers,
@@ -19,6 +18,7 @@ from results.compare.gate.margins import GateRules, MarginRule, direction
 from results.compare.gate.quantities import GateQuantity, quantities
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 from results.compare.gate.verdicts import Verdict
+from results.compare.intervals.crossed import CrossedMean
 
 SOUND_REPEATS = 2
 """With fewer the noise between repeats is not known."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.compare.crossed import CrossedMean
 from results.compare.gate.margins import as_change, bound
 from results.compare.gate.quantities import GateQuantity
 from results.compare.gate.reduced import CellName
@@ -20,6 +19,7 @@ from results.compare.gate.verdicts import (
     p_within,
     verdict,
 )
+from results.compare.intervals.crossed import CrossedMean
 
 
 @dataclass(frozen=True, slots=True)

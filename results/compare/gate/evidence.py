@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from results.compare.crossed import CrossedMean, crossed_mean
 from results.compare.gate.quantities import GateQuantity
 from results.compare.gate.reduced import NO_ANSWER, UNKNOWN_ANSWER, ReducedTrial
+from results.compare.intervals.crossed import CrossedMean, crossed_mean
 from results.compare.pairing import data_rows
 from results.metrics.arrays import Floats, Ints
 

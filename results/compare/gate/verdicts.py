@@ -16,8 +16,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from results.compare.crossed import CrossedMean
-from results.compare.student import t_quantile, t_tail
+from results.compare.intervals.crossed import CrossedMean
+from results.compare.intervals.student import t_quantile, t_tail
 
 Verdict = Literal["pass", "fail", "inconclusive"]
 POWER = 0.8

@@ -14,6 +14,7 @@ from reports.cells import Cell
 from reports.variants import NamedOptions, variants
 from reports.words.ranking.headline import headline
 from reports.words.verdict import first_reason, verdicts
+from tests.support.results.made_effects import made_effects
 
 
 def cell(valid: bool, reasons: Mapping[str, tuple[int, str]]) -> Cell:
@@ -67,6 +68,9 @@ def measured(
         trials=3,
         failed=0,
         valid_trials=3 if valid else 0,
+        effects={"speedup": made_effects(value, low, high, "gsm8k")}
+        if value and low and high
+        else {},
     )
 
 

@@ -12,6 +12,7 @@ from reports.variants import NamedOptions, Variant, variants
 from reports.words.quality import qualities
 from reports.words.ranking.choices import Choice, choices
 from results.compare.rivals import DecodeTimes
+from tests.support.results.made_effects import made_effects
 
 VLLM, EXACT, OTHER, LOSSY = EVERY = variants(
     [
@@ -44,6 +45,7 @@ class RankedRun:
                 "consistency_ratio": same, "repeats": 3, "spread": {},
                 "void_metrics": [] if sound else ["speedup"],
             },
+            effects={"speedup": made_effects(speedup, speedup - 0.1, speedup + 0.1, workload)},
         )  # fmt: skip
         self.cells.append(cell)
         draw = np.random.default_rng([variant.index, clients])

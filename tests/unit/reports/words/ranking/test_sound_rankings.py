@@ -15,6 +15,7 @@ from reports.words.ranking.headline import headline, trust_line
 from reports.words.verdict import consistency, verdicts
 from results import load
 from results.compare.validity import REFERENCE
+from tests.support.results.made_effects import made_effects
 from tests.support.results.report_pages import rows, section, written
 from tests.support.results.report_runs import LOADS, MadeUpBackend, write_run
 
@@ -53,6 +54,7 @@ def measured(
         failed=0,
         valid_trials=3 if valid else 2,
         partly_valid=0 if valid else 1,
+        effects={"speedup": made_effects(speedup, speedup - 0.1, speedup + 0.1, workload)},
     )
 
 

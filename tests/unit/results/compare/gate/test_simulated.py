@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from results.compare.crossed import CrossedMean
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.decision import Decision
 from results.compare.gate.margins import GateRules, MarginRule
 from results.compare.gate.reduced import ReducedRun
 from results.compare.gate.verdicts import detectable
+from results.compare.intervals.crossed import CrossedMean
 from tests.support.results.reduced_runs import cell, joined, timed_run, wandering
 
 CELLS = 8

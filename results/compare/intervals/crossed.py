@@ -13,7 +13,7 @@ touch: their two trials of B (or of A) stand side by side and share what the mac
 a speed whose correlation falls by a factor r from trial to trial, neighbours have the covariance
 r (1 - r)^2 and each the variance 2 (1 - r): they are correlated by r (1 - r) / 2, at most 1/8. A
 sum over R repeats then varies more, and their mean square less, than independent repeats' would;
-`_enlarged` is the ratio of the two. Without it an interval at 95% missed the truth in up to 9% of
+`enlarged` is the ratio of the two. Without it an interval at 95% missed the truth in up to 9% of
 simulated comparisons (`benchmarks/soundness/wandering.py`).
 """
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from results.compare.student import t_quantile, t_tail
+from results.compare.intervals.student import t_quantile, t_tail
 from results.metrics.arrays import Floats, Ints
 
 NEIGHBOURS = 1 / 8
@@ -124,7 +124,7 @@ def _both(mean: float, found: Floats, weights: Floats) -> CrossedMean:
     squares = np.array([_between(found, weights, mean, axis) for axis in (1, 0)])
     shares, of_rest = _shares(weights, rest_known=free > 0)
     parts, rest = shares * squares, of_rest * square
-    parts[0] *= _enlarged(repeats)
+    parts[0] *= enlarged(repeats)
     variance = float(max(parts.sum() + rest, parts.max()))
     terms = parts[0] ** 2 / (repeats - 1) + parts[1] ** 2 / (units - 1)
     terms += rest**2 / free if free else 0.0
@@ -180,7 +180,7 @@ def _rest(found: Floats, cells: Floats) -> tuple[float, int]:
     return float((left**2).sum() / free), free
 
 
-def _enlarged(repeats: int) -> float:
+def enlarged(repeats: float) -> float:
     """Variance of the mean of correlated repeats over what their mean square makes of it."""
     over = 2 * NEIGHBOURS / repeats
     return (1 + over * (repeats - 1)) / (1 - over)

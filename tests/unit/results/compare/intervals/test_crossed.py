@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.support.intervals.wander import TIME_CONSTANTS_S, Floats, WanderingMachine
-from results.compare.crossed import NEIGHBOURS, CrossedMean, crossed_mean
-from results.compare.student import t_quantile
+from results.compare.intervals.crossed import NEIGHBOURS, CrossedMean, crossed_mean
+from results.compare.intervals.student import t_quantile
 
 
 def of(values: Floats, rows: list[int] | None = None) -> CrossedMean:
@@ -94,7 +94,7 @@ def test_the_variance_is_unbiased_where_measurements_are_missing(
 ) -> None:
     """A quarter missing, rows asked once to three times: over 1,500 draws the mean of the variance
     is the variance of the mean."""
-    monkeypatch.setattr("results.compare.crossed.NEIGHBOURS", 0.0)
+    monkeypatch.setattr("results.compare.intervals.crossed.NEIGHBOURS", 0.0)
     chance = np.random.default_rng(1)
     rows = np.array([0, 0, 0, 1, 1, 2, 2, *range(3, 16)])
     missing = chance.random((4, 20)) < 0.25
@@ -192,7 +192,7 @@ def test_without_room_for_neighbours_the_claim_does_not_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Why it is there: its worst cell of the grid."""
-    monkeypatch.setattr("results.compare.crossed.NEIGHBOURS", 0.0)
+    monkeypatch.setattr("results.compare.intervals.crossed.NEIGHBOURS", 0.0)
     found = WanderingMachine().comparisons(5, 6.0, 2000, seed=1)
     bounds = [of(logs).bounds() for logs in found]
     assert sum(b is not None and not b[0] <= 0 <= b[1] for b in bounds) / 2000 > 0.07

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from results.compare.student import t_quantile, t_tail
+from results.compare.intervals.student import t_quantile, t_tail
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Means of paired measurements with intervals that hold on a machine that wanders."""
