@@ -14,8 +14,8 @@ import numpy as np
 from harness.core.nouns import Slo
 from reports.cells import Cell, Overview
 from reports.sections.answers.requests import Answers
-from results.compare.rivals import DecodeTimes
-from results.compare.stats import tpot_rows
+from results.compare.rivals import RequestTimes
+from results.compare.stats import by_row
 from results.metrics import latency
 from results.metrics.arrays import Floats, RequestArrays
 
@@ -46,8 +46,10 @@ class Samples:
     """Cell -> for each repeat, the goodput at each of `SCALES`."""
     scores: dict[tuple[int, str, str], dict[str, Mean]] = field(default_factory=dict)
     """(variant index, workload, score name) -> request id -> its mean score."""
-    decoding: dict[Cell, dict[int, DecodeTimes]] = field(default_factory=lambda: defaultdict(dict))
-    """Cell -> repeat -> how fast its requests were decoded, of the repeats that the cell uses."""
+    times: dict[str, dict[Cell, dict[int, RequestTimes]]] = field(
+        default_factory=lambda: {name: defaultdict(dict) for name in LATENCIES}
+    )
+    """Metric -> cell -> repeat -> its requests' times, of the repeats that the cell uses."""
     answers: dict[str, Answers] = field(default_factory=lambda: defaultdict(Answers))
     """Workload -> answers."""
 
@@ -64,8 +66,9 @@ def collect(run: Run, overview: Overview) -> Samples:
                 continue
             _add(samples, cells[key], requests)
             if key not in left_out:
-                times = DecodeTimes(requests.ids, tpot_rows(requests))
-                samples.decoding[cells[key]][member.trial.repeat] = times
+                for name, values in LATENCIES.items():
+                    times = RequestTimes(requests.ids, by_row(requests, values))
+                    samples.times[name][cells[key]][member.trial.repeat] = times
     return samples
 
 

@@ -14,6 +14,8 @@ from reports.numbers import counted, percent, ratio
 from reports.text import visible
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
+from reports.words.ranking.races import Race, races
+from reports.words.ranking.same import answer_words, consistency
 from reports.words.speed import Speed, speed
 from results.compare.reasons import REMARKS
 
@@ -46,17 +48,6 @@ class VerdictLine:
     sentence: str
 
 
-def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
-    """Mean share of same answers and mean noise floor, over the cells where the share is valid (all
-    when it is in none). None when undefined."""
-    cells = [cell for cell in cells if cell.holds("consistency_ratio")] or cells
-    shares = [s for cell in cells if (s := cell.value("consistency_ratio")) is not None]
-    floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
-    if not shares:
-        return None
-    return sum(shares) / len(shares), sum(floors) / len(floors) if floors else None
-
-
 def verdicts(
     cells: Sequence[Cell],
     variants: Sequence[Variant],
@@ -68,20 +59,43 @@ def verdicts(
     real = [v for v in variants if not v.is_replay]
     variants = real or variants
     by_variant = {v.index: [c for c in cells if c.variant.index == v.index] for v in variants}
-    speeds = {index: speed(group) for index, group in by_variant.items()}
-    ends = [s for s in speeds.values() if s is not None]
+    found = races(cells, variants) if any(v.is_reference for v in variants) else []
+    ranked = {rival.index: race for race in found for rival in race.rivals}
+    sides = [
+        _Side(v, by_variant[v.index], ranked.get(v.index, None if found else UNNAMED))
+        for v in variants
+    ]
+    ends = [side.speed for side in sides if side.speed is not None]
     span = (
         min([1.0, *(s.low for s in ends)]) / 1.05,
         max([1.0, *(s.high for s in ends)]) * 1.05,
     )
     return [
-        replace(
-            line,
-            sentence=_with_quality(line.sentence, by_variant[line.variant.index], quality),
-        )
-        for v in variants
-        for line in [_verdict(v, by_variant[v.index], speeds[v.index], span, why_no_speedup)]
+        replace(line, sentence=_with_quality(line.sentence, side.cells, quality))
+        for side in sides
+        for line in [_verdict(side, span, why_no_speedup)]
     ]
+
+
+UNNAMED = Race("the reference", ())
+
+
+class _Side:
+    """A variant beside what it is compared with; `race` is None of what others are compared with:
+    the reference, and plain decoding on an engine whose ratio to the reference shrinks."""
+
+    def __init__(self, variant: Variant, cells: Sequence[Cell], race: Race | None) -> None:
+        self.variant, self.cells, self.race = variant, cells, race
+        self.speed = None if race is None else speed(cells, race.speedup)
+        self.over_reference = None if variant.is_reference else speed(cells)
+
+    @property
+    def shrinking(self) -> Speed | None:
+        """The speed-up over the reference where it is not the one that is shown, and valid."""
+        if self.race is not None and self.race.speedup == "speedup":
+            return None
+        found = self.over_reference
+        return found if found is not None and found.valid else None
 
 
 def _with_quality(
@@ -94,29 +108,22 @@ def _with_quality(
     return f"{sentence} Its answers are {found.words}.".strip()
 
 
-def _verdict(
-    variant: Variant,
-    cells: Sequence[Cell],
-    found: Speed | None,
-    span: tuple[float, float],
-    why_no_speedup: str,
-) -> VerdictLine:
-    answers, tone, caption = _answers(variant, cells)
+def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> VerdictLine:
+    variant, cells, found = side.variant, side.cells, side.speed
+    answers, tone, caption = _answers(side)
     trust, trust_tone, trust_caption = _trust(cells)
-    if variant.is_reference:
-        shown, ends, speed_caption, strip = (
-            "reference",
-            "",
-            "what the others are compared with",
-            None,
-        )
+    ends, strip = "", None
+    if side.race is None:
+        shown = "reference" if variant.is_reference else "plain decoding"
+        others = "the others" if variant.is_reference else "what else runs on its engine"
+        speed_caption = f"what {others} {'are' if variant.is_reference else 'is'} compared with"
     elif found is None:
-        shown, ends, strip = "–", "", None
+        shown = "–"
         speed_caption = why_no_speedup or _why_none(cells)
     else:
         shown, ends = f"{ratio(found.value)}×", found.interval
         strip = _strip(found, span)
-        speed_caption = _spread(cells, found)
+        speed_caption = _spread(side, found)
     return VerdictLine(
         variant=variant,
         speed=shown,
@@ -130,7 +137,7 @@ def _verdict(
         trust=trust,
         trust_tone=trust_tone,
         trust_caption=trust_caption,
-        sentence=_sentence(variant, cells, found, why_no_speedup),
+        sentence=_sentence(side, why_no_speedup),
     )
 
 
@@ -144,13 +151,17 @@ def _strip(found: Speed, span: tuple[float, float]) -> Strip:
     return Strip(place(1.0), low, round(high - low, 2), place(found.value))
 
 
-def _spread(cells: Sequence[Cell], found: Speed) -> str:
-    used = [c for c in cells if c.value("speedup") and c.holds("speedup") == found.valid]
+def _spread(side: _Side, found: Speed) -> str:
+    assert side.race is not None
+    metric = side.race.speedup
+    used = [c for c in side.cells if c.value(metric) and c.holds(metric) == found.valid]
     if len(used) == 1:
         text = f"{used[0].workload}, {used[0].load}"
     else:
-        values = [c.value("speedup") or 1.0 for c in used]
+        values = [c.value(metric) or 1.0 for c in used]
         text = f"{ratio(min(values))} to {ratio(max(values))} over {len(used)} cells"
+    if metric != "speedup":
+        text = f"{side.race.name}; {text}"
     return text if found.valid else f"{text}, none valid"
 
 
@@ -162,8 +173,8 @@ def _why_none(cells: Sequence[Cell]) -> str:
     return "no pair of requests with the reference"
 
 
-def _answers(variant: Variant, cells: Sequence[Cell]) -> tuple[str, str, str]:
-    found = consistency(cells)
+def _answers(side: _Side) -> tuple[str, str, str]:
+    variant, found = side.variant, consistency(side.cells)
     if variant.is_replay:
         return "–", "muted", variant.provenance
     if found is None:
@@ -178,7 +189,10 @@ def _answers(variant: Variant, cells: Sequence[Cell]) -> tuple[str, str, str]:
         return "same", "good", f"all token ids equal{beside}"
     if floor is not None and share >= floor:
         return "same up to noise", "good", f"{percent(share)}% same{beside}"
-    return "differ", "warn", f"{percent(share)}% same{beside}"
+    text = f"{percent(share)}% the reference's{beside}"
+    if side.race is not None and side.race.speedup != "speedup" and side.race.keeps(side.cells):
+        return f"{side.race.name}'s", "good", text
+    return "differ", "warn", text
 
 
 def _trust(cells: Sequence[Cell]) -> tuple[str, str, str]:
@@ -211,17 +225,23 @@ def first_reason(cells: Sequence[Cell]) -> str:
     return texts[max(weighty, key=lambda slug: counts[slug])] if counts else ""
 
 
-def _sentence(
-    variant: Variant, cells: Sequence[Cell], found: Speed | None, why_no_speedup: str
-) -> str:
+def _sentence(side: _Side, why_no_speedup: str) -> str:
+    variant, cells, race = side.variant, side.cells, side.race
     reason = first_reason(cells)
     if not any(cell.is_measured for cell in cells):
         return "Every trial failed; see Failed trials for the errors."
     if not any(cell.stands_alone for cell in cells):
         return f"Not valid, because {reason}."
-    parts = (
-        [] if variant.is_reference else [_speed_words(found, why_no_speedup), answer_words(cells)]
-    )
+    parts = []
+    if race is not None:
+        parts += [_speed_words(race, side.speed, why_no_speedup), race.answers(cells)]
+    if over := side.shrinking:
+        parts.append(
+            f"{ratio(over.value)}× the reference's decode speed {over.interval}, mostly overhead "
+            "around the passes, which shrinks with the model's size"
+        )
+        if answers := answer_words(cells):
+            parts.append(f"beside the reference {answers}")
     if reason:
         count = sum(not cell.valid for cell in cells)
         parts.append(
@@ -233,28 +253,16 @@ def _sentence(
     return text[:1].upper() + text[1:] + "." if text else ""
 
 
-def _speed_words(found: Speed | None, why_no_speedup: str) -> str:
+def _speed_words(race: Race, found: Speed | None, why_no_speedup: str) -> str:
+    other = "the reference" if race.speedup == "speedup" else race.name
     if found is None:
         return f"no speed-up can be computed: {why_no_speedup}" if why_no_speedup else ""
     if not found.valid:
         return "no valid cell has a speed-up"
     if found.is_faster:
-        return f"{ratio(found.value)}× the reference's decode speed {found.interval}"
+        return f"{ratio(found.value)}× {other}'s decode speed {found.interval}"
     if found.is_slower:
-        return f"slower than the reference: {ratio(found.value)}× its decode speed {found.interval}"
+        return f"slower than {other}: {ratio(found.value)}× its decode speed {found.interval}"
     if not found.bounded:
         return "too few pairs of requests to say whether it is faster or slower"
     return f"no clear difference in speed: {ratio(found.value)}× {found.interval}"
-
-
-def answer_words(cells: Sequence[Cell]) -> str:
-    """Whether the answers are the reference's, as a noun phrase; empty when unknown."""
-    found = consistency(cells)
-    if found is None:
-        return ""
-    share, floor = found
-    if share == 1:
-        return "the same answers"
-    if floor is not None and share >= floor:
-        return "answers that differ no more than the reference's own from repeat to repeat"
-    return f"different answers to {percent(1 - share)}% of the requests"

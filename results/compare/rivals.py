@@ -13,18 +13,18 @@ from results.compare.stats import by_request
 from results.metrics.arrays import Floats
 
 
-class DecodeTimes(NamedTuple):
-    """How fast a trial's requests were decoded."""
+class RequestTimes(NamedTuple):
+    """A time of each request of a trial: per output token, to the first one, or of the whole."""
 
     ids: Sequence[str]
     seconds: Floats
-    """(R,) time per output token, NaN where undefined."""
+    """(R,), NaN where undefined."""
 
 
 def rival_effects(
-    ours: Mapping[int, DecodeTimes], theirs: Mapping[int, DecodeTimes], prompts: str
+    ours: Mapping[int, RequestTimes], theirs: Mapping[int, RequestTimes], prompts: str
 ) -> CellEffects | None:
-    """How much faster one cell decodes than another of the same workload and load.
+    """How much faster one cell is than another of the same workload and load.
 
     Args:
         ours: the trials of one cell by repeat.
@@ -32,7 +32,7 @@ def rival_effects(
         prompts: tells the workload (see `results.compare.intervals.several`).
 
     Returns:
-        The log of their time per output token / ours, paired on the same request in the same
+        The log of their time / ours, paired on the same request in the same
         repeat, taken apart by requests and repeats; None without a pair.
     """
     ids: list[Sequence[str]] = []

@@ -7,7 +7,7 @@ where the pair is missing; `results.compare.intervals.crossed` has its mean and 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +40,7 @@ def log_ratios(this: RequestArrays, reference: RequestArrays) -> Floats:
     token. NaN where either is undefined or zero, or where the reference lacks the request.
     """
     rows, reference_rows = pair(this, reference)
-    ours, theirs = tpot_rows(this)[rows], tpot_rows(reference)[reference_rows]
+    ours, theirs = by_row(this, tpot_s)[rows], by_row(reference, tpot_s)[reference_rows]
     usable = (ours > 0) & (theirs > 0)
     logs = np.full(len(this), np.nan)
     logs[rows[usable]] = np.log(theirs[usable] / ours[usable])
@@ -106,10 +106,10 @@ def speedup_interval(
     return Interval(value, math.exp(bounds[0]), math.exp(bounds[1]), found.repeats, more)
 
 
-def tpot_rows(requests: RequestArrays) -> Floats:
-    """(R,) `tpot_s` by request, NaN where it is undefined."""
+def by_row(requests: RequestArrays, latency: Callable[[RequestArrays], Floats]) -> Floats:
+    """(R,) a latency of each request, NaN where it is undefined."""
     values = np.full(len(requests), np.nan)
-    values[requests.sampled] = tpot_s(requests)
+    values[requests.sampled] = latency(requests)
     return values
 
 

@@ -30,6 +30,10 @@ class Choice:
     name: str
     speed: str
     interval: str
+    whole: str
+    """How much sooner whole answers are there, with its interval."""
+    first: str
+    """Likewise their first tokens."""
     answers: str
     rival: str
     """The next best one, and whether a difference is shown."""
@@ -100,6 +104,8 @@ def _choice(
         name=chosen.variant.label if chosen else race.name,
         speed=f"{ratio(chosen.speed.value)}× {race.name}" if chosen else "",
         interval=chosen.speed.interval if chosen else "",
+        whole=_over(chosen, cells, race, samples, "e2e_s"),
+        first=_over(chosen, cells, race, samples, "ttft_s"),
         answers=_answers(race, chosen, quality),
         rival=_rival(race, chosen, good, samples),
         price=_price(beyond, quality),
@@ -128,7 +134,7 @@ def load_words(cell: Cell) -> str:
 
 def _answers(race: Race, chosen: _Entry | None, quality: Mapping[int, AnswerQuality]) -> str:
     if chosen is None:
-        return "its own"
+        return "unchanged"
     known = quality.get(chosen.variant.index)
     if race.keeps(chosen.cells) or known is None:
         return race.answers(chosen.cells)
@@ -145,7 +151,7 @@ def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: S
     others = [entry for entry in good if entry is not chosen]
     if not others:
         return ""
-    found = _against(chosen, others[0], samples)
+    found = _against(chosen.cells, others[0].cells, samples)
     name = others[0].variant.label
     if found is None:
         return f"{name}: no common repeats to compare"
@@ -156,18 +162,30 @@ def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: S
     return f"{ends} {name}: no difference shown"
 
 
-def _against(chosen: _Entry, other: _Entry, samples: Samples) -> tuple[float, float, float] | None:
-    """Over the workloads that both have, request by request: the ratio with its interval; None
-    where a workload has no pair."""
-    theirs = {cell.workload: cell for cell in other.cells}
+def _over(
+    chosen: _Entry | None, cells: Sequence[Cell], race: Race, samples: Samples, metric: str
+) -> str:
+    """Over what speeds are over, where the speed-up is valid; none where answers of other lengths
+    would compare unequal work."""
+    if chosen is None or not all(cell.holds("e2e_p50_s") for cell in chosen.cells):
+        return ""
+    found = _against(chosen.cells, [c for c in cells if race.is_over(c)], samples, metric)
+    return f"{ratio(found[0])}× {interval(*found[1:])}" if found else ""
+
+
+def _against(
+    ours: Sequence[Cell], others: Sequence[Cell], samples: Samples, metric: str = "tpot_s"
+) -> tuple[float, float, float] | None:
+    """By how much a time is shorter, over our workloads, request by request: the ratio with its
+    interval; None where a workload has no pair."""
+    theirs, times = {cell.workload: cell for cell in others}, samples.times[metric]
     found = [
-        rival_effects(
-            samples.decoding[cell], samples.decoding[theirs[cell.workload]], cell.workload
-        )
-        for cell in chosen.cells
+        rival_effects(times[cell], times[theirs[cell.workload]], cell.workload)
+        for cell in ours
+        if cell.workload in theirs
     ]
     known = [one for one in found if one is not None]
-    pooled = over_cells(known) if len(known) == len(found) else None
+    pooled = over_cells(known) if len(known) == len(ours) else None
     bounds = pooled.bounds() if pooled is not None else None
     if pooled is None or bounds is None:
         return None

@@ -11,7 +11,7 @@ from reports.variants import Variant
 from reports.words.drafts import engine
 from reports.words.overhead import shrinking
 from reports.words.quality import AnswerQuality
-from reports.words.verdict import answer_words, consistency
+from reports.words.ranking.same import answer_words, consistency
 from results.compare.pairing import NATIVE
 
 
@@ -23,6 +23,12 @@ class Race(NamedTuple):
     rivals: Sequence[Variant]
     speedup: str = "speedup"
     same: str = "consistency_ratio"
+
+    def is_over(self, cell: Cell) -> bool:
+        """Whether the cell is of what the speed-ups are over."""
+        if self.speedup == "speedup":
+            return cell.variant.is_reference
+        return cell.variant.backend == NATIVE
 
     def answers(self, cells: Sequence[Cell]) -> str:
         """Whether the answers are the other's, as a noun phrase; empty when unknown."""

@@ -6,24 +6,26 @@ import numpy as np
 import pytest
 
 from results.compare.intervals.several import over_cells
-from results.compare.rivals import DecodeTimes, rival_effects
+from results.compare.rivals import RequestTimes, rival_effects
 from results.metrics.arrays import Floats
 
 IDS = [f"r{i}" for i in range(12)]
 
 
-def times(seed: int, factor: float, repeats: int = 3) -> dict[int, DecodeTimes]:
+def times(seed: int, factor: float, repeats: int = 3) -> dict[int, RequestTimes]:
     """Requests that differ by much, a machine that differs by repeat, and a little noise."""
     draw = np.random.default_rng(seed)
     requests = np.exp(np.random.default_rng(9).normal(0, 1, len(IDS)))
     machine = np.exp(np.random.default_rng(8).normal(0, 0.3, repeats))
     return {
-        r: DecodeTimes(IDS, factor * requests * machine[r] * np.exp(draw.normal(0, 0.01, len(IDS))))
+        r: RequestTimes(
+            IDS, factor * requests * machine[r] * np.exp(draw.normal(0, 0.01, len(IDS)))
+        )
         for r in range(repeats)
     }
 
 
-def rival(ours: dict[int, DecodeTimes], theirs: dict[int, DecodeTimes]) -> Floats | None:
+def rival(ours: dict[int, RequestTimes], theirs: dict[int, RequestTimes]) -> Floats | None:
     """The speed-up and the ends of its interval."""
     found = rival_effects(ours, theirs, "some")
     pooled = over_cells([found]) if found else None
@@ -47,7 +49,7 @@ def test_what_both_have_in_common_cancels() -> None:
 
 def test_requests_are_found_by_their_ids_and_repeats_by_their_numbers() -> None:
     ours, theirs = times(1, 1.0), times(2, 1.2)
-    turned = {r: DecodeTimes(t.ids[::-1], t.seconds[::-1]) for r, t in theirs.items()}
+    turned = {r: RequestTimes(t.ids[::-1], t.seconds[::-1]) for r, t in theirs.items()}
     straight, mixed = rival(ours, theirs), rival(ours, turned)
     assert straight is not None
     assert mixed is not None
@@ -66,5 +68,5 @@ def test_what_one_side_has_not_is_no_pair() -> None:
     assert found is not None
     assert alone is not None
     assert found[0] == pytest.approx(alone[0])
-    others = {0: DecodeTimes([name + "x" for name in IDS], ours[2].seconds)}
+    others = {0: RequestTimes([name + "x" for name in IDS], ours[2].seconds)}
     assert rival({0: ours[2]}, others) is None

@@ -11,7 +11,7 @@ from reports.collect import Mean, Samples
 from reports.variants import NamedOptions, Variant, variants
 from reports.words.quality import qualities
 from reports.words.ranking.choices import Choice, choices
-from results.compare.rivals import DecodeTimes
+from results.compare.rivals import RequestTimes
 from tests.support.results.made_effects import made_effects
 
 VLLM, EXACT, OTHER, LOSSY = EVERY = variants(
@@ -51,7 +51,9 @@ class RankedRun:
         draw = np.random.default_rng([variant.index, clients])
         for repeat in range(4):
             values = np.exp(draw.normal(0, noise, len(IDS))) / speedup
-            self.samples.decoding[cell][repeat] = DecodeTimes(IDS, values)
+            for name, factor in (("tpot_s", 1.0), ("e2e_s", 0.8), ("ttft_s", 2.0)):
+                slower = factor if speedup > 1 else 1.0
+                self.samples.times[name][cell][repeat] = RequestTimes(IDS, values / slower)
         scores = {name: Mean(float(i < right), 1) for i, name in enumerate(IDS)}
         self.samples.scores[variant.index, workload, "exact_match"] = scores
 

@@ -12,7 +12,8 @@ from reports.cells import Cell, overview
 from reports.variants import NamedOptions as Choice
 from reports.variants import Variant, variants
 from reports.words.ranking.headline import headline, trust_line
-from reports.words.verdict import consistency, verdicts
+from reports.words.ranking.same import consistency
+from reports.words.verdict import verdicts
 from results import load
 from results.compare.validity import REFERENCE
 from tests.support.results.made_effects import made_effects
