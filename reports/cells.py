@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from harness.core.names import BUNDLED
 from harness.core.nouns import (
     SAMPLES_NEEDED,
     Measured,
@@ -54,8 +55,15 @@ class Cell:
     """Slug of a reason -> trials that have it, and its text in the first of them."""
     model: str = ""
     """Its label where the run has several models, else empty."""
+    is_bundled: bool = False
+    """Whether the prompts are this package's own, and no rows of the data set of that name."""
     effects: Mapping[str, CellEffects] = field(default_factory=dict)
     """By speed-up: what pooling it with other cells' takes."""
+
+    @property
+    def task(self) -> str:
+        """The workload as tables and scores name it."""
+        return f"{self.workload} (bundled)" if self.is_bundled else self.workload
 
     @property
     def condition(self) -> str:
@@ -237,6 +245,7 @@ def _cell(
         measured=next((r.backend.measured for r in records if r.backend), Measured()),
         reasons=reasons,
         model=model,
+        is_bundled=trial.workload.source == BUNDLED,
         effects=effects,
     )
 

@@ -169,7 +169,7 @@ def _header(
 def places(cell: Callable[[Row], Cell]) -> tuple[Column[Row], Column[Row]]:
     """The columns for the workload and the load of a row of one cell."""
     return (
-        Column("Workload", lambda row: cell(row).workload, css=""),
+        Column("Workload", lambda row: cell(row).task, css=""),
         Column("Load", lambda row: cell(row).load, css="", sort=lambda row: str(cell(row).order)),
     )
 

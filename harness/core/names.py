@@ -15,6 +15,9 @@ REJECTION_SAMPLING = "rejection-sampling"
 """Capability: sampled drafts are accepted or drawn again, so that a seed gives another text than
 plain decoding's, of the same distribution."""
 
+BUNDLED = "bundled"
+"""Source of prompts: our own generators, not the data set of a workload's name."""
+
 CACHED_TOKENS = "cached_tokens"
 """Telemetry: prompt tokens that came from a cache of an earlier request's."""
 PASS_US = "pass_us"

@@ -105,7 +105,7 @@ def qualities(
     reference = next((v for v in variants if v.is_reference and not v.is_replay), None)
     if reference is None:
         return {}
-    workloads = list(dict.fromkeys(cell.workload for cell in cells))
+    workloads = {cell.workload: cell.task for cell in cells}
     found = {
         v.index: list(_tasks(v.index, reference.index, workloads, samples, margin))
         for v in variants
@@ -115,13 +115,13 @@ def qualities(
 
 
 def _tasks(
-    index: int, reference: int, workloads: Sequence[str], samples: Samples, margin: float
+    index: int, reference: int, workloads: Mapping[str, str], samples: Samples, margin: float
 ) -> Iterator[TaskQuality]:
-    for workload in workloads:
+    for workload, told in workloads.items():
         for name, label in QUALITY.items():
             theirs = samples.scores.get((reference, workload, name))
             ours = samples.scores.get((index, workload, name))
-            if theirs and ours and (task := _task(workload, label, theirs, ours, margin)):
+            if theirs and ours and (task := _task(told, label, theirs, ours, margin)):
                 yield task
                 break
 

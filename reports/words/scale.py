@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from harness.core.names import BUNDLED
 from reports.text import clipped, visible
 
 if TYPE_CHECKING:
     from harness.core.nouns import BackendInfo, TrialRecord
     from results import Run
 
-BUNDLED = "bundled"
 SMALL = "demo"
 
 

@@ -33,7 +33,7 @@ def _scores(seen: Overview, samples: Samples, place: Place) -> Iterator[Panel]:
             if (means := samples.scores.get((index, cell.workload, metric)))
         ]
         if found:
-            title = f"{name} on {place.workload} by backend"
+            title = f"{name} on {place.cells[0].task} by backend"
             paint = partial(tradeoff.quality, rows=found, metric_label=name)
             size = rows(len(found), 0)._replace(width=beside(seen).width, right=0.42)
-            yield Panel(paint, title, f"{place.workload}: {name}", size)
+            yield Panel(paint, title, f"{place.cells[0].task}: {name}", size)

@@ -25,7 +25,7 @@ from results.compare.pairing import NATIVE
 _NOTE = (
     f"● measured over {NATIVE} with its 95% interval, ○ predicted from the passes that ran at "
     "the costs measured beforehand, ❘ promised on the calibration text. Measured = predicted "
-    "× passes × autoregressive."
+    "× passes × autoregressive. One request at a time: under other loads requests share passes."
 )
 
 
@@ -65,7 +65,10 @@ class Factors(NamedTuple):
 
 
 def factors(cell: Cell) -> Factors | None:
-    """None unless the cell has costs, exits and a speed-up over autoregressive."""
+    """None unless the cell has costs, exits and a speed-up over autoregressive, and one request at
+    a time: others share passes, of which the prediction knows nothing."""
+    if cell.load_kind != "closed" or cell.load_value != 1:
+        return None
     predicted, measured = cell.value("predicted_speedup"), cell.value("speedup_native")
     one_row, passes = cell.value("predicted_speedup_one_row"), cell.value("pass_time_share")
     if not predicted or not measured or not one_row or not passes:
@@ -76,7 +79,7 @@ def factors(cell: Cell) -> Factors | None:
 
 
 def sentences(cells: Sequence[Cell]) -> list[str]:
-    """For each load (and model) what was predicted and measured over its valid cells (all, when
+    """For each model what was predicted and measured over its valid cells (all, when
     none is), and the factors between them."""
     found = []
     for load in dict.fromkeys(cell.condition for cell in cells):
@@ -104,8 +107,6 @@ def _sentence(load: str, cells: Sequence[Cell]) -> str:
         f"{ratio(native)} times what its own passes should cost. Deeper layers take several "
         f"tokens at once, which costs more; that is in the prediction, with ×{ratio(rows)}."
     )
-    if any((cell.load_value or 1) > 1 or cell.load_kind != "closed" for cell in cells):
-        text += " Requests share passes under this load, which the prediction leaves out."
     promised = [(p.promised, p.predicted) for p in parts if p.promised]
     if promised:
         before = _mean(first for first, _ in promised)

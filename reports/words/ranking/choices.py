@@ -30,9 +30,9 @@ class Choice:
     name: str
     speed: str
     interval: str
-    whole: str
-    """How much sooner whole answers are there, with its interval."""
-    first: str
+    whole: tuple[str, str]
+    """How much sooner whole answers are there, and its interval; empty where nobody can say."""
+    first: tuple[str, str]
     """Likewise their first tokens."""
     answers: str
     rival: str
@@ -164,13 +164,13 @@ def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: S
 
 def _over(
     chosen: _Entry | None, cells: Sequence[Cell], race: Race, samples: Samples, metric: str
-) -> str:
+) -> tuple[str, str]:
     """Over what speeds are over, where the speed-up is valid; none where answers of other lengths
     would compare unequal work."""
     if chosen is None or not all(cell.holds("e2e_p50_s") for cell in chosen.cells):
-        return ""
+        return "", ""
     found = _against(chosen.cells, [c for c in cells if race.is_over(c)], samples, metric)
-    return f"{ratio(found[0])}× {interval(*found[1:])}" if found else ""
+    return (f"{ratio(found[0])}×", interval(*found[1:])) if found else ("", "")
 
 
 def _against(

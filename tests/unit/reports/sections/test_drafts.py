@@ -114,7 +114,7 @@ def test_a_variant_that_found_nothing_to_draft_is_told_of(tmp_path: Path) -> Non
 def test_the_numbers_are_those_of_the_counts(seen: Overview) -> None:
     row = shown(seen)["speculative", "draft_model", "gsm8k"]
     assert {title: cell.text for title, cell in row.items()} == {
-        "Workload": "gsm8k",
+        "Workload": "gsm8k (bundled)",
         "Load": "closed c=1",
         "A verification: drafts": "3.00",
         "A verification: accepted": "50.0",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,10 @@ def test_each_load_has_a_choice_of_its_own(run: RankedRun) -> None:
     assert (one.load, one.load_words) == ("closed c=1", "one request at a time")
     assert (one.name, one.speed, one.interval) == ("exact", "1.50× vllm", "[1.40, 1.60]")
     assert one.answers == "the same answers"
+    whole, first = (float(times.rstrip("×")) for times, _ in (one.whole, one.first))
+    assert whole == pytest.approx(1.5 * 0.8, abs=0.02)
+    assert first == pytest.approx(1.5 * 2, abs=0.02)
+    assert one.whole[1].startswith("[1.1")
     assert one.rival.startswith("1.16× [1.1")
     assert one.rival.endswith("] other")
     assert (eight.name, eight.load_words) == ("other", "8 requests at a time")
@@ -102,12 +108,24 @@ def test_a_difference_that_is_not_shown_is_not_claimed() -> None:
     assert found.rival.endswith("other: no difference shown")
 
 
+def test_whole_answers_of_other_lengths_are_not_compared(run: RankedRun) -> None:
+    cells = [
+        dataclasses.replace(cell, metrics={**cell.metrics, "void_metrics": ["e2e_p50_s"]})
+        for cell in run.cells
+    ]
+    for times in run.samples.times.values():
+        times.update({new: times[old] for old, new in zip(run.cells, cells, strict=True)})
+    one, _ = choices(cells, EVERY, qualities(cells, EVERY, run.samples), run.samples)
+    assert (one.name, one.whole, one.first) == ("exact", ("", ""), ("", ""))
+
+
 def test_without_a_faster_one_the_reference_stays() -> None:
     run = RankedRun()
     run.add(VLLM, 1.0)
     run.add(EXACT, 1.05)
     (found,) = run.choices()
     assert (found.chosen, found.name, found.speed) == (None, "vllm", "")
+    assert (found.whole, found.answers) == (("", ""), "unchanged")
     assert found.rival == "exact 1.05× [0.95, 1.15]: not shown to be faster"
 
 
