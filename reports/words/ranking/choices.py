@@ -167,7 +167,7 @@ def _over(
 ) -> tuple[str, str]:
     """Over what speeds are over, where the speed-up is valid; none where answers of other lengths
     would compare unequal work."""
-    if chosen is None or not all(cell.holds("e2e_p50_s") for cell in chosen.cells):
+    if chosen is None or not all(cell.holds("e2e_s_mean") for cell in chosen.cells):
         return "", ""
     found = _against(chosen.cells, [c for c in cells if race.is_over(c)], samples, metric)
     return (f"{ratio(found[0])}×", interval(*found[1:])) if found else ("", "")
