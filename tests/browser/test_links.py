@@ -148,4 +148,4 @@ def test_tables_are_saved_with_the_rows_that_are_shown(open_report: Open, tmp_pa
     assert len(set(head)) == len(head)
     speed = next(n for n, name in enumerate(head) if name.startswith("Throughput"))
     assert all(row[speed] == "" or float(row[speed]) > 0 for row in rows)
-    assert {row[head.index("Workload")] for row in rows} == {"gsm8k"}
+    assert {row[head.index("Workload")] for row in rows} == {"gsm8k (bundled)"}

@@ -201,9 +201,9 @@ def test_the_sections_on_exits_follow_the_filters(open_report: Open) -> None:
         assert run_script(browser, box) > 100, section
     rows = "[...document.querySelectorAll(`#${arguments[0]} tbody tr`)].filter(r => r.offsetHeight)"
     count = f"return {rows}.length"
-    assert [run_script(browser, count, name) for name in ("prediction", "ablations")] == [12, 6]
-    choose(browser, "workload", "gsm8k")
     assert [run_script(browser, count, name) for name in ("prediction", "ablations")] == [6, 6]
+    choose(browser, "workload", "gsm8k")
+    assert [run_script(browser, count, name) for name in ("prediction", "ablations")] == [3, 6]
     choose(browser, "load", "closed c=1")
     assert [run_script(browser, count, name) for name in ("prediction", "ablations")] == [3, 3]
     shown = "return [...document.querySelectorAll('#gamma figure')].filter(f => f.offsetHeight)"

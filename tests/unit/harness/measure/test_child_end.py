@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,10 +22,14 @@ def test_a_trial_with_one_answer_has_measured_something() -> None:
     assert child._ending([lost]) == ("failed", "all 1 requests failed; r0: lost")
 
 
-@pytest.mark.parametrize("last", [None, EOFError()])
-def test_the_engine_is_closed_however_its_sweep_ends(last: EOFError | None) -> None:
-    closed: list[str] = []
-    session = SimpleNamespace(info=None, setup_s=1.0, close=lambda: closed.append("closed"))
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """What `serve` froze belongs to this process, which goes on."""
+    yield
+    gc.unfreeze()
+
+
+def _serve(session: SimpleNamespace, last: EOFError | None, send: Callable[[Any], None]) -> None:
     said = iter([(lambda trial: session, make_trial()), last])
 
     def recv() -> Any:
@@ -31,8 +37,25 @@ def test_the_engine_is_closed_however_its_sweep_ends(last: EOFError | None) -> N
             raise message
         return message
 
-    channel: Any = SimpleNamespace(recv=recv, send=lambda message: None)
+    channel: Any = SimpleNamespace(recv=recv, send=send)
     meter: Any = SimpleNamespace(footprint=lambda: None)
     with contextlib.suppress(EOFError):
         child.serve(channel, meter)
+
+
+@pytest.mark.usefixtures("thawed")
+@pytest.mark.parametrize("last", [None, EOFError()])
+def test_the_engine_is_closed_however_its_sweep_ends(last: EOFError | None) -> None:
+    closed: list[str] = []
+    session = SimpleNamespace(info=None, setup_s=1.0, close=lambda: closed.append("closed"))
+    _serve(session, last, lambda message: None)
     assert closed == ["closed"]
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_loaded_engine_is_not_searched_for_garbage_at_every_trial() -> None:
+    frozen: list[int] = []
+    session = SimpleNamespace(info=None, setup_s=1.0, close=lambda: None, model=[[]])
+    _serve(session, None, lambda message: frozen.append(gc.get_freeze_count()))
+    assert frozen[0] > 1000
+    assert not any(each is session.model for each in gc.get_objects())
