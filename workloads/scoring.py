@@ -28,6 +28,11 @@ _ANSWER_IS = re.compile(r"(?i)answer\s+is\b[:\s]*([^\n]+)")
 _NEXT_QUESTION = re.compile(r"\n\s*(?:Question|Q|Problem)\s*:")
 
 
+_PASSED: set[tuple[UntrustedProgram, float]] = set()
+"""Programs that passed within their time limit, in this process: repeats of a trial ask the same of
+the same ones. Those that failed are run again, since a busy machine may have been the reason."""
+
+
 def score(workload: str, row: Mapping[str, str], text: str) -> dict[str, float]:
     """The task scores of one answer, from the metric's name to a number from 0 to 1.
 
@@ -69,8 +74,9 @@ def score_all(
         raise UserError(f"scoring: unknown workload '{workload}'; {nearest(workload, WORKLOADS)}")
     pairs = list(zip(rows, texts, strict=True))
     if workload == "humaneval":
-        results = run_programs([humaneval_program(*pair) for pair in pairs], timeout_s=timeout_s)
-        return [{"pass_at_1": float(result.passed)} for result in results]
+        programs = [humaneval_program(*pair) for pair in pairs]
+        _judge([p for p in programs if (p, timeout_s) not in _PASSED], timeout_s)
+        return [{"pass_at_1": float((program, timeout_s) in _PASSED)} for program in programs]
     if workload == "gsm8k":
         return [
             {
@@ -81,6 +87,14 @@ def score_all(
         ]
     label = WORKLOADS[workload].fields[1]
     return [{"rouge_l_to_label": rouge_l(row[label], text)} for row, text in pairs]
+
+
+def _judge(programs: Sequence[UntrustedProgram], timeout_s: float) -> None:
+    """Run each of them once and keep those that pass in `_PASSED`."""
+    once = list(dict.fromkeys(programs))
+    for program, result in zip(once, run_programs(once, timeout_s=timeout_s), strict=True):
+        if result.passed:
+            _PASSED.add((program, timeout_s))
 
 
 def rouge_l(reference: str, text: str) -> float:

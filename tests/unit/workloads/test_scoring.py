@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from harness.core.errors import UserError
+from workloads import scoring
+from workloads.sandbox.runner import SandboxResult, UntrustedProgram, run_programs
 from workloads.scoring import (
     exact_match,
     exact_match_flexible,
     final_number,
+    humaneval_program,
     rouge_l,
     score,
     score_all,
@@ -131,6 +134,24 @@ def test_time_limit_reaches_the_programs() -> None:
     (in_time,) = score_all("humaneval", [HELPED], [slow], timeout_s=60)
     (late,) = score_all("humaneval", [HELPED], [slow], timeout_s=0.5)
     assert (in_time["pass_at_1"], late["pass_at_1"]) == (1.0, 0.0)
+
+
+def test_a_program_that_passed_is_not_run_again_and_one_that_failed_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [f"{HELPED['canonical_solution']}    # once\n", "    return None\n"] * 2
+    run: list[list[UntrustedProgram]] = []
+
+    def judged(programs: list[UntrustedProgram], timeout_s: float) -> list[SandboxResult]:
+        run.append(programs)
+        return run_programs(programs, timeout_s=timeout_s)
+
+    monkeypatch.setattr(scoring, "run_programs", judged)
+    for _ in range(2):
+        scores = score_all("humaneval", [HELPED] * 4, answers)
+        assert [score["pass_at_1"] for score in scores] == [1, 0, 1, 0]
+    right, wrong = (humaneval_program(HELPED, answer) for answer in answers[:2])
+    assert run == [[right, wrong], [wrong]]
 
 
 def test_tests_use_the_prompts_helpers_and_not_the_answers() -> None:
