@@ -13,9 +13,9 @@ from backends.checkpoints import traces
 from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup
 from backends.checkpoints.draft_traces import check_workload, find_drafts, remarks
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
-from backends.own.draft_checks import NAME, PREFIX
-from backends.own.draft_decisions import DraftRecorder, DraftReplayer
-from backends.own.draft_methods import METHODS, find_trace, replayed_methods
+from backends.own.drafting.decisions import DraftRecorder, DraftReplayer
+from backends.own.drafting.methods import METHODS
+from backends.own.drafting.traced import NAME, OWN, PREFIX, find_trace
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.names import DRAFT_US
@@ -106,8 +106,7 @@ class Speculative(EngineBackend):
         """Raise `UserError` where drafts would be held against what random weights say."""
         super().check_shape(model_dir, options)
         if find_trace(options) is None:
-            names = replayed_methods()
-            lacking = "" if options["method"] in names else f", for method {', '.join(names)}"
+            lacking = "" if options["method"] in OWN else f", for method {', '.join(OWN)}"
             raise UserError(
                 "drafts for random weights are never accepted; give 'replay: demo' or a trace"
                 f"{lacking}"

@@ -49,6 +49,21 @@ class Sublayers:
             layer in kind for layer in range(layers) for kind in (self.attention, self.mlp)
         )
 
+    def at_depth(self, layers: int, depth: int) -> Sublayers:
+        """The set of a model of `layers` layers, for one of `depth`: as large a share of the
+        sublayers of either kind, as evenly as rounding allows at the same share of the depth."""
+        kinds = (_stretched(kind, layers, depth) for kind in (self.attention, self.mlp))
+        return Sublayers(*kinds)
+
+
+def _stretched(chosen: frozenset[int], layers: int, depth: int) -> frozenset[int]:
+    """Layer x of `depth` is in where the number of chosen ones before its end, read off at the same
+    share of the depth, scaled and rounded, is larger than before its beginning."""
+    before = np.cumsum([0, *(layer in chosen for layer in range(layers))])
+    ends = np.interp(np.arange(depth + 1) * layers / depth, np.arange(layers + 1), before)
+    numbers = np.floor(np.round(ends * depth / layers, 6) + 0.5)
+    return frozenset(np.flatnonzero(np.diff(numbers) > 0).tolist())
+
 
 NOTHING = Sublayers()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backends.own.sublayer_sets import ATTENTION, MLP
+from backends.own.drafting.sublayer_sets import ATTENTION, MLP
 from backends.training.sublayers.search import SearchProgress
 
 EVERY = 20

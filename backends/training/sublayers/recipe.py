@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.engine.executors.base import RING
-from backends.own.sublayer_sets import ABOUT
+from backends.own.drafting.sublayer_sets import ABOUT
 from backends.training.exits.recipe import ExitRecipe, check_recipe
 from harness.core.errors import UserError
 

@@ -22,8 +22,8 @@ from backends.engine.costs.row_costs import row_costs
 from backends.engine.executors.base import Executor
 from backends.engine.sublayers.sets import NOTHING, Sublayers
 from backends.own.backend import Loaded, check_fit
-from backends.own.draft_checks import NAME
-from backends.own.sublayer_sets import ABOUT, ATTENTION, FORMAT, MLP
+from backends.own.drafting.sublayer_sets import ABOUT, ATTENTION, FORMAT, MLP
+from backends.own.drafting.traced import NAME
 from backends.training.exits.data import TrainPrompt, read_prompts
 from backends.training.sublayers.acceptance import Acceptance, decode
 from backends.training.sublayers.recipe import SublayerRecipe, check

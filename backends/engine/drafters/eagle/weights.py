@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -89,7 +90,47 @@ def load_eagle(
     Raises:
         EngineError: what `open_eagle` raises, and for NaN and infinite values.
     """
-    made = PlainTensors(open_eagle(directory, target, taps), dtype, device)
+    return _head(PlainTensors(open_eagle(directory, target, taps), dtype, device))
+
+
+def drawn_eagle(
+    target: Architecture, taps: int, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> EagleWeights:
+    """A head with random weights, the same ones each time: its cost is a trained one's, and its
+    states stay in the range of the target's. Arguments as for `load_eagle`."""
+    return _head(_DrawnTensors(eagle_shapes(target, taps), dtype, device))
+
+
+class _DrawnTensors:
+    """A `Maker` of random tensors that keep the variance of what they multiply."""
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> None:
+        self._shapes, self._dtype, self._device = shapes, dtype, device
+        self._random = torch.Generator().manual_seed(0)
+
+    def stacked(self, *names: str) -> Tensor:
+        """The tensors' rows, one after the other."""
+        shapes = [self._shapes[name] for name in names]
+        (inputs,) = {shape[1] for shape in shapes}
+        drawn = torch.randn(sum(shape[0] for shape in shapes), inputs, generator=self._random)
+        drawn *= inputs**-0.5
+        return drawn.to(self._device, self._dtype)
+
+    def paired(self, gate: str, up: str) -> Tensor:
+        """The gate's rows first."""
+        return self.stacked(gate, up)
+
+    def gain(self, name: str) -> Tensor:
+        """A norm that changes no scale."""
+        return torch.ones(self._shapes[f"{name}.weight"], device=self._device)
+
+
+def _head(made: PlainTensors | _DrawnTensors) -> EagleWeights:
     layer = LayerWeights(
         input_norm=made.gain(LAYER + "hidden_norm"),
         qkv=made.stacked(*(f"{ATTENTION}{part}_proj.weight" for part in "qkv")),

@@ -11,7 +11,7 @@ import pytest
 from backends.engine.costs.draft_costs import LookupCosts
 from backends.engine.costs.row_costs import RowCosts
 from backends.engine.streams import Output
-from backends.own.sublayer_sets import ABOUT, find_set, read_set
+from backends.own.drafting.sublayer_sets import ABOUT, find_set, read_set
 from backends.training.sublayers import display
 from backends.training.sublayers.acceptance import Acceptance
 from backends.training.sublayers.recipe import SublayerRecipe

@@ -12,7 +12,7 @@ import pytest
 
 from backends import pins
 from backends.checkpoints import models
-from backends.own.sublayer_sets import ABOUT, BUNDLED
+from backends.own.drafting.sublayer_sets import ABOUT, BUNDLED
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Sampling

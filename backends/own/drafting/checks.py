@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backends.checkpoints import models
 from backends.checkpoints.draft_heads.check import bundled, check_target
@@ -24,15 +23,22 @@ from backends.checkpoints.draft_models import (
 )
 from backends.checkpoints.shapes.drafts import DraftShape, draft_shape, is_shape
 from backends.own.backend import LONGEST, EngineBackend, check_fit
-from backends.own.sublayer_sets import find_set, read_set
+from backends.own.drafting.sublayer_sets import find_set, read_set
+from backends.own.drafting.traced import (
+    NAME,
+    PREFIX,
+    Options,
+    exit_layer,
+    find_trace,
+    traced_states,
+    traced_sublayers,
+)
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
     from backends.engine.model.architecture import Architecture
+    from backends.engine.sublayers.sets import Sublayers
 
-NAME = "speculative"
-PREFIX = f"backend '{NAME}': option"
-Options = Mapping[str, Any]
 NOT_COMPARED = {
     *("dtype", "torch_dtype", "max_position_embeddings"),
     *("bos_token_id", "eos_token_id", "pad_token_id"),
@@ -99,6 +105,19 @@ def eagle_folder(model_dir: Path, options: Options) -> Path:
     return find_draft(PREFIX, name, model_dir)
 
 
+def trained_head(model_dir: Path, options: Options) -> Path | None:
+    """Where the EAGLE-3 head lies; None in a replay that names none for another model than the
+    demo's: there a head of random weights drafts. Raises `UserError`."""
+    alone = options["draft"] == AUTO and not models.is_demo(model_dir)
+    return None if options["replay"] is not None and alone else eagle_folder(model_dir, options)
+
+
+def states_after(layers: int, folder: Path | None, options: Options) -> list[int]:
+    """After how many of the model's layers the head in a folder, or the replayed one, reads
+    states. Raises `UserError`."""
+    return traced_states(layers, options) if folder is None else eagle_layers(folder)
+
+
 def eagle_layers(folder: Path) -> list[int]:
     """After how many layers of the model a head reads states. Raises `UserError`."""
     key = "eagle_aux_hidden_state_layer_ids"
@@ -116,7 +135,10 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
     from backends.engine.model.architecture import EngineError
 
     _refuse_triton(options, "do not hand out the states that eagle3 reads")
-    folder = eagle_folder(model_dir, options)
+    folder = trained_head(model_dir, options)
+    if folder is None:
+        traced_states(shape.layers, options)
+        return
     if (named := models.architecture(folder)) in EngineBackend.families:
         raise UserError(
             f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; "
@@ -148,18 +170,53 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
 
 def eagle_files(model_dir: Path, options: Options) -> list[Path]:
     """The head. Raises `UserError`."""
-    folder = eagle_folder(model_dir, options)
+    folder = trained_head(model_dir, options)
+    if folder is None:
+        return []
     return [*draft_files(folder), *filter(Path.is_file, [folder / ABOUT])]
 
 
+def find_left_out(model_dir: Path, layers: int, options: Options) -> Sublayers:
+    """The set that drafting leaves out of a model of so many layers; in a replay the trace's, at
+    the same depths. Raises `UserError` for one that is missing, another model's, or too large."""
+    from backends.engine.model.architecture import EngineError
+    from backends.engine.sublayers.sets import Sublayers, check_left_out
+
+    trace = find_trace(options)
+    if trace is None:
+        return read_set(find_set(PREFIX, options["sublayers"], model_dir), model_dir, layers)
+    if options["sublayers"] != AUTO:
+        raise UserError(
+            f"{PREFIX} 'sublayers': is {options['sublayers']}; expected auto: in a replay drafting "
+            "leaves out what it left out in the trace"
+        )
+    attention, mlp, depth = traced_sublayers(trace)
+    found = Sublayers(frozenset(attention), frozenset(mlp)).at_depth(depth, layers)
+    try:
+        check_left_out(found, layers)
+    except EngineError as error:
+        raise UserError(f"{PREFIX} 'replay': {error}") from None
+    return found
+
+
 def check_sublayers(model_dir: Path, shape: Architecture, options: Options) -> None:
-    """Raise `UserError` for a set that is missing or another model's."""
-    read_set(find_set(PREFIX, options["sublayers"], model_dir), model_dir, shape.layers)
+    """Raise `UserError` for a set that does not fit."""
+    find_left_out(model_dir, shape.layers, options)
 
 
 def sublayer_files(model_dir: Path, options: Options) -> list[Path]:
-    """The set of sublayers. Raises `UserError`."""
+    """The set of sublayers; none where a trace tells it. Raises `UserError`."""
+    if options["replay"] is not None:
+        return []
     return [find_set(PREFIX, options["sublayers"], model_dir)]
+
+
+def check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
+    """Raise `UserError` for a layer that the model has not got, or a replay would not draft at."""
+    layer = options["exit_layer"]
+    if layer != AUTO and layer >= shape.layers:
+        raise UserError(f"{PREFIX} 'exit_layer': is {layer}; expected 1 to {shape.layers - 1}")
+    exit_layer(shape.layers, options)
 
 
 def check_skip(model_dir: Path, shape: Architecture, options: Options) -> None:

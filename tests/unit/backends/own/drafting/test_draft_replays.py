@@ -27,6 +27,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "draft_model": {"method": "draft_model", "drafts": 5},
     "prompt_lookup": {"method": "prompt_lookup", "drafts": 5},
     "layerskip": {"method": "layerskip", "drafts": 5, "exit_layer": 4},
+    "self_speculation": {"method": "self_speculation", "drafts": 5},
+    "eagle3": {"method": "eagle3", "drafts": 5},
 }
 WORK = ("steps", "step_tokens", "drafted", "accepted", "tokens")
 
@@ -109,14 +111,14 @@ def test_a_chain_that_the_drafter_ends_costs_the_pass_that_ended_it(recorded: Re
 @pytest.fixture
 def shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return models.resolve(small_shape(tmp_path / "target", layers=4))
+    return models.resolve(small_shape(tmp_path / "target", num_hidden_layers=16))
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_random_weights_do_the_same_work(
     name: str, requests: list[Request], recorded: Recorded, shape: Path
 ) -> None:
-    """Two layers in the place of four drafts of eight; all but the layer passes are equal."""
+    """Twice as many layers do all but the layer passes alike, and twice as many of these."""
     options = {k: v for k, v in METHODS[name].items() if k != "exit_layer"}
     backend = opened(shape, **options, replay=str(recorded.trace[name]))
     expected, found = (
@@ -128,9 +130,63 @@ def test_random_weights_do_the_same_work(
     for key in (*WORK, *judged):
         assert found[key] == expected[key], key
     for key in ("layers_run", "layers_total"):
-        assert 2 * found[key] == expected[key], key
+        assert found[key] == 2 * expected[key], key
     if name == "layerskip":
-        assert backend.info.options["exit_layer"] == 2
+        assert backend.info.options["exit_layer"] == 8
+
+
+def test_sublayers_are_left_out_at_the_depths_of_the_trace(
+    requests: list[Request], recorded: Recorded, shape: Path
+) -> None:
+    trace = recorded.trace["self_speculation"]
+    backend: Any = opened(shape, **METHODS["self_speculation"], replay=str(trace))
+    told = {**read_trace(trace).settings}
+    for kind in ("attention", "mlp"):
+        twice = [x for layer in told[f"skipped_{kind}"] for x in (2 * layer, 2 * layer + 1)]
+        assert backend.info.options[f"skipped_{kind}"] == twice
+    backend.close()
+
+
+def test_a_head_of_random_weights_really_drafts(
+    requests: list[Request], recorded: Recorded, shape: Path
+) -> None:
+    """One pass of it for each token that was asked for, with states from the trace's depths."""
+    trace = recorded.trace["eagle3"]
+    backend: Any = opened(shape, **METHODS["eagle3"], replay=str(trace))
+    assert read_trace(trace).settings["states_after"] == [2, 5, 8]
+    assert backend.info.options["states_after"] == [4, 10, 16]
+    head = backend._decoder._drafter._drafter._head
+    asked: list[int] = []
+    continued = head.continued
+
+    def counted(*args: Any) -> Any:
+        asked.append(int(args[2][0]))
+        return continued(*args)
+
+    backend._decoder._drafter._drafter._chains._executor.continued = counted
+    drive(backend, [replace(r, sampling=Sampling()) for r in requests[:1]], 1)
+    backend.close()
+    assert asked == [x for x in read_trace(trace).rows[0].asked.tolist() if x]
+
+
+def test_a_search_for_a_set_is_replayed_with_what_it_costs(
+    requests: list[Request], tmp_path: Path, shape: Path
+) -> None:
+    """On the model that was recorded, in the same order, the very steps; elsewhere as many drafts,
+    each without the same share of the sublayers."""
+    options: dict[str, Any] = {"method": "swift", "drafts": 5}
+    real = opened(**options, record=True)
+    expected = drive(real, requests, 1)
+    trace = write_recorded(tmp_path / "swift", real, record(real, requests, 1))
+    real.close()
+    again = opened(**options, replay=str(trace))
+    assert drive(again, requests, 1) == expected
+    again.close()
+    other = opened(shape, **options, replay=str(trace))
+    found, counts = totals(drive(other, requests, 1)), totals(expected)
+    other.close()
+    assert [found[key] for key in WORK] == [counts[key] for key in WORK]
+    assert found["set_steps"] >= counts["set_steps"] > 0
 
 
 def test_the_draft_model_really_runs(
@@ -142,8 +198,8 @@ def test_the_draft_model_really_runs(
     drafter = backend._decoder._drafter._drafter
     executor = drafter._executor
     assert executor.architecture.vocabulary == 1536
-    assert executor.architecture.layers == 1
-    assert backend.info.options["draft"] == "the model's first 1 layers"
+    assert executor.architecture.layers == 2
+    assert backend.info.options["draft"] == "the model's first 2 layers"
     asked: list[int] = []
     continued = executor.continued
 

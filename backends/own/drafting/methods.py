@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.checkpoints.draft_heads.files import EAGLE3
 from backends.checkpoints.draft_models import AUTO, find_draft
-from backends.checkpoints.draft_traces import open_drafts
 from backends.own.backend import Loaded
-from backends.own.draft_checks import (
-    NAME,
-    PREFIX,
-    Options,
+from backends.own.drafting.checks import (
     check_draft_model,
     check_eagle,
+    check_exit,
     check_lookahead,
     check_skip,
     check_sublayers,
     draft_model_files,
     drafting_shape,
     eagle_files,
-    eagle_folder,
-    eagle_layers,
+    find_left_out,
+    states_after,
     sublayer_files,
+    trained_head,
 )
-from backends.own.draft_decisions import watched
-from backends.own.sublayer_sets import ATTENTION, MLP, find_set, read_set
+from backends.own.drafting.decisions import watched
+from backends.own.drafting.sublayer_sets import ATTENTION, MLP
+from backends.own.drafting.traced import (
+    NAME,
+    PREFIX,
+    STATES_AFTER,
+    Options,
+    exit_layer,
+    threshold,
+)
 from harness.core.errors import UserError
 from harness.core.nouns import Model
-from results.traces.recorded import DecisionTrace
 
 if TYPE_CHECKING:
     from backends.engine.drafters.base import Drafter
@@ -68,8 +73,6 @@ class Method:
     """Raises `UserError` for options that do not fit the model."""
     files: Callable[[Path, Options], list[Path]] = _no_files
     """What it reads beside the model. Raises `UserError`."""
-    replays: tuple[str, ...] | None = None
-    """Its options that a replay has from the trace; None: its drafts cannot be recorded."""
 
 
 def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
@@ -81,9 +84,7 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
     folder = shape.generated() if shape else find_draft(PREFIX, options["draft"], model_dir)
     own = {**options, "replay": None, "max_model_len": loaded.max_len}
     smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
-    # a replay has what the draft model was sure of from the trace
-    threshold = options["threshold"] if loaded.source is None else 0.0
-    drafter = DraftModel(smaller, _most(options), threshold)
+    drafter = DraftModel(smaller, _most(options), threshold(options))
     found = _made(
         executor,
         watched(drafter, loaded.decided),
@@ -114,7 +115,7 @@ def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
     from backends.engine.model.heads import ExitHead
 
-    layer = _exit_layer(loaded.architecture.layers, options)
+    layer = exit_layer(loaded.architecture.layers, options)
     executor = loaded.executor([ExitHead(layer, loaded.weights.head)])
     drafter = ExitDrafter(executor, PredictionPolicy((ALWAYS,), _most(options)), loaded.decided)
     found = _made(
@@ -130,10 +131,10 @@ def _self_speculation(loaded: Loaded, model_dir: Path, model: Model, options: Op
     from backends.engine.drafters.sublayers import SublayerDrafts
 
     executor, layers = loaded.executor(), loaded.architecture.layers
-    left_out = read_set(find_set(PREFIX, options["sublayers"], model_dir), model_dir, layers)
-    drafter = SublayerDrafts(executor, left_out, _most(options), options["threshold"])
+    left_out = find_left_out(model_dir, layers, options)
+    drafter = SublayerDrafts(executor, left_out, _most(options), threshold(options))
     found = _made(
-        *(executor, drafter, options),
+        *(executor, watched(drafter, loaded.decided), options),
         lambda cost: DraftModelCosts(cost(executor), pass_costs(executor.skipping(left_out))),
     )
     return found[0], found[1], {ATTENTION: sorted(left_out.attention), MLP: sorted(left_out.mlp)}
@@ -144,9 +145,9 @@ def _swift(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     from backends.engine.drafters.swift import SwiftDrafts
 
     executor = loaded.executor()
-    drafter = SwiftDrafts(executor, options["skip"], _most(options), options["threshold"])
+    drafter = SwiftDrafts(executor, options["skip"], _most(options), threshold(options))
     return _made(
-        *(executor, drafter, options),
+        *(executor, watched(drafter, loaded.decided), options),
         lambda cost: DraftModelCosts(
             cost(executor), PartialPass.measure(executor, lambda: drafter.left_out)
         ),
@@ -180,26 +181,36 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     from backends.engine.costs.row_costs import pass_costs
     from backends.engine.drafters.eagle.drafter import EagleDrafts
 
-    folder = eagle_folder(model_dir, options)
     executor = loaded.executor()
-    head = _eagle_head(loaded, executor, folder, options)
-    drafter = EagleDrafts(head, _most(options), options["threshold"])
-    return _made(
-        *(executor, drafter, options),
+    folder = trained_head(model_dir, options)
+    layers = states_after(loaded.architecture.layers, folder, options)
+    head = _eagle_head(loaded, executor, folder, layers, options)
+    drafter = EagleDrafts(head, _most(options), threshold(options))
+    found = _made(
+        *(executor, watched(drafter, loaded.decided), options),
         lambda cost: DraftModelCosts(cost(executor), pass_costs(head)),
     )
+    return found[0], found[1], {STATES_AFTER: layers}
 
 
-def _eagle_head(loaded: Loaded, executor: Any, folder: Path, options: Options) -> Any:
-    """An `EagleExecutor` beside the model's executor. Raises `UserError` for broken weights."""
+def _eagle_head(
+    loaded: Loaded,
+    executor: Any,
+    folder: Path | None,
+    layers: Sequence[int],
+    options: Options,
+) -> Any:
+    """An `EagleExecutor` beside the model's executor, with random weights where no folder has any.
+    Raises `UserError` for broken weights."""
     from backends.engine.drafters.eagle.native_head import NativeEagle
     from backends.engine.drafters.eagle.torch_head import TorchEagle
-    from backends.engine.drafters.eagle.weights import load_eagle
+    from backends.engine.drafters.eagle.weights import drawn_eagle, load_eagle
     from backends.engine.model.architecture import EngineError
 
-    layers, shape, target = eagle_layers(folder), loaded.architecture, loaded.weights
+    shape, target = loaded.architecture, loaded.weights
+    of_layers = shape, len(layers), target.embedding.dtype, loaded.device
     try:
-        own = load_eagle(folder, shape, len(layers), target.embedding.dtype, loaded.device)
+        own = load_eagle(folder, *of_layers) if folder else drawn_eagle(*of_layers)
     except EngineError as error:
         raise UserError(f"{PREFIX} 'draft': {error}") from None
     beside = own, target, shape, executor.keep_states(layers)
@@ -225,63 +236,14 @@ def _made(executor: Any, drafter: Drafter, options: Options, costs: Callable[[An
     return executor, AdaptiveDrafts(drafter, costs(row_costs), hope), {}
 
 
-def _exit_layer(layers: int, options: Options) -> int:
-    """As given, or at a quarter of the depth; in a replay at the trace's share of it. Raises
-    `UserError` where a replay would draft elsewhere."""
-    layer, trace = options["exit_layer"], find_trace(options)
-    if trace is None:
-        return max(1, layers // 4) if layer == AUTO else int(layer)
-    recorded = trace.settings.get("exit_layer")
-    if not isinstance(recorded, int) or not trace.depth:
-        raise UserError(f"{PREFIX} 'replay': the trace does not tell its exit_layer")
-    own = min(max(round(recorded / trace.depth * layers), 1), layers - 1)
-    if layer not in (AUTO, own):
-        raise UserError(
-            f"{PREFIX} 'exit_layer': is {layer} of {layers}; expected {own}, the share of the "
-            f"depth at which the trace was recorded (layer {recorded} of {trace.depth})"
-        )
-    return own
-
-
-def find_trace(options: Options) -> DecisionTrace | None:
-    """What is replayed; None where nothing is. Raises `UserError` for a method whose drafts no
-    trace tells of, and for a trace that does not fit the options."""
-    method, asked = options["method"], options["replay"] is not None
-    own = METHODS[method].replays
-    if own is None:
-        if asked or options["record"]:
-            raise UserError(
-                f"{PREFIX} '{'replay' if asked else 'record'}': no trace tells of the drafts of "
-                f"method {method}; those that can be replayed are {', '.join(replayed_methods())}"
-            )
-        return None
-    return open_drafts(PREFIX, options, NAME, own)
-
-
-def replayed_methods() -> list[str]:
-    """The methods whose drafts can be recorded and replayed."""
-    return [name for name, method in METHODS.items() if method.replays is not None]
-
-
-def _check_exit(model_dir: Path, shape: Architecture, options: Options) -> None:
-    layer = options["exit_layer"]
-    if layer != AUTO and layer >= shape.layers:
-        raise UserError(f"{PREFIX} 'exit_layer': is {layer}; expected 1 to {shape.layers - 1}")
-    _exit_layer(shape.layers, options)
-
-
 METHODS = {
     "draft_model": Method(
         *(_draft_model, ("draft", "threshold"), 12, 0.9),
         *(check_draft_model, draft_model_files),
-        replays=("threshold",),
     ),
     EAGLE3: Method(_eagle, ("draft", "threshold"), 8, 0.8, check_eagle, eagle_files),
-    "prompt_lookup": Method(
-        *(_lookup, ("lookup_min", "lookup_max"), 8, 0.3),
-        replays=("lookup_min", "lookup_max"),
-    ),
-    "layerskip": Method(_layerskip, ("exit_layer",), 8, 0.8, _check_exit, replays=()),
+    "prompt_lookup": Method(_lookup, ("lookup_min", "lookup_max"), 8, 0.3),
+    "layerskip": Method(_layerskip, ("exit_layer",), 8, 0.8, check_exit),
     "self_speculation": Method(
         *(_self_speculation, ("sublayers", "threshold"), 12, 0.8),
         *(check_sublayers, sublayer_files),

@@ -12,7 +12,7 @@ import pytest
 import backends
 from backends.checkpoints import models, traces
 from backends.checkpoints.shapes.drafts import draft_shape
-from backends.own import draft_methods
+from backends.own.drafting import traced
 from harness.cli.wiring import warnings
 from harness.core.errors import UserError
 from harness.core.nouns import Model, Workload
@@ -142,20 +142,17 @@ def test_a_draft_model_for_fewer_positions_is_refused(small: Model, tmp_path: Pa
 
 
 @pytest.mark.parametrize("shape", [True, False])
-def test_a_method_that_no_trace_tells_of_names_those_that_can(
-    shape: bool, small: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = draft_methods.METHODS
-    monkeypatch.setitem(own, "prompt_lookup", replace(own["prompt_lookup"], replays=None))
-    names = "draft_model, layerskip"
-    replayed = {"method": "prompt_lookup", "replay": "demo"}
+def test_a_method_that_no_trace_tells_of_names_those_that_can(shape: bool, small: Model) -> None:
+    names = ", ".join(traced.OWN)
+    assert {"draft_model", "eagle3", "self_speculation", "swift"} < {*traced.OWN}
+    replayed = {"method": "lookahead", "replay": "demo"}
     model = small if shape else Model("demo")
-    line = "no trace tells of the drafts of method prompt_lookup; those that can be replayed are "
+    line = "no trace tells of the drafts of method lookahead; those that can be replayed are "
     line += names
     assert f"'replay': {line}" in refused(replayed, model)
-    assert f"'record': {line}" in refused({"method": "prompt_lookup", "record": True}, model)
+    assert f"'record': {line}" in refused({"method": "lookahead", "record": True}, model)
     if shape:
-        assert f"or a trace, for method {names}" in refused({"method": "prompt_lookup"}, model)
+        assert f"or a trace, for method {names}" in refused({"method": "lookahead"}, model)
 
 
 def test_a_trace_of_other_workloads_is_refused(small: Model, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from backends.checkpoints import models
 from backends.engine.sublayers.sets import Sublayers
-from backends.own.sublayer_sets import ABOUT, BUNDLED, find_set, read_set
+from backends.own.drafting.sublayer_sets import ABOUT, BUNDLED, find_set, read_set
 from harness.core.errors import UserError
 
 DEMO = models.BUNDLED["demo"]

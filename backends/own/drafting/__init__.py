@@ -1,0 +1,1 @@
+"""What the methods of speculative decoding on our own engine read, need and replay."""
