@@ -48,7 +48,7 @@ def open_drafts(
         raise UserError(f"{where} is a trace of '{found.method}', not of '{backend}'")
     if (method := found.settings.get("method")) != options["method"]:
         raise UserError(f"{where} is a trace of method {method}, not of {options['method']}")
-    if not any(len(row.asked) for row in found.rows):
+    if not any(len(row.asked) or len(row.offered) for row in found.rows):
         raise UserError(f"{where} tells lengths alone; {RECORD}")
     if not any(row.drafted.any() for row in found.rows):
         raise UserError(f"{where} has no drafts: none paid where it was recorded; give 'drafts'")

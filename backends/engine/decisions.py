@@ -7,9 +7,10 @@ decoder's two calls hold for every drafter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from backends.engine.drafters.trees.base import Guesses
 from backends.engine.streams import Stream
 
 
@@ -30,6 +31,15 @@ class DecisionHook(Protocol):
 
         Returns:
             The tokens that the drafts are compared with, as many.
+        """
+
+    def walked(
+        self, stream: Stream, guesses: Guesses, takes: Mapping[int, int]
+    ) -> Mapping[int, int]:
+        """The model takes these tokens after the judged rows of a stream's tree of guesses, by row.
+
+        Returns:
+            The tokens by which the tree is walked, for the same rows.
         """
 
     def verified(

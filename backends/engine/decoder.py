@@ -71,9 +71,9 @@ class Decoder:
         self._trees: TreeVerification | None = None
         self._chains: Drafter | None = None
         if isinstance(drafter, TreeDrafter):
-            if decisions is not None or margins or not verify:
+            if margins or not verify:
                 raise ValueError("a drafter of trees: expected verification by the model alone")
-            self._trees = TreeVerification(executor, drafter)
+            self._trees = TreeVerification(executor, drafter, decisions)
         else:
             self._chains = drafter
         self._trusts, self._margins, self._decisions = not verify, margins, decisions

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from backends.engine.decisions import DecisionHook
 from backends.engine.drafters.trees.base import Guesses, TreeDrafter
 from backends.engine.draws import Draws
 from backends.engine.executors.base import Executor
@@ -33,16 +34,19 @@ class TreeVerification:
     Args:
         executor: one with `trees` and without exits.
         drafter: makes the trees.
+        decisions: may overrule which way is taken.
 
     Raises:
         ValueError: for an executor without trees.
     """
 
-    def __init__(self, executor: Executor, drafter: TreeDrafter) -> None:
+    def __init__(
+        self, executor: Executor, drafter: TreeDrafter, decisions: DecisionHook | None = None
+    ) -> None:
         if executor.trees is None:
             raise ValueError(f"a drafter of trees for {executor.kernels}, which runs none")
         self._trees, self._layers = executor.trees, executor.architecture.layers
-        self._drafter = drafter
+        self._drafter, self._decisions = drafter, decisions
 
     def verify(self, streams: Sequence[Stream]) -> list[Verdict]:
         """The streams' tokens end in the guesses that lie on their ways, and K and V of these are
@@ -70,7 +74,10 @@ class TreeVerification:
         verdicts, kept = [], list[int]()
         for (stream, guesses), at in zip(pairs, starts, strict=True):
             takes = best if stream.sampling.temperature == 0 else drawn
-            verdict, way = _walk(stream, guesses, {r: takes[at + r] for r in range(guesses.judged)})
+            taken: Mapping[int, int] = {r: takes[at + r] for r in range(guesses.judged)}
+            if self._decisions is not None:
+                taken = self._decisions.walked(stream, guesses, taken)
+            verdict, way = _walk(stream, guesses, taken)
             stream.layers_run += self._layers
             verdicts.append(verdict)
             kept += [at + row for row in way]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from results.traces.rates import TraceSource
 from results.traces.recorded import TraceRow
 
 if TYPE_CHECKING:
+    from backends.engine.drafters.trees.base import Guesses
     from backends.engine.streams import Stream
 
 UNKNOWN = -1
@@ -57,6 +58,12 @@ class Recorder:
     def selected(self, stream: Stream, start: int, chosen: Sequence[int]) -> Sequence[int]:
         """Overrules nothing."""
         return chosen
+
+    def walked(
+        self, stream: Stream, guesses: Guesses, takes: Mapping[int, int]
+    ) -> Mapping[int, int]:
+        """Overrules nothing."""
+        return takes
 
     def verified(
         self, stream: Stream, start: int, chosen: Sequence[int], accepted: int, under_way: int
@@ -155,6 +162,12 @@ class Replayer:
             elif found[place] == draft:
                 found[place] = abs(draft - 1)
         return found
+
+    def walked(
+        self, stream: Stream, guesses: Guesses, takes: Mapping[int, int]
+    ) -> Mapping[int, int]:
+        """Overrules nothing."""
+        return takes
 
     def verified(
         self, stream: Stream, start: int, chosen: Sequence[int], accepted: int, under_way: int

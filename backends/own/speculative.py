@@ -13,9 +13,11 @@ from backends.checkpoints import traces
 from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup
 from backends.checkpoints.draft_traces import check_workload, find_drafts, remarks
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
+from backends.own.decisions import Recorder, Replayer
 from backends.own.drafting.decisions import DraftRecorder, DraftReplayer
-from backends.own.drafting.methods import METHODS
-from backends.own.drafting.traced import NAME, OWN, PREFIX, find_trace
+from backends.own.drafting.methods import LOOKAHEAD, METHODS
+from backends.own.drafting.traced import NAME, PREFIX, find_trace
+from backends.own.drafting.tree_decisions import TreeRecorder, TreeReplayer
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.names import DRAFT_US
@@ -106,10 +108,8 @@ class Speculative(EngineBackend):
         """Raise `UserError` where drafts would be held against what random weights say."""
         super().check_shape(model_dir, options)
         if find_trace(options) is None:
-            lacking = "" if options["method"] in OWN else f", for method {', '.join(OWN)}"
             raise UserError(
                 "drafts for random weights are never accepted; give 'replay: demo' or a trace"
-                f"{lacking}"
             )
 
     @classmethod
@@ -156,8 +156,9 @@ class Speculative(EngineBackend):
         return found
 
 
-def _decided(loaded: Loaded, options: Mapping[str, Any]) -> DraftRecorder | DraftReplayer | None:
+def _decided(loaded: Loaded, options: Mapping[str, Any]) -> Recorder | Replayer | None:
     """Who sees what is decided."""
+    in_trees = options["method"] == LOOKAHEAD
     if loaded.source is not None:
-        return DraftReplayer(loaded.source)
-    return DraftRecorder() if options["record"] else None
+        return (TreeReplayer if in_trees else DraftReplayer)(loaded.source)
+    return (TreeRecorder if in_trees else DraftRecorder)() if options["record"] else None

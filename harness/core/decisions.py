@@ -31,6 +31,10 @@ class Decisions:
     """Likewise, of a method that drafts chains of tokens: those that the drafter was asked for. One
     more than `drafted` where it ended the chain itself, as many where there was no room for more.
     Empty for other methods."""
+    offered: list[int] = field(default_factory=list)
+    """Likewise, of a method that offers several continuations at once: all the guesses that were
+    verified, where `drafted` counts those on the way that was taken, and one that fell at its end.
+    Empty for other methods."""
 
     def extend(self, later: Decisions) -> None:
         """Add what was decided after this."""

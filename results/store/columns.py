@@ -60,6 +60,7 @@ DECIDED = {
     "accepted": np.int32,
     "batch": np.int32,
     "asked": np.int32,
+    "offered": np.int32,
 }
 """Lists of `Decisions`, columns of a trial whose backend recorded them. Files of earlier versions
 lack some, which are empty then."""

@@ -10,6 +10,7 @@
 | `agrees` | list of int8 | likewise: 1, 0, or -1 where nobody knows |
 | `drafted`, `accepted`, `batch` | list of int32 | of each full pass; -1 where not known |
 | `asked` | list of int32 | likewise, of chains of drafts; else empty. Older files do not have it |
+| `offered` | list of int32 | likewise, of trees of guesses |
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ LISTS = {
     "accepted": np.int32,
     "batch": np.int32,
     "asked": np.int32,
+    "offered": np.int32,
 }
-LATER = ("asked",)
+LATER = ("asked", "offered")
 """Lists that older files lack."""
 MOST_TOKENS = 1_000_000
 """Of an answer: a replay keeps something for each of its positions."""
@@ -200,14 +202,20 @@ def _row(data: Mapping[str, Sequence[Any]], place: int, exits: int) -> TraceRow:
 
 
 def _check_chains(name: str, tokens: int, found: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for chains of drafts that do not come to the answer."""
-    drafted, accepted, asked = (found[key] for key in ("drafted", "accepted", "asked"))
-    if not len(asked):
+    """Raise `ValueError` for chains or trees of drafts that do not come to the answer."""
+    drafted, accepted = found["drafted"], found["accepted"]
+    told = [key for key in ("asked", "offered") if len(found[key])]
+    if not told:
         return
-    if len(asked) != len(drafted):
-        raise ValueError(f"request {name} has {len(asked)} chains in {len(drafted)} passes")
-    more = asked - drafted
-    if (accepted < 0).any() or (accepted > drafted).any() or not np.isin(more, (0, 1)).all():
+    if len(told) > 1 or len(found[told[0]]) != len(drafted):
+        raise ValueError(
+            f"request {name} has {len(found[told[0]])} chains in {len(drafted)} passes"
+        )
+    more, fell = found[told[0]] - drafted, drafted - accepted
+    possible = np.isin(more, (0, 1)) if told == ["asked"] else (more >= 0) & (fell <= 1)
+    # whatever is offered, something of it lies on the way
+    possible &= (drafted > 0) | (more <= 1 if told == ["asked"] else more == 0)
+    if (accepted < 0).any() or (fell < 0).any() or not possible.all():
         raise ValueError(f"request {name} has a chain that no drafter makes")
     if int(accepted.sum()) + len(accepted) not in (tokens - 1, tokens):
         raise ValueError(f"request {name} has passes that do not come to its {tokens} tokens")

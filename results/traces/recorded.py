@@ -38,6 +38,8 @@ class TraceRow:
     """(P,)"""
     asked: Counts = field(default_factory=lambda: np.zeros(0, np.int32))
     """(P,) of a method that drafts chains, else (0,)."""
+    offered: Counts = field(default_factory=lambda: np.zeros(0, np.int32))
+    """(P,) of a method that verifies trees of guesses, else (0,)."""
 
     def end(self, max_new_tokens: int, *, ignore_eos: bool) -> int | None:
         """With how many tokens the answer to a request ends, as if by a stop token; None where

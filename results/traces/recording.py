@@ -94,7 +94,10 @@ def _row(workload: str, generation: Generation, prompt_tokens: int, exits: int) 
         np.array(decided.agrees, np.int8).reshape(shape),
         *(
             np.array(x, np.int32)
-            for x in (decided.drafted, decided.accepted, decided.batch, decided.asked)
+            for x in (
+                *(decided.drafted, decided.accepted, decided.batch),
+                *(decided.asked, decided.offered),
+            )
         ),
     )
 

@@ -35,6 +35,7 @@ from backends.own.drafting.traced import (
     exit_layer,
     threshold,
 )
+from backends.own.drafting.tree_decisions import TreeReplayer
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from backends.engine.drafters.trees.base import TreeDrafter
     from backends.engine.model.architecture import Architecture
 
+LOOKAHEAD = "lookahead"
+"""The method whose drafts are trees."""
 ALWAYS = -1.0
 """A threshold below every probability."""
 
@@ -161,17 +164,18 @@ def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     from backends.engine.drafters.trees.adaptive import AdaptiveTrees
     from backends.engine.drafters.trees.lookahead import LookAhead
 
-    executor = loaded.executor()
+    executor, decided = loaded.executor(), loaded.decided
     drafter = LookAhead(
         executor.max_len,
         *(options["window"], options["ngram"], options["guesses"]),
         pool_prompt=options["pool_prompt"],
         max_drafts=_most(options),
+        offered=decided.offered if isinstance(decided, TreeReplayer) else None,
     )
     if options["drafts"] != AUTO:
         return executor, drafter, {}
     costs = LookAheadCosts(row_costs(executor), tree_factor(executor, drafter.usual()))
-    hope = 1 + METHODS["lookahead"].hope
+    hope = 1 + METHODS[LOOKAHEAD].hope
     return executor, AdaptiveTrees(drafter, costs, len(drafter.usual().tokens), hope), {}
 
 
@@ -249,7 +253,7 @@ METHODS = {
         *(check_sublayers, sublayer_files),
     ),
     "swift": Method(_swift, ("skip", "threshold"), 12, 0.8, check_skip),
-    "lookahead": Method(
+    LOOKAHEAD: Method(
         _lookahead, ("window", "ngram", "guesses", "pool_prompt"), 15, 0.7, check_lookahead
     ),
 }

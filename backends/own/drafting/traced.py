@@ -16,7 +16,6 @@ NAME = "speculative"
 PREFIX = f"backend '{NAME}': option"
 STATES_AFTER = "states_after"
 """Layers after which an EAGLE-3 head reads states, among the options that took effect."""
-SKIP = "skip"
 
 Options = Mapping[str, Any]
 
@@ -26,23 +25,16 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "prompt_lookup": ("lookup_min", "lookup_max"),
     "layerskip": (),
     "self_speculation": ("threshold",),
-    "swift": ("threshold", SKIP),
+    "swift": ("threshold", "skip"),
+    "lookahead": ("window", "ngram", "guesses", "pool_prompt"),
 }
-"""By method whose drafts can be recorded, its options that a replay has from the trace."""
+"""By method, its options that a replay has from the trace."""
 
 
 def find_trace(options: Options) -> DecisionTrace | None:
-    """What is replayed; None where nothing is. Raises `UserError` for a method whose drafts no
-    trace tells of, and for a trace that does not fit the options."""
-    method, asked = options["method"], options["replay"] is not None
-    if method not in OWN:
-        if asked or options["record"]:
-            raise UserError(
-                f"{PREFIX} '{'replay' if asked else 'record'}': no trace tells of the drafts of "
-                f"method {method}; those that can be replayed are {', '.join(OWN)}"
-            )
-        return None
-    return open_drafts(PREFIX, options, NAME, OWN[method])
+    """What is replayed; None where nothing is. Raises `UserError` for a trace that does not fit the
+    options."""
+    return open_drafts(PREFIX, options, NAME, OWN[options["method"]])
 
 
 def threshold(options: Options) -> float:

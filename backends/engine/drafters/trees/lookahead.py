@@ -16,7 +16,7 @@ noise is keyed by position, and n-grams come back at other positions than they w
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from backends.engine.drafters.trees.base import Guesses
 from backends.engine.streams import Stream
@@ -32,6 +32,7 @@ class LookAhead:
         guesses: G, most n-grams verified at once.
         pool_prompt: the n-grams of prompts are pooled too.
         max_drafts: most tokens of a guess; N - 1 if more.
+        offered: makes the guesses of a stream with so much room, in the place of the pool.
     """
 
     exits: tuple[int, ...] = ()
@@ -45,10 +46,11 @@ class LookAhead:
         *,
         pool_prompt: bool = False,
         max_drafts: int | None = None,
+        offered: Callable[[Stream, int], Guesses] | None = None,
     ) -> None:
         self.max_drafts = min(ngram - 1, max_drafts or ngram - 1)
         self._positions, self._size = positions, (window, ngram, guesses)
-        self._pool_prompt = pool_prompt
+        self._pool_prompt, self._offered = pool_prompt, offered
         self._ahead: dict[int, _Ahead] = {}
         """By slot."""
 
@@ -92,6 +94,8 @@ class LookAhead:
             if self._pool_prompt:
                 ahead.pool_all(stream.prompt)
         guesses = Guesses.of(last, ahead.guesses(last, room, stream.stops))
+        if self._offered is not None:
+            guesses = self._offered(stream, room)
         reach = len(stream.tokens) - 1 + ahead.reach
         # no later step would have a use for what the window finds
         if room > 0 and reach < self._positions:

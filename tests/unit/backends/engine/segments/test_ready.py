@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
+from backends.engine.drafters.trees.base import Guesses
 from backends.engine.executors.base import Executor
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.sampling import TokenSampling
@@ -43,6 +44,11 @@ class DrawnConfidence:
 
     def selected(self, stream: Stream, start: int, chosen: Sequence[int]) -> Sequence[int]:
         return chosen
+
+    def walked(
+        self, stream: Stream, guesses: Guesses, takes: Mapping[int, int]
+    ) -> Mapping[int, int]:
+        return takes
 
     def verified(
         self, stream: Stream, start: int, chosen: Sequence[int], accepted: int, under_way: int

@@ -12,7 +12,6 @@ import pytest
 import backends
 from backends.checkpoints import models, traces
 from backends.checkpoints.shapes.drafts import draft_shape
-from backends.own.drafting import traced
 from harness.cli.wiring import warnings
 from harness.core.errors import UserError
 from harness.core.nouns import Model, Workload
@@ -21,7 +20,15 @@ from tests.support.harness.sessions import make_trial
 from tests.support.results.made_traces import made_trace
 from tests.support.small_shapes import small_shape
 
-METHODS = {"draft_model": 12, "prompt_lookup": 8, "layerskip": 8}
+METHODS = {
+    "draft_model": 12,
+    "prompt_lookup": 8,
+    "layerskip": 8,
+    "eagle3": 8,
+    "self_speculation": 12,
+    "swift": 12,
+    "lookahead": 4,
+}
 """Method -> drafts of its bundled trace."""
 
 
@@ -85,6 +92,10 @@ def files(tmp_path: Path) -> dict[str, Path]:
             settings={"method": "layerskip", "exit_layer": 6, "drafts": 8},
         ),
     }
+    for method in ("self_speculation", "eagle3"):
+        own = read_trace(traces.BUNDLED / f"speculative-{method}.parquet")
+        kept = {k: v for k, v in own.settings.items() if k not in ("states_after", "skipped_mlp")}
+        made[f"SILENT {method}"] = replace(own, settings=kept)
     for name, trace in made.items():
         write_trace(tmp_path / name, trace)
     return {name: tmp_path / name for name in made}
@@ -113,6 +124,26 @@ def files(tmp_path: Path) -> dict[str, Path]:
             {"replay": "DEEPER", "method": "layerskip", "exit_layer": 1},
             "'exit_layer': is 1 of 4; expected 3, the share of the depth at which the trace was",
         ),
+        (
+            {"replay": "demo", "method": "self_speculation", "sublayers": "mine"},
+            "'sublayers': is mine; expected auto: in a replay drafting leaves out what it left out",
+        ),
+        (
+            {"replay": "SILENT self_speculation", "method": "self_speculation"},
+            "'replay': the trace does not tell its skipped_mlp",
+        ),
+        (
+            {"replay": "SILENT eagle3", "method": "eagle3"},
+            "'replay': the trace does not tell its states_after",
+        ),
+        (
+            {"replay": "demo", "method": "lookahead", "window": 5},
+            "'window': is 5; expected 7, that of the trace: another one would draft other tokens",
+        ),
+        (
+            {"replay": "demo", "method": "swift", "skip": 0.25},
+            "'skip': is 0.25; expected 0.5, that of the trace",
+        ),
     ],
 )
 def test_what_cannot_be_replayed_is_refused_in_a_line(
@@ -121,6 +152,19 @@ def test_what_cannot_be_replayed_is_refused_in_a_line(
     replay = options.get("replay")
     named = str(files.get(replay, replay)) if isinstance(replay, str) else replay
     assert words in refused({**options, "replay": named}, small)
+
+
+@pytest.mark.parametrize(
+    ("method", "layers", "words"),
+    [
+        ("eagle3", 2, "states after 3 layers of 8; a model of 2 has no such layers"),
+        ("self_speculation", 1, "all sublayers of 1 layers are left out: expected one to be kept"),
+    ],
+)
+def test_a_model_with_too_few_layers_for_a_trace_is_refused(
+    method: str, layers: int, words: str, small: Model
+) -> None:
+    assert words in refused({"method": method, "replay": "demo"}, replace(small, layers=layers))
 
 
 def test_a_larger_draft_model_is_refused_and_nothing_is_written(
@@ -139,20 +183,6 @@ def test_a_draft_model_for_fewer_positions_is_refused(small: Model, tmp_path: Pa
     options = {"replay": "demo", "draft": short.name}
     assert "is meant for 64 positions; 'max_model_len: 64' or less" in refused(options, small)
     said({**options, "max_model_len": 64}, small)
-
-
-@pytest.mark.parametrize("shape", [True, False])
-def test_a_method_that_no_trace_tells_of_names_those_that_can(shape: bool, small: Model) -> None:
-    names = ", ".join(traced.OWN)
-    assert {"draft_model", "eagle3", "self_speculation", "swift"} < {*traced.OWN}
-    replayed = {"method": "lookahead", "replay": "demo"}
-    model = small if shape else Model("demo")
-    line = "no trace tells of the drafts of method lookahead; those that can be replayed are "
-    line += names
-    assert f"'replay': {line}" in refused(replayed, model)
-    assert f"'record': {line}" in refused({"method": "lookahead", "record": True}, model)
-    if shape:
-        assert f"or a trace, for method {names}" in refused({"method": "lookahead"}, model)
 
 
 def test_a_trace_of_other_workloads_is_refused(small: Model, tmp_path: Path) -> None:
