@@ -41,6 +41,7 @@ from harness.core.nouns import (
     Provenance,
     Request,
 )
+from results.traces.rates import TraceSource
 from results.traces.recorded import TraceRow
 
 PLAIN_ARGUMENTS = OWN_ARGUMENTS | dict.fromkeys(
@@ -123,7 +124,7 @@ class VllmBackend(Backend):
             engine.collective_rpc(_keep_generators)
         self._refused: list[Commit] = []
         replay = options.get("replay")
-        self._source = None if replay is None else traces.open_source(replay, self.NAME)
+        self._source = None if replay is None else self._open_source(options)
         self.info = BackendInfo(
             name=self.NAME,
             version=vllm.__version__,
@@ -153,6 +154,11 @@ class VllmBackend(Backend):
         set_environment(options["threads"])
         engine = load_engine(cls.NAME, engine_arguments(options, model_dir, model.dtype))
         return cls(engine, effective(options, engine), models.stop_ids(model_dir))
+
+    @classmethod
+    def _open_source(cls, options: Mapping[str, Any]) -> TraceSource:
+        """What is replayed. Raises `UserError`."""
+        return traces.open_source(options["replay"], cls.NAME)
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot be served whole comes back as an error commit."""

@@ -7,25 +7,25 @@ and leave out steps without drafts.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from backends.checkpoints import models
+from backends.checkpoints import models, traces
 from backends.checkpoints.draft_heads import check as draft_heads
 from backends.checkpoints.draft_models import (
     AUTO,
     check_drafts,
-    check_length,
     check_lookup,
-    check_same_tokens,
     draft_files,
-    find_draft,
-    longest_sequence,
+)
+from backends.checkpoints.draft_traces import (
+    check_workload,
+    find_drafts,
+    remarks,
 )
 from backends.engine.drafters.counts import draft_counts
-from backends.engine.model.architecture import FAMILIES
 from backends.vllm.arguments import (
     OWN_ARGUMENTS,
     SPECULATIVE_ARGUMENTS,
@@ -37,20 +37,29 @@ from backends.vllm.arguments import (
     set_environment,
 )
 from backends.vllm.backend import NOTHING, VllmBackend
+from backends.vllm.drafting import (
+    DRAFT_MODEL,
+    HEADS,
+    METHODS,
+    NAME,
+    PREFIX,
+    check_draft_model,
+    check_head,
+    check_method,
+    config,
+    drafter,
+    find_trace,
+)
+from backends.vllm.drafts import ReplayedVerification
 from backends.vllm.sampling import REPAIRED, repair_expansion
 from harness.core.backend import Option
+from harness.core.decisions import Decisions
 from harness.core.errors import UserError
 from harness.core.names import DRAFT_US, REJECTION_SAMPLING
-from harness.core.nouns import Model
+from harness.core.nouns import Commit, Model
+from results.traces.rates import TraceSource
+from results.traces.recorded import TraceRow
 
-NAME = "vllm-speculative"
-PREFIX = f"backend '{NAME}': option"
-DRAFT_MODEL, NGRAM, SUFFIX = "draft_model", "ngram", "suffix"
-HEADS = ("eagle", "eagle3", "medusa", "mlp_speculator")
-"""Methods whose drafts come from a head that was trained for the model."""
-ON_GPU = ("ngram_gpu",)
-METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
-LOOKUPS = (NGRAM, "ngram_gpu")
 ARGUMENTS = OWN_ARGUMENTS | dict.fromkeys(
     SPECULATIVE_ARGUMENTS, "the options 'method', 'draft', 'drafts' and 'speculative'"
 ) | {"per_request_spec_decode_metrics": "always on"}  # fmt: skip
@@ -72,16 +81,18 @@ class VllmSpeculative(VllmBackend):
     NAME: ClassVar[str] = NAME
     CAPABILITIES: ClassVar[frozenset[str]] = frozenset({REJECTION_SAMPLING})
     OPTIONS: ClassVar[dict[str, Option]] = {
-        **{k: o for k, o in VllmBackend.OPTIONS.items() if k not in ("margins", "replay")},
+        **{k: o for k, o in VllmBackend.OPTIONS.items() if k != "margins"},
         "method": Option(str, DRAFT_MODEL, "vLLM's name of how drafts are made", choices=METHODS),
         "draft": Option(
             str, AUTO, "the draft model or the trained head: a bundled name, a folder or a hub id; "
-            "auto: the demo model's draft model or EAGLE-3 head",
+            "auto: the demo model's draft model or EAGLE-3 head. In a replay also a shape, which "
+            "gets the model's vocabulary; auto: one that suits it",
         ),
         "drafts": Option(int, 3, "tokens drafted for each verification", minimum=1),
         "lookup_min": Option(int, 2, "ngram: fewest tokens that must be found again", minimum=1),
         "lookup_max": Option(int, 4, "ngram: most tokens that are looked for", minimum=1),
         "speculative": Option(dict, {}, "further fields of vLLM's SpeculativeConfig, by name"),
+        "record": traces.RECORD,
     }  # fmt: skip
 
     def __init__(self, engine: Any, options: Mapping[str, Any], eos_ids: Sequence[int]) -> None:
@@ -89,6 +100,11 @@ class VllmSpeculative(VllmBackend):
         self._scheduler = engine.engine_core.engine_core.scheduler
         self._seen: dict[str, int] = {}
         """By the engine's id: verifications that have been told."""
+        self._records = bool(options["record"])
+        self._decided = Decisions()
+        self._replayed: ReplayedVerification | None = None
+        if self._source is not None:
+            engine.collective_rpc(self._replace_judge)
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
@@ -98,31 +114,48 @@ class VllmSpeculative(VllmBackend):
         check_speculative(f"{PREFIX} 'speculative'", options["speculative"], GIVEN)
         method, draft = options["method"], options["draft"]
         check_lookup(PREFIX, options)
-        _check_method(method, draft)
+        check_method(method, draft)
+        find_trace(options)
         if model_dir is None:
             return
         check_drafts(PREFIX, options["drafts"], model_dir, options["max_model_len"])
         if method == DRAFT_MODEL:
-            folder = find_draft(PREFIX, draft, model_dir)
-            check_same_tokens(PREFIX, folder, model_dir)
-            # beyond its length vLLM puts zeros in the place of drafts, and has them verified
-            check_length(PREFIX, folder, longest_sequence(model_dir, options["max_model_len"]))
+            check_draft_model(model_dir, options)
         elif method in HEADS:
-            folder = _drafter(options, model_dir)
-            _check_head(method, folder, model_dir)
+            folder = drafter(options, model_dir)
+            check_head(method, folder, model_dir)
             draft_heads.check_number(PREFIX, folder, options["drafts"])
 
     @classmethod
     def check_shape(cls, model_dir: Path, options: Mapping[str, Any]) -> None:
-        """Raise `UserError`: nobody drafts what random weights say."""
-        raise UserError("drafts for random weights are never accepted; vLLM cannot replay any")
+        """Raise `UserError` where drafts would be held against what random weights say."""
+        if find_trace(options) is None:
+            raise UserError(
+                "drafts for random weights are never accepted; give 'replay: demo' or a trace, for "
+                f"method {DRAFT_MODEL}"
+            )
+
+    @classmethod
+    def check_workload(cls, workload: str, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for a workload of which the replayed trace has no request."""
+        if (trace := find_trace(options)) is not None:
+            check_workload(PREFIX, trace, workload)
+
+    @classmethod
+    def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
+        """That another number of drafts than the trace's is replayed."""
+        trace = find_trace(options)
+        return [] if trace is None else remarks(PREFIX, trace, options["drafts"])
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
-        """The draft model's or head's files. Raises `UserError`."""
-        if options["method"] not in (DRAFT_MODEL, *HEADS):
-            return []
-        return draft_files(_drafter(options, model_dir))
+        """The draft model's or head's files, and the trace that is replayed. Raises
+        `UserError`."""
+        trace = find_drafts(PREFIX, options, NAME)
+        found = [] if trace is None else [trace]
+        if options["method"] in (DRAFT_MODEL, *HEADS):
+            found += draft_files(drafter(options, model_dir))
+        return found
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
@@ -130,9 +163,12 @@ class VllmSpeculative(VllmBackend):
         assert model_dir is not None
         set_environment(options["threads"])
         arguments = engine_arguments(options, model_dir, model.dtype) | {
-            "speculative_config": _config(model_dir, options),
+            "speculative_config": config(model_dir, options),
             "per_request_spec_decode_metrics": "detailed",
         }
+        if options["replay"] is not None:
+            # else the lengths by which a trace is read are not known when drafts are judged
+            arguments["async_scheduling"] = False
         engine = load_engine(NAME, arguments)
         told = effective(options, engine)
         if engine.vllm_config.device_config.device_type == "cpu" and repair_expansion():
@@ -143,6 +179,29 @@ class VllmSpeculative(VllmBackend):
         """Abort what is unfinished and empty the prefix cache."""
         super().reset()
         self._seen.clear()
+        if self._replayed is not None:
+            self._replayed.clear()
+
+    @classmethod
+    def _open_source(cls, options: Mapping[str, Any]) -> TraceSource:
+        trace = find_trace(options)
+        assert trace is not None
+        return trace
+
+    def _replace_judge(self, worker: Any) -> None:
+        """Runs where the model is, which is this process."""
+        self._replayed = ReplayedVerification(worker.model_runner)
+
+    def _replay(self, name: str, row: TraceRow, max_new_tokens: int) -> None:
+        assert self._replayed is not None
+        self._replayed.enter(name, row)
+
+    def _commit(self, output: Any) -> Commit:
+        self._decided = Decisions()
+        commit = super()._commit(output)
+        if commit.finished is not None and self._replayed is not None:
+            self._replayed.leave(output.request_id)
+        return replace(commit, decisions=self._decided) if self._records else commit
 
     def _telemetry(self, output: Any, before: int, tokens: int) -> Mapping[str, float]:
         """What a step adds: its work, and the drafts that it verified, if there were any."""
@@ -157,60 +216,23 @@ class VllmSpeculative(VllmBackend):
             del self._seen[output.request_id]
         work = {**self._work(tokens), "step_tokens": tokens}
         if told == len(found.per_step_drafted):
+            self._decide(0, 0)
             return {**work, **draft_counts(0, 0, ended=ended)}
         accepted = min(found.per_step_accepted[-1], tokens)
+        self._decide(found.per_step_drafted[-1], accepted)
         return {
             **work,
             **draft_counts(found.per_step_drafted[-1], accepted, ended=accepted == tokens),
         }
 
+    def _decide(self, drafted: int, accepted: int) -> None:
+        """Of a step, for a trace. vLLM asks a draft model for as many as there is room for."""
+        if self._records:
+            under_way = len(self._live)
+            self._decided = Decisions(
+                drafted=[drafted], accepted=[accepted], batch=[under_way], asked=[drafted]
+            )
+
     def _watch(self, worker: Any) -> None:
         super()._watch(worker)
         self._clock.watch(worker.model_runner, "propose_draft_token_ids", count=DRAFT_US)
-
-
-def _drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
-    """The folder of the draft model or of the head. Raises `UserError`."""
-    method, draft = options["method"], options["draft"]
-    if method in HEADS and draft == AUTO:
-        return draft_heads.bundled(PREFIX, method, model_dir)
-    return find_draft(PREFIX, draft, model_dir)
-
-
-def _check_method(method: str, draft: str) -> None:
-    """Raise `UserError` for a method that cannot run here."""
-    if method in (*LOOKUPS, SUFFIX) and draft != AUTO:
-        raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")
-    if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:
-        raise UserError(
-            f"{PREFIX} 'method': suffix needs a package that is not installed; 'pip install "
-            "--no-deps arctic-inference==0.1.1' builds it"
-        )
-    if method in ON_GPU:
-        import torch
-
-        if not torch.cuda.is_available():
-            raise UserError(f"{PREFIX} 'method': {method} needs a GPU; {NGRAM} does the same here")
-
-
-def _check_head(method: str, folder: Path, model_dir: Path) -> None:
-    """Raise `UserError` for a whole model where a head is expected, and another model's head."""
-    named = models.architecture(folder)
-    if named in FAMILIES:
-        raise UserError(
-            f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; {method} "
-            f"needs a trained head, or say 'method: {DRAFT_MODEL}'"
-        )
-    draft_heads.check_target(PREFIX, method, folder, model_dir)
-
-
-def _config(model_dir: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """vLLM's SpeculativeConfig."""
-    method = options["method"]
-    found = {"method": method, "num_speculative_tokens": options["drafts"]}
-    if method in LOOKUPS:
-        found["prompt_lookup_min"] = options["lookup_min"]
-        found["prompt_lookup_max"] = options["lookup_max"]
-    elif method != SUFFIX:
-        found["model"] = str(_drafter(options, model_dir))
-    return {**found, **options["speculative"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("case", ["alone", "batch", "decaying", "state", "vllm"])
+@pytest.mark.parametrize("case", ["alone", "batch", "decaying", "state", "vllm", "drafts"])
 def test_a_replay_does_the_same_work(found: dict[str, Any], case: str) -> None:
     assert found[f"{case} replayed"] == found[f"{case} real"]
 
@@ -41,3 +42,27 @@ def test_the_cases_leave_early_and_in_batches(found: dict[str, Any]) -> None:
 
 def test_a_replay_says_that_it_is_one(found: dict[str, Any]) -> None:
     assert found["info"] == ["measured cost, replayed decisions", False]
+
+
+def test_drafts_of_another_model_stand_as_in_the_trace(found: dict[str, Any]) -> None:
+    """Random weights, whose own drafts would never stand: all but the layer passes are equal."""
+    there = _totals(found["drafts elsewhere"])
+    one = _totals(found["drafts real"][1:2])
+    assert one["drafted"] > one["accepted"] > 50
+    assert one["tokens"] < 64 * 12, "answers that end themselves"
+    assert there == {
+        **one,
+        "layers_run": 2 * one["layers_run"],
+        "layers_total": 2 * one["layers_total"],
+    }
+
+
+def _totals(polls: Any) -> Counter[str]:
+    """Counts of all commits in lists of polls, however deep."""
+    found: Counter[str] = Counter()
+    for one in polls:
+        if one and isinstance(one[0], str):
+            found.update({**one[3], "tokens": one[1]})
+        else:
+            found.update(_totals(one))
+    return found

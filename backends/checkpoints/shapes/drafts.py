@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
+from backends.checkpoints.draft_models import AUTO, find_draft
 from backends.checkpoints.shapes import folder
 from backends.checkpoints.shapes.ladder import LADDER
 from backends.checkpoints.shapes.sizes import read_sizes
@@ -54,6 +55,23 @@ class DraftShape:
 def is_shape(name: str) -> bool:
     """Whether an option names a shape, and no checkpoint."""
     return name in LADDER or name.endswith(".json")
+
+
+def drafting_shape(prefix: str, model_dir: Path, options: Mapping[str, Any]) -> DraftShape | None:
+    """What drafts in a replay, by the options `draft` and `replay`; None where a checkpoint does.
+    Raises `UserError`, which begins with `prefix`."""
+    name = options["draft"]
+    if options["replay"] is None or (name == AUTO and models.is_demo(model_dir)):
+        return None
+    if name == AUTO or is_shape(name):
+        return draft_shape(prefix, None if name == AUTO else name, model_dir)
+    return None
+
+
+def draft_folder(prefix: str, model_dir: Path, options: Mapping[str, Any]) -> Path:
+    """The draft model: a checkpoint, or random weights in a replay. Raises `UserError`."""
+    made = drafting_shape(prefix, model_dir, options)
+    return made.generated() if made else find_draft(prefix, options["draft"], model_dir)
 
 
 def draft_shape(prefix: str, name: str | None, model_dir: Path) -> DraftShape:

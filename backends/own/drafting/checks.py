@@ -21,7 +21,7 @@ from backends.checkpoints.draft_models import (
     draft_files,
     find_draft,
 )
-from backends.checkpoints.shapes.drafts import DraftShape, draft_shape, is_shape
+from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape
 from backends.own.backend import LONGEST, EngineBackend, check_fit
 from backends.own.drafting.sublayer_sets import find_set, read_set
 from backends.own.drafting.traced import (
@@ -64,21 +64,11 @@ def check_draft(folder: Path, options: Options) -> None:
         raise UserError(f"{PREFIX} 'draft': {error}") from None
 
 
-def drafting_shape(model_dir: Path, options: Options) -> DraftShape | None:
-    """What drafts in a replay; None where a checkpoint does. Raises `UserError`."""
-    name = options["draft"]
-    if options["replay"] is None or (name == AUTO and models.is_demo(model_dir)):
-        return None
-    if name == AUTO or is_shape(name):
-        return draft_shape(PREFIX, None if name == AUTO else name, model_dir)
-    return None
-
-
 def check_draft_model(model_dir: Path, shape: Architecture, options: Options) -> None:
     """Raise `UserError` for a draft model that does not fit the model."""
     longest = options["max_model_len"] or min(shape.positions, LONGEST)
     fitting = {**options, "max_model_len": longest}
-    made = drafting_shape(model_dir, options)
+    made = drafting_shape(PREFIX, model_dir, options)
     if made is not None:
         with made.outline() as folder:
             check_length(PREFIX, folder, longest)
@@ -92,9 +82,7 @@ def check_draft_model(model_dir: Path, shape: Architecture, options: Options) ->
 
 def draft_model_files(model_dir: Path, options: Options) -> list[Path]:
     """The draft model. Raises `UserError`."""
-    made = drafting_shape(model_dir, options)
-    folder = made.generated() if made else find_draft(PREFIX, options["draft"], model_dir)
-    return draft_files(folder)
+    return draft_files(draft_folder(PREFIX, model_dir, options))
 
 
 def eagle_folder(model_dir: Path, options: Options) -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.checkpoints.draft_heads.files import EAGLE3
 from backends.checkpoints.draft_models import AUTO, find_draft
+from backends.checkpoints.shapes.drafts import drafting_shape
 from backends.own.backend import Loaded
 from backends.own.drafting.checks import (
     check_draft_model,
@@ -18,7 +19,6 @@ from backends.own.drafting.checks import (
     check_skip,
     check_sublayers,
     draft_model_files,
-    drafting_shape,
     eagle_files,
     find_left_out,
     states_after,
@@ -83,7 +83,7 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
     from backends.engine.costs.row_costs import pass_costs
     from backends.engine.drafters.draft_model import DraftModel
 
-    shape = drafting_shape(model_dir, options)
+    shape = drafting_shape(PREFIX, model_dir, options)
     folder = shape.generated() if shape else find_draft(PREFIX, options["draft"], model_dir)
     own = {**options, "replay": None, "max_model_len": loaded.max_len}
     smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()

@@ -15,7 +15,10 @@ from harness.core.nouns import REPLAYED, canonical_json, to_json
 if TYPE_CHECKING:
     from results.store.records import StoredTrial
 
-RECORDS = ("adadecode", "own-early-exit", "speculative", "tetris", "vllm-early-exit")
+RECORDS = (
+    *("adadecode", "own-early-exit", "speculative", "tetris"),
+    *("vllm-early-exit", "vllm-speculative"),
+)
 """Backends with an option `record`."""
 Key = Callable[["StoredTrial"], str]
 

@@ -7,8 +7,10 @@ a real run and of its replay handed out.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from backends import open_backend
 from backends.checkpoints import models
 from harness.core.nouns import Model, Request, Sampling
 from tests.support.exits.replays import drive, record, write_recorded
+from tests.support.small_shapes import small_shape
 from workloads.bundled import rows
 from workloads.prompts import encode_prompt
 
@@ -58,12 +61,38 @@ def main() -> None:
     plain = opened("vllm", {"replay": str(folder / "lengths")})
     found["vllm replayed"] = drive(plain, asked, 4)
     plain.close()
+    found |= drafts(folder, [*asked[1:], cut_short(asked[0])])
     result.write_text(json.dumps(found))
 
 
-def opened(name: str, options: Mapping[str, Any]) -> Any:
+def drafts(folder: Path, asked: Sequence[Request]) -> dict[str, Any]:
+    """Of vLLM's own speculative decoding, with one, four and then all of them under way; also on a
+    shape of twice as many layers, for which a part of itself drafts."""
+    name, found = "vllm-speculative", dict[str, Any]()
+    real = opened(name, {"record": True})
+    found["drafts real"] = [drive(real, asked, n) for n in (1, 4, len(asked))]
+    trace = write_recorded(folder / "drafts", real, record(real, asked, 3))
+    real.close()
+    again = opened(name, {"replay": str(trace)})
+    found["drafts replayed"] = [drive(again, asked, n) for n in (1, 4, len(asked))]
+    again.close()
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    sizes = {"num_hidden_layers": 16, "num_attention_heads": 2, "head_dim": 32}
+    shape = models.resolve(small_shape(folder / "target", **sizes))
+    other = opened(name, {"replay": str(trace)}, shape)
+    found["drafts elsewhere"] = drive(other, asked, 4)
+    other.close()
+    return found
+
+
+def cut_short(request: Request) -> Request:
+    """One that ends for want of room, in the middle of drafts."""
+    return replace(request, max_new_tokens=13)
+
+
+def opened(name: str, options: Mapping[str, Any], directory: Path = DEMO) -> Any:
     model = Model("demo", dtype="bfloat16")
-    return open_backend(name, DEMO, model, {**FIXED, **options})
+    return open_backend(name, directory, model, {**FIXED, **options})
 
 
 def requests() -> list[Request]:

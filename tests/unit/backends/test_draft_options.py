@@ -65,12 +65,12 @@ def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
             "window 7 + ngram 5 are more than a context of 11 tokens has",
         ),
         ({"method": "lookahead", "drafts": 5}, "is 5; expected at most ngram - 1, 4"),
-        ({"method": "lookahead", "record": True}, "no trace tells of the drafts of method"),
+        ({"method": "lookahead", "record": True, "replay": "demo"}, "has no meaning with 'replay'"),
         ({"method": "eagle"}, "did you mean 'eagle3'?"),
         ({"method": "eagle3", "exit_layer": 2}, "'exit_layer': belongs to method layerskip"),
         ({"method": "eagle3", "draft": "demo-draft"}, "LlamaForCausalLM is that of a whole model"),
         ({"method": "eagle3", "draft": "eagle4"}, "'draft': model 'eagle4': no such folder"),
-        ({"method": "eagle3", "replay": "demo"}, "no trace tells of the drafts of method eagle3"),
+        ({"method": "eagle3", "replay": "demo", "threshold": 0.1}, "is 0.1; expected 0.6, that of"),
     ],
 )
 def test_our_engine_refuses(
@@ -109,6 +109,11 @@ def test_a_gpu_verifies_no_trees(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"speculative": {"synthetic_acceptance_length": 2}}, "answers would not be the model's"),
         ({"speculative": {"prompt_lookup_maxx": 3}}, "vLLM has no argument 'prompt_lookup_maxx'"),
         ({"engine": {"speculative_config": {}}}, "speculative_config: the options 'method'"),
+        ({"method": "ngram", "record": True}, "'record': no trace tells of the drafts of vLLM's"),
+        ({"method": "eagle3", "replay": "demo"}, "method eagle3; expected draft_model"),
+        ({"replay": "demo", "record": True}, "'record' has no meaning with 'replay'"),
+        ({"replay": "nowhere"}, "option 'replay': no trace 'nowhere'; give demo, a file of"),
+        ({"replay": {"acceptance": 0.9}}, "rates tell nothing of chains of drafts; give demo"),
     ],
 )
 def test_vllm_is_not_even_asked(options: dict[str, Any], said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ and nothing was offered behind them. Nine tokens with the prompt's own."""
 def row(**changed: list[int]) -> TraceRow:
     offered, drafted, accepted = (list(x) for x in zip(*PASSES, strict=True))
     found = {"offered": offered, "drafted": drafted, "accepted": accepted, **changed}
-    arrays = {name: np.array(numbers, np.int32) for name, numbers in found.items()}
+    arrays: dict[str, Any] = {name: np.array(x, np.int32) for name, x in found.items()}
     none = made_trace().rows[0]
     return replace(
         none,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,26 @@ def test_a_draft_model_for_fewer_positions_is_refused(small: Model, tmp_path: Pa
     options = {"replay": "demo", "draft": short.name}
     assert "is meant for 64 positions; 'max_model_len: 64' or less" in refused(options, small)
     said({**options, "max_model_len": 64}, small)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
+def test_vllm_replays_its_own_drafts_alone(small: Model, files: dict[str, Path]) -> None:
+    name = "vllm-speculative"
+    found = read_trace(traces.BUNDLED / f"{name}-draft_model.parquet")
+    assert found.checksum == models.checksum(models.BUNDLED["demo"]), "record it anew"
+    assert (found.method, found.depth, len(found.rows)) == (name, 8, 80)
+    assert backends.warnings(name, small, {"replay": "demo"}) == []
+    (line,) = backends.warnings(name, small, {"replay": "demo", "drafts": 5})
+    assert "'drafts': is 5, and the trace was recorded with 3" in line
+    for options, words in (
+        ({}, "never accepted; give 'replay: demo' or a trace, for method draft_model"),
+        ({"replay": str(files["SURER"])}, f"is a trace of 'speculative', not of '{name}'"),
+        ({"replay": "demo", "draft": "1b"}, "'draft': 1b has "),
+        ({"replay": "demo", "draft": "demo-draft"}, "vocab_size: is 1280; expected the model's 15"),
+    ):
+        with pytest.raises(UserError) as caught:
+            backends.warnings(name, small, options)
+        assert words in str(caught.value)
 
 
 def test_a_trace_of_other_workloads_is_refused(small: Model, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_decisions_are_stored_and_read(tmp_path: Path) -> None:
     names = store.open_file(silent.key, store.read_stored(silent.key).payload).names
     assert not [name for name in names if name.startswith("decided.")]
     names = store.open_file(told.key, store.read_stored(told.key).payload).names
-    assert len([name for name in names if name.startswith("decided.")]) == 7
+    assert len([name for name in names if name.startswith("decided.")]) == 8
 
 
 def test_a_file_of_before_chains_were_recorded_has_none(tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""What the methods of `vllm-speculative` are told, read beside the model, and refuse."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import models
+from backends.checkpoints.draft_heads import check as draft_heads
+from backends.checkpoints.draft_models import (
+    AUTO,
+    check_length,
+    check_same_tokens,
+    find_draft,
+    longest_sequence,
+)
+from backends.checkpoints.draft_traces import open_drafts
+from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape
+from backends.engine.model.architecture import FAMILIES
+from harness.core.errors import UserError
+from results.traces.recorded import DecisionTrace
+
+NAME = "vllm-speculative"
+PREFIX = f"backend '{NAME}': option"
+DRAFT_MODEL, NGRAM, SUFFIX = "draft_model", "ngram", "suffix"
+HEADS = ("eagle", "eagle3", "medusa", "mlp_speculator")
+"""Methods whose drafts come from a head that was trained for the model."""
+ON_GPU = ("ngram_gpu",)
+METHODS = (DRAFT_MODEL, NGRAM, SUFFIX, *HEADS, *ON_GPU)
+LOOKUPS = (NGRAM, "ngram_gpu")
+
+
+def drafter(options: Mapping[str, Any], model_dir: Path) -> Path:
+    """The folder of the draft model or of the head. Raises `UserError`."""
+    method = options["method"]
+    if method in HEADS and options["draft"] == AUTO:
+        return draft_heads.bundled(PREFIX, method, model_dir)
+    return draft_folder(PREFIX, model_dir, options)
+
+
+def find_trace(options: Mapping[str, Any]) -> DecisionTrace | None:
+    """What is replayed; None where nothing is. Raises `UserError` for a method whose drafts no
+    trace tells of, and for a trace that does not fit."""
+    method = options["method"]
+    for asked in ("replay", "record"):
+        if options[asked] and method != DRAFT_MODEL:
+            raise UserError(
+                f"{PREFIX} '{asked}': no trace tells of the drafts of vLLM's method {method}; "
+                f"expected {DRAFT_MODEL}"
+            )
+    if options["replay"] and options["record"]:
+        raise UserError(f"{PREFIX} 'record' has no meaning with 'replay'")
+    return open_drafts(PREFIX, options, NAME, ())
+
+
+def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for one that has other tokens or that is meant for shorter sequences:
+    beyond its length vLLM puts zeros in the place of drafts, and has them verified."""
+    longest = longest_sequence(model_dir, options["max_model_len"])
+    made = drafting_shape(PREFIX, model_dir, options)
+    if made is not None:
+        with made.outline() as folder:
+            check_length(PREFIX, folder, longest)
+        return
+    folder = find_draft(PREFIX, options["draft"], model_dir)
+    check_same_tokens(PREFIX, folder, model_dir)
+    check_length(PREFIX, folder, longest)
+
+
+def check_method(method: str, draft: str) -> None:
+    """Raise `UserError` for a method that cannot run here."""
+    if method in (*LOOKUPS, SUFFIX) and draft != AUTO:
+        raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")
+    if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:
+        raise UserError(
+            f"{PREFIX} 'method': suffix needs a package that is not installed; 'pip install "
+            "--no-deps arctic-inference==0.1.1' builds it"
+        )
+    if method in ON_GPU:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UserError(f"{PREFIX} 'method': {method} needs a GPU; {NGRAM} does the same here")
+
+
+def check_head(method: str, folder: Path, model_dir: Path) -> None:
+    """Raise `UserError` for a whole model where a head is expected, and another model's head."""
+    named = models.architecture(folder)
+    if named in FAMILIES:
+        raise UserError(
+            f"{PREFIX} 'draft': {folder}: architecture {named} is that of a whole model; {method} "
+            f"needs a trained head, or say 'method: {DRAFT_MODEL}'"
+        )
+    draft_heads.check_target(PREFIX, method, folder, model_dir)
+
+
+def config(model_dir: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """vLLM's SpeculativeConfig."""
+    method = options["method"]
+    found = {"method": method, "num_speculative_tokens": options["drafts"]}
+    if method in LOOKUPS:
+        found["prompt_lookup_min"] = options["lookup_min"]
+        found["prompt_lookup_max"] = options["lookup_max"]
+    elif method != SUFFIX:
+        found["model"] = str(drafter(options, model_dir))
+    return {**found, **options["speculative"]}

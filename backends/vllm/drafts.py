@@ -1,0 +1,80 @@
+"""Drafts of vLLM's own methods, recorded for the harness, and replayed from a trace.
+
+A replay pays for everything: the draft model drafts as many tokens as vLLM asks it for, the model
+verifies them, and vLLM's rejection sampler judges them. How many stand is the trace's
+(`results.traces.drafted`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from results.traces.drafted import DraftedRow
+from results.traces.recorded import TraceRow
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FALLEN, OTHER = 5, 6
+"""The token after the last draft that stood, and what it is where that draft's successor is the
+former: which one decides nothing."""
+
+
+class ReplayedVerification:
+    """Stands where vLLM's model runner has its rejection sampler.
+
+    Args:
+        runner: `GPUModelRunner` or one derived from it, which does not schedule asynchronously:
+            else it does not know yet how many tokens a request has.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        from vllm.v1.sample.rejection_sampler import PLACEHOLDER_TOKEN_ID
+
+        # in vLLM a constant of Triton's
+        self._nothing = int(getattr(PLACEHOLDER_TOKEN_ID, "value", PLACEHOLDER_TOKEN_ID))
+        self._runner, self._judge = runner, runner.rejection_sampler
+        self._rows: dict[str, DraftedRow] = {}
+        runner.rejection_sampler = self
+
+    def enter(self, name: str, row: TraceRow) -> None:
+        """The request of the engine's id `name` replays this row."""
+        self._rows[name] = DraftedRow(row)
+
+    def leave(self, name: str) -> None:
+        """A request is over."""
+        self._rows.pop(name, None)
+
+    def clear(self) -> None:
+        """All requests are over."""
+        self._rows.clear()
+
+    def __call__(self, metadata: Any, *others: Any) -> Any:
+        """vLLM's `SamplerOutput` for a step with drafts, by the trace.
+
+        Args:
+            metadata: vLLM's `SpecDecodeMetadata`.
+            others: the further arguments of `RejectionSampler.forward`.
+        """
+        judged = self._judge(metadata, *others)
+        return replace(judged, sampled_token_ids=self._kept(metadata, judged.sampled_token_ids))
+
+    def _kept(self, metadata: Any, judged: Tensor) -> Tensor:
+        """[requests, most drafts + 1]: drafts as far as they stand, one token more, and nothing. A
+        request without drafts, and one that is not known here, keeps its row."""
+        batch, found = self._runner.input_batch, judged.clone()
+        drafts = metadata.draft_token_ids.tolist()
+        at = 0
+        for place, count in enumerate(metadata.num_draft_tokens):
+            own, at = drafts[at : at + count], at + count
+            row = self._rows.get(batch.req_ids[place])
+            if not count or row is None:
+                continue
+            known = batch.num_tokens_no_spec[place] - batch.num_prompt_tokens[place]
+            standing = row.standing(int(known) - 1, count)
+            last = OTHER if own[standing : standing + 1] == [FALLEN] else FALLEN
+            kept = [*own[:standing], last]
+            found[place] = self._nothing
+            found[place, : len(kept)] = found.new_tensor(kept)
+        return found
