@@ -52,6 +52,7 @@ SCRIPTS = (
     Script("adadecode", "--parts speed --requests 1 --repeats 1"),
     Script("soundness/replay", "--quick"),
     Script("soundness/first_tokens", "--tokens 400 --systems autoregressive"),
+    Script("soundness/cluster", "--nodes 2 --trials 8 --seconds 0.1"),
     Script("tetris/planner", "--quick"),
     Script("tetris/paper", "--quick"),
     Script("tetris/shift", "--quick"),

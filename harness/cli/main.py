@@ -98,22 +98,21 @@ def run(
         list[str] | None,
         typer.Option(help="On this shape instead of the file's models; may stand several times."),
     ] = None,
-    executor: Annotated[str, typer.Option(help="Where trials run: local.")] = "local",
+    executor: Annotated[str, typer.Option(help="Where trials run: local or ray.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of a Ray cluster; default: one on this machine.")
+    ] = None,
     again_share: Annotated[
         float,
         typer.Option(
-            min=0.0,
-            max=1.0,
-            help="Of the run's time, for measuring disturbed trials once more; 0: never.",
+            min=0.0, max=1.0, help="Of the time, for disturbed trials once more; 0: none."
         ),
     ] = 0.1,
 ) -> None:
     """Run the trials of an experiment that are not stored yet."""
     from harness.cli import run as running
+    from harness.cli.cluster.place import find_place
 
-    if executor != "local":
-        hint = "ray comes with the tetris backend" if executor == "ray" else "expected local"
-        raise UserError(f"--executor: '{executor}' is not available; {hint}")
     outcome = running.run_experiment(
         file,
         out=out,
@@ -122,6 +121,7 @@ def run(
         dry_run=dry_run,
         shapes=shape or (),
         again_share=again_share,
+        cluster=find_place(executor, address),
     )
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)

@@ -73,6 +73,10 @@ class Pins:
             self._files[engine] = backend_pins.files(name, trial.model, trial.options)
         return self._code[name] | self._measuring[workload] | self._files[engine]
 
+    def all_of(self, trials: Sequence[Trial]) -> dict[str, dict[str, str]]:
+        """`parts` of all of them, by `of`."""
+        return {self.of(trial): self.parts(trial) for trial in trials}
+
     def _measuring_code(self, workload: str) -> dict[str, str]:
         children = SCORED_AS_PROGRAMS.get(workload)
         without = PINNED_OTHERWISE if children else (*PINNED_OTHERWISE, *PROGRAMS)

@@ -9,6 +9,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from harness.measure.checks import MAX_OTHERS_SHARE
+
 if TYPE_CHECKING:
     from harness.measure.load_loop import LoadProgress
     from harness.measure.sweep import SweepEvent
@@ -16,6 +18,16 @@ if TYPE_CHECKING:
 
 PERIOD_S = 30.0
 """Between the lines in a log."""
+
+
+def warn_of_others(share: float) -> None:
+    """Say that the machine is busy, where it is."""
+    if share > MAX_OTHERS_SHARE:
+        print(
+            f"warning: this machine is busy: other processes use {share:.0%} of its processors; "
+            "trials will be marked machine-noisy",
+            file=sys.stderr,
+        )
 
 
 class SweepLog:

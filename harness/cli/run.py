@@ -14,15 +14,16 @@ from pathlib import Path
 
 from harness.cli import display, doctor, wiring
 from harness.cli.cells.outcome import tell_results
+from harness.cli.cluster.place import Cluster
+from harness.cli.cluster.sweep import sweep_cluster
 from harness.cli.pins import OlderTrials, Pins, whole_records
-from harness.cli.progress import SweepDisplay
+from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.repeats.measured_again import measure_again
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again
-from harness.measure.checks import MAX_OTHERS_SHARE
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.machine.others import OthersWatch
 from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
@@ -42,12 +43,14 @@ def run_experiment(
     dry_run: bool,
     shapes: Sequence[str] = (),
     again_share: float = again.SHARE,
+    cluster: Cluster | None = None,
 ) -> SweepResult | None:
     """Run what is missing of the experiment in `file`; returns None for a dry run, which makes
     every check that comes before an engine is loaded. `shapes` stand in for the file's models.
 
     Of the time that all this takes, at most `again_share` more goes into measuring disturbed trials
-    once more, which `only` never does: it measures one side of each pair.
+    once more, which `only` never does: it measures one side of each pair. `cluster`: where trials
+    run; None: here.
 
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.
@@ -61,6 +64,7 @@ def run_experiment(
         dry_run=dry_run,
         shapes=bool(shapes),
         again_share=again_share,
+        cluster=cluster,
     )
 
 
@@ -73,6 +77,7 @@ def run_parsed(
     dry_run: bool = False,
     shapes: bool = False,
     again_share: float = again.SHARE,
+    cluster: Cluster | None = None,
 ) -> SweepResult | None:
     """`run_experiment` of an experiment that was read already, on `shapes` of the caller's or on
     models of its own."""
@@ -97,24 +102,17 @@ def run_parsed(
         if fresh:
             _forget(store, only, experiment.models if shapes else ())
         _write_inputs(store, experiment, shapes)
-        warn_of_others(watch.share())
-        result = _sweep(store, trials, experiment.time_limit_s)
-        if only is None and again_share:
+        if cluster is None:
+            warn_of_others(watch.share())
+            result = _sweep(store, trials, experiment.time_limit_s)
+        else:
+            result = sweep_cluster(store, trials, experiment.time_limit_s, cluster.address)
+        if only is None and again_share and cluster is None:
             measure_again(store, trials, experiment, again_share, _sweep)
     _raise_refusal(result)
     _print_outcome(result, directory)
     tell_results(directory)
     return result
-
-
-def warn_of_others(share: float) -> None:
-    """Say that the machine is busy, where it is."""
-    if share > MAX_OTHERS_SHARE:
-        print(
-            f"warning: this machine is busy: other processes use {share:.0%} of its processors; "
-            "trials will be marked machine-noisy",
-            file=sys.stderr,
-        )
 
 
 def _sweep(
@@ -129,7 +127,7 @@ def _sweep(
     pins = Pins()
     older = OlderTrials(store, machine, {trial.backend for trial in trials}, pins)
     older.drop_replaced()
-    write_code(store, {pins.of(trial): pins.parts(trial) for trial in trials})
+    write_code(store, pins.all_of(trials))
     with SweepDisplay() as progress:
 
         def told(event: SweepEvent) -> None:

@@ -29,7 +29,8 @@ MEMORY_RESERVE = 0.1
 
 
 class Fleet:
-    """Runs jobs on engines that it starts, keeps and retires."""
+    """Runs jobs on engines that it starts, keeps and retires. `stay`: engines that no trial to come
+    needs stay loaded, too, as long as there is room."""
 
     def __init__(
         self,
@@ -38,9 +39,11 @@ class Fleet:
         setup_limit_s: float,
         log_dir: Path | None,
         weight_bytes: Callable[[Trial], int] = lambda trial: 0,
+        *,
+        stay: bool = False,
     ) -> None:
         self._open_session = open_session
-        self._keep_alive = keep_alive
+        self._keep_alive, self._stay = keep_alive, stay
         self._setup_limit_s = setup_limit_s
         self._log_dir = log_dir
         self._alive: dict[str, EngineProcess] = {}
@@ -79,7 +82,7 @@ class Fleet:
             record, intact = answer, answer.status == "ok"
         if not intact:
             self._retire(key, at_once=True)
-        elif key not in needed:
+        elif key not in needed and not self._stay:
             self._retire(key)
         return replace(record, started_at=started_at)
 

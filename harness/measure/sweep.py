@@ -141,6 +141,7 @@ def run_sweep(
     log_dir: Path | None = None,
     weight_bytes: Callable[[Trial], int] = lambda trial: 0,
     budget_s: float | None = None,
+    fleet: Fleet | None = None,
 ) -> SweepResult:
     """Run the trials that `store` does not have, storing each record before the next trial begins.
 
@@ -150,18 +151,21 @@ def run_sweep(
     files that it reads; it is part of the trial's key. `keep_alive`: engines kept loaded side by
     side; None: as many as memory holds, for which `weight_bytes` tells the size of a trial's model
     (0: unknown). Children write what they print to files in `log_dir`. `budget_s`: no trial begins
-    later than so many seconds after the first. Where the engines of a model do not fit side by
-    side, the rest goes engine by engine (`harness.measure.turns`).
+    later than so many seconds after the first. `fleet`: engines of an earlier sweep, which stay
+    loaded behind this one; how many and for how long is then the fleet's. Where the engines of a
+    model do not fit side by side, the rest goes engine by engine (`harness.measure.turns`).
 
     Each record's environment names this call (`invocation`) and the seconds since it began.
 
-    Raises `UserError` when a record cannot be stored (all stored before stays). No child survives.
+    Raises `UserError` when a record cannot be stored (all stored before stays). No child survives,
+    unless it is of a fleet that was handed in.
     """
     keyed = {trial.key(fingerprint, code(trial)): trial for trial in cell_by_cell(trials)}
     rest = [trial for key, trial in keyed.items() if not store.has(key)]
     total, together = len(rest), True
     result = SweepResult(stored=len(keyed) - total)
-    fleet = Fleet(open_session, keep_alive, setup_limit_s, log_dir, weight_bytes)
+    ours = fleet is None
+    fleet = fleet or Fleet(open_session, keep_alive, setup_limit_s, log_dir, weight_bytes)
     invocation = Invocation()
     try:
         for index in range(total):
@@ -186,7 +190,8 @@ def run_sweep(
     except BaseException:
         fleet.close(at_once=True)
         raise
-    fleet.close()
+    if ours:
+        fleet.close()
     return result
 
 

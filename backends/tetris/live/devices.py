@@ -17,10 +17,10 @@ MOST_LOCAL = 64
 _HEALTH = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
 
 
-def start_ray(address: str | None = None) -> Any:
+def start_ray(address: str | None = None, option: str = "--live") -> Any:
     """The module `ray`, connected: to a Ray of its own on this machine, or to the one at `address`
     (HOST:PORT). Raises `UserError` as `check_ray` does."""
-    check_ray(address)
+    check_ray(address, option)
     import ray
 
     told: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
@@ -32,11 +32,12 @@ def start_ray(address: str | None = None) -> Any:
     return ray
 
 
-def check_ray(address: str | None = None) -> None:
-    """Raise `UserError` where Ray is not installed, or nobody answers at `address` in 10 s."""
+def check_ray(address: str | None = None, option: str = "--live") -> None:
+    """Raise `UserError` where Ray is not installed, or nobody answers at `address` in 10 s.
+    `option`: what asks for Ray."""
     if importlib.util.find_spec("ray") is None:
         raise UserError(
-            "--live: Ray is not installed; expected it from the set-up, or: pip install ray"
+            f"{option}: Ray is not installed; expected it from the set-up, or: pip install ray"
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -56,6 +56,7 @@ def goodput(
     from harness.cli import run as running
     from harness.cli import wiring
     from harness.cli.goodput import probing
+    from harness.cli.progress import warn_of_others
     from harness.core.nouns import Slo
     from harness.experiment.config import load_experiment
     from harness.measure.machine.others import OthersWatch
@@ -76,7 +77,7 @@ def goodput(
         typer.echo(f"warning: {warning}", err=True)
     store = Store(directory)
     with running.only_writer(directory):
-        running.warn_of_others(watch.share())
+        warn_of_others(watch.share())
         store.write_experiment(resolved.to_yaml())
         settings = share, tolerance, max_probes, confidence
         found = []

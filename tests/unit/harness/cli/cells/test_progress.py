@@ -11,7 +11,6 @@ import time
 import pytest
 
 from harness.cli import progress
-from harness.cli import run as running
 from harness.cli.progress import SweepDisplay, SweepLog
 from harness.core.nouns import TrialRecord
 from harness.measure.load_loop import LoadProgress
@@ -109,9 +108,9 @@ def test_failures_are_still_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_busy_machine_is_said_before_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    running.warn_of_others(0.05)
+    progress.warn_of_others(0.05)
     assert capsys.readouterr().err == ""
-    running.warn_of_others(0.37)
+    progress.warn_of_others(0.37)
     assert "this machine is busy: other processes use 37%" in capsys.readouterr().err
 
 

@@ -1,0 +1,1 @@
+"""Sweeps over the nodes of a Ray cluster: `run --executor ray`."""

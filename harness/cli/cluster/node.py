@@ -1,0 +1,161 @@
+"""What runs on a node: trials as on one machine, and the tidings of them.
+
+An instance is a Ray actor whose methods may be called at the same time. Engines are children of its
+process, started by one thread, which lives as long as it does: the kernel kills a child when the
+thread that started it ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import traceback
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import models
+from harness.cli import wiring
+from harness.cli.pins import Pins
+from harness.cli.session import open_session
+from harness.core.errors import UserError
+from harness.core.nouns import Trial, TrialRecord
+from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
+from harness.measure.machine.environment import environment, fingerprint
+from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
+
+TOLD_EVERY_S = 0.2
+"""Progress in between is not worth a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node as it describes itself."""
+
+    environment: Mapping[str, Any]
+    fingerprint: str
+    code: Mapping[str, str]
+    """By engine and workload of a trial (`code_key`), what pins its code here."""
+    checksums: Mapping[str, str]
+    """By label of a model: of what lies here under its name; the reason, where nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOver:
+    """A share was run to its end; or the sweep could not go on, for a reason."""
+
+    result: SweepResult | None
+    error: str | None = None
+
+
+Tiding = SweepEvent | ShareOver
+
+
+def code_key(trial: Trial) -> str:
+    """Trials with the same one run the same code."""
+    return f"{trial.engine_key()} {trial.workload.name}"
+
+
+class NodeWorker:
+    """Runs shares of trials on the node that it lives on.
+
+    Args:
+        logs: a folder there for what engines print; None: nowhere.
+    """
+
+    def __init__(self, name: str, logs: Path | None) -> None:
+        self._name, self._logs = name, logs
+        self._told: queue.SimpleQueue[Tiding] = queue.SimpleQueue()
+        self._shares: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def describe(self, trials: Sequence[Trial]) -> NodeState:
+        """The machine, the code and the models here."""
+        here, pins = environment(), Pins()
+        return NodeState(
+            {**here, "node": self._name},
+            fingerprint(here),
+            {code_key(trial): pins.of(trial) for trial in trials},
+            {trial.model.label(): _checksum(trial) for trial in trials},
+        )
+
+    def begin(self, trials: Sequence[Trial], stored: Collection[str], time_limit_s: float) -> None:
+        """Run the trials but for those with a key that is stored; returns at once."""
+        self._shares.put((trials, stored, time_limit_s))
+
+    def tidings(self, wait_s: float) -> list[Tiding]:
+        """What has happened since the last call; waits so long for the first of it."""
+        found: list[Tiding] = []
+        try:
+            found.append(self._told.get(timeout=wait_s))
+            while True:
+                found.append(self._told.get_nowait())
+        except queue.Empty:
+            return _newest(found)
+
+    def _work(self) -> None:
+        fleet = Fleet(
+            open_session, None, DEFAULT_SETUP_LIMIT_S, self._logs, wiring.weight_bytes, stay=True
+        )
+        while True:
+            trials, stored, time_limit_s = self._shares.get()
+            try:
+                result = self._sweep(fleet, trials, stored, time_limit_s)
+                self._told.put(ShareOver(result))
+            except UserError as error:
+                self._told.put(ShareOver(None, str(error)))
+            except Exception as error:
+                traceback.print_exc()
+                self._told.put(ShareOver(None, f"{type(error).__name__}: {error}"))
+
+    def _sweep(
+        self,
+        fleet: Fleet,
+        trials: Sequence[Trial],
+        stored: Collection[str],
+        time_limit_s: float,
+    ) -> SweepResult:
+        here = environment()
+        return run_sweep(
+            trials,
+            _Elsewhere(stored),
+            open_session,
+            environment={**here, "node": self._name},
+            fingerprint=fingerprint(here),
+            code=Pins().of,
+            time_limit_s=time_limit_s,
+            events=self._told.put,
+            fleet=fleet,
+        )
+
+
+class _Elsewhere:
+    """The store of a node: what is told is stored where the sweep was started."""
+
+    def __init__(self, stored: Collection[str]) -> None:
+        self._stored = set(stored)
+
+    def has(self, key: str) -> bool:
+        return key in self._stored
+
+    def write(self, record: TrialRecord) -> None:
+        """The event of the trial's end has the record."""
+
+
+def _newest(found: Sequence[Tiding]) -> list[Tiding]:
+    """Without the progress that a later tiding has overtaken."""
+    last = len(found) - 1
+    return [
+        one
+        for place, one in enumerate(found)
+        if place == last or not (isinstance(one, SweepEvent) and one.kind == "progress")
+    ]
+
+
+def _checksum(trial: Trial) -> str:
+    """Of the model of that name here; why there is none, where there is none."""
+    try:
+        return models.checksum(wiring.model_folder(trial.model))
+    except UserError as error:
+        return str(error)

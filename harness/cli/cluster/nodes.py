@@ -1,0 +1,104 @@
+"""The nodes of a Ray cluster that can run an experiment's trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends.tetris.live.devices import start_ray
+from harness.cli.cluster.node import NodeState, NodeWorker, code_key
+from harness.cli.pins import Pins
+from harness.core.errors import UserError
+from harness.core.nouns import Trial
+
+READY_S = 120.0
+"""A node imports what a trial's code is, and reads its model once for the checksum."""
+OPTION = "--executor ray"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A node and what runs there."""
+
+    name: str
+    worker: Any
+    """An actor of `NodeWorker`."""
+    state: NodeState
+
+    def key(self, trial: Trial) -> str:
+        """Of the trial where it runs on this node."""
+        return trial.key(self.state.fingerprint, self.state.code[code_key(trial)])
+
+
+def connect(address: str | None) -> Any:
+    """The module `ray`, connected to a cluster, or to a Ray of its own on this machine. Raises
+    `UserError` where Ray is not installed or nobody answers."""
+    return start_ray(address, OPTION)
+
+
+def open_nodes(ray: Any, trials: Sequence[Trial], logs: Path) -> list[ClusterNode]:
+    """A worker on each node that is alive: on those with a GPU where any has one, else on all.
+
+    Raises `UserError` for a cluster without a node, and for a node without this package, with
+    other code or with another model under the name of a trial's.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    found = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
+    with_gpu = [n for n in found if n["Resources"].get("GPU")]
+    chosen = with_gpu or found
+    if not chosen:
+        raise UserError(f"{OPTION}: the cluster has no node with a processor to run trials on")
+    remote = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=4)(NodeWorker)
+    workers: dict[str, Any] = {}
+    for number, node in enumerate(chosen):
+        name = f"{node['NodeManagerAddress']}/{number}"
+        whole = {
+            "num_cpus": node["Resources"]["CPU"],
+            "num_gpus": node["Resources"].get("GPU", 0),
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        }
+        workers[name] = remote.options(**whole).remote(name, logs)
+    one_of_each = list({code_key(trial): trial for trial in trials}.values())
+    asked = {name: worker.describe.remote(one_of_each) for name, worker in workers.items()}
+    nodes = []
+    for name, answer in asked.items():
+        try:
+            state = ray.get(answer, timeout=READY_S)
+        except Exception as error:
+            raise UserError(f"{OPTION}: node {name}: {_reason(ray, error)}") from None
+        nodes.append(ClusterNode(name, workers[name], state))
+    check(nodes, one_of_each)
+    return nodes
+
+
+def check(nodes: Sequence[ClusterNode], trials: Sequence[Trial]) -> None:
+    """Raise `UserError` for a node whose code or models are not this machine's."""
+    pins = Pins()
+    code: Mapping[str, str] = {code_key(trial): pins.of(trial) for trial in trials}
+    for node in nodes:
+        for trial in trials:
+            if node.state.code[code_key(trial)] != code[code_key(trial)]:
+                raise UserError(
+                    f"{OPTION}: node {node.name}: has other code of backend '{trial.backend}'; "
+                    "expected this version of decodebench on every node"
+                )
+            there = node.state.checksums[trial.model.label()]
+            if there != trial.model.checksum:
+                raise UserError(
+                    f"{OPTION}: node {node.name}: model '{trial.model.label()}': is {there:.80}; "
+                    f"expected {trial.model.checksum}, that of this machine, under the same name "
+                    "or path"
+                )
+
+
+def _reason(ray: Any, error: Exception) -> str:
+    """One line about a worker that does not start."""
+    if isinstance(error, ray.exceptions.GetTimeoutError):
+        return f"no worker within {READY_S:g} s; is another job using its processors?"
+    text = " ".join(str(error).split())
+    if "ModuleNotFoundError" in text or "No module named" in text:
+        return "decodebench is not installed there; expected this version on every node"
+    return text[:300]

@@ -1,0 +1,198 @@
+"""A sweep over the nodes of a cluster: comparisons go to nodes, records come back as they are
+made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from harness.cli.cluster.node import ShareOver, Tiding
+from harness.cli.cluster.nodes import ClusterNode, connect, open_nodes
+from harness.cli.cluster.shares import Comparison, NodeShares, comparisons, kept
+from harness.cli.pins import OlderTrials, Pins
+from harness.cli.progress import SweepDisplay
+from harness.core.errors import UserError
+from harness.core.nouns import Trial
+from harness.measure.sweep import SweepEvent, SweepResult, by_backend, write_record
+from results.store.folder import Store
+
+WAIT_S = 1.0
+"""For the tidings of a node, at a time."""
+
+Events = Callable[[SweepEvent], None]
+Lost = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Busy:
+    """A node with a share."""
+
+    node: ClusterNode
+    share: list[Comparison]
+    kept: set[str]
+    """Keys of trials that need not run."""
+    stored: set[str] = field(default_factory=set)
+    """Keys of those that it ran and of those that are kept."""
+
+
+class ClusterSweep:
+    """Runs trials on nodes.
+
+    Args:
+        ray: connected.
+        nodes: at least one.
+        store: where records go.
+        time_limit_s: for each phase of a trial.
+        events: told what happens, with numbers that count over all nodes.
+        lost: told of each node that is lost, in a line.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        nodes: Sequence[ClusterNode],
+        store: Store,
+        time_limit_s: float,
+        events: Events,
+        lost: Lost,
+    ) -> None:
+        self._ray, self._nodes, self._store = ray, list(nodes), store
+        self._time_limit_s, self._events, self._lost = time_limit_s, events, lost
+        self._busy: dict[Any, _Busy] = {}
+        """By the call that waits for a node's tidings."""
+        self._result = SweepResult()
+        self._over = self._total = 0
+
+    def run(self, trials: Sequence[Trial]) -> SweepResult:
+        """Run the trials that no node of these kinds has run whole. A node that is lost costs what
+        it was doing; others do it. Raises `UserError` where the last node is lost, and for records
+        that cannot be stored: all stored before stays."""
+        todo = [one for one in comparisons(trials) if not self._is_stored(one)]
+        self._total = sum(map(len, todo))
+        self._result.stored = len(trials) - self._total
+        shares = NodeShares(todo, len(self._nodes))
+        for node in self._nodes:
+            self._begin(node, shares)
+        while self._busy:
+            done, _ = self._ray.wait(list(self._busy), num_returns=1)
+            busy = self._busy.pop(done[0])
+            try:
+                told: list[Tiding] = self._ray.get(done[0])
+            except self._ray.exceptions.RayError as error:
+                self._is_gone(busy, shares, error)
+                continue
+            self._take(busy, told, shares)
+        return self._result
+
+    def _is_stored(self, one: Comparison) -> bool:
+        return any(self._stored(node, one) == len(one) for node in self._nodes)
+
+    def _stored(self, node: ClusterNode, one: Comparison) -> int:
+        return sum(self._store.has(node.key(trial)) for trial in one)
+
+    def _begin(self, node: ClusterNode, shares: NodeShares) -> None:
+        """Give a node its next share, if there is one."""
+        if not shares:
+            return
+        share = shares.take(lambda one: self._stored(node, one))
+        keys = [node.key(trial) for one in share for trial in one]
+        stored = kept(share, {key for key in keys if self._store.has(key)}, node.key)
+        self._over += len(stored)
+        self._result.stored += len(stored)
+        trials = [trial for one in share for trial in one]
+        busy = _Busy(node, share, stored, set(stored))
+        try:
+            self._ray.get(node.worker.begin.remote(trials, stored, self._time_limit_s))
+        except self._ray.exceptions.RayError as error:
+            self._is_gone(busy, shares, error)
+        else:
+            self._listen(busy)
+
+    def _listen(self, busy: _Busy) -> None:
+        self._busy[busy.node.worker.tidings.remote(WAIT_S)] = busy
+
+    def _take(self, busy: _Busy, told: Sequence[Tiding], shares: NodeShares) -> None:
+        """Store what a node has measured; when its share is over, the next one begins."""
+        for tiding in told:
+            if isinstance(tiding, ShareOver):
+                if tiding.error is not None:
+                    raise UserError(f"node {busy.node.name}: {tiding.error}")
+                self._begin(busy.node, shares)
+                return
+            self._note(busy, tiding)
+        self._listen(busy)
+
+    def _note(self, busy: _Busy, event: SweepEvent) -> None:
+        if event.record is not None:
+            record = write_record(self._store, event.record)
+            event = replace(event, record=record)
+            self._result.statuses[record.status] += 1
+            if event.refused:
+                self._result.refusals[by_backend(record.trial.backend, record.error)] += 1
+            if record.status == "ok":
+                busy.stored.add(record.key)
+        index = min(self._over, self._total - 1)
+        self._over += event.record is not None
+        self._events(replace(event, index=index, total=self._total))
+
+    def _is_gone(self, busy: _Busy, shares: NodeShares, error: Exception) -> None:
+        """A node is lost, with its engines. What it had stored of a repeat that is not whole runs
+        again, so that a repeat is one node's."""
+        self._nodes.remove(busy.node)
+        left = [one for one in busy.share if not self._is_whole(busy, one)]
+        stored = [k for one in left for k in map(busy.node.key, one) if k in busy.stored]
+        self._over -= len(stored)
+        self._result.stored -= len(busy.kept.intersection(stored))
+        if not any(node.state.fingerprint == busy.node.state.fingerprint for node in self._nodes):
+            # others are of another kind: there the whole comparison runs again
+            for key in stored if self._nodes else ():
+                self._store.remove(key)
+        count = sum(map(len, left))
+        self._lost(
+            f"node {busy.node.name} is lost ({type(error).__name__}); what it had begun, "
+            f"{len(left)} comparisons, goes to others"
+        )
+        if not self._nodes and (left or shares):
+            raise UserError(
+                f"the last node of the cluster is lost, at most {count} trials before the end of "
+                "its share; what was stored is safe: run the same command again"
+            )
+        shares.give_back(left)
+        waiting = {id(other.node) for other in self._busy.values()}
+        for node in self._nodes:
+            if id(node) not in waiting:
+                self._begin(node, shares)
+
+    def _is_whole(self, busy: _Busy, one: Comparison) -> bool:
+        return all(busy.node.key(trial) in busy.stored for trial in one)
+
+
+def sweep_cluster(
+    store: Store, trials: Sequence[Trial], time_limit_s: float, address: str | None
+) -> SweepResult:
+    """Run the trials that the store does not have on the nodes of the Ray cluster at `address`, or
+    of a Ray of its own on this machine, and show how far they are. Raises `UserError`."""
+    ray = connect(address)
+    try:
+        nodes = open_nodes(ray, trials, store.path.absolute() / "logs")
+        print(f"cluster: {len(nodes)} nodes", file=sys.stderr)
+        backends, pins = {trial.backend for trial in trials}, Pins()
+        kinds = {node.state.fingerprint: node.state.environment for node in nodes}
+        older = {k: OlderTrials(store, machine, backends, pins) for k, machine in kinds.items()}
+        for one in older.values():
+            one.drop_replaced()
+        with SweepDisplay() as progress:
+
+            def told(event: SweepEvent) -> None:
+                progress.show(event)
+                if event.record is not None and event.record.status == "ok":
+                    older[event.record.environment["fingerprint"]].drop(event.record.trial)
+
+            def lost(line: str) -> None:
+                print(f"warning: {line}", file=sys.stderr)
+
+            return ClusterSweep(ray, nodes, store, time_limit_s, told, lost).run(trials)
+    finally:
+        ray.shutdown()

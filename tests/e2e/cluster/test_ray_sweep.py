@@ -1,0 +1,158 @@
+"""A sweep over a real Ray cluster on this machine: several raylets, one killed in the middle."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.child import CHILDREN
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
+]
+ROOT = Path(__file__).parents[3]
+NODES = 3
+EXPERIMENT: dict[str, Any] = {
+    "name": "cluster",
+    "model": "demo",
+    "reference": "scripted",
+    "backends": [{"name": "scripted", "ttft_s": 0.001, "itl_s": [0.0005, 0.001]}],
+    "workloads": [{"name": name, "max_new_tokens": 16} for name in ("gsm8k", "xsum")],
+    "load": [{"kind": "closed", "concurrency": [1, 2, 4]}],
+    "requests": 10,
+    "repeats": 3,
+}
+TRIALS = 2 * 2 * 3 * 3
+
+
+@dataclass
+class RayCluster:
+    """The process that holds a cluster."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+    def kill(self, node: int) -> None:
+        """End one of its nodes at once."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print("kill", node, file=self.process.stdin, flush=True)
+        while self.process.stdout.readline().strip() != "killed":
+            assert self.process.poll() is None
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    command = [sys.executable, str(CHILDREN / "ray_cluster.py"), str(NODES)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        address = ""
+        while ":" not in address:
+            address = process.stdout.readline().strip()
+            assert process.poll() is None
+        yield RayCluster(process, address)
+        process.stdin.close()
+        process.wait(60)
+
+
+def command(folder: Path, cluster: RayCluster) -> list[str]:
+    (folder / "e.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+    run = ["run", str(folder / "e.yaml"), "--out", str(folder / "run"), "--executor", "ray"]
+    return [sys.executable, "-m", "harness.cli.main", *run, "--address", cluster.address]
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    found = []
+    for path in (folder / "run" / "trials").glob("*.json"):
+        with contextlib.suppress(OSError, ValueError):  # on its way to the disk
+            found.append(json.loads(path.read_text()))
+    return found
+
+
+def node_of(record: dict[str, Any]) -> str:
+    return str(record["environment"]["node"])
+
+
+def test_a_lost_node_costs_its_trials_alone(cluster: RayCluster, tmp_path: Path) -> None:
+    run = command(tmp_path, cluster)
+    with subprocess.Popen(
+        run, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        limit = time.monotonic() + 120
+        while len({node_of(record) for record in records(tmp_path)}) < NODES:
+            assert process.poll() is None
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        cluster.kill(0)
+        _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert f"cluster: {NODES} nodes" in err
+    assert " is lost (" in err
+    found = records(tmp_path)
+    assert Counter(record["status"] for record in found) == {"ok": TRIALS}
+    whole = Counter(json.dumps(record["trial"], sort_keys=True) for record in found)
+    assert set(whole.values()) == {1}, "each trial once"
+    places: dict[str, set[str]] = {}
+    for record in found:
+        trial = record["trial"]
+        one = f"{trial['workload']['name']} {trial['load']['concurrency']} {trial['repeat']}"
+        places.setdefault(one, set()).add(node_of(record))
+    assert {len(nodes) for nodes in places.values()} == {1}, "a repeat is one node's"
+    assert len({node_of(record) for record in found}) >= NODES - 1
+
+    again = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"trials: {TRIALS} stored" in again.stdout
+    shown = subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", "show", str(tmp_path / "run"), "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(shown.stdout.splitlines()) == TRIALS
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--executor", "ray", "--address", "127.0.0.1:9"], "no Ray cluster answers within 10 s"),
+        (["--executor", "rey"], "--executor: no executor 'rey'; did you mean 'ray'?"),
+        (["--address", "127.0.0.1:9"], "--address: is that of a Ray cluster; expected --executor"),
+    ],
+)
+def test_what_is_no_cluster_is_refused_in_a_line(
+    options: list[str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "e.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+    run = ["run", str(tmp_path / "e.yaml"), "--out", str(tmp_path / "run"), *options]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", *run],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert said in done.stderr
