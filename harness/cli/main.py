@@ -7,7 +7,6 @@ Exit codes: 0 done, 1 gate failed, 2 bad input, 3 gate inconclusive, 4 some tria
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import logging
 import os
@@ -17,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.cached.command import cache_app
 from harness.cli.calibrate import calibrate
 from harness.cli.cells.show import AsJson, RunDir, print_json_lines, show
 from harness.cli.first.init import init
@@ -26,13 +26,14 @@ from harness.cli.gate.calibrate import gate_app
 from harness.cli.gate.compare import compare
 from harness.cli.gate.history import history
 from harness.cli.goodput.command import goodput
+from harness.cli.others.exports import export
+from harness.cli.others.imports import import_results
 from harness.cli.planning.plan import plan
 from harness.cli.planning.profile import profile
 from harness.cli.planning.simulate import simulate
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
-from harness.core.files import size
 
 GATE_FAILED = 1
 BAD_INPUT = 2
@@ -50,7 +51,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(train_app, name="train")
-cache_app = typer.Typer(help="What is kept in the user's cache folder.", no_args_is_help=False)
 app.add_typer(cache_app, name="cache")
 app.command()(show)
 app.command()(quick)
@@ -64,6 +64,8 @@ app.command()(simulate)
 app.command()(compare)
 app.command()(history)
 app.command()(goodput)
+app.command("import")(import_results)
+app.command()(export)
 app.add_typer(gate_app, name="gate")
 
 
@@ -210,44 +212,6 @@ def list_what(
         from harness.cli.display import print_catalogue
 
         print_catalogue(what, rows)
-
-
-@cache_app.callback(invoke_without_command=True)
-def cache(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the generated shapes and compiled kernels in the user's cache folder."""
-    from backends.checkpoints.cache import kept
-
-    if context.invoked_subcommand is not None:
-        return
-    rows = [dataclasses.asdict(one) for one in kept()]
-    if as_json:
-        print_json_lines(rows)
-    else:
-        from harness.cli.display import print_cache
-
-        print_cache(rows)
-
-
-@cache_app.command("clear")
-def clear_cache(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="As listed; all by default.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
-    """Remove what is kept; it is made anew when it is needed."""
-    from backends.checkpoints import cache as keeping
-
-    chosen = keeping.choose(keeping.kept(), name)
-    if chosen and not yes:
-        what = f"{len(chosen)} in the cache, {size(sum(one.bytes for one in chosen))}"
-        if not sys.stdin.isatty():
-            raise UserError(f"cache clear: would remove {what}; --yes does so without asking")
-        if not typer.confirm(f"remove {what}?"):
-            return
-    for one in chosen:
-        keeping.remove(one)
-        print(f"removed {one.name}, {size(one.bytes)}")
 
 
 def main() -> None:

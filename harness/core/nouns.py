@@ -17,18 +17,18 @@ from harness.core.canonical import to_json as to_json
 from harness.core.decisions import Decisions
 
 SCHEMA_VERSION = 1
-UNKNOWN_TOKEN = -1
-"""Stands in a `Commit` for a token that a server counted without saying which it was."""
+UNKNOWN_TOKEN = -1  # in a `Commit`: a server counted it without saying which it was
 SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
-"""Fewest requests for a percentile to have one beyond it; a median of fewer is one's luck."""
+"""Fewest requests for a percentile to have one beyond it."""
 SAYS_NOTHING = 1000  # so far apart, the ends of a ratio's interval leave everything open
 QUALITY_MARGIN = 0.02  # absolute, of a task's score: worse by no more counts as good
 FinishReason = Literal["stop", "length", "error"]
 Provenance = Literal[
-    "official code", "re-implementation", "simulation", "measured cost, replayed decisions"
-]
-REPLAYED: Provenance = "measured cost, replayed decisions"
-"""The work was done; what it decided came from a trace, so that the answers say nothing."""
+    "official code", "re-implementation", "simulation", "imported",
+    "measured cost, replayed decisions",
+]  # fmt: skip
+IMPORTED: Provenance = "imported"  # another tool measured it
+REPLAYED: Provenance = "measured cost, replayed decisions"  # the answers say nothing
 Status = Literal["ok", "failed", "timeout", "out_of_memory", "skipped"]
 Answer = Literal["tokens", "label"]
 """What a request asks for: text, or one of a classifier's labels."""

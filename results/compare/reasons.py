@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.core.nouns import IMPORTED
+
 CELL_NOT_VALID = "cell-not-valid"
 TOO_FEW_SAMPLES = "too-few-samples"
 LENGTH_MISMATCH = "length-mismatch"
@@ -99,6 +101,11 @@ REASONS = (
         'it was disturbed. `show` and the page have "not checked" for such a trial, not "valid"',
     ),
     Reason(
+        IMPORTED,
+        "times",
+        "a remark: another tool measured it (`decodebench import`), and what its latencies mean",
+    ),
+    Reason(
         TOO_FEW_SAMPLES,
         "times",
         "fewer than 5 completed requests; with fewer than 100 it is a remark, see above",
@@ -163,6 +170,7 @@ REMARKS = frozenset(
         CELL_NOT_VALID,
         LEFT_OUT,
         NOT_CHECKED,
+        IMPORTED,
         LENGTHS_CUT,
         "other-draws",
         "native-other-draws",

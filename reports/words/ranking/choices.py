@@ -16,6 +16,9 @@ from reports.words.speed import Speed, speed
 from results.compare.intervals.several import over_cells
 from results.compare.rivals import rival_effects
 
+UNJUDGED = "other answers that no score judges"
+INCOMPARABLE = "answers that could not be compared"
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -198,5 +201,6 @@ def _price(beyond: Sequence[_Entry], quality: Mapping[int, AnswerQuality]) -> st
         return ""
     most = max(beyond, key=lambda entry: entry.speed.value)
     known = quality.get(most.variant.index)
-    cost = known.short if known else "other answers that no score judges"
+    is_known = any(cell.value("consistency") is not None for cell in most.cells)
+    cost = known.short if known else UNJUDGED if is_known else INCOMPARABLE
     return f"{most.variant.label} {ratio(most.speed.value)}× {most.speed.interval}: {cost}"

@@ -1,0 +1,43 @@
+"""The command ``export``: a run's trials in the format of another tool."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.core.errors import UserError
+from harness.core.files import write_atomic
+
+
+def export(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    out: Annotated[Path, typer.Option(help="A folder, a file in it for each trial.")],
+) -> None:
+    """Write each trial as 'vllm bench serve --save-result --save-detailed' would have: its keys, by
+    its definitions."""
+    import results
+    from results.imports.vllm_bench import as_file
+
+    run = results.load(directory)
+    written = 0
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for members in run.groups():
+            for member in members:
+                if member.requests is None:
+                    continue
+                record = run.store.read(member.stored.record.key)
+                checksum = str(record.trial.workload.checksum)
+                rows = run.store.read_prompts(checksum)
+                prompts = {row["request_id"]: int(row["prompt_tokens"]) for row in rows}
+                text = json.dumps(as_file(record, member.requests, prompts), allow_nan=False)
+                write_atomic(out / f"{record.key}.json", text.encode())
+                written += 1
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written: {error.strerror or error}") from None
+    if not written:
+        raise UserError(f"{directory}: no trial in it that ended well")
+    print(f"exported: {written} trials into {out}, in the format of vllm bench serve")

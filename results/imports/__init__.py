@@ -1,0 +1,1 @@
+"""What other tools measured, as trials of ours."""

@@ -1,0 +1,188 @@
+"""A load as another tool stored it, and the trial that it makes.
+
+Such a tool stamps when a request left and when each chunk came, and says how many tokens there
+were; which token came when, and when a request was due, it does not say. So latencies count from
+the sending, and tokens are shared out over the chunks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.core.names import SERVER
+from harness.core.nouns import (
+    IMPORTED,
+    UNKNOWN_TOKEN,
+    BackendInfo,
+    Generation,
+    Load,
+    Model,
+    Slo,
+    Trial,
+    TrialRecord,
+    Validity,
+    Workload,
+    canonical_json,
+    to_json,
+)
+
+NS = 10**9
+SAMPLES = 2
+"""Answers without which there is nothing to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRequest:
+    """One request. Times are seconds on one clock of the tool's."""
+
+    prompt_tokens: int
+    sent_s: float
+    chunks_s: tuple[float, ...]
+    """When each chunk of the answer came, ascending; none where it failed."""
+    tokens: int
+    """Of the answer, as many as chunks or more."""
+    error: str | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignLoad:
+    """A load that another tool made."""
+
+    tool: str
+    """Its name, which becomes the backend's."""
+    definitions: str
+    """What its numbers mean where ours mean something else, in a line."""
+    server: str
+    """What it talked to, in its own word."""
+    model: str
+    load: Load
+    started_at: str
+    """ISO 8601."""
+    requests: tuple[ForeignRequest, ...]
+
+
+def make_record(
+    found: ForeignLoad, name: str, workload: str, repeat: int, slo: Slo, *, cold: bool
+) -> TrialRecord:
+    """The trial that a load makes.
+
+    Args:
+        found: the load.
+        name: what it is called among others of its tool.
+        workload: the name of what was asked.
+        repeat: which one of the loads that are called so it is.
+        slo: the objective for goodput.
+        cold: the user says that no prompt's beginning came from a cache.
+    """
+    generations = [_generation(f"{i}", one) for i, one in enumerate(found.requests)]
+    asked = canonical_json([one.prompt_tokens for one in found.requests])
+    trial = Trial(
+        backend=found.tool,
+        options={"run": name},
+        model=Model(found.model, dtype="unknown"),
+        workload=Workload(
+            workload, source=IMPORTED, checksum=hashlib.sha256(asked.encode()).hexdigest()
+        ),
+        load=found.load,
+        requests=len(generations),
+        max_new_tokens=max((one.tokens for one in found.requests), default=1) or 1,
+        slo=slo,
+        repeat=repeat,
+    )
+    info = BackendInfo(
+        found.tool,
+        "unknown",
+        IMPORTED,
+        {"run": name, "server": found.server},
+        lossless=None,
+        capabilities=frozenset({SERVER}),
+    )
+    return TrialRecord(
+        key=trial.key(IMPORTED, name),
+        trial=trial,
+        environment={"fingerprint": IMPORTED, "code": name, "cpu": "unknown", "packages": {}},
+        status="ok" if any(g.finished == "stop" for g in generations) else "failed",
+        error=None if any(g.finished == "stop" for g in generations) else "no request was answered",
+        backend=info,
+        validity=_verdict(generations, found.definitions, cold=cold),
+        generations=generations,
+        texts={f"{i}": one.text for i, one in enumerate(found.requests) if one.error is None},
+        started_at=found.started_at,
+    )
+
+
+def _generation(name: str, one: ForeignRequest) -> Generation:
+    sent = round(one.sent_s * NS)
+    if one.error is not None:
+        return Generation(name, sent, sent, finished="error", error=one.error)
+    times, sizes = shared_out(one.chunks_s, one.tokens)
+    return Generation(
+        name,
+        sent,
+        sent,
+        commit_ns=[round(at * NS) for at in times],
+        commit_tokens=sizes,
+        token_ids=[UNKNOWN_TOKEN] * one.tokens,
+        finished="stop",
+    )
+
+
+def shared_out(chunks_s: Sequence[float], tokens: int) -> tuple[list[float], list[int]]:
+    """Which chunks had how many of the tokens: one each, and what is left evenly among those behind
+    the first, the later ones first. Where there are more chunks than tokens (some had none), the
+    first and the last keep theirs, and others between them are left out evenly."""
+    count = len(chunks_s)
+    if tokens < count:
+        places = [round(i * (count - 1) / max(tokens - 1, 1)) for i in range(tokens)]
+        return [chunks_s[place] for place in places], [1] * tokens
+    if count == 1:
+        return list(chunks_s), [tokens]
+    each, more = divmod(tokens - count, count - 1)
+    later = [1 + each + (place >= count - 1 - more) for place in range(count - 1)]
+    return list(chunks_s), [1, *later]
+
+
+def _verdict(generations: Sequence[Generation], definitions: str, *, cold: bool) -> Validity:
+    failed = sum(g.finished == "error" for g in generations)
+    reasons = [f"failures: {failed} of {len(generations)} requests failed"] if failed else []
+    if not cold:
+        reasons.append(
+            "cache-unknown: nobody can say whether prompts came from the server's cache; --cold "
+            "says that none did"
+        )
+    valid = not reasons and len(generations) - failed >= SAMPLES
+    remarks = [
+        "noise-not-checked: nobody looked at the server's machine",
+        f"{IMPORTED}: {definitions}",
+    ]
+    return Validity(valid, (*reasons, *remarks))
+
+
+def experiment_of(name: str, records: Sequence[TrialRecord], reference: str) -> dict[str, Any]:
+    """What stands in the place of the experiment of a run that we did not make, as a run stores it;
+    the others are compared with the loads that are called `reference`."""
+    trials = [record.trial for record in records]
+    trials.sort(key=lambda trial: trial.options["run"] != reference)
+    variants = dict.fromkeys((trial.backend, str(trial.options["run"])) for trial in trials)
+    loads = dict.fromkeys(canonical_json(to_json(trial.load)) for trial in trials)
+    return {
+        "name": name,
+        "model": to_json(trials[0].model),
+        "reference": trials[0].backend,
+        "backends": [
+            {"name": tool, "options": {"run": run}, "label": run} for tool, run in variants
+        ],
+        "workloads": [
+            {"workload": to_json(workload)}
+            for workload in {t.workload.checksum: t.workload for t in trials}.values()
+        ],
+        "load": [json.loads(load) for load in loads],
+        "requests": max(trial.requests for trial in trials),
+        "slo": to_json(trials[0].slo),
+        "repeats": 1 + max(trial.repeat for trial in trials),
+    }

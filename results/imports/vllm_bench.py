@@ -1,0 +1,166 @@
+"""What `vllm bench serve --save-result --save-detailed` wrote (vLLM 0.9 to 0.32,
+`vllm/benchmarks/serve.py`)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError
+from harness.core.names import row_id
+from harness.core.nouns import Load, TrialRecord, canonical_json, to_json
+from results.imports.foreign import NS, ForeignLoad, ForeignRequest
+from results.metrics.arrays import RequestArrays
+from results.metrics.other_tools import as_vllm_bench
+
+TOOL = "vllm-bench"
+DEFINITIONS = (
+    "measured by vllm bench serve: latencies count from the sending of a request, not from when it "
+    "was due, and the tokens of a chunk are not told apart"
+)
+MAX_BYTES = 2**30
+LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
+DATE = "%Y%m%d-%H%M%S"
+
+
+def read_vllm_bench(path: Path) -> ForeignLoad:
+    """The load in a file. Raises `UserError` for a file that is something else, that has no details
+    of its requests, or whose details contradict one another."""
+    told = _mapping(path)
+    for name in LISTS:
+        if not isinstance(told.get(name), list):
+            raise UserError(
+                f"{path}: {name}: missing; expected a list: 'vllm bench serve --save-result "
+                "--save-detailed' writes it"
+            )
+    counts = {name: len(told[name]) for name in (*LISTS, "start_times") if name in told}
+    if len(set(counts.values())) > 1 or not told["errors"]:
+        raise UserError(f"{path}: the details are of {counts} requests; expected as many of each")
+    starts = told.get("start_times")
+    if not isinstance(starts, list):
+        raise UserError(
+            f"{path}: start_times: missing, without which nobody knows what ran together; "
+            "vLLM 0.9 and later write it"
+        )
+    texts = told.get("generated_texts")
+    if not isinstance(texts, list) or len(texts) != len(starts):
+        texts = [""] * len(starts)
+    try:
+        columns = [starts, *(told[name] for name in LISTS), texts]
+        requests = tuple(itertools.starmap(_request, zip(*columns, strict=True)))
+        return ForeignLoad(
+            TOOL,
+            DEFINITIONS,
+            server=str(told.get("backend") or told.get("endpoint_type") or "unknown"),
+            model=str(told.get("model_id") or "unknown"),
+            load=_load(told, len(requests)),
+            started_at=_date(told),
+            requests=requests,
+        )
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        told = json.loads(content)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: no JSON: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(told, dict):
+        raise UserError(f"{path}: expected an object, found a {type(told).__name__}")
+    return told
+
+
+def _request(
+    sent: float, prompt: int, tokens: int, ttft: float, gaps: list[float], error: str, text: object
+) -> ForeignRequest:
+    for name, value in (("start_times", sent), ("ttfts", ttft), *(("itls", gap) for gap in gaps)):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{name}: {value!r} is no number")
+        if not math.isfinite(value) or value < 0:
+            raise ValueError(f"{name}: {value} is no time")
+    for name, value in (("input_lens", prompt), ("output_lens", tokens)):
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{name}: {value!r} is no number of tokens")
+    if error or tokens == 0:
+        said = " ".join(str(error).split()) or "no token came"
+        return ForeignRequest(prompt, sent, (), 0, said[:300])
+    chunks = tuple(itertools.accumulate([sent + ttft, *gaps]))
+    return ForeignRequest(prompt, sent, chunks, tokens, None, str(text))
+
+
+def _load(told: Mapping[str, Any], requests: int) -> Load:
+    """vLLM's rate "inf" sends everything at once, or as many as `max_concurrency` lets through."""
+    rate, most = told.get("request_rate"), told.get("max_concurrency")
+    burstiness = float(told.get("burstiness") or 1.0)
+    if rate in (None, "inf") or math.isinf(float(rate)):
+        return Load("closed", concurrency=int(most or requests))
+    if burstiness == 1.0:
+        return Load("poisson", rate=float(rate))
+    if math.isinf(burstiness):
+        return Load("constant", rate=float(rate))
+    return Load("gamma", rate=float(rate), burstiness=burstiness)
+
+
+def _date(told: Mapping[str, Any]) -> str:
+    try:
+        found = datetime.strptime(str(told.get("date")), DATE)
+    except ValueError:
+        return "1970-01-01T00:00:00+00:00"
+    return found.replace(tzinfo=UTC).isoformat(timespec="seconds")
+
+
+def as_file(
+    record: TrialRecord, requests: RequestArrays, prompts: Mapping[str, int]
+) -> dict[str, Any]:
+    """A trial as the tool would have written it, by its definitions (`as_vllm_bench`).
+
+    Args:
+        record: with its generations and texts.
+        requests: the same trial's, as metrics read them.
+        prompts: tokens of each request's prompt; 0 where it is not there.
+    """
+    trial, backend = record.trial, record.backend
+    load, generations = trial.load, record.generations
+    done = [g for g in generations if g.commit_ns and g.finished in ("stop", "length")]
+    answered = {g.request_id for g in done}
+    return {
+        "date": datetime.fromisoformat(record.started_at).strftime(DATE)
+        if record.started_at
+        else "",
+        "endpoint_type": trial.backend,
+        "backend": trial.backend,
+        "label": canonical_json(to_json(backend.options)) if backend else None,
+        "model_id": trial.model.name,
+        "num_prompts": len(generations),
+        "request_rate": load.rate if load.rate is not None else "inf",
+        "burstiness": "inf" if load.kind == "constant" else load.burstiness or 1.0,
+        "max_concurrency": load.concurrency,
+        **as_vllm_bench(requests, trial.slo),
+        "input_lens": [prompts.get(row_id(g.request_id, prompts), 0) for g in generations],
+        "output_lens": [len(g.token_ids) if g.request_id in answered else 0 for g in generations],
+        "ttfts": [
+            (g.commit_ns[0] - g.submitted_ns) / NS if g.request_id in answered else 0.0
+            for g in generations
+        ],
+        "itls": [
+            [(b - a) / NS for a, b in itertools.pairwise(g.commit_ns)]
+            if g.request_id in answered
+            else []
+            for g in generations
+        ],
+        "start_times": [g.submitted_ns / NS for g in generations],
+        "generated_texts": [record.texts.get(g.request_id, "") for g in generations],
+        "errors": [
+            "" if g.request_id in answered else g.error or "did not end" for g in generations
+        ],
+    }

@@ -1,0 +1,118 @@
+"""The commands that take other tools' results in and write ours for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import results
+from harness.cli.others.exports import export
+from harness.cli.others.imports import import_results
+from harness.core.errors import UserError
+from reports.page import write_report
+from results.rows import cells
+
+
+def bench(path: Path, *, faster: float = 1.0, lens: int = 20) -> Path:
+    """A file of 24 requests, one after the other, of which each token takes 10 ms over `faster`."""
+    gap = 0.01 / faster
+    requests = 24
+    told: dict[str, Any] = {
+        "date": "20261101-120000",
+        "backend": "openai",
+        "model_id": "some/model",
+        "request_rate": "inf",
+        "max_concurrency": 1,
+        "input_lens": [lens + i for i in range(requests)],
+        "output_lens": [10] * requests,
+        "ttfts": [0.05 + 0.001 * i for i in range(requests)],
+        "itls": [[gap * (1 + 0.01 * (i % 3))] * 9 for i in range(requests)],
+        "start_times": [float(i) for i in range(requests)],
+        "generated_texts": ["x"] * requests,
+        "errors": [""] * requests,
+    }
+    path.write_text(json.dumps(told))
+    return path
+
+
+def imported(folder: Path, files: list[Path], labels: list[str], **more: Any) -> Path:
+    out = folder / "run"
+    options = {"ttft_ms": None, "tpot_ms": None, "e2e_ms": None, "cold": True, **more}
+    import_results(files, out, labels, "chat", **options)
+    return out
+
+
+def test_two_loads_of_the_same_prompts_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [bench(tmp_path / "a.json"), bench(tmp_path / "b.json", faster=2.0)]
+    out = imported(tmp_path, [*files, *files], ["old", "new", "old", "new"], tpot_ms=8.0)
+    told = capsys.readouterr().out
+    assert "imported: 4 loads of old, new" in told
+    assert "decodebench report" in told
+    run = results.load(out)
+    found = {cell["options"]["run"]: cell for cell in cells(run)}
+    assert found["new"]["speedup"] == pytest.approx(2.0, rel=0.01)
+    assert (found["old"]["goodput_req_per_s"], found["new"]["speedup_repeats"]) == (0.0, 2)
+    assert found["new"].get("consistency") is None
+    page = write_report(out).read_text()
+    assert "imported" in page
+    assert "answers that could not be compared" in page
+    assert "bundled" not in page.lower().replace("bundled model", "")
+
+
+def test_other_prompts_are_another_workload(tmp_path: Path) -> None:
+    files = [bench(tmp_path / "a.json"), bench(tmp_path / "b.json", lens=30)]
+    out = imported(tmp_path, files, ["old", "new"])
+    assert all(cell["speedup"] in (None, 1.0) for cell in cells(results.load(out)))
+
+
+def test_a_run_comes_back_as_it_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = imported(tmp_path, [bench(tmp_path / "a.json")], ["a"])
+    export(out, tmp_path / "there" / "deep")
+    assert "exported: 1 trials" in capsys.readouterr().out
+    (file,) = (tmp_path / "there" / "deep").glob("*.json")
+    again = json.loads(file.read_text())
+    before = json.loads((tmp_path / "a.json").read_text())
+    for name in ("output_lens", "errors", "generated_texts", "model_id", "max_concurrency"):
+        assert again[name] == before[name], name
+    assert again["ttfts"] == pytest.approx(before["ttfts"])
+    assert again["completed"] == 24
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([], "two are named 'a'; expected a --label for each file"),
+        (["x"], "--label: 1 for 2 files; expected one for each"),
+        (["x", ""], "--label: is empty"),
+    ],
+)
+def test_names_are_told_apart(labels: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    files = [bench(tmp_path / "a.json"), bench(tmp_path / "deep" / "a.json")]
+    with pytest.raises(UserError, match=words):
+        imported(tmp_path, files, labels)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    out = imported(tmp_path, [bench(tmp_path / "a.json")], ["a"])
+    before = sorted(path.name for path in out.rglob("*"))
+    with pytest.raises(UserError, match="is there already; expected the name of a new folder"):
+        imported(tmp_path, [bench(tmp_path / "a.json")], ["a"])
+    assert sorted(path.name for path in out.rglob("*")) == before
+
+
+def test_an_empty_run_is_not_exported(tmp_path: Path) -> None:
+    told = json.loads(bench(tmp_path / "a.json").read_text())
+    told["errors"] = ["lost"] * 24
+    (tmp_path / "a.json").write_text(json.dumps(told))
+    out = imported(tmp_path, [tmp_path / "a.json"], ["a"])
+    with pytest.raises(UserError, match="no trial in it that ended well"):
+        export(out, tmp_path / "there")

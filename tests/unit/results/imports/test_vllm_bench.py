@@ -1,0 +1,178 @@
+"""Files of `vllm bench serve` read, and ours written as it would have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.errors import UserError
+from harness.core.nouns import UNKNOWN_TOKEN, Load, Slo
+from results.imports.foreign import experiment_of, make_record, shared_out
+from results.imports.vllm_bench import as_file, read_vllm_bench
+from results.metrics.arrays import from_record
+from results.metrics.other_tools import as_vllm_bench
+from tests.support.results.make_trials import generation, record, trial
+
+GOOD: dict[str, Any] = {
+    "date": "20261101-120000",
+    "backend": "openai",
+    "model_id": "some/model",
+    "num_prompts": 3,
+    "request_rate": "inf",
+    "burstiness": 1.0,
+    "max_concurrency": 2,
+    "input_lens": [10, 12, 14],
+    "output_lens": [5, 2, 0],
+    "ttfts": [0.01, 0.02, 0.0],
+    "itls": [[0.02, 0.015], [], []],
+    "start_times": [100.0, 100.5, 101.0],
+    "generated_texts": ["abc", "d", ""],
+    "errors": ["", "", "Connection\nlost"],
+}
+
+
+def written(folder: Path, **changed: Any) -> Path:
+    path = folder / "bench.json"
+    told = {k: v for k, v in {**GOOD, **changed}.items() if v is not None}
+    path.write_text(json.dumps(told))
+    return path
+
+
+def test_stamps_and_tokens(tmp_path: Path) -> None:
+    found = read_vllm_bench(written(tmp_path))
+    assert (found.server, found.model) == ("openai", "some/model")
+    assert found.started_at == "2026-11-01T12:00:00+00:00"
+    made = make_record(found, "mine", "chat", 0, Slo(ttft_ms=15), cold=True)
+    first, second, third = made.generations
+    assert first.commit_ns == [100_010_000_000, 100_030_000_000, 100_045_000_000]
+    assert first.commit_tokens == [1, 2, 2]
+    assert first.token_ids == [UNKNOWN_TOKEN] * 5
+    assert (first.scheduled_ns, first.submitted_ns) == (100 * 10**9, 100 * 10**9)
+    assert (second.commit_tokens, second.finished) == ([2], "stop")
+    assert (third.finished, third.error) == ("error", "Connection lost")
+    assert made.texts == {"0": "abc", "1": "d"}
+    assert made.trial.load == Load("closed", concurrency=2)
+    assert made.trial.options == {"run": "mine"}
+    assert made.backend is not None
+    assert (made.backend.provenance, made.backend.lossless) == ("imported", None)
+    assert not made.validity.valid, "one failed"
+    assert made.validity.reasons[0] == "failures: 1 of 3 requests failed"
+
+
+@pytest.mark.parametrize(
+    ("chunks", "tokens", "kept", "sizes"),
+    [
+        (3, 3, [0, 1, 2], [1, 1, 1]),
+        (3, 6, [0, 1, 2], [1, 2, 3]),
+        (1, 4, [0], [4]),
+        (5, 3, [0, 2, 4], [1, 1, 1]),
+        (4, 1, [0], [1]),
+        (2, 5, [0, 1], [1, 4]),
+    ],
+)
+def test_tokens_are_shared_out(chunks: int, tokens: int, kept: list[int], sizes: list[int]) -> None:
+    assert shared_out([float(i) for i in range(chunks)], tokens) == (
+        [float(i) for i in kept],
+        sizes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "load"),
+    [
+        ({"max_concurrency": None}, Load("closed", concurrency=3)),
+        ({"request_rate": 4.0}, Load("poisson", rate=4.0)),
+        ({"request_rate": 4.0, "burstiness": 0.5}, Load("gamma", rate=4.0, burstiness=0.5)),
+        ({"request_rate": 4.0, "burstiness": "inf"}, Load("constant", rate=4.0)),
+    ],
+)
+def test_loads(changed: dict[str, Any], load: Load, tmp_path: Path) -> None:
+    assert read_vllm_bench(written(tmp_path, **changed)).load == load
+
+
+def test_a_cache_that_may_be_warm_is_said(tmp_path: Path) -> None:
+    changed = {"errors": [""] * 3, "output_lens": [5, 2, 1]}
+    load = read_vllm_bench(written(tmp_path, **changed))
+    made = make_record(load, "a", "chat", 0, Slo(), cold=False)
+    assert not made.validity.valid
+    assert made.validity.reasons[0].startswith("cache-unknown: ")
+    sound = make_record(load, "a", "chat", 0, Slo(), cold=True)
+    assert sound.validity.valid
+    assert [r.partition(":")[0] for r in sound.validity.reasons] == [
+        "noise-not-checked",
+        "imported",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"itls": None}, "itls: missing; expected a list: 'vllm bench serve --save-result"),
+        ({"start_times": None}, "start_times: missing, without which nobody knows"),
+        ({"ttfts": [0.1, 0.2]}, "expected as many of each"),
+        ({"ttfts": [0.1, "x", 0.2]}, "ttfts: 'x' is no number"),
+        ({"start_times": [1.0, float("nan"), 2.0]}, "start_times: nan is no time"),
+        ({"itls": [[-1.0], [], []]}, "itls: -1.0 is no time"),
+        ({"output_lens": [5.5, 2, 0]}, "output_lens: 5.5 is no number of tokens"),
+        ({"itls": [3, [], []]}, "not iterable"),
+        ({"request_rate": "fast"}, "could not convert string to float"),
+        ({name: [] for name in GOOD if isinstance(GOOD[name], list)}, "expected as many of each"),
+    ],
+)
+def test_a_strange_file_is_refused_in_a_line(
+    changed: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        read_vllm_bench(written(tmp_path, **changed))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "words"), [("[1]", "expected an object"), ("{", "no JSON")])
+def test_what_is_no_result_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(text)
+    with pytest.raises(UserError, match=words):
+        read_vllm_bench(tmp_path / "x")
+    with pytest.raises(UserError, match="No such file"):
+        read_vllm_bench(tmp_path / "y")
+
+
+def test_what_is_written_says_the_same_when_it_is_read(tmp_path: Path) -> None:
+    """By the other tool's definitions: chunks of several tokens, a failure, one-token answers."""
+    generations = [
+        generation("a", [110, 130, 145], [1, 2, 2], scheduled_ms=100, submitted_ms=103),
+        generation("b", [120], scheduled_ms=105),
+        generation("c", [121], scheduled_ms=105, finished="error"),
+        generation("d", [130, 140, 150], [1, 1, 1], scheduled_ms=110, submitted_ms=111),
+    ]
+    slo = Slo(ttft_ms=15, tpot_ms=12)
+    own = record(trial(slo=slo), generations)
+    told = as_vllm_bench(from_record(own), slo)
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(as_file(own, from_record(own), {"a": 7, "b": 8, "d": 9})))
+    written_file = json.loads(path.read_text())
+    assert written_file["input_lens"] == [7, 8, 0, 9]
+    assert written_file["mean_ttft_ms"] == told["mean_ttft_ms"]
+    load = read_vllm_bench(path)
+    again = as_vllm_bench(from_record(make_record(load, "a", "w", 0, slo, cold=True)), slo)
+    for name, value in told.items():
+        if name != "duration" and "throughput" not in name and "goodput" not in name:
+            assert again[name] == pytest.approx(value), name
+    assert again["request_goodput"] * again["duration"] == pytest.approx(
+        told["request_goodput"] * told["duration"]
+    )
+
+
+def test_the_first_run_is_what_others_are_compared_with(tmp_path: Path) -> None:
+    load = read_vllm_bench(written(tmp_path))
+    slo = Slo(ttft_ms=100)
+    made = [make_record(load, name, "chat", 0, slo, cold=True) for name in ("new", "old", "new")]
+    found = experiment_of("x", made, "old")
+    assert [choice["label"] for choice in found["backends"]] == ["old", "new"]
+    assert found["reference"] == "vllm-bench"
+    assert [one["workload"]["name"] for one in found["workloads"]] == ["chat"]
+    assert [load["concurrency"] for load in found["load"]] == [2]
+    assert found["slo"]["ttft_ms"] == 100
