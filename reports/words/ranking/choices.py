@@ -201,6 +201,6 @@ def _price(beyond: Sequence[_Entry], quality: Mapping[int, AnswerQuality]) -> st
         return ""
     most = max(beyond, key=lambda entry: entry.speed.value)
     known = quality.get(most.variant.index)
-    is_known = any(cell.value("consistency") is not None for cell in most.cells)
+    is_known = any(cell.value("consistency_ratio") is not None for cell in most.cells)
     cost = known.short if known else UNJUDGED if is_known else INCOMPARABLE
     return f"{most.variant.label} {ratio(most.speed.value)}× {most.speed.interval}: {cost}"

@@ -57,7 +57,7 @@ def test_two_loads_of_the_same_prompts_are_compared(
     found = {cell["options"]["run"]: cell for cell in cells(run)}
     assert found["new"]["speedup"] == pytest.approx(2.0, rel=0.01)
     assert (found["old"]["goodput_req_per_s"], found["new"]["speedup_repeats"]) == (0.0, 2)
-    assert found["new"].get("consistency") is None
+    assert found["new"]["consistency_ratio"] is None
     page = write_report(out).read_text()
     assert "imported" in page
     assert "answers that could not be compared" in page

@@ -99,6 +99,23 @@ def test_one_that_costs_answers_is_named_with_its_price(run: RankedRun) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("same", "told"),
+    [(0.2, "other answers that no score judges"), (None, "answers that could not be compared")],
+)
+def test_without_a_score_nothing_is_said_of_answers_but_whether_they_differ(
+    same: float | None, told: str
+) -> None:
+    run = RankedRun()
+    run.add(VLLM, 1.0)
+    run.add(LOSSY, 2.5, same=0.2)
+    metrics = {**run.cells[1].metrics, "consistency_ratio": same}
+    run.cells[1] = dataclasses.replace(run.cells[1], metrics=metrics)
+    run.samples.scores.clear()
+    (found,) = choices(run.cells, EVERY, {}, run.samples)
+    assert found.price == f"lossy 2.50× [2.40, 2.60]: {told}"
+
+
 def test_a_difference_that_is_not_shown_is_not_claimed() -> None:
     run = RankedRun()
     run.add(VLLM, 1.0)
