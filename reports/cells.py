@@ -20,6 +20,7 @@ from reports.variants import NamedOptions, Variant, variants, workload_key, work
 from results import rows as metrics
 from results.compare.intervals.several import CellEffects
 from results.compare.reasons import CELL_NOT_VALID, LEFT_OUT, slug
+from results.registry import METRIC_NAMES
 
 if TYPE_CHECKING:
     from results import Run
@@ -82,7 +83,9 @@ class Cell:
         return bool(self.metrics.get("noise_checked", True))
 
     def holds(self, name: str) -> bool:
-        """Whether a metric may be believed: a comparison may be void where all else stands."""
+        """Whether a metric may be believed: a comparison may be void where all else stands. Raises
+        `KeyError` for a name that no metric has."""
+        self._check(name)
         void = self.metrics.get("void_metrics") or ()
         return name not in void and (self.valid or len(void) > 0)
 
@@ -111,13 +114,19 @@ class Cell:
         return self.samples >= SAMPLES_NEEDED.get(percentile, 0)
 
     def value(self, name: str) -> float | None:
-        """A metric, None where it is undefined. Goodput without an objective is."""
+        """A metric, None where it is undefined. Goodput without an objective is. Raises `KeyError`
+        for a name that no metric has."""
+        self._check(name)
         if name.startswith("goodput") and not self.has_slo:
             return None
         if name == "consistency_ratio" and self.variant.is_reference:
             name = "noise_floor"
         value = self.metrics.get(name)
         return None if value is None else float(value)
+
+    def _check(self, name: str) -> None:
+        if name not in METRIC_NAMES and name not in self.metrics:
+            raise KeyError(f"no metric '{name}'")
 
     def low(self, name: str) -> float | None:
         """The lower end of the interval of a metric: see `high`."""

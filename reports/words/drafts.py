@@ -37,7 +37,7 @@ class Drafting(NamedTuple):
     @property
     def holds(self) -> bool:
         """Whether the paired speed-up may be believed."""
-        return self.cell.holds(self.metric)
+        return self.cell.holds(self.metric) if self.metric else self.cell.stands_alone
 
     @property
     def steps_hold(self) -> bool:

@@ -9,6 +9,7 @@ from results.registry.metric import Metric, TrialInputs
 
 __all__ = [
     "METRICS",
+    "METRIC_NAMES",
     "Metric",
     "TrialInputs",
     "find",
@@ -37,6 +38,9 @@ METRICS: tuple[Metric, ...] = (
     trial.MEAN_DECODE_RATE,
 )
 """In the order of `show --json`."""
+
+METRIC_NAMES = frozenset(key for metric in METRICS for key in metric.keys)
+"""Keys of a row of results: several of a metric that has percentiles."""
 
 
 def find(name: str) -> Metric:

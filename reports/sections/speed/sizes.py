@@ -23,7 +23,7 @@ _NOTE = (
     "Speed-up over the reference against the bytes of weights that a pass reads. Hollow: "
     "overhead-bound (see the step times) or not valid. Dashed: where neither is faster."
 )
-BASELINES = {"vllm-early-exit": "vllm"}
+BASELINES = dict.fromkeys(("vllm-early-exit", "vllm-speculative"), "vllm")
 """The plain decoding of a backend's own engine, where it is not `NATIVE`."""
 
 
