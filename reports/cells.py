@@ -83,8 +83,7 @@ class Cell:
         return bool(self.metrics.get("noise_checked", True))
 
     def holds(self, name: str) -> bool:
-        """Whether a metric may be believed: a comparison may be void where all else stands. Raises
-        `KeyError` for a name that no metric has."""
+        """Whether a metric may be believed: a comparison may be void where all else stands."""
         self._check(name)
         void = self.metrics.get("void_metrics") or ()
         return name not in void and (self.valid or len(void) > 0)
@@ -114,8 +113,7 @@ class Cell:
         return self.samples >= SAMPLES_NEEDED.get(percentile, 0)
 
     def value(self, name: str) -> float | None:
-        """A metric, None where it is undefined. Goodput without an objective is. Raises `KeyError`
-        for a name that no metric has."""
+        """A metric, None where it is undefined. Goodput without an objective is."""
         self._check(name)
         if name.startswith("goodput") and not self.has_slo:
             return None
@@ -125,6 +123,7 @@ class Cell:
         return None if value is None else float(value)
 
     def _check(self, name: str) -> None:
+        """Raise `KeyError` for a name that no metric has."""
         if name not in METRIC_NAMES and name not in self.metrics:
             raise KeyError(f"no metric '{name}'")
 
@@ -245,11 +244,7 @@ def _cell(
         failed=sum(row["status"] != "ok" for row in rows),
         valid_trials=sum(bool(row["valid"]) for row in rows),
         left_out=left_out,
-        partly_valid=0
-        if left_out
-        else sum(
-            not row["valid"] and "output_tok_per_s" not in row["void_metrics"] for row in rows
-        ),
+        partly_valid=0 if left_out else sum(map(_stands_alone, rows)),
         effective=next((dict(r.backend.options) for r in records if r.backend), {}),
         measured=next((r.backend.measured for r in records if r.backend), Measured()),
         reasons=reasons,
@@ -259,6 +254,11 @@ def _cell(
     )
 
 
+def _stands_alone(row: Mapping[str, Any]) -> bool:
+    """Of a trial that is not valid: what compares it with nothing may be believed."""
+    return not row["valid"] and "output_tok_per_s" not in row["void_metrics"]
+
+
 def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[NamedOptions]:
     grouped: dict[str, list[Mapping[str, Any]]] = {}
     for one in raw:
@@ -266,8 +266,7 @@ def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[NamedOption
     compared = any(one["is_reference"] for one in raw)
     named = run.experiment.get("reference")
     for cells in grouped.values():
-        first = cells[0]
-        is_reference = any(one["is_reference"] for one in cells)
+        first, is_reference = cells[0], any(one["is_reference"] for one in cells)
         if not compared and first["backend"] == named:
             is_reference, compared = True, True
         known = [one for one in cells if one["provenance"]]
@@ -285,15 +284,12 @@ def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[NamedOption
 
 
 def _why_no_speedup(run: Run, cells: Sequence[Cell]) -> str:
-    name = run.experiment.get("reference")
-    if not isinstance(name, str):
+    if not isinstance(name := run.experiment.get("reference"), str):
         return "the experiment names no reference"
-    own = [cell for cell in cells if cell.variant.backend == name]
-    if not own:
+    if not (own := [cell for cell in cells if cell.variant.backend == name]):
         return f"the reference, {visible(name)}, was not run"
-    if not any(cell.is_measured for cell in own):
-        return f"every trial of the reference, {visible(name)}, failed"
-    return ""
+    failed = f"every trial of the reference, {visible(name)}, failed"
+    return "" if any(cell.is_measured for cell in own) else failed
 
 
 def _identity(backend: str, options: Mapping[str, Any]) -> str:
