@@ -22,6 +22,7 @@ from results.compare.intervals.several import CellEffects
 from results.compare.reasons import CELL_NOT_VALID, LEFT_OUT, slug
 
 if TYPE_CHECKING:
+    from reports.sections.searched import SearchedSystem
     from results import Run
 
 
@@ -147,6 +148,8 @@ class Overview:
     """Empty when the reference has finished trials."""
     published: Mapping[str, Any] | None = None
     """A paper's table that the experiment has: see `harness.experiment.published`."""
+    searched: tuple[SearchedSystem, ...] = ()
+    """Their probes are in no cell of `cells`."""
 
     @property
     def workloads(self) -> list[str]:
@@ -169,13 +172,13 @@ class Overview:
         return {key: cell for cell in self.cells for key in cell.keys}
 
 
-def overview(run: Run) -> Overview:
-    """Gather the cells of a run that has at least one trial."""
+def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
+    """The cells of a run that has at least one trial; `known`: its variants, where it is a part."""
     raw, effects = metrics.cells(run), run.evaluated["effects"]
     rows = {row["key"]: row for row in metrics.summaries(run)}
     records = {stored.record.key: stored.record for stored in run.stored}
     trials = {key: record.trial for key, record in records.items()}
-    found = variants(list(_engines(raw, run)))
+    found = known or variants(list(_engines(raw, run)))
     place = {_identity(v.backend, v.options): v for v in found}
     labels = workload_labels([trial.workload for trial in trials.values()])
     several = len({trial.model.label() for trial in trials.values()}) > 1
