@@ -20,6 +20,9 @@ def ranking(searched: Sequence[SearchedSystem], *, named: bool = False) -> Itera
     end = f" No rate was found of {', '.join(lost)}." if lost else ""
     if not found:
         return  # the table says why
+    doubtful = [one.cell.variant.label for one in found if one.not_valid]
+    if doubtful:
+        end += f" Not to be relied on: trials of {', '.join(doubtful)} are not valid."
     tiers = _tiers(found)
     if len(found) == 1:
         yield f"{where}Only {_names(found)} was found to sustain a rate.{end}"

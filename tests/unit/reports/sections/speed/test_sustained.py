@@ -130,6 +130,14 @@ def test_an_order_is_claimed_only_between_intervals_apart(
     assert "sustained more than" not in said
 
 
+def test_a_ranking_of_trials_that_are_not_valid_says_so(tmp_path: Path) -> None:
+    _, seen = without_probes(load(searched(tmp_path, APART)))
+    sound = [one._replace(not_valid=0) for one in seen.searched]
+    noisy = [sound[0]._replace(not_valid=2), *sound[1:]]
+    said = [next(ranking(found)) for found in (sound, noisy)]
+    assert said[1] == said[0] + " Not to be relied on: trials of vllm are not valid."
+
+
 def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
     searched(tmp_path, APART)
     (tmp_path / "goodput.json").write_text('{"share": 1}')
