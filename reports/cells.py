@@ -12,17 +12,17 @@ from harness.core.nouns import (
     Measured,
     Slo,
     TrialRecord,
-    canonical_json,
-    to_json,
 )
 from reports.text import clipped, visible
 from reports.variants import NamedOptions, Variant, variants, workload_key, workload_labels
 from results import rows as metrics
 from results.compare.intervals.several import CellEffects
+from results.compare.pairing import variant as identity
 from results.compare.reasons import CELL_NOT_VALID, LEFT_OUT, slug
 from results.registry import METRIC_NAMES
 
 if TYPE_CHECKING:
+    from reports.sections.searched import SearchedSystem
     from results import Run
 
 
@@ -155,6 +155,8 @@ class Overview:
     """Empty when the reference has finished trials."""
     published: Mapping[str, Any] | None = None
     """A paper's table that the experiment has: see `harness.experiment.published`."""
+    searched: tuple[SearchedSystem, ...] = ()
+    """Their probes are in no cell of `cells`."""
 
     @property
     def workloads(self) -> list[str]:
@@ -177,21 +179,21 @@ class Overview:
         return {key: cell for cell in self.cells for key in cell.keys}
 
 
-def overview(run: Run) -> Overview:
-    """Gather the cells of a run that has at least one trial."""
+def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
+    """The cells of a run that has at least one trial; `known`: its variants, where it is a part."""
     raw, effects = metrics.cells(run), run.evaluated["effects"]
     rows = {row["key"]: row for row in metrics.summaries(run)}
     records = {stored.record.key: stored.record for stored in run.stored}
     trials = {key: record.trial for key, record in records.items()}
-    found = variants(list(_engines(raw, run)))
-    place = {_identity(v.backend, v.options): v for v in found}
+    found = known or variants(list(_engines(raw, run)))
+    place = {identity(v.backend, v.options): v for v in found}
     labels = workload_labels([trial.workload for trial in trials.values()])
     several = len({trial.model.label() for trial in trials.values()}) > 1
     loads = sorted({trial.load for trial in trials.values()}, key=_load_order)
     cells = [
         _cell(
             one,
-            place[_identity(one["backend"], one["options"])],
+            place[identity(one["backend"], one["options"])],
             [rows[key] for key in one["keys"]],
             [records[key] for key in one["keys"]],
             labels,
@@ -262,7 +264,7 @@ def _stands_alone(row: Mapping[str, Any]) -> bool:
 def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[NamedOptions]:
     grouped: dict[str, list[Mapping[str, Any]]] = {}
     for one in raw:
-        grouped.setdefault(_identity(one["backend"], one["options"]), []).append(one)
+        grouped.setdefault(identity(one["backend"], one["options"]), []).append(one)
     compared = any(one["is_reference"] for one in raw)
     named = run.experiment.get("reference")
     for cells in grouped.values():
@@ -290,10 +292,6 @@ def _why_no_speedup(run: Run, cells: Sequence[Cell]) -> str:
         return f"the reference, {visible(name)}, was not run"
     failed = f"every trial of the reference, {visible(name)}, failed"
     return "" if any(cell.is_measured for cell in own) else failed
-
-
-def _identity(backend: str, options: Mapping[str, Any]) -> str:
-    return canonical_json([backend, to_json(options)])
 
 
 def _load_order(load: Any) -> tuple[str, float, str]:

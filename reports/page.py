@@ -16,12 +16,13 @@ from markupsafe import Markup
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
 from harness.core.nouns import QUALITY_MARGIN
-from reports.cells import Cell, Overview, overview
+from reports.cells import Cell, Overview
 from reports.collect import Samples, collect
 from reports.numbers import counted
 from reports.panels import draw, drawing
 from reports.sections import Section, sections
 from reports.sections.answers import requests
+from reports.sections.searched import without_probes
 from reports.sections.speed import stored_sizes
 from reports.text import script_json, visible
 from reports.words import facts
@@ -62,8 +63,8 @@ def write_report(run_dir: Path) -> Path:
 
 def render(run: Run) -> str:
     """The whole page as text."""
-    seen = overview(run)
-    samples = collect(run, seen)
+    run, seen = without_probes(run)
+    samples = collect(run, seen) if seen.cells else Samples()
     made = list(sections(seen, samples))
     numbers = {section.id: itertools.count() for section in made}
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
@@ -121,9 +122,9 @@ def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
         "banner": banner(run),
-        "alerts": facts.alerts(run, seen),
-        "headline": _headline(seen, quality),
-        "trust": trust_line(seen.cells),
+        "alerts": facts.alerts(run, seen) if seen.cells else [],
+        "headline": _headline(seen, quality) if seen.cells else facts.SEARCHED_ONLY,
+        "trust": trust_line(seen.cells) if seen.cells else "",
         "choices": [
             (model, found)
             for model, own in _by_model(seen)
@@ -183,7 +184,7 @@ def _requests(
 ) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
     """Blocks of requests for the template, and the rest of the requests as data for the script."""
     blocks, waiting = [], []
-    prompts = facts.prompts_by_workload(run, seen)
+    prompts = facts.prompts_by_workload(run, seen) if seen.cells else {}
     for place, workload in enumerate(w for w in seen.workloads if w in samples.answers):
         shown, total, differing = requests.items(
             samples.answers[workload], prompts.get(workload, {}), seen.variants

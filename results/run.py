@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -46,6 +46,12 @@ class Run:
             with contextlib.suppress(MissingRecordError):  # a run replaces it just now
                 stored.append(self.store.read_stored(key))
         self.stored: list[StoredTrial] = sorted(stored, key=lambda s: order(s.record.trial))
+
+    def without(self, keys: Collection[str]) -> Run:
+        """The same run as if the trials of these keys were not stored."""
+        found = Run(self.path)
+        found.stored = [stored for stored in self.stored if stored.record.key not in keys]
+        return found
 
     @cached_property
     def evaluated(self) -> dict[str, list[dict[str, Any]]]:

@@ -26,6 +26,7 @@ SECTIONS = (
     "speed.stored_sizes",
     "answers.tradeoff",
     "speed.goodput",
+    "speed.sustained",
     "answers.quality",
     "exits.techniques",
     "exits.gains",
@@ -60,8 +61,8 @@ class Section:
 
 
 def sections(seen: Overview, samples: Samples) -> Iterator[Section]:
-    """The sections that the run has something for."""
-    for name in SECTIONS:
+    """The sections that the run has something for; of searches alone, theirs."""
+    for name in SECTIONS if seen.cells else ("speed.sustained",):
         section: Callable[[Overview, Samples], Section | None]
         section = import_module(f"{__name__}.{name}").section
         if (made := section(seen, samples)) is not None:

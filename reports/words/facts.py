@@ -25,6 +25,9 @@ RESULTS_NOTE = (
     "the rate that its arrivals came to. Overhead-bound: over half of a step on either side of the "
     "speed-up is overhead that would not grow with the model (see the step times)."
 )
+SEARCHED_ONLY = (
+    "This run searched for the highest sustained rates and swept no loads: see the section on them."
+)
 
 MACHINE = (
     *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
@@ -44,6 +47,13 @@ def summary(run: Run, seen: Overview) -> str:
     failed = sum(cell.failed for cell in seen.cells)
     lost = f", {again} of them measured again for noise" if again else ""
     lost += f", {failed} of which failed" if failed else ""
+    if not seen.cells:
+        return visible(
+            f"Searches for the highest sustained rate of "
+            f"{counted(len(seen.searched), 'system')} on the model {_listed(models)}: "
+            f"{counted(len(trials), 'probe')}. "
+            f"Machine: {machine(run.stored[0].record.environment)}."
+        )
     times = sorted(s.record.started_at for s in run.stored if s.record.started_at)
     started = f" Started {times[0][:16].replace('T', ' ')} UTC." if times else ""
     return visible(

@@ -204,7 +204,6 @@ def test_fresh_never_deletes_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     [
         (["run", "nothing.yaml"], "nothing.yaml: cannot be read: no such file or directory"),
         (["run", "tiny.yaml", "--onyl", "x"], "No such option: --onyl"),
-        (["run", "tiny.yaml", "--executor", "ray"], "--executor: 'ray' is not available"),
         (["show", "nowhere"], "nowhere"),
         (["report", "nowhere"], "nowhere"),
         (["list", "backend"], "list: unknown list 'backend'; did you mean 'backends'?"),

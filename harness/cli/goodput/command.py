@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from harness.core.nouns import Slo
     from results.goodput.search import FoundRate, Probe
 
-ANSWER = "goodput.json"
 IDLE_REQUESTS = 20
 REQUESTS = 400
 START = 2.0
@@ -35,6 +34,8 @@ class FoundGoodput:
     found: FoundRate | None
     limit: str
     """What keeps it from more, or why there is no rate."""
+    ended: str
+    """Why no more rates were tried."""
 
 
 def goodput(
@@ -56,10 +57,12 @@ def goodput(
     from harness.cli import run as running
     from harness.cli import wiring
     from harness.cli.goodput import probing
+    from harness.cli.goodput.kept import KeptAnswer
     from harness.cli.progress import warn_of_others
     from harness.core.nouns import Slo
     from harness.experiment.config import load_experiment
     from harness.measure.machine.others import OthersWatch
+    from results.goodput.stored import ANSWER
     from results.store.folder import Store
 
     _check(share, confidence, tolerance, requests, max_probes)
@@ -80,15 +83,17 @@ def goodput(
         warn_of_others(watch.share())
         store.write_experiment(resolved.to_yaml())
         settings = share, tolerance, max_probes, confidence
+        answer = {"share": share, "confidence": confidence, "requests": requests}
+        kept = KeptAnswer(directory, answer)
         found = []
-        with probing.Prober(store, experiment) as prober:
+        with probing.Prober(store, experiment, kept.began) as prober:
             for system in probing.systems(experiment, only):
-                found.append(_search(prober, system, experiment.slo, requests, settings))
+                one = _search(prober, system, experiment.slo, requests, settings)
+                kept.ended(_plain(one, confidence))
+                found.append(one)
                 if not as_json:
                     print(_line(found[-1]), flush=True)
-        answer: dict[str, Any] = {"share": share, "confidence": confidence, "requests": requests}
-        answer |= {"systems": [_plain(one) for one in found]}
-        _write(directory / ANSWER, answer)
+        answer = kept.plain()
     if as_json:
         print(json.dumps(answer, allow_nan=False))
     else:
@@ -133,12 +138,13 @@ def _search(
             system, [], None,
             f"even one request at a time meets the slo in {holds:.1%} of the cases only ({name}); "
             f"expected {share:.1%}",
+            "misses the slo idle",
         )  # fmt: skip
     alone_s = float(latency.e2e_s(idle.requests).mean())
     search = RateSearch(share, START / alone_s, tolerance, most, confidence)
     shares: dict[float, list[tuple[str, float]]] = {}
     number = late = 0
-    limit = ""
+    limit = ended = ""
     while (rate := search.next_rate()) is not None:
         number += 1
         rate = float(f"{rate:.4g}")
@@ -148,11 +154,13 @@ def _search(
             late += 1
             if late >= MOST_LATE:
                 limit = f"the client, which was late at {rate:g}/s: more cannot be asked here"
+                ended = "the client was late"
                 break
             continue
         late = 0
         search.add(probed.probe(rate, slo))
         shares[rate] = probed.shares(slo)
+    ended = ended or ("probes used up" if len(search.probes) >= most else "narrow enough")
     found = search.found()
     low, high = search.bracket()
     if not limit:
@@ -162,7 +170,7 @@ def _search(
             limit = f"nothing up to {low:g}/s; more --max-probes may" if low else "nothing was seen"
     if found is None and low is None and high is not None:
         limit = f"missed at {high:g}/s, the lowest rate tried ({limit}); more --max-probes may find"
-    return FoundGoodput(system, search.probes, found, limit)
+    return FoundGoodput(system, search.probes, found, limit, ended)
 
 
 def _line(one: FoundGoodput) -> str:
@@ -175,8 +183,9 @@ def _line(one: FoundGoodput) -> str:
     )
 
 
-def _plain(one: FoundGoodput) -> dict[str, Any]:
+def _plain(one: FoundGoodput, confidence: float) -> dict[str, Any]:
     from harness.cli.goodput.probing import described
+    from results.goodput.shares import share_interval
 
     return {
         **described(one.system),
@@ -184,17 +193,15 @@ def _plain(one: FoundGoodput) -> dict[str, Any]:
         "low_per_s": one.found.low if one.found else None,
         "high_per_s": one.found.high if one.found else None,
         "limit": one.limit,
+        "ended": one.ended,
         "probes": [
-            {"rate": p.asked, "rate_came_about": p.rate, "share": p.share, "judged": len(p.met)}
+            {
+                "rate": p.asked,
+                "rate_came_about": p.rate,
+                "share": p.share,
+                **dict(zip(("low", "high"), share_interval(p.met, confidence), strict=True)),
+                "judged": len(p.met),
+            }
             for p in one.probes
         ],
     }
-
-
-def _write(path: Path, answer: dict[str, Any]) -> None:
-    from harness.core.files import write_atomic
-
-    try:
-        write_atomic(path, (json.dumps(answer, indent=1, allow_nan=False) + "\n").encode())
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None

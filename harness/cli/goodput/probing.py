@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -90,10 +90,11 @@ class Prober:
     Args:
         store: of the run folder.
         experiment: as the file has it: each probe draws requests and arrivals of its own.
+        began: is told the key of each probe before it runs.
     """
 
-    def __init__(self, store: Store, experiment: Experiment) -> None:
-        self._store, self._experiment = store, experiment
+    def __init__(self, store: Store, experiment: Experiment, began: Callable[[str], None]) -> None:
+        self._store, self._experiment, self._began = store, experiment, began
         self._machine, self._pins = environment(), Pins()
         self._fingerprint = fingerprint(self._machine)
         self._invocation = Invocation()
@@ -133,6 +134,7 @@ class Prober:
         `UserError` for input that the engine refuses, and for a trial that fails."""
         code = self._pins.of(trial)
         key = trial.key(self._fingerprint, code)
+        self._began(key)
         if was_stored := self._store.has(key):
             record = self._store.read_stored(key).record
         else:

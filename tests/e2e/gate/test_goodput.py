@@ -33,6 +33,10 @@ def test_the_rate_is_near_the_queue_s_and_a_second_search_measures_nothing(tmp_p
     # 30 requests on a busy machine: near, not exact
     assert truth / 2 < one["rate_per_s"] < truth * 1.5
     assert 3 <= len(one["probes"]) <= 6
+    assert one["ended"] in ("narrow enough", "probes used up", "the client was late")
+    assert all(p["low"] <= p["share"] <= p["high"] for p in one["probes"])
+    assert sorted(one["keys"]) == answer["trials"], "the idle one too"
+    assert len(one["keys"]) > len(one["probes"])
     stored = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "g/trials").iterdir()}
     again = decodebench("goodput", file, "--out", "g", *FEW, "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
@@ -40,7 +44,8 @@ def test_the_rate_is_near_the_queue_s_and_a_second_search_measures_nothing(tmp_p
     assert stored == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "g/trials").iterdir()}
     shown = decodebench("show", "g", "--json", cwd=tmp_path)
     loads = [json.loads(line)["load"] for line in shown.stdout.splitlines()]
-    assert sum("poisson" in str(load) for load in loads) == len(one["probes"])
+    # a probe in which the client was late is stored, and is none of those that count
+    assert sum("poisson" in str(load) for load in loads) == len(one["keys"]) - 1
 
 
 def test_an_objective_that_nobody_meets_is_said(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import results
+from harness.cli import doctor, wiring
 from harness.cli import run as running
-from harness.cli import wiring
 from harness.cli.display import print_plan
 from harness.core.errors import UserError
 from harness.core.nouns import Model
@@ -28,6 +28,8 @@ QUICK = {"name": "scripted", "ttft_s": 0.002, "itl_s": 0.001, "tokens": 4}
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # measuring the machine's ceilings takes ten seconds in each empty cache
+    monkeypatch.setattr(doctor, "measure_ceilings", list)
 
 
 def content(model: Any, **changes: Any) -> dict[str, Any]:

@@ -1,0 +1,54 @@
+"""The share of requests that meet the objective, over the rate that they are asked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from reports.cells import Cell
+from reports.figures.axes import MARKERS, rule, tag, value_axis
+from reports.numbers import interval, percent, significant
+from results.goodput.stored import StoredSearch
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def share_over_rate(
+    axes: Axes, searches: Sequence[tuple[Cell, StoredSearch]], share: float
+) -> None:
+    """A curve per system, a point with its interval per probe; the rate that was found is a
+    vertical line in a band, its interval. Dashed across: the share that is wanted."""
+    for cell, found in searches:
+        variant = cell.variant
+        marker = MARKERS[variant.style % len(MARKERS)]
+        probes = sorted(found.probes, key=lambda probe: probe.came_about)
+        line = axes.plot(
+            [p.came_about for p in probes], [p.share * 100 for p in probes],
+            color=variant.colour, linestyle=variant.line, linewidth=1.2, alpha=0.6,
+        )  # fmt: skip
+        tag(line, cell)
+        for p in probes:
+            drawn = list(
+                axes.plot([p.came_about] * 2, [p.low * 100, p.high * 100], color=variant.colour,
+                          linewidth=1.0, alpha=0.6)
+            )  # fmt: skip
+            drawn += axes.plot(
+                p.came_about, p.share * 100, marker, color=variant.colour, markersize=4
+            )
+            ends = interval(p.low, p.high, percent)
+            tag(drawn, cell, f"{percent(p.share)}% {ends} at {significant(p.came_about)}/s")
+        if found.rate is not None and found.low is not None and found.high is not None:
+            band = axes.axvspan(
+                found.low, found.high, color=variant.colour, alpha=0.12, linewidth=0
+            )
+            mark = axes.axvline(
+                found.rate, color=variant.colour, linestyle=variant.line, linewidth=1.4
+            )
+            ends = interval(found.low, found.high, significant)
+            tag([band, mark], cell, f"{significant(found.rate)}/s {ends}")
+    rule(axes, y=share * 100)
+    value_axis(axes, "x", [p.came_about for _, found in searches for p in found.probes])
+    axes.set_ylim(0, 104)
+    axes.set_xlabel("offered rate (requests/s)")
+    axes.set_ylabel("within the objective (%)")

@@ -1,0 +1,110 @@
+"""The highest rates that ``decodebench goodput`` found each system to sustain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.figures.sustained import share_over_rate
+from reports.numbers import counted, interval, percent, significant
+from reports.panels import Panel, Size, group
+from reports.sections import Section
+from reports.sections.searched import SearchedSystem
+from reports.tables import BodyRow, Column, build
+from reports.words.ranking.rates import ranking
+
+ID = "sustained"
+_NOTE = (
+    "The highest rate of Poisson arrivals at which {share}% of the requests meet the objective "
+    "({slo}), searched on an engine that stays loaded. A point: one probe at the rate that its "
+    "arrivals came to, with the {confidence}% interval of its share; vertical: the rate found, in "
+    "the band of its interval; dashed: the share wanted. The probes enter no other figure of this "
+    "page."
+)
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """A panel per workload with all systems, a row per system; None where nothing was searched."""
+    if not seen.searched:
+        return None
+    first = seen.searched[0]
+    note = _NOTE.format(
+        share=f"{first.share * 100:g}",
+        confidence=f"{first.confidence * 100:g}",
+        slo=_objective(first.cell),
+    )
+    workloads = list(dict.fromkeys(one.workload for one in seen.searched))
+    own = [[o for o in seen.searched if o.workload == workload] for workload in workloads]
+    words = [said for part in own for said in ranking(part, named=len(own) > 1)]
+    figures = group(list(_panels(own)))
+    table = build(_COLUMNS, seen.searched, _row)
+    return Section(ID, "Sustained rate", note, figures, table, words)
+
+
+def _objective(cell: Cell) -> str:
+    slo = cell.slo
+    bounds = {"TTFT": slo.ttft_ms, "TPOT": slo.tpot_ms, "end to end": slo.e2e_ms}
+    return ", ".join(f"{name} ≤ {b:g} ms" for name, b in bounds.items() if b is not None)
+
+
+def _panels(parts: Sequence[Sequence[SearchedSystem]]) -> Iterator[Panel]:
+    for part in parts:
+        if any(one.found.probes for one in part):
+            paint = partial(
+                share_over_rate, searches=[(o.cell, o.found) for o in part], share=part[0].share
+            )
+            name = part[0].workload
+            title = f"Share of the requests within the objective over the rate: {name}"
+            yield Panel(paint, title, name, Size(width=5.2, height=2.8), workload=name)
+
+
+def _row(one: SearchedSystem) -> BodyRow:
+    return BodyRow(one.cell.variant, one.workload, "", group=one.workload)
+
+
+def _interval(one: SearchedSystem) -> str | None:
+    low, high = one.found.low, one.found.high
+    return None if low is None or high is None else interval(low, high, significant)
+
+
+def _nearest(one: SearchedSystem) -> float | None:
+    """What the arrivals of the probe nearest to the found rate came to."""
+    rate = one.found.rate
+    if rate is None or not one.found.probes:
+        return None
+    return min(one.found.probes, key=lambda probe: abs(probe.rate - rate)).came_about
+
+
+def _asked(one: SearchedSystem) -> str:
+    rate, probes = one.found.rate, one.found.probes
+    if rate is None or not probes:
+        return ""
+    near = min(probes, key=lambda probe: abs(probe.rate - rate))
+    return f"asked {significant(near.rate)}, {percent(near.share)}% within"
+
+
+def _doubtful(one: SearchedSystem) -> str:
+    return f"{counted(one.not_valid, 'trial')} not valid" if one.not_valid else ""
+
+
+_WHY = "no rate was found"
+_COLUMNS: tuple[Column[SearchedSystem], ...] = (
+    Column("Workload", lambda one: one.workload, css=""),
+    Column("Found rate", lambda one: one.found.rate, unit="requests/s", why=_WHY),
+    Column(
+        "Interval", _interval, unit="requests/s", why=_WHY,
+        sort=lambda one: repr(one.found.low or 0.0),
+    ),
+    Column(
+        "Probes", lambda one: float(len(one.found.probes)), lambda value: f"{value:g}",
+        small=_doubtful,
+    ),
+    Column("Search ended", lambda one: one.found.ended, css=""),
+    Column("Limited by", lambda one: one.found.limit, css=""),
+    Column(
+        "Realised rate", _nearest, unit="requests/s", why=_WHY, small=_asked,
+        help="that the arrivals of the probe nearest to the found rate came to",
+    ),
+)  # fmt: skip

@@ -1,0 +1,33 @@
+"""The interval of a share of requests that are not independent of each other."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+from results.goodput.search import BLOCKS
+from results.metrics.arrays import Flags
+
+
+def share_interval(met: Flags, confidence: float) -> tuple[float, float]:
+    """Wilson's interval (1927) at an effective number of requests: neighbours wait for the same
+    queue, so that n of them say less than n draws. By how much less is from the variance of the
+    means of blocks of consecutive ones (batch means, Conway 1963).
+
+    Args:
+        met: (n,) in the order of arrival.
+        confidence: between 0 and 1.
+    """
+    n = len(met)
+    if not n:
+        return 0.0, 1.0
+    share = float(met.mean())
+    size = max(1, n // BLOCKS)
+    means = met[: n // size * size].reshape(-1, size).mean(1)
+    inflation = 1.0
+    if 0 < share < 1 and len(means) > 1:
+        inflation = max(1.0, size * float(means.var(ddof=1)) / (share * (1 - share)))
+    count, z = n / inflation, NormalDist().inv_cdf((1 + confidence) / 2)
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + (z / count) ** 2 / 4)
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))

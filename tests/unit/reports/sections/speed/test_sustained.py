@@ -1,0 +1,145 @@
+"""The section on searched rates, and that probes stand nowhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.errors import UserError
+from harness.core.nouns import Load
+from reports.page import render, write_report
+from reports.sections.searched import without_probes
+from reports.words.ranking.rates import ranking
+from results import load
+from tests.support.results.report_runs import MadeUpBackend, write_run
+
+ENGINES = (
+    MadeUpBackend("vllm", 0.010, provenance="official code"),
+    MadeUpBackend("adadecode", 0.0135, tokens_per_step=2),
+    MadeUpBackend("speculative", 0.0135, tokens_per_step=2),
+)
+SWEPT = Load("closed", concurrency=1)
+PROBES = (Load("poisson", rate=4.0), Load("poisson", rate=8.0))
+
+
+def searched(folder: Path, found: dict[str, Any], swept: tuple[Load, ...] = (SWEPT,)) -> Path:
+    """A run whose open loads are probes; `found`: backend -> (rate, low, high) or None."""
+    write_run(
+        folder, engines=ENGINES, workloads=["gsm8k"], loads=[*swept, *PROBES], repeats=1, requests=8
+    )
+    keys: dict[str, list[str]] = {}
+    for stored in load(folder).stored:
+        if stored.record.trial.load.kind == "poisson":
+            keys.setdefault(stored.record.trial.backend, []).append(stored.record.key)
+    probes = [
+        {"rate": r, "rate_came_about": r * 1.1, "share": s, "low": s - 0.1, "high": s, "judged": 8}
+        for r, s in ((4.0, 1.0), (8.0, 0.5))
+    ]
+    systems = [
+        {
+            **dict(
+                zip(("rate_per_s", "low_per_s", "high_per_s"), rates or (None,) * 3, strict=True)
+            ),
+            "limit": "TTFT",
+            "ended": "probes used up",
+            "probes": probes,
+            "keys": keys[name],
+        }
+        for name, rates in found.items()
+    ]
+    trials = sorted(key for own in keys.values() for key in own)
+    answer = {"share": 0.99, "confidence": 0.95, "systems": systems, "trials": trials}
+    (folder / "goodput.json").write_text(json.dumps(answer))
+    return folder
+
+
+def section(text: str, name: str) -> str:
+    match = re.search(rf'<section id="{name}">.*?</section>', text, re.DOTALL)
+    assert match
+    return match.group()
+
+
+APART = {"vllm": (4.0, 3.5, 4.5), "adadecode": (6.0, 5.0, 7.0), "speculative": (6.5, 5.5, 7.5)}
+
+
+def test_the_section_has_curve_table_and_ranking(tmp_path: Path) -> None:
+    text = section(write_report(searched(tmp_path, APART)).read_text(), "sustained")
+    assert (
+        "speculative (6.50/s [5.50, 7.50]), adadecode (6.00/s [5.00, 7.00]) (among which no order "
+        "can be claimed: the intervals overlap) sustained more than vllm (4.00/s [3.50, 4.50])."
+    ) in text
+    assert text.count("<svg") >= 1
+    assert text.count(">probes used up<") == 3
+    assert "50.0% [40.0, 50.0] at 8.80/s" in text
+    # the realised rate of the probe nearest to the found one, and what was asked
+    assert "4.40" in text
+    assert "asked 4.00, 100% within" in text
+
+
+def test_probes_change_nothing_else_on_the_page(tmp_path: Path) -> None:
+    folder = searched(tmp_path / "both", APART)
+    plain = write_run(
+        tmp_path / "plain", engines=ENGINES, workloads=["gsm8k"], loads=[SWEPT], repeats=1,
+        requests=8,
+    )  # fmt: skip
+    # of the probes' loads the experiment knows nothing
+    (folder / "experiment.yaml").write_bytes((plain / "experiment.yaml").read_bytes())
+    both, alone = render(load(folder)), render(load(plain))
+    for name in ("verdict", "results", "throughput", "latency", "validity"):
+        assert section(both, name) == section(alone, name), name
+    assert 'id="sustained"' not in alone
+
+
+def test_a_run_of_probes_alone_has_the_one_section(tmp_path: Path) -> None:
+    text = render(load(searched(tmp_path, APART, swept=())))
+    ids = re.findall(r'<section id="([^"]+)"', text)
+    assert ids == ["verdict", "sustained", "requests", "environment", "definitions"]
+    assert "searched for the highest sustained rates" in section(text, "verdict")
+
+
+def test_probes_of_a_broken_off_search_are_no_sweep(tmp_path: Path) -> None:
+    searched(tmp_path, {})
+    _, seen = without_probes(load(tmp_path))
+    assert [cell.load for cell in seen.cells] == [SWEPT.label()] * 3
+    assert seen.searched == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"vllm": (4, 3, 5), "adadecode": (6, 4.5, 7)}, "The intervals overlap, so no order can"),
+        ({"vllm": (4, 3, 5), "adadecode": None}, "Only vllm (4.00/s [3.00, 5.00]) was found to"),
+        ({"vllm": (4, 3, 5), "adadecode": None}, "No rate was found of adadecode."),
+        # the first overlaps the last, so that the middle one's narrower interval orders nothing
+        (
+            {"vllm": (4, 3, 5), "adadecode": (6, 5.5, 6.5), "speculative": (7, 4.5, 9)},
+            "no order can be claimed among speculative",
+        ),
+    ],
+)
+def test_an_order_is_claimed_only_between_intervals_apart(
+    tmp_path: Path, found: dict[str, Any], words: str
+) -> None:
+    _, seen = without_probes(load(searched(tmp_path, found)))
+    (said,) = ranking(seen.searched)
+    assert words in said
+    assert "sustained more than" not in said
+
+
+def test_a_ranking_of_trials_that_are_not_valid_says_so(tmp_path: Path) -> None:
+    _, seen = without_probes(load(searched(tmp_path, APART)))
+    sound = [one._replace(not_valid=0) for one in seen.searched]
+    noisy = [sound[0]._replace(not_valid=2), *sound[1:]]
+    said = [next(ranking(found)) for found in (sound, noisy)]
+    assert said[1] == said[0] + " Not to be relied on: trials of vllm are not valid."
+
+
+def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
+    searched(tmp_path, APART)
+    (tmp_path / "goodput.json").write_text('{"share": 1}')
+    with pytest.raises(UserError, match=r"goodput\.json: is broken \(KeyError: 'confidence'\)"):
+        render(load(tmp_path))
