@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import settings
 # no test asserts a time, and a busy machine may take its time over an example
 settings.register_profile("decodebench", deadline=None)
 settings.load_profile("decodebench")
+
+# a shell ignores it in what it starts in the background, and children would inherit that
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _ROOT = Path(__file__).resolve().parents[1]
 

@@ -24,11 +24,11 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
 ASKED = [
-    *("--model", "demo", "--measure", "softmax", "--workload", "gsm8k,xsum", "--rows", "10"),
+    *("--model", "demo", "--measure", "softmax", "--workload", "gsm8k,xsum", "--rows", "6"),
     *("--target", "0.6", "--layers", "1,2,4", "--grid", "0.9,0.3", "--whole-curve"),
     *("--risk", "rouge_l_to_full", "--per", "mixture"),
 ]
-PROMPTS = 20
+PROMPTS = 12
 
 
 def command(*arguments: object) -> list[str]:
@@ -55,8 +55,8 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, st
     whole = command("calibrate", *ASKED, "--out", out)
     process = subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 300
-    while not answers(out) and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.005)
+    while len(answers(out)) < 3 and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=120)
     return out, process.returncode, told, answers(out)
@@ -77,7 +77,7 @@ def test_ctrl_c_keeps_what_was_answered(
     assert code == 130, f"{len(kept)} answers of {3 * PROMPTS} kept; {told}"
     assert told.splitlines()[-1] == "decodebench: interrupted; what was finished is stored"
     assert "Traceback" not in told
-    assert 1 <= len(kept) < 3 * PROMPTS
+    assert 3 <= len(kept) < 3 * PROMPTS
     assert answers(out)[: len(kept)] == kept
     assert len(answers(out)) == 3 * PROMPTS
 
@@ -105,7 +105,7 @@ def test_another_target_is_answered_without_an_engine(
     assert answers(out) == answers(finished[0])
     refused = ask(out, "--target", "0.8")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "20 prompts cannot show a quality of 0.8" in refused.stderr
+    assert "12 prompts cannot show a quality of 0.8" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 
