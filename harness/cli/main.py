@@ -110,6 +110,12 @@ def run(
             min=0.0, max=1.0, help="Of the time, for disturbed trials once more; 0: none."
         ),
     ] = 0.1,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GITREF|DIR", help="Run another version of the code beside this one, in turns."
+        ),
+    ] = None,
 ) -> None:
     """Run the trials of an experiment that are not stored yet."""
     from harness.cli import run as running
@@ -124,6 +130,7 @@ def run(
         shapes=shape or (),
         again_share=again_share,
         cluster=find_place(executor, address),
+        against=against,
     )
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)

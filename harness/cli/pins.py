@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from backends import pins as backend_pins
 from harness.core.closure import Sources, digest
@@ -42,6 +42,16 @@ SCORED_AS_PROGRAMS = {
 }
 """By workload, the modules that the sandbox's children are made of; it reads them as files."""
 MOST_NAMED = 3
+
+
+class Pinning(Protocol):
+    """What a version of the code pins a trial by."""
+
+    def of(self, trial: Trial) -> str:
+        """A digest of `parts`."""
+
+    def parts(self, trial: Trial) -> dict[str, str]:
+        """Digests by a name that a user can read."""
 
 
 class Pins:
@@ -91,7 +101,7 @@ class OlderTrials:
     until the same trial, run by today's, is stored: then it would count as one repeat more."""
 
     def __init__(
-        self, store: Store, machine: Mapping[str, Any], names: Collection[str], pins: Pins
+        self, store: Store, machine: Mapping[str, Any], names: Collection[str], pins: Pinning
     ) -> None:
         self._store, self._machine, self._pins = store, machine, pins
         self._fingerprint = fingerprint(machine)

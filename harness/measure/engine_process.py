@@ -25,6 +25,7 @@ from harness.measure.load_loop import LoadProgress
 from harness.measure.machine.meters import oom_kills
 from harness.measure.messages import NoResult, Phase, Ready, TrialJob
 from harness.measure.timed_window import ALARM_GRACE_S
+from harness.measure.versions.version import CodeVersion
 
 KILL_GRACE_S = 5.0
 """How much longer than its limit a phase may take before the process is killed: the load loop stops
@@ -48,20 +49,25 @@ class EngineProcess:
 
     ready: Ready | None = None
 
-    def __init__(self, log: Path | None) -> None:
+    def __init__(self, log: Path | None, version: CodeVersion | None = None) -> None:
+        """`version`: the code that the engine is of; None: the one that runs here."""
         self._log = _open_log(log)
         self._channel, theirs = Pipe()
         read_end, self._lifeline = os.pipe()
         self._oom_kills = oom_kills()
         self._log_begin = self._log.seek(0, os.SEEK_END)
         numbers = [str(fd) for fd in (theirs.fileno(), read_end, os.getpid())]
+        python, path = sys.executable, tuple(sys.path)
+        if version is not None:
+            python, path = version.python, version.path
         self._process = subprocess.Popen(
-            [sys.executable, "-c", BOOT, *numbers, json.dumps(sys.path)],
+            [python, "-c", BOOT, *numbers, json.dumps(path)],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
             pass_fds=(theirs.fileno(), read_end),
             start_new_session=True,
+            env=None if version is None else version.variables(),
         )
         theirs.close()
         os.close(read_end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from harness.measure.engine_process import EngineProcess, Listener
 from harness.measure.machine import gpu
 from harness.measure.machine.meters import Footprint, available_memory
 from harness.measure.messages import NoResult, Ready, TrialJob
+from harness.measure.versions.version import CodeVersion
 
 DEFAULT_SETUP_LIMIT_S = 1800.0
 MAX_FAILED_STARTS = 2
@@ -30,7 +31,8 @@ MEMORY_RESERVE = 0.1
 
 class Fleet:
     """Runs jobs on engines that it starts, keeps and retires. `stay`: engines that no trial to come
-    needs stay loaded, too, as long as there is room."""
+    needs stay loaded, too, as long as there is room. `versions`: of the code, by name, each of
+    which runs every trial; "" is the one that runs here."""
 
     def __init__(
         self,
@@ -41,7 +43,9 @@ class Fleet:
         weight_bytes: Callable[[Trial], int] = lambda trial: 0,
         *,
         stay: bool = False,
+        versions: Mapping[str, CodeVersion | None] | None = None,
     ) -> None:
+        self._versions = {"": None} if versions is None else dict(versions)
         self._open_session = open_session
         self._keep_alive, self._stay = keep_alive, stay
         self._setup_limit_s = setup_limit_s
@@ -60,17 +64,20 @@ class Fleet:
         self.crowded = False
         """Whether an engine ever had to go for another one of its model, though still needed."""
 
-    def run(self, job: TrialJob, upcoming: Sequence[Trial], listener: Listener) -> TrialRecord:
+    def run(
+        self, job: TrialJob, upcoming: Sequence[Trial], listener: Listener, version: str = ""
+    ) -> TrialRecord:
         """Run one trial, whatever happens to its engine, and return what to store.
 
         `upcoming`: the trials still to come, in order; an engine that none of them needs is closed.
+        `version`: by which it is run.
         """
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        key = job.trial.engine_key()
-        needed = [trial.engine_key() for trial in upcoming]
-        model = job.trial.model
-        self._rivals = {k for k, t in zip(needed, upcoming, strict=True) if t.model == model}
-        engine = self._engine(job, needed, listener)
+        key = _key(version, job.trial)
+        needed = [_key(name, trial) for trial in upcoming for name in self._versions]
+        same = [trial for trial in upcoming if trial.model == job.trial.model]
+        self._rivals = {_key(name, trial) for trial in same for name in self._versions}
+        engine = self._engine(job, needed, listener, version)
         self.refused = isinstance(engine, NoResult) and engine.by_user
         if isinstance(engine, NoResult):
             return replace(engine.record(job, None), started_at=started_at)
@@ -92,14 +99,14 @@ class Fleet:
             self._retire(key, at_once)
 
     def _engine(
-        self, job: TrialJob, needed: Sequence[str], listener: Listener
+        self, job: TrialJob, needed: Sequence[str], listener: Listener, version: str = ""
     ) -> EngineProcess | NoResult:
         """The living engine for a job, or a new one; the problem when it does not start.
 
         An engine that does not start beside others, or is killed while it starts, gets a second
         chance, alone on the machine.
         """
-        key = job.trial.engine_key()
+        key = _key(version, job.trial)
         if key in self._alive:
             if self._alive[key].is_alive():
                 return self._alive[key]
@@ -109,11 +116,11 @@ class Fleet:
         self._weights[key] = self._weight_bytes(job.trial)
         self._make_room(key, needed)
         had_company = bool(self._alive)
-        answer = self._start(job.trial, listener)
+        answer = self._start(job.trial, listener, version)
         if isinstance(answer, NoResult) and not answer.by_user and (had_company or answer.killed):
             self.crowded |= not self._rivals.isdisjoint(self._alive)
             self.close()
-            answer = self._start(job.trial, listener)
+            answer = self._start(job.trial, listener, version)
         if isinstance(answer, Ready):
             self._failed_starts[key] = 0
             self._footprints[key] = answer.footprint
@@ -122,10 +129,11 @@ class Fleet:
         self._problems[key] = answer
         return answer
 
-    def _start(self, trial: Trial, listener: Listener) -> Ready | NoResult:
-        key = trial.engine_key()
+    def _start(self, trial: Trial, listener: Listener, version: str) -> Ready | NoResult:
+        key = _key(version, trial)
         try:
-            self._alive[key] = EngineProcess(self._log(trial.backend, key))
+            log = self._log(trial, version)
+            self._alive[key] = EngineProcess(log, self._versions[version])
         except OSError as error:
             where = error.filename or "starting an engine's process"
             raise UserError(f"{where}: {error.strerror or error}; the sweep cannot go on") from None
@@ -134,11 +142,12 @@ class Fleet:
             self._retire(key, at_once=True)
         return answer
 
-    def _log(self, backend: str, key: str) -> Path | None:
+    def _log(self, trial: Trial, version: str) -> Path | None:
         if self._log_dir is None:
             return None
         self._log_dir.mkdir(parents=True, exist_ok=True)
-        return self._log_dir / f"{backend}-{key[:8]}.log"
+        parts = [trial.backend, trial.engine_key()[:8], *version.split()]
+        return self._log_dir / f"{'-'.join(parts)}.log"
 
     def _retire(self, key: str, at_once: bool = False) -> None:
         engine = self._alive.pop(key)
@@ -185,3 +194,8 @@ class Fleet:
                 )
             )
         return Footprint(max(f.resident for f in found), max(f.device for f in found))
+
+
+def _key(version: str, trial: Trial) -> str:
+    """Names an engine of one version of the code."""
+    return f"{version} {trial.engine_key()}".strip()

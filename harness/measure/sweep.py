@@ -97,14 +97,17 @@ class SweepEvent:
     record: TrialRecord | None = None
     refused: bool = False
     """Failed for its input, as every trial of this engine will (`SweepResult.refusals`)."""
+    side: str = ""
+    """Which version of the code runs it, where there are two."""
 
     @property
     def label(self) -> str:
         """Short text for a progress line."""
         trial = self.trial
         model = [trial.model.label()] if trial.model.shape else []
+        side = [self.side] if self.side else []
         parts = (trial.workload.name, trial.load.label(), f"repeat {repeat_label(trial.repeat)}")
-        return " | ".join([trial.backend, *model, *parts])
+        return " | ".join([*side, trial.backend, *model, *parts])
 
 
 @dataclass(slots=True)
@@ -177,7 +180,7 @@ def run_sweep(
             pinned = {"fingerprint": fingerprint, "code": code(trial), **now}
             key = trial.key(fingerprint, code(trial))
             job = TrialJob(key, trial, {**environment, **pinned}, time_limit_s)
-            teller = _Teller(events, index, total, trial)
+            teller = Teller(events, index, total, trial)
             teller.tell("started")
             record = fleet.run(job, rest, teller.message)
             if fleet.crowded and together:
@@ -241,21 +244,26 @@ def write_record(store: StoreProtocol, record: TrialRecord) -> TrialRecord:
 
 
 @dataclass(slots=True)
-class _Teller:
+class Teller:
     """Turns what a child says about one trial into events."""
 
     events: Callable[[SweepEvent], None] | None
     index: int
     total: int
     trial: Trial
+    side: str = ""
     began_s: float = 0.0
     """When the phase under way began."""
 
     def tell(self, kind: Literal["started", "phase", "progress", "finished"], **more: Any) -> None:
+        """An event of this kind, with what `SweepEvent` has beside the trial."""
         if self.events is not None:
-            self.events(SweepEvent(kind, self.index, self.total, self.trial, **more))
+            self.events(
+                SweepEvent(kind, self.index, self.total, self.trial, side=self.side, **more)
+            )
 
     def message(self, content: Phase | LoadProgress) -> None:
+        """What a child has said."""
         now = time.monotonic()
         if isinstance(content, str):
             self.began_s = now

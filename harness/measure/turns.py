@@ -41,6 +41,21 @@ def cell_by_cell(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(trials, key=rank)
 
 
+def pair_by_pair(trials: Sequence[Trial]) -> list[tuple[Trial, bool]]:
+    """The order for two versions of the code, that of `cell_by_cell`, and of each trial whether the
+    second version goes first: in every other repeat, begun in turns by engines and cells, so that
+    over a pair of repeats both versions have either place in each cell."""
+    cells = _places(_cell(trial) for trial in trials)
+    engines = _places(trial.engine_key() for trial in trials)
+    turns = _places(sorted(trial.repeat for trial in trials))
+
+    def turned(trial: Trial) -> bool:
+        places = turns[trial.repeat] + cells[_cell(trial)] + engines[trial.engine_key()]
+        return places % 2 == 1
+
+    return [(trial, turned(trial)) for trial in cell_by_cell(trials)]
+
+
 def engine_by_engine(rest: Sequence[Trial], loaded: str, trials: Sequence[Trial]) -> list[Trial]:
     """Engines A B C and then C B A, each with all its trials of a repeat: as few loads as fair
     repeats allow.

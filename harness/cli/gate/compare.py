@@ -41,9 +41,18 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     markdown: Annotated[Path | None, typer.Option(help="Write the answer for a CI page.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the answer as JUnit XML.")] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Run what does not pass once more, in turns.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="GITREF|DIR", help="BASE's code, for --confirm; else its commit."),
+    ] = None,
 ) -> None:
     """Compare two runs: exit 0 when NEW is not worse than BASE by more than its margins, 1 when it
     is, 3 when neither is shown."""
+    if against is not None and not confirm:
+        raise UserError("--against: expected --confirm beside it")
     if update and baseline_store is None:
         raise UserError("--update: expected --baseline-store DIR beside it")
     if record is not None or update:
@@ -58,6 +67,12 @@ def compare(
     rules = read_rules(gate) if gate is not None else DEFAULTS
     base, new = _both(first, second, baseline_store, rules)
     decision = compare_runs(base, new, rules, allowed)
+    if confirm and any(row.verdict != "pass" for row in decision.rows):
+        from harness.cli.gate import confirm as again
+
+        places = Path(base.where), Path(new.where)
+        fresh = again.confirm(decision, (base, new), places, against, rules.names)
+        decision = again.confirmed(compare_runs(*fresh, rules, allowed), decision)
     _tell(decision, as_json, markdown, junit)
     if code := EXIT_CODES[decision.verdict]:
         raise typer.Exit(code)

@@ -100,6 +100,8 @@ def summary(decision: Decision) -> str:
     told = [f"{count} {name}" for name, count in counts.items() if count]
     told += [f"{len(decision.missing)} missing"] * bool(decision.missing)
     how = "paired by repeat" if decision.paired else "different machines: not paired by repeat"
+    if decision.side_by_side:
+        how = "run side by side, paired by repeat"
     return f"{decision.verdict} ({', '.join(told)}; {how})"
 
 

@@ -56,6 +56,7 @@ def goodput(
     """Search the highest rate at which requests meet the slo, on an engine that stays loaded."""
     from harness.cli import run as running
     from harness.cli import wiring
+    from harness.cli.folders.run_folder import check_folder, only_writer
     from harness.cli.goodput import probing
     from harness.cli.goodput.kept import KeptAnswer
     from harness.cli.progress import warn_of_others
@@ -74,12 +75,12 @@ def goodput(
     if only is not None and only not in names:
         raise UserError(f"--only: no backend '{only}'; {nearest(only, names)}")
     directory = out if out is not None else running.RUNS / f"{experiment.name}-goodput"
-    running.check_folder(directory)
+    check_folder(directory)
     resolved = wiring.resolve(experiment)
     for warning in wiring.warnings(resolved.trials()):
         typer.echo(f"warning: {warning}", err=True)
     store = Store(directory)
-    with running.only_writer(directory):
+    with only_writer(directory):
         warn_of_others(watch.share())
         store.write_experiment(resolved.to_yaml())
         settings = share, tolerance, max_probes, confidence

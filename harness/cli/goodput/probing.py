@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from harness.cli import run as running
 from harness.cli import wiring
+from harness.cli.folders.run_folder import write_code, write_prompts
 from harness.cli.pins import Pins
 from harness.cli.session import open_session
 from harness.core.errors import UserError
@@ -138,9 +138,9 @@ class Prober:
         if was_stored := self._store.has(key):
             record = self._store.read_stored(key).record
         else:
-            running.write_code(self._store, {code: self._pins.parts(trial)})
+            write_code(self._store, {code: self._pins.parts(trial)})
             directory = wiring.model_folder(trial.model)
-            running.write_prompts(self._store, [trial], directory)
+            write_prompts(self._store, [trial], directory)
             pinned = {"fingerprint": self._fingerprint, "code": code, **self._invocation.now()}
             limit = self._experiment.time_limit_s
             job = TrialJob(key, trial, {**self._machine, **pinned}, limit)

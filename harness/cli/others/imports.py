@@ -35,7 +35,7 @@ def import_results(
     import yaml
 
     from harness.cli.cells.outcome import tell_results
-    from harness.cli.run import only_writer
+    from harness.cli.folders.run_folder import only_writer
     from harness.core.nouns import Slo
     from results.imports.foreign import experiment_of, make_record
     from results.imports.vllm_bench import read_vllm_bench

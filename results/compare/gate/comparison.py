@@ -51,8 +51,26 @@ def compare_runs(
     if not rows and not found.missing:
         raise UserError(f"{base.where}: no cell has a metric to be gated")
     return Decision(
-        base.where, new.where, rules.alpha, found.paired, rows, found.missing, found.notes
+        base.where,
+        new.where,
+        rules.alpha,
+        found.paired,
+        rows,
+        found.missing,
+        found.notes,
+        found.paired and _in_turns(base, new),
     )
+
+
+def _in_turns(base: ReducedRun, new: ReducedRun) -> bool:
+    """Whether each trial of BASE was run in the same call as NEW's of its cell and repeat."""
+    theirs = {(trial.cell, trial.repeat): trial.invocation for trial in new.trials}
+    both = [
+        (trial.invocation, theirs[trial.cell, trial.repeat])
+        for trial in base.trials
+        if (trial.cell, trial.repeat) in theirs
+    ]
+    return bool(both) and all(one is not None and one == other for one, other in both)
 
 
 @dataclass(slots=True)

@@ -61,6 +61,8 @@ class Decision:
     missing: Sequence[str]
     """Cells and metrics that BASE has and NEW lacks, a sentence each."""
     notes: Sequence[str]
+    side_by_side: bool = False
+    """Whether both ran in one call of `run`, in turns, so that both had the same machine."""
 
     @property
     def verdict(self) -> Verdict:
@@ -76,6 +78,7 @@ class Decision:
             "new": self.new,
             "alpha": self.alpha,
             "paired": self.paired,
+            "side_by_side": self.side_by_side,
             "missing": list(self.missing),
             "notes": list(self.notes),
             "rows": rows,

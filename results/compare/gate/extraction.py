@@ -128,6 +128,7 @@ def _reduced(
         answers=answer_digests(requests) if requests is not None else np.zeros(0, np.int64),
         values=values,
         numbers=numbers,
+        invocation=record.environment.get("invocation"),
     )
 
 

@@ -59,6 +59,8 @@ class ReducedTrial:
     """GateQuantity -> (R,), NaN where undefined."""
     numbers: Mapping[str, float]
     """GateQuantity -> the trial's value, where it is defined."""
+    invocation: str | None = None
+    """Equal for trials of one call of `run`; None where it is not told."""
 
     @property
     def sound(self) -> bool:

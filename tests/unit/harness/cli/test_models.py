@@ -13,6 +13,7 @@ import results
 from harness.cli import doctor, wiring
 from harness.cli import run as running
 from harness.cli.display import print_plan
+from harness.cli.folders import run_folder
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 from harness.experiment.config import parse_experiment
@@ -93,7 +94,7 @@ def test_fresh_with_a_shape_forgets_that_one_alone(tmp_path: Path) -> None:
     small = small_shape(tmp_path / "small").name
     run(tmp_path, "demo", (small,))
     run(tmp_path, "demo")
-    running._forget(Store(tmp_path / "run"), None, (Model(small, shape=True),))
+    run_folder.forget(Store(tmp_path / "run"), None, (Model(small, shape=True),))
     assert shown(tmp_path) == ["demo"]
     assert run(tmp_path, "demo", (small,), fresh=True) == ["demo", small]
     assert shown(tmp_path) == sorted(["demo", small])

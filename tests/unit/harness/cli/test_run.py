@@ -14,6 +14,7 @@ import pytest
 from backends import pins as backend_pins
 from harness.cli import main as cli
 from harness.cli import run as running
+from harness.cli.folders import run_folder
 from harness.cli.pins import whole_records
 from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
@@ -31,27 +32,27 @@ def record(key: str, backend: str = "scripted") -> TrialRecord:
 
 def test_a_run_killed_before_its_first_file_can_be_resumed(tmp_path: Path) -> None:
     (tmp_path / ".experiment.yaml.4711-0.tmp").write_text("name: x")
-    running.check_folder(tmp_path)
+    run_folder.check_folder(tmp_path)
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(UserError, match="not a run folder"):
-        running.check_folder(tmp_path)
+        run_folder.check_folder(tmp_path)
 
 
 def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
-    second = running.only_writer(tmp_path)
+    second = run_folder.only_writer(tmp_path)
     with (
-        running.only_writer(tmp_path),
+        run_folder.only_writer(tmp_path),
         pytest.raises(UserError, match="another run is writing into it"),
     ):
         second.__enter__()
-    with running.only_writer(tmp_path):
+    with run_folder.only_writer(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="Not a directory; name another --out"):
-        running.only_writer(tmp_path / "file" / "run").__enter__()
+        run_folder.only_writer(tmp_path / "file" / "run").__enter__()
 
 
 def test_input_that_an_engine_refused_is_bad_input_unless_something_ran(
@@ -100,12 +101,12 @@ def test_fresh_with_only_forgets_that_backend_alone(tmp_path: Path) -> None:
     for key, backend in (("a", "scripted"), ("b", "vllm"), ("c", "scripted")):
         store.write(record(key, backend))
     (store.trials_folder / "damaged.json").write_text("{")
-    running._forget(store, "scripted")
+    run_folder.forget(store, "scripted")
     assert store.keys() == ["b", "damaged"]
-    running._forget(store, None)
+    run_folder.forget(store, None)
     assert not store.trials_folder.exists()
-    running._forget(store, None)
-    running._forget(store, "scripted")
+    run_folder.forget(store, None)
+    run_folder.forget(store, "scripted")
 
 
 def test_fresh_that_cannot_delete_is_an_error_and_not_a_run_of_nothing(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_fresh_that_cannot_delete_is_an_error_and_not_a_run_of_nothing(tmp_path:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "trials").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UserError, match="--fresh: "):
-        running._forget(Store(tmp_path / "run"), None)
+        run_folder.forget(Store(tmp_path / "run"), None)
 
 
 def test_a_foreign_record_is_found_before_anything_is_written(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_an_older_record_left_beside_the_new_one_goes(tmp_path: Path) -> None:
 def test_fresh_forgets_everything_that_a_run_wrote(tmp_path: Path) -> None:
     for name in ("trials", "prompts", "code", "cache", "logs", "of mine"):
         (tmp_path / name).mkdir()
-    running._forget(Store(tmp_path), None)
+    run_folder.forget(Store(tmp_path), None)
     assert [path.name for path in tmp_path.iterdir()] == ["of mine"]
 
 

@@ -17,7 +17,7 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.nouns import TrialRecord
 from harness.measure.load_loop import LoadProgress
-from harness.measure.sweep import Invocation, SweepEvent, SweepResult, _Teller, run_sweep
+from harness.measure.sweep import Invocation, SweepEvent, SweepResult, Teller, run_sweep
 from results import load
 from results.rows import summaries
 from results.store.folder import Store
@@ -109,7 +109,7 @@ def test_the_rate_told_is_that_of_the_load_alone(monkeypatch: pytest.MonkeyPatch
     events: list[SweepEvent] = []
     now = iter([100.0, 104.0, 106.0])
     monkeypatch.setattr("harness.measure.sweep.time", SimpleNamespace(monotonic=lambda: next(now)))
-    teller = _Teller(events.append, 0, 1, make_trial())
+    teller = Teller(events.append, 0, 1, make_trial())
     teller.message("warm-up")
     teller.message("load")
     teller.message(LoadProgress(1, 6, 50))

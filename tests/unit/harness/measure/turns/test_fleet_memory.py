@@ -140,7 +140,7 @@ def test_failed_starts_count_only_in_a_row(monkeypatch: pytest.MonkeyPatch) -> N
     answers: Iterator[Ready | NoResult] = iter([crash, ready, crash, crash])
     started: list[str] = []
 
-    def start(trial: Trial, listener: Any) -> Ready | NoResult:
+    def start(trial: Trial, listener: Any, version: str) -> Ready | NoResult:
         started.append(trial.engine_key())
         answer = next(answers)
         if isinstance(answer, Ready):

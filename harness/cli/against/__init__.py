@@ -1,0 +1,1 @@
+"""`run --against`: this version of the code and another one, side by side."""

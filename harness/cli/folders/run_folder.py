@@ -1,0 +1,131 @@
+"""A run's folder: whose it is, who writes into it, and what stands there beside the trials."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import shutil
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from harness.cli import wiring
+from harness.cli.pins import whole_records
+from harness.core.errors import UserError
+from harness.core.nouns import Model, Trial
+from harness.experiment.config import Experiment
+from results.store.folder import Store
+
+EXPERIMENT = "experiment.yaml"
+DRAFT = f".{EXPERIMENT}."
+
+
+def check_folder(directory: Path) -> None:
+    """Refuse to write into a folder, or over a file, that something else made."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise UserError(f"{directory}: expected a folder for the run, found a file")
+    # a run that was killed at its very beginning leaves a temporary file and nothing else
+    found = [path for path in directory.iterdir() if not path.name.startswith(DRAFT)]
+    if found and not (directory / EXPERIMENT).is_file():
+        raise UserError(f"{directory}: not a run folder (no {EXPERIMENT}); name another --out")
+
+
+def check_writing(store: Store) -> None:
+    """What a run finds out by writing, found without: nothing is made or changed."""
+    there = next(path for path in (store.path, *store.path.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        reason = "Permission denied" if there.is_dir() else "Not a directory"
+        raise UserError(f"{store.path}: {reason}; name another --out")
+    if there == store.path:
+        with only_writer(store.path):
+            deque(whole_records(store), maxlen=0)
+
+
+@contextlib.contextmanager
+def only_writer(directory: Path) -> Iterator[None]:
+    """Hold the run folder: two runs would measure each other and store each trial twice. The lock
+    is the kernel's, so that it ends with the process, however that ends."""
+    descriptor = None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"{directory}: another run is writing into it; let it end, or name another --out"
+        ) from None
+    except OSError as error:
+        if descriptor is None:  # else a file system without locks
+            raise UserError(f"{directory}: {error.strerror}; name another --out") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def forget(store: Store, only: str | None, models: Sequence[Model] = ()) -> None:
+    """Delete what a run has stored; with `only` that backend's trials, with `models` theirs."""
+    labels = {model.label() for model in models}
+    try:
+        if only is not None or labels:
+            for key, stored in whole_records(store):
+                trial = stored.record.trial
+                if only in (None, trial.backend) and (not labels or trial.model.label() in labels):
+                    store.remove(key)
+            return
+        for name in ("trials", "prompts", "code", "cache", "logs"):
+            if (store.path / name).exists():
+                shutil.rmtree(store.path / name)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"--fresh: {error.filename or store.path}: {reason}") from None
+
+
+def _all_models(store: Store, experiment: Experiment, all_kinds: bool) -> tuple[Model, ...]:
+    """The experiment's models and those that earlier calls with other shapes have left trials of in
+    the folder, so that the stored experiment lists every model that the report shows. Models that
+    are no shapes stay only with `all_kinds`: without it, another one took their place in the file.
+    """
+    own = experiment.models
+    before = sorted((s.record for _, s in whole_records(store)), key=lambda r: r.started_at)
+    found = {r.trial.model.label(): r.trial.model for r in before}
+    labels, dtype = {model.label() for model in own}, own[0].dtype
+    kept = tuple(
+        model
+        for label, model in found.items()
+        if label not in labels and model.dtype == dtype and (model.shape or all_kinds)
+    )
+    return kept + own if all_kinds else own + kept
+
+
+def write_inputs(store: Store, experiment: Experiment, on_shapes: bool) -> None:
+    """Keep the resolved experiment and every prompt beside the trials."""
+    directory = wiring.model_folder(experiment.models[0])
+    try:
+        whole = dataclasses.replace(experiment, models=_all_models(store, experiment, on_shapes))
+        store.write_experiment(whole.to_yaml())
+        write_prompts(store, experiment.trials(), directory)
+    except OSError as error:
+        raise UserError(f"{store.path}: cannot be written: {error.strerror or error}") from None
+
+
+def write_prompts(store: Store, trials: Sequence[Trial], directory: Path) -> None:
+    """Keep the prompts of trials on the model in `directory`. Raises `OSError`."""
+    missing = [trial for trial in trials if not store.has_prompts(str(trial.workload.checksum))]
+    for rows, checksum in wiring.prompt_rows(missing, directory) if missing else ():
+        store.write_prompts(checksum, rows)
+
+
+def write_code(store: Store, code: Mapping[str, Mapping[str, str]]) -> None:
+    """Keep what the trials' keys pin, so that a later run can say what changed."""
+    try:
+        for digest, parts in code.items():
+            store.write_code(digest, parts)
+        named = {str(stored.record.environment.get("code")) for _, stored in whole_records(store)}
+        store.keep_code(named | code.keys())
+    except OSError as error:
+        raise UserError(f"{store.path}: cannot be written: {error.strerror or error}") from None

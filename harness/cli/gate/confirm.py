@@ -1,0 +1,106 @@
+"""``compare --confirm``: cells that did not pass are run once more, both versions in turns."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import results
+from harness.cli import wiring
+from harness.cli.against.checkout import find_checkout
+from harness.cli.against.paired_run import BASE, NEW, run_against, tell
+from harness.core.errors import UserError
+from harness.experiment.config import load_experiment
+from harness.measure.machine.environment import environment
+from results.compare.gate.decision import Decision
+from results.compare.gate.extraction import reduce_run
+from results.compare.gate.reduced import CellName, ReducedRun, cell_name
+
+FOLDER = "confirm"
+"""Below NEW."""
+
+
+def confirm(
+    decision: Decision,
+    sides: tuple[ReducedRun, ReducedRun],
+    places: tuple[Path, Path],
+    against: str | None,
+    names: Iterable[str],
+) -> tuple[ReducedRun, ReducedRun]:
+    """Run the cells that `decision` does not pass again, and return both sides with these cells'
+    trials in the place of the former ones.
+
+    The experiment is NEW's, this code runs as NEW, and BASE's side is run by `against`, else by the
+    commit that BASE's trials name. What was confirmed before is not run again. Raises `UserError`
+    where there is nothing to run it from.
+    """
+    doubtful = {row.cell for row in decision.rows if row.verdict != "pass"}
+    base, new = places
+    experiment_file = new / "experiment.yaml"
+    if not experiment_file.is_file():
+        raise UserError(f"--confirm: {new}: expected a run folder, with its experiment.yaml")
+    _check_here(new)
+    other = find_checkout(against if against is not None else _commit(base))
+    experiment = wiring.resolve(load_experiment(experiment_file, wiring.known()))
+    trials = [trial for trial in experiment.trials() if cell_name(trial) in doubtful]
+    if missing := doubtful - {cell_name(trial) for trial in trials}:
+        raise UserError(
+            f"--confirm: {experiment_file} does not have the cell {min(missing).label()}"
+        )
+    print(f"--confirm: {_cells(len(doubtful))} once more, in turns", file=sys.stderr)
+    result = run_against(experiment, other, trials, new / FOLDER)
+    assert result is not None
+    tell(result, new / FOLDER, sys.stderr)
+    fresh = [reduce_run(results.load(new / FOLDER / name), names) for name in (BASE, NEW)]
+    return _exchanged(sides[0], fresh[0], doubtful), _exchanged(sides[1], fresh[1], doubtful)
+
+
+def confirmed(decision: Decision, before: Decision) -> Decision:
+    """The decision after `confirm`, which says what it was before."""
+    rows = [row for row in before.rows if row.verdict != "pass"]
+    counts = Counter(row.verdict for row in rows)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+    note = f"run once more, side by side: {_cells(len({row.cell for row in rows}))}; before: {told}"
+    return replace(decision, notes=[*decision.notes, note])
+
+
+def _exchanged(run: ReducedRun, fresh: ReducedRun, cells: Collection[CellName]) -> ReducedRun:
+    kept = [trial for trial in run.trials if trial.cell not in cells]
+    return ReducedRun(run.where, [*kept, *fresh.trials])
+
+
+def _commit(base: Path) -> str:
+    """The one that ran BASE."""
+    hint = "expected '--against GITREF|DIR' to say which code that was"
+    if not base.is_dir():
+        raise UserError(f"--confirm: {base}: a file of record; {hint}")
+    found = _commits(base)
+    if len(found) != 1:
+        raise UserError(f"--confirm: {base}: trials of {', '.join(found) or 'no commit'}; {hint}")
+    (commit,) = found
+    if commit.endswith("+"):
+        raise UserError(f"--confirm: {base}: run from {commit[:-1]} with changed files; {hint}")
+    return commit
+
+
+def _check_here(new: Path) -> None:
+    """NEW has to be of the code that would run as NEW."""
+    here = environment()["commit"]
+    then = _commits(new)
+    if here and then and {str(here).rstrip("+")} != {commit.rstrip("+") for commit in then}:
+        raise UserError(
+            f"--confirm: {new}: run from {', '.join(then)}, but this is {here}; expected it to be "
+            "called from NEW's own checkout"
+        )
+
+
+def _commits(run: Path) -> list[str]:
+    stored = results.load(run).stored
+    return sorted({str(c) for one in stored if (c := one.record.environment.get("commit"))})
+
+
+def _cells(count: int) -> str:
+    return f"{count} {'cell' if count == 1 else 'cells'}"

@@ -1,0 +1,1 @@
+"""Two versions of this code, measured side by side."""
