@@ -12,7 +12,7 @@ import pytest
 from harness.core.closure import PACKAGES, ROOT
 from tests.e2e.test_cli import decodebench, write
 
-SCRIPTED = [{"name": "scripted", "ttft_s": 0.002, "itl_s": 0.004}]
+SCRIPTED = [{"name": "scripted", "ttft_s": 0.002, "itl_s": 0.004, "tokens": 16}]
 SLOWER = "self._gaps_ns = [round(gap * 1.5e9) for gap in gaps]"
 
 
