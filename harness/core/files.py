@@ -134,10 +134,10 @@ def write_temporary(target: Path, data: bytes) -> Path:
 
 
 def rename_folder(folder: Path, target: Path) -> None:
-    """Give a folder another name beside it, in one step that survives a power cut. Raises
+    """Give a folder another name on the same disk, in one step that survives a power cut. Raises
     `OSError`."""
     folder.rename(target)
-    sync_folder(folder.parent)
+    sync_folder(target.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.core.closure import PACKAGES, ROOT, digest
 from harness.core.errors import UserError
-from harness.core.files import cache_folder
+from harness.core.files import cache_folder, rename_folder
 from harness.core.nouns import Trial, canonical_json
 from harness.measure.versions.version import CodeVersion
 
@@ -144,7 +144,7 @@ def _unpacked(commit: str) -> Path:
             if not (whole / CHILD).is_file():
                 raise UserError(f"--against: {commit[:12]}: expected a commit that has {CHILD}")
             if not root.exists():  # another run may have been faster
-                whole.rename(root)
+                rename_folder(whole, root)
     except OSError as error:
         raise UserError(f"--against: {error.filename or folder}: {error.strerror}") from None
     return root.resolve()
