@@ -11,15 +11,19 @@ from typing import Any, cast
 from harness.core.backend import Backend
 from harness.core.errors import UserError, nearest
 from harness.core.nouns import Model
+from workloads import workload_info
 
 BACKENDS: dict[str, str] = {
     "adadecode": "backends.own.adadecode:AdaDecode",
     "autoregressive": "backends.own.autoregressive:Autoregressive",
+    "classifier": "backends.classifiers.one_device:PlainClassifier",
+    "classifier-early-exit": "backends.classifiers.one_device:EarlyExitClassifier",
     "http": "backends.http.backend:HttpBackend",
     "own-early-exit": "backends.own.exits.backend:OwnEarlyExit",
     "scripted": "backends.scripted:ScriptedBackend",
     "speculative": "backends.own.speculative:Speculative",
     "tetris": "backends.tetris.serving.backend:Tetris",
+    "tetris-classifier": "backends.tetris.labels.backend:TetrisClassifier",
     "vllm": "backends.vllm.backend:VllmBackend",
     "vllm-early-exit": "backends.early_exit.backend:VllmEarlyExit",
     "vllm-speculative": "backends.vllm.speculative:VllmSpeculative",
@@ -96,8 +100,26 @@ def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, 
 
 def check_workload(name: str, workload: str, options: Mapping[str, Any]) -> None:
     """Raise `UserError` for a workload that backend `name` cannot run with these options."""
+    asked, gives = workload_info(workload).answer, load_class(name).answers
+    if asked != gives:
+        able = [other for other in BACKENDS if _answers(other) == asked]
+        raise UserError(
+            f"backend '{name}': answers with {_WORDS[gives]}, and workload '{workload}' asks for "
+            f"{_WORDS[asked]}; {nearest(name, able)}"
+        )
     with asking(name, "check_workload"):
         load_class(name).check_workload(workload, settings(name, options))
+
+
+_WORDS = {"tokens": "text", "label": "labels"}
+
+
+def _answers(name: str) -> str | None:
+    """What a backend answers with; None for one that cannot be imported."""
+    try:
+        return load_class(name).answers
+    except UserError:
+        return None
 
 
 def open_backend(

@@ -111,6 +111,37 @@ UNSCORED: dict[str, WorkloadInfo] = {
     ),
 }
 """Measured like workloads, but without reference answers: never scored, and not for training."""
+LABELLED: dict[str, WorkloadInfo] = {
+    "sentiment": WorkloadInfo(
+        fields=("sentence", "label"),
+        id_field="idx",
+        content="sentence",
+        hub="stanfordnlp/sst2",
+        config=None,
+        revision="8d51e7e4887a4caaa95b3fbebbf53c0490b58bbb",
+        split="validation",
+        max_new_tokens=1,
+        answer_tokens=1,
+        metric="accuracy",
+        difficulty="negations, contrasts and expectations in the sentence, then its words",
+        answer="label",
+    ),
+    "shapes": WorkloadInfo(
+        fields=("image", "label"),
+        id_field="id",
+        content="image",
+        hub="",
+        config=None,
+        revision="",
+        split="test",
+        max_new_tokens=1,
+        answer_tokens=1,
+        metric="accuracy",
+        difficulty="mean difference of neighbouring pixels over the spread of all",
+        answer="label",
+    ),
+}
+"""Asked for one of a few labels (`workloads.labelled`), of backends that classify."""
 OWN: dict[str, WorkloadInfo] = {
     name: WorkloadInfo(
         fields=("prompt",),
@@ -154,7 +185,7 @@ TRAINING_SOURCES: dict[str, WorkloadInfo] = {
 
 def measurable() -> dict[str, WorkloadInfo]:
     """All that an experiment may name."""
-    return WORKLOADS | UNSCORED | OWN
+    return WORKLOADS | LABELLED | UNSCORED | OWN
 
 
 def workload_info(name: str) -> WorkloadInfo:

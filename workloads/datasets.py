@@ -19,19 +19,20 @@ from typing import Any
 from harness.core.errors import UserError, nearest
 from harness.core.files import user_path
 from harness.core.nouns import Workload, canonical_json
-from workloads import OWN, WORKLOADS, WorkloadInfo, speed_bench, workload_info
+from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
 from workloads.fields import encodable, text_of
+from workloads.hardness import SUMMARIES
+from workloads.hardness import difficulty as difficulty
 from workloads.hub import hub_records
+from workloads.labelled import images
 from workloads.own import rows as own
 from workloads.readers import Budget, Record, data_files, read_records
 
+NO_HUB = "expected 'bundled', a file or a folder as source"
 _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
 _OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
 """Of a workload in an experiment file, beside its options."""
-_LONGEST = 100_000
-"""Far beyond any row of the data sets; hostile ones would take minutes to count."""
-_SUMMARIES = ("cnn_dailymail", "xsum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ def row_options(workload: Workload) -> RowOptions:
             hint = nearest(key, [*known, *_OWN_KEYS])
             raise UserError(f"workload {workload.name}: unknown option '{key}'; {hint}")
         if key in ("article_limit", "max_article_tokens"):
-            if workload.name not in _SUMMARIES:
-                raise UserError(f"{where} is for {' and '.join(_SUMMARIES)} only")
+            if workload.name not in SUMMARIES:
+                raise UserError(f"{where} is for {' and '.join(SUMMARIES)} only")
             if type(value) is not int or value < 1:
                 raise UserError(f"{where}: expected a positive whole number, got {value!r}")
         elif key in speed_bench.OPTIONS:
@@ -166,6 +167,8 @@ def _ranked_rows(
     if workload.name == speed_bench.NAME:
         info = replace(info, config=speed_bench.chosen(workload.options, workload.source)[0])
     if workload.source == "hub":
+        if not info.hub:
+            raise UserError(f"workload {workload.name}: is not on the hub; {NO_HUB}")
         records = hub_records(workload.name, info, split, options.revision or info.revision)
     else:
         records = _local_records(workload, split, options.split is not None, budget)
@@ -173,6 +176,8 @@ def _ranked_rows(
         records = speed_bench.mapped(
             records, *speed_bench.chosen(workload.options, workload.source)
         )
+    if workload.name in LABELLED:
+        records = labelled.named(workload.name, records)
     return _shuffled(_distinct(_row(workload.name, info, record) for record in records), seed)
 
 
@@ -206,10 +211,11 @@ def _bundled_rows(workload: Workload, info: WorkloadInfo, split: str, seed: int)
     from workloads import bundled
 
     name = workload.name
-    if name not in bundled.GENERATORS and name != speed_bench.NAME:
+    if name not in bundled.ALL and name != speed_bench.NAME:
         raise UserError(
             f"workload {name}: no bundled rows; give a file, a folder or 'hub' as source"
         )
+    split = "test" if split == info.split else split  # SST-2's own test split has no labels
     if split not in ("train", "test"):
         raise UserError(f"workload {name}: bundled rows have splits train and test, not '{split}'")
     if name == speed_bench.NAME:
@@ -247,27 +253,10 @@ def _row(name: str, info: WorkloadInfo, record: Record) -> Row:
     if named is None or named == "":
         content = canonical_json([data[field] for field in info.fields])
         named = hashlib.sha256(content.encode()).hexdigest()[:16]
+    if name == "shapes":
+        images.check(data["image"], f"{where}: field 'image'")
     data.setdefault(info.id_field, encodable(str(named), info.id_field, where))
     return Row(id=str(named), data=data, difficulty=difficulty(name, data))
-
-
-def difficulty(name: str, data: Mapping[str, str]) -> float:
-    """How hard a row is, by its workload's measure (`WorkloadInfo.difficulty`). Texts count up to
-    `_LONGEST` characters."""
-    if name == "gsm8k":
-        return float(re.sub(r"<<.*?>>", "", data["answer"]).count("="))
-    if name in _SUMMARIES:
-        text, summary = (_words(data[field][:_LONGEST]) for field in WORKLOADS[name].fields)
-        known = set(text)
-        return sum(word not in known for word in summary) / max(len(summary), 1)
-    if name == speed_bench.NAME:
-        return float(len(_words(data["prompt"][:_LONGEST])))
-    code = data["canonical_solution" if name == "humaneval" else "code"]
-    return float(len(re.findall(r"\w+|[^\w\s]", code[:_LONGEST])))
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
 
 
 def _parse_mix(value: Any, where: str) -> tuple[int, int]:

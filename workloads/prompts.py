@@ -18,6 +18,8 @@ _REQUESTS = {
     "xsum": "Summarize this article in one sentence.\n\n{content}",
     "humaneval": "Complete this Python function.\n\n{content}",
     "gsm8k": "Solve this problem step by step. End with #### and the number.\n\n{content}",
+    "sentiment": "{content}",
+    "shapes": "{content}",
     "speed_bench": "{content}",
     "jsonl": "{content}",
     "sharegpt": "{content}",
@@ -27,6 +29,8 @@ _CONTENT = {
     "xsum": "document",
     "humaneval": "prompt",
     "gsm8k": "question",
+    "sentiment": "sentence",
+    "shapes": "image",
     "speed_bench": "prompt",
     "jsonl": "prompt",
     "sharegpt": "prompt",
@@ -36,12 +40,16 @@ _ANSWER = {
     "xsum": "summary",
     "humaneval": "canonical_solution",
     "gsm8k": "answer",
+    "sentiment": "label",
+    "shapes": "label",
 }
 _CUES = {
     "cnn_dailymail": "\n\nSummary:\n",
     "xsum": "\n\nSummary:",
     "humaneval": "",
     "gsm8k": "\n\nAnswer:\n",
+    "sentiment": "",
+    "shapes": "",
     "speed_bench": "\n\n",
     "jsonl": "",
     "sharegpt": "",
@@ -97,7 +105,8 @@ def prompt_text(
     Args:
         tokenizer: a transformers tokenizer, or anything with `encode`, `decode`,
             `apply_chat_template` and `chat_template`.
-        workload: one of cnn_dailymail, xsum, humaneval, gsm8k, speed_bench, jsonl, sharegpt.
+        workload: one of cnn_dailymail, xsum, humaneval, gsm8k, sentiment, shapes, speed_bench,
+            jsonl, sharegpt.
         row: the row, in the hub's fields.
         max_article_tokens: keep this many tokens of the article (summarization only).
 

@@ -1,4 +1,5 @@
-"""Scores a model's answers: ROUGE-L, exact match on the final number (two readings), pass@1.
+"""Scores a model's answers: ROUGE-L, exact match on the final number (two readings), pass@1,
+accuracy of labels.
 
 ROUGE-L is the F1 of the rouge-score library's `rougeL` with stemming: one longest common
 subsequence over the whole text, as MLPerf Inference and the Hugging Face examples report it.
@@ -14,8 +15,9 @@ from decimal import Decimal
 
 from harness.core import rouge
 from harness.core.errors import UserError, nearest
-from workloads import OWN, UNSCORED, WORKLOADS
+from workloads import LABELLED, OWN, UNSCORED, WORKLOADS
 from workloads.completions import complete_program, stub
+from workloads.labelled import label_name
 from workloads.own import scorers
 from workloads.sandbox.runner import DEFAULT_TIMEOUT_S, UntrustedProgram, run_programs
 
@@ -57,8 +59,8 @@ def score_all(
     """`score` for many answers; HumanEval's programs run side by side.
 
     Args:
-        workload: one of `WORKLOADS`, of `OWN`, whose rows say how they are scored, or of
-            `UNSCORED`, whose answers have no scores.
+        workload: one of `WORKLOADS`, of `LABELLED`, of `OWN`, whose rows say how they are scored,
+            or of `UNSCORED`, whose answers have no scores.
         rows: the rows' fields.
         texts: the answers, one for each row.
         timeout_s: wall-clock seconds for each HumanEval program.
@@ -68,6 +70,9 @@ def score_all(
     """
     if workload in UNSCORED:
         return [{} for _ in texts]
+    if workload in LABELLED:
+        pairs = list(zip(rows, texts, strict=True))
+        return [{"accuracy": accuracy(workload, row["label"], text)} for row, text in pairs]
     if workload in OWN:
         return scorers.score_all(rows, texts)
     if workload not in WORKLOADS:
@@ -100,6 +105,11 @@ def _judge(programs: Sequence[UntrustedProgram], timeout_s: float) -> None:
 def rouge_l(reference: str, text: str) -> float:
     """ROUGE-L F1 from 0 to 1 (Lin 2004); 0 when either side has no word."""
     return rouge.rouge_l(reference, text) if rouge.words(reference) else 0.0
+
+
+def accuracy(workload: str, reference: str, text: str) -> float:
+    """1.0 when a classifier's answer is the row's label, however it is written (`label_name`)."""
+    return float(label_name(workload, text) == label_name(workload, reference))
 
 
 def exact_match(reference: str, text: str) -> float:

@@ -20,7 +20,13 @@ from harness.core.files import MIB, read_text, user_path
 from harness.core.nouns import Model
 
 DEMO = Path(__file__).parents[1] / "demo"
-BUNDLED = {"demo": DEMO / "target", "demo-draft": DEMO / "draft"}
+CLASSIFIERS = Path(__file__).parents[1] / "classifiers" / "bundled"
+BUNDLED = {
+    "demo": DEMO / "target",
+    "demo-draft": DEMO / "draft",
+    "demo-sentiment": CLASSIFIERS / "sentiment",
+    "demo-shapes": CLASSIFIERS / "shapes",
+}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
 HUB_TIMEOUT_S = 4.0

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 train_app = typer.Typer(
-    help="Train exit heads, the exit classifier, draft heads or the demo model; find sublayers "
-    "to skip.",
+    help="Train exit heads, the exit classifier, draft heads, the demo model or classifiers with "
+    "ramps; find sublayers to skip.",
     no_args_is_help=True,
 )
 
@@ -218,6 +218,44 @@ def train_medusa(
         batch=batch,
         seed=seed,
     )
+
+
+Seed = Annotated[int, typer.Option(min=0, help="Of rows and weights.")]
+
+
+@train_app.command("sentiment")
+def train_sentiment(
+    out: Annotated[Path, typer.Option(help="Folder for the classifier.")],
+    steps: Steps = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+) -> None:
+    """Train the BERT-style classifier of opinions, then its ramps; minutes on one core."""
+    _train_labels("sentiment", out, steps, threads, seed)
+
+
+@train_app.command("shapes")
+def train_shapes(
+    out: Annotated[Path, typer.Option(help="Folder for the classifier.")],
+    steps: Steps = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+) -> None:
+    """Train the residual classifier of drawings with its branches; minutes on one core."""
+    _train_labels("shapes", out, steps, threads, seed)
+
+
+def _train_labels(
+    workload: str, out: Path, steps: int | None, threads: int | None, seed: int
+) -> None:
+    from backends.training.labels import display as labels_display
+    from backends.training.labels import train as labels
+
+    def tell(line: str) -> None:
+        print(line, flush=True)
+
+    report = labels.train(workload, out, tell, steps=steps, threads=threads, seed=seed)
+    print("\n".join(labels_display.report_lines(report)))
 
 
 def _train_drafts(kind: str, model: str, workload: str, out: Path, **choices: Any) -> None:

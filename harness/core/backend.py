@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from harness.core.errors import UserError, nearest
-from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
+from harness.core.nouns import Answer, BackendInfo, Commit, Load, Model, Request
 
 NAP_S = 0.0001
 """Longest sleep of the default `Backend.wait`: what a commit may lie about before it is stamped.
@@ -90,6 +90,8 @@ class Backend(abc.ABC):
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
     needs_model: ClassVar[bool] = True
     """Whether it loads the model's weights; else the configuration and tokenizer have to do."""
+    answers: ClassVar[Answer] = "tokens"
+    """What it answers with; workloads whose requests ask for the other are refused."""
     families: ClassVar[frozenset[str] | None] = None
     """Architectures that it takes, as ``config.json`` names them; None: it finds out itself."""
 

@@ -52,6 +52,11 @@ SCORES = (
         "flexible match",
     ),
     _score(
+        "accuracy",
+        "Share of labels that are the row's, by their names or numbers.",
+        "accuracy",
+    ),
+    _score(
         "equals_answer",
         "Own prompts, scorer `exact`: share of answers equal to the row's `answer`, white space at "
         "both ends left out.",

@@ -1,4 +1,4 @@
-"""Generators of stand-in rows in the schemas of the four data sets, for use without a network.
+"""Generators of stand-in rows in the schemas of the data sets, for use without a network.
 
 Everything is made up here by composition: no sentence is taken from a data set. A row's split is
 decided by a hash of what it is about, names aside, so that no test row equals a train row up to
@@ -11,6 +11,8 @@ from itertools import islice
 
 from workloads.bundled.arithmetic import problem
 from workloads.bundled.draw import Draw
+from workloads.bundled.labelled.opinions import opinion
+from workloads.bundled.labelled.shapes import drawing
 from workloads.bundled.news import highlighted, summarized
 from workloads.bundled.programs import function
 from workloads.bundled.splits import Split, Subject, split_of
@@ -22,6 +24,13 @@ GENERATORS: dict[str, Callable[[Draw], tuple[Subject, Row]]] = {
     "humaneval": function,
     "gsm8k": problem,
 }
+"""Of rows whose answers are texts."""
+CLASSIFIED: dict[str, Callable[[Draw], tuple[Subject, Row]]] = {
+    "sentiment": opinion,
+    "shapes": drawing,
+}
+"""Of rows whose answers are labels."""
+ALL = GENERATORS | CLASSIFIED
 
 
 def iter_rows(workload: str, split: Split, seed: int = 0) -> Iterator[Row]:
@@ -43,7 +52,7 @@ def iter_drawn(workload: str, split: Split, seed: int) -> Iterator[tuple[Subject
     Raises:
         KeyError: for a workload without a generator.
     """
-    generate = GENERATORS[workload]
+    generate = ALL[workload]
     return (generate(Draw(f"{workload}/{split}/{seed}/{number}")) for number in numbers())
 
 

@@ -1,0 +1,121 @@
+"""What a classifier's ``config.json`` says, read without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends.checkpoints import models
+from backends.classifiers.models.shapes import EncoderShape, ResidualShape
+from harness.core.errors import UserError, nearest
+
+BERT, RESIDUAL = "bert", "residual"
+FAMILIES: dict[str, str] = {
+    "BertForSequenceClassification": BERT,
+    "BertForSequenceClassificationWithPabee": BERT,
+    "DeeBertForSequenceClassification": BERT,
+    "ResidualBranchClassifier": RESIDUAL,
+}
+"""Architectures, as ``config.json`` names them. The last is ours."""
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierConfig:
+    """What a checkpoint is, before its weights are read."""
+
+    shape: EncoderShape | ResidualShape
+    labels: tuple[str, ...]
+    """By number."""
+
+    @property
+    def depth(self) -> int:
+        """Layers."""
+        shape = self.shape
+        return shape.layers if isinstance(shape, EncoderShape) else len(shape.widths)
+
+
+def read(model_dir: Path) -> ClassifierConfig:
+    """Raises `UserError` for a configuration that is no classifier's, or that is not run here."""
+    path, config = model_dir / "config.json", models.read_config(model_dir)
+    named = models.architecture(model_dir)
+    family = FAMILIES.get(str(named))
+    if family is None:
+        raise UserError(
+            f"{path}: architectures: {named or '(none named)'} is no classifier with ramps; "
+            f"{nearest(str(named), FAMILIES)}"
+        )
+    labels = _labels(config, path)
+    if family == RESIDUAL:
+        return ClassifierConfig(_residual(config, path, len(labels)), labels)
+    return ClassifierConfig(_encoder(config, path, len(labels)), labels)
+
+
+def _encoder(config: dict[str, Any], path: Path, classes: int) -> EncoderShape:
+    for key, plain in (("position_embedding_type", "absolute"), ("is_decoder", False)):
+        if config.get(key, plain) != plain:
+            raise UserError(f"{path}: {key}: is {config[key]!r:.40}; expected {plain!r}")
+    activation = config.get("hidden_act", "gelu")
+    if activation not in ACTIVATIONS:
+        known = nearest(str(activation), ACTIVATIONS)
+        raise UserError(f"{path}: hidden_act: is {activation!r:.40}; {known}")
+    width, heads = (
+        _size(config, path, "hidden_size", 768),
+        _size(config, path, "num_attention_heads", 12),
+    )
+    if width % heads:
+        raise UserError(
+            f"{path}: hidden_size: is {width}; expected a multiple of the {heads} heads"
+        )
+    epsilon = config.get("layer_norm_eps", 1e-12)
+    if not isinstance(epsilon, float | int) or not 0 < epsilon < 1:
+        raise UserError(f"{path}: layer_norm_eps: is {epsilon!r:.40}; expected a small number")
+    return EncoderShape(
+        layers=_size(config, path, "num_hidden_layers", 12),
+        width=width,
+        heads=heads,
+        feed_forward=_size(config, path, "intermediate_size", 3072),
+        vocabulary=_size(config, path, "vocab_size", 30522),
+        positions=_size(config, path, "max_position_embeddings", 512),
+        types=_size(config, path, "type_vocab_size", 2),
+        classes=classes,
+        epsilon=float(epsilon),
+        activation=activation,
+    )
+
+
+def _residual(config: dict[str, Any], path: Path, classes: int) -> ResidualShape:
+    widths = config.get("widths")
+    if (
+        not isinstance(widths, list)
+        or not widths
+        or not all(type(w) is int and w > 0 for w in widths)
+    ):
+        raise UserError(f"{path}: widths: expected a list of positive whole numbers")
+    return ResidualShape(
+        widths=tuple(widths),
+        side=_size(config, path, "image_size", None),
+        classes=classes,
+        branch_width=_size(config, path, "branch_width", None),
+    )
+
+
+def _labels(config: dict[str, Any], path: Path) -> tuple[str, ...]:
+    names = config.get("id2label")
+    if names is None:
+        count = _size(config, path, "num_labels", 2)
+        names = {str(number): f"LABEL_{number}" for number in range(min(count, MOST_CLASSES))}
+    expected = {str(number) for number in range(len(names))} if isinstance(names, dict) else None
+    if not expected or set(names) != expected or len(names) > MOST_CLASSES:
+        raise UserError(f"{path}: id2label: expected a name for each number from 0 on")
+    return tuple(str(names[str(number)]) for number in range(len(names)))
+
+
+def _size(config: dict[str, Any], path: Path, key: str, default: int | None) -> int:
+    value = default if config.get(key) is None else config[key]
+    if type(value) is not int or value < 1:
+        found = "missing" if value is None else f"is {value!r:.40}"
+        raise UserError(f"{path}: {key}: {found}; expected a positive whole number")
+    return value

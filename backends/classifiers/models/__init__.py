@@ -1,0 +1,1 @@
+"""The networks: an encoder that follows transformers' BERT, and a residual network for images."""

@@ -1,0 +1,162 @@
+"""Classifiers on one device: all layers for everybody, or early exits, batched in three ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from backends.classifiers.backend import LabelBackend, refuse_unknown, set_threads
+from backends.classifiers.config import ClassifierConfig
+from backends.classifiers.options import (
+    BATCH_OPTIONS,
+    BATCHINGS,
+    NEVER,
+    RAMP_OPTIONS,
+    REGROUPED,
+    SHRINKING,
+    check,
+    check_cuts,
+    even_cuts,
+    rule,
+    taken,
+)
+from harness.core.backend import Option
+from harness.core.errors import UserError
+from harness.core.nouns import BackendInfo, Model
+
+if TYPE_CHECKING:
+    from backends.classifiers.flight import InputInFlight
+    from backends.classifiers.segments import SegmentedClassifier
+
+
+class OneDeviceBackend(LabelBackend):
+    """A classifier whose segments take turns on one device."""
+
+    def __init__(
+        self, config: ClassifierConfig, info: BackendInfo, engine: SegmentedClassifier
+    ) -> None:
+        super().__init__(config, info)
+        self._engine = engine
+
+    def enqueue(self, one: InputInFlight) -> None:
+        """Before the first segment."""
+        self._engine.add(one)
+
+    def advance(self) -> Sequence[InputInFlight]:
+        """One segment, for one batch."""
+        return self._engine.step()
+
+    def forget(self) -> None:
+        """Empty the queues."""
+        self._engine.clear()
+
+
+class PlainClassifier(OneDeviceBackend):
+    """All layers for everybody: the reference."""
+
+    NAME = "classifier"
+    OPTIONS: ClassVar[dict[str, Option]] = dict(BATCH_OPTIONS)
+
+    @classmethod
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for a model that is no classifier."""
+        if model_dir is not None:
+            refuse_unknown(cls.NAME, model_dir)
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
+        """Load the network. Raises `UserError` for weights that do not fit."""
+        from backends.classifiers.segments import SegmentedClassifier
+        from backends.classifiers.weights import load
+        from backends.tetris.ramps.wrapper import ExitWrapper
+
+        assert model_dir is not None
+        options = {**options, "threads": set_threads(options)}
+        engine = SegmentedClassifier(
+            load(model_dir, model.dtype),
+            ExitWrapper(None, (), ()),
+            (),
+            batching=SHRINKING,
+            batch=options["batch"],
+            patience_ms=0.0,
+        )
+        return cls(
+            refuse_unknown(cls.NAME, model_dir), cls.describe(options, lossless=True), engine
+        )
+
+
+class EarlyExitClassifier(OneDeviceBackend):
+    """Inputs leave where they are sure."""
+
+    NAME = "classifier-early-exit"
+    OPTIONS: ClassVar[dict[str, Option]] = {
+        **BATCH_OPTIONS,
+        **RAMP_OPTIONS,
+        "layers": Option(
+            list,
+            None,
+            "layers after which inputs may leave; default: every one with a ramp, with regrouped "
+            "those that end one of 3 even segments",
+            minimum=1,
+        ),
+        "batching": Option(
+            str,
+            SHRINKING,
+            "shrinking: who is sure leaves and the rest goes on; together: a batch leaves once all "
+            "are sure; regrouped: the rest waits to be fused with others to a whole batch",
+            BATCHINGS,
+        ),
+        "wait_ms": Option(
+            float, 20.0, "of regrouped: who waited so long goes before whole batches", minimum=0
+        ),
+    }
+
+    @classmethod
+    def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
+        """Raise `UserError` for options that contradict each other or do not fit the model."""
+        check(cls.NAME, options)
+        if model_dir is not None:
+            _cuts(cls.NAME, options, refuse_unknown(cls.NAME, model_dir))
+
+    @classmethod
+    def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
+        """Load the network. Raises `UserError` for weights that do not fit and missing ramps."""
+        from backends.classifiers.segments import SegmentedClassifier
+        from backends.classifiers.weights import load
+        from backends.tetris.ramps.wrapper import ExitWrapper
+
+        assert model_dir is not None
+        config = refuse_unknown(cls.NAME, model_dir)
+        network = load(model_dir, model.dtype)
+        asked = rule(options)
+        cuts = _cuts(cls.NAME, options, config) if asked is not None else ()
+        check_ramps(cls.NAME, cuts, network.ramps)
+        options = taken({**options, "threads": set_threads(options), "layers": list(cuts)})
+        engine = SegmentedClassifier(
+            network,
+            ExitWrapper(asked, network.ramps, cuts),
+            cuts,
+            batching=options["batching"],
+            batch=options["batch"],
+            patience_ms=options["wait_ms"],
+        )
+        info = cls.describe(options, lossless=options["measure"] == NEVER)
+        return cls(config, info, engine)
+
+
+def check_ramps(name: str, cuts: Sequence[int], ramps: Sequence[int]) -> None:
+    """Raise `UserError` for a cut behind which the model has no ramp."""
+    if missing := [one for one in cuts if one not in ramps]:
+        there = f"has them behind {', '.join(map(str, ramps))}" if ramps else "has none"
+        raise UserError(
+            f"backend '{name}': the model has no ramp behind layer {missing[0]}; it {there}"
+        )
+
+
+def _cuts(name: str, options: Mapping[str, Any], config: ClassifierConfig) -> tuple[int, ...]:
+    if options["layers"] is not None:
+        return check_cuts(name, "layers", options["layers"], config)
+    if options["batching"] == REGROUPED:
+        return even_cuts(name, config, min(3, config.depth))
+    return tuple(range(1, config.depth))

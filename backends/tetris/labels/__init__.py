@@ -1,0 +1,1 @@
+"""A classifier as a pipeline of stages, a process each, with survivors fused between them."""

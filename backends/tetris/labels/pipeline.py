@@ -1,0 +1,143 @@
+"""Batches between the stages: who waits where, which stage runs what, and what a death costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from backends.classifiers.flight import InputInFlight
+from backends.tetris.labels.jobs import packed, unpacked
+from backends.tetris.labels.workers import LabelWorkers, WorkerDiedError
+from backends.tetris.pipeline.fusion import FusionQueue
+from harness.core.backend import NAP_S
+
+MOST_DEATHS = 6
+"""In a row, without a batch answered."""
+
+
+class LabelPipeline:
+    """Inputs on their way through the stages. The entrance never waits for a whole batch; a later
+    stage does, by the rules of `FusionQueue`: a whole batch, one whose first input has waited
+    `wait_ms`, or all there are where nobody can join them.
+
+    Args:
+        workers: the stages' processes.
+        layers: of each stage.
+        batch: inputs of a batch, at most.
+        wait_ms: for survivors.
+    """
+
+    def __init__(
+        self, workers: LabelWorkers, layers: Sequence[int], *, batch: int, wait_ms: float
+    ) -> None:
+        self._workers, self._layers = workers, layers
+        self._batch, self._wait_ms = batch, wait_ms
+        self._sums: dict[str, float] = {}
+        self._deaths = 0
+        self._busy: dict[int, list[InputInFlight]] = {}
+        self._next = 0
+        self._empty()
+
+    def add(self, one: InputInFlight) -> None:
+        """An input before the first stage."""
+        self._push(0, [one])
+
+    def step(self) -> list[InputInFlight]:
+        """Give idle stages what waits for them, and return who is done by now."""
+        done: list[InputInFlight] = []
+        for index in self._workers.ready(self._busy, 0.0) if self._busy else ():
+            done += self._answered(index)
+        self._assign()
+        return done
+
+    def rest(self, timeout_s: float) -> None:
+        """Sleep until a stage has answered or a batch is due that is not whole, so long at most."""
+        due = min(queue.flush_ms for queue in self._queues)
+        until_s = min(timeout_s, max(0.0, (due - _now_ms()) / 1e3))
+        if self._busy:
+            self._workers.ready(self._busy, until_s)
+        else:
+            time.sleep(min(until_s, NAP_S))
+
+    def counts(self) -> dict[str, float]:
+        """What stages did since this was last asked (`results.metrics.stages`)."""
+        found, self._sums = self._sums, {}
+        return found
+
+    def clear(self) -> None:
+        """Wait for what runs, and forget every input."""
+        while self._busy:
+            for index in self._workers.ready(self._busy, 1.0):
+                self._answered(index)
+        self._empty()
+        self._sums.clear()
+
+    def _empty(self) -> None:
+        self._queues = [FusionQueue(self._batch, 0.0) for _ in self._layers]
+        self._inputs: dict[int, InputInFlight] = {}
+
+    def _assign(self) -> None:
+        for index in range(len(self._queues)):
+            queue, now = self._queues[index], _now_ms()
+            if index in self._busy or not len(queue):
+                continue
+            if index == 0 or queue.ready(now) or self._nobody_comes(index):
+                inputs = [self._inputs.pop(number) for number in queue.take(now)]
+                self._busy[index] = inputs
+                self._workers.send(index, packed(_copies(inputs)))
+
+    def _nobody_comes(self, index: int) -> bool:
+        return not any(before in self._busy or len(self._queues[before]) for before in range(index))
+
+    def _answered(self, index: int) -> list[InputInFlight]:
+        sent = self._busy.pop(index)
+        try:
+            job = self._workers.receive(index)
+        except WorkerDiedError:
+            self._replace(index, sent)
+            return []
+        self._deaths = 0
+        inputs = unpacked(job)
+        on = [one for one in inputs if one.state is not None]
+        self._count(index, len(inputs), len(inputs) - len(on), job.busy_us)
+        if on:
+            self._push(index + 1, on)
+        return [one for one in inputs if one.state is None]
+
+    def _replace(self, index: int, sent: Sequence[InputInFlight]) -> None:
+        """Start another process and put its batch back: nothing of it was told."""
+        self._deaths += 1
+        if self._deaths >= MOST_DEATHS:
+            raise WorkerDiedError(f"stage {index + 1} died {MOST_DEATHS} times without an answer")
+        self._workers.restart(index)
+        self._sums["stages_replaced"] = self._sums.get("stages_replaced", 0.0) + 1.0
+        self._push(index, sent)
+
+    def _push(self, index: int, inputs: Sequence[InputInFlight]) -> None:
+        now = _now_ms()
+        numbers = range(self._next, self._next + len(inputs))
+        self._next += len(inputs)
+        self._inputs |= dict(zip(numbers, inputs, strict=True))
+        self._queues[index].push(numbers, [now + self._wait_ms] * len(inputs), now)
+
+    def _count(self, index: int, rows: int, left: int, busy_us: float) -> None:
+        numbers = {
+            "passes": 1.0,
+            "rows": float(rows),
+            "layers": float(rows * self._layers[index]),
+            "left": float(left),
+            "pass_us": busy_us,
+        }
+        for name, value in numbers.items():
+            key = f"stage_{name}_{index + 1}"
+            self._sums[key] = self._sums.get(key, 0.0) + value
+
+
+def _copies(inputs: Sequence[InputInFlight]) -> list[InputInFlight]:
+    """What is sent loses its states; ours keep theirs until the stage has answered."""
+    return [replace(one) for one in inputs]
+
+
+def _now_ms() -> float:
+    return time.monotonic_ns() / 1e6

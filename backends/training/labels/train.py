@@ -1,0 +1,134 @@
+"""``decodebench train sentiment`` and ``train shapes``: the bundled classifiers, by one command."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from backends.checkpoints import models
+from backends.classifiers.models.bert import BertClassifier
+from backends.classifiers.models.residual import ResidualClassifier
+from backends.classifiers.weights import load
+from backends.training.labels.fit import Network, Told, fit
+from backends.training.labels.recipe import RESIDUAL, SENTIMENT, SHAPES, LabelRecipe, encoder
+from backends.training.labels.report import measured_on_test_rows
+from backends.training.labels.tokenizers import write_pixels, write_words
+from harness.core.files import replacing, write_atomic
+from workloads.labelled import LABELS, images
+
+REPORT = "report.json"
+SPREAD = 0.02
+"""Deviation of the encoder's first weights, as transformers has it."""
+
+
+def train(
+    workload: str,
+    out: Path,
+    tell: Told,
+    *,
+    steps: int | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Train a classifier and write its checkpoint with `REPORT`, whose content is returned.
+
+    Args:
+        workload: sentiment or shapes.
+        out: folder; what is there of an earlier checkpoint is replaced.
+        tell: is given a line from time to time.
+        steps: of the network; the recipe's by default.
+        threads: of torch.
+        seed: of rows and weights.
+    """
+    recipe = replace({"sentiment": SENTIMENT, "shapes": SHAPES}[workload], seed=seed)
+    recipe = recipe if steps is None else replace(recipe, steps=steps)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    torch.manual_seed(seed)
+    started = time.monotonic()
+    try:
+        network, config = _sentiment(out) if workload == "sentiment" else _shapes(out)
+        tokenizer = models.load_tokenizer(out)
+
+        def encode(contents: Sequence[str]) -> list[list[int]]:
+            found: list[list[int]] = tokenizer(list(contents))["input_ids"]
+            return found
+
+        fit(network, recipe, encode, tell)
+        _export(network, config, out)
+        report = _report(out, recipe, encode, time.monotonic() - started)
+    finally:
+        torch.set_num_threads(before)
+    return report
+
+
+def _report(out: Path, recipe: LabelRecipe, encode: Any, seconds: float) -> dict[str, Any]:
+    network = load(out)
+    assert isinstance(network, BertClassifier | ResidualClassifier)
+    found = measured_on_test_rows(network, recipe.workload, encode)
+    report = {"recipe": asdict(recipe), "seconds": round(seconds), "test": found}
+    write_atomic(out / REPORT, (json.dumps(report, indent=2) + "\n").encode())
+    return report
+
+
+def _sentiment(out: Path) -> tuple[BertClassifier, dict[str, Any]]:
+    longest = encoder(1).positions
+    shape = encoder(write_words(out, longest))
+    network = BertClassifier(shape, shape.layers - 1)
+    for name, parameter in network.named_parameters():
+        if parameter.dim() == 2:
+            torch.nn.init.normal_(parameter, std=SPREAD)
+        elif name.endswith("bias"):
+            torch.nn.init.zeros_(parameter)
+    return network, {
+        "architectures": ["DeeBertForSequenceClassification"],
+        "model_type": "bert",
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.feed_forward,
+        "hidden_act": shape.activation,
+        "max_position_embeddings": shape.positions,
+        "type_vocab_size": shape.types,
+        "layer_norm_eps": shape.epsilon,
+        "pad_token_id": 0,
+    } | _named("sentiment")
+
+
+def _shapes(out: Path) -> tuple[ResidualClassifier, dict[str, Any]]:
+    write_pixels(out, images.SIDE**2)
+    return ResidualClassifier(RESIDUAL), {
+        "architectures": ["ResidualBranchClassifier"],
+        "widths": list(RESIDUAL.widths),
+        "image_size": RESIDUAL.side,
+        "branch_width": RESIDUAL.branch_width,
+        "vocab_size": 257,
+    } | _named("shapes")
+
+
+def _named(workload: str) -> dict[str, Any]:
+    names = LABELS[workload]
+    return {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+        "torch_dtype": "float32",
+    }
+
+
+def _export(network: Network, config: dict[str, Any], out: Path) -> None:
+    write_atomic(out / "config.json", (json.dumps(config, indent=2) + "\n").encode())
+    weights = {
+        name: tensor.detach().contiguous()
+        for name, tensor in network.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+    with replacing(out / "model.safetensors") as temporary:
+        save_file(weights, temporary, metadata={"format": "pt"})

@@ -1,0 +1,1 @@
+"""Generators of rows whose answers are labels."""
