@@ -28,6 +28,7 @@ RESULTS_NOTE = (
 SEARCHED_ONLY = (
     "This run searched for the highest sustained rates and swept no loads: see the section on them."
 )
+SWEPT_ONLY = "This run took each system from idle to saturation: see the section on that."
 
 MACHINE = (
     *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
@@ -48,9 +49,10 @@ def summary(run: Run, seen: Overview) -> str:
     lost = f", {again} of them measured again for noise" if again else ""
     lost += f", {failed} of which failed" if failed else ""
     if not seen.cells:
+        what = "Searches for the highest sustained rate of" if seen.searched else "Sweeps of"
+        systems = counted(len(seen.searched or seen.swept), "system")
         return visible(
-            f"Searches for the highest sustained rate of "
-            f"{counted(len(seen.searched), 'system')} on the model {_listed(models)}: "
+            f"{what} {systems} on the model {_listed(models)}: "
             f"{counted(len(trials), 'probe')}. "
             f"Machine: {machine(run.stored[0].record.environment)}."
         )
@@ -63,6 +65,11 @@ def summary(run: Run, seen: Overview) -> str:
         f"{_listed([f'{n:,}' for n in sizes])} requests: {counted(len(trials), 'trial')}{lost}. "
         f"Machine: {machine(run.stored[0].record.environment)}.{started}"
     )
+
+
+def probes_only(seen: Overview) -> str:
+    """In the place of a verdict, where nothing is compared."""
+    return SEARCHED_ONLY if seen.searched else SWEPT_ONLY
 
 
 def machine(environment: Mapping[str, Any]) -> str:
