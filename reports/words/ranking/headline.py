@@ -129,7 +129,8 @@ def _over(common: Collection[object], every: Collection[object]) -> str:
     if not common or len(every) < 2:
         return ""
     if len(common) == len(every):
-        return f" over all {len(every)} pairs of workload and load"
+        count = "both" if len(every) == 2 else f"all {len(every)}"
+        return f" over {count} pairs of workload and load"
     pairs = f"{len(common)} of {len(every)} pairs of workload and load"
     return f" where every ranked backend has a valid speed-up ({pairs})"
 
