@@ -27,6 +27,7 @@ from reports.sections.speed import stored_sizes
 from reports.text import script_json, visible
 from reports.words import facts
 from reports.words.definitions import definitions
+from reports.words.ranking.curves import probes_only
 from reports.words.ranking.scoped import scoped_verdicts
 from reports.words.scale import banner
 from results import load
@@ -118,7 +119,7 @@ def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
         "summary": facts.summary(run, seen),
         "banner": banner(run),
         "alerts": facts.alerts(run, seen) if seen.cells else [],
-        "headline": found[0].headline if found else facts.probes_only(seen),
+        "headline": found[0].headline if found else probes_only(seen),
         "trust": found[0].trust if found else "",
         "scopes": found,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.core.names import stands_in_for
+from harness.core.names import counted_by, stands_in_for
 from reports.cells import Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
@@ -25,11 +25,6 @@ RESULTS_NOTE = (
     "the rate that its arrivals came to. Overhead-bound: over half of a step on either side of the "
     "speed-up is overhead that would not grow with the model (see the step times)."
 )
-SEARCHED_ONLY = (
-    "This run searched for the highest sustained rates and swept no loads: see the section on them."
-)
-SWEPT_ONLY = "This run took each system from idle to saturation: see the section on that."
-
 MACHINE = (
     *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
     *("affinity", "niceness", "cpu_quota", "variables", "packages"),
@@ -65,11 +60,6 @@ def summary(run: Run, seen: Overview) -> str:
         f"{_listed([f'{n:,}' for n in sizes])} requests: {counted(len(trials), 'trial')}{lost}. "
         f"Machine: {machine(run.stored[0].record.environment)}.{started}"
     )
-
-
-def probes_only(seen: Overview) -> str:
-    """In the place of a verdict, where nothing is compared."""
-    return SEARCHED_ONLY if seen.searched else SWEPT_ONLY
 
 
 def machine(environment: Mapping[str, Any]) -> str:
@@ -186,6 +176,7 @@ def environment(run: Run) -> list[tuple[str, str]]:
     rows.append(("model", _model(run)))
     backends = dict.fromkeys(
         f"{r.backend.name} {r.backend.version}, {r.backend.provenance}"
+        + counted_by(r.backend.options)
         for r in records
         if r.backend
     )

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from reports.cells import Overview
 from reports.numbers import significant
 from reports.sections.searched import SweptCurve
+
+SEARCHED_ONLY = (
+    "This run searched for the highest sustained rates and swept no loads: see the section on them."
+)
+SWEPT_ONLY = "This run took each system from idle to saturation: see the section on that."
+
+
+def probes_only(seen: Overview) -> str:
+    """In the place of a verdict, where nothing is compared."""
+    return SEARCHED_ONLY if seen.searched else SWEPT_ONLY
 
 
 def kept_up_with(curves: Sequence[SweptCurve], *, named: bool = False) -> Iterator[str]:
