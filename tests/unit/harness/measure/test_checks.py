@@ -284,21 +284,3 @@ def test_thermal_events_are_those_of_cores_and_packages(
     assert machine._throttle_events() == 3 + 5 + 7
     (tmp_path / "cpu0/thermal_throttle/core_throttle_count").unlink()
     assert machine._throttle_events() == 2 + 5 + 7
-
-
-@pytest.mark.parametrize(
-    ("usage", "finished", "doubted"),
-    [(4, "length", False), (5, "length", True), (3, "length", True), (5, "stop", False),
-     (3, "stop", False), (6, "stop", True)],
-)  # fmt: skip
-def test_counts_are_those_of_the_server_s_usage(
-    usage: int, finished: FinishReason, doubted: bool
-) -> None:
-    """A token that ends an answer may be in the usage alone, or here alone."""
-    told = [generation(i, telemetry={"server_tokens": 4}) for i in range(99)]
-    told.append(generation(99, finished=finished, telemetry={"server_tokens": usage}))
-    reason = (
-        "token-counts: 1 of 100 answers have other numbers of tokens than the server's usage says "
-        f"(first: r99: 4 counted, {usage} by its usage)"
-    )
-    assert check(told) == (not doubted, [reason] * doubted)
