@@ -21,6 +21,7 @@ from harness.core.nouns import Load
 from harness.experiment.config import Experiment
 from harness.measure.sweep import SweepEvent
 from results.goodput.saturation import CurvePoint, LoadCurve, kept_up, probe_requests
+from results.goodput.search import bracket_of
 from results.goodput.stored import CURVES
 from results.metrics import latency
 from results.store.folder import Store
@@ -43,6 +44,8 @@ class _Loaded:
     keys: list[str] = field(default_factory=list)
     stored: int = 0
     """Trials that were there."""
+    came_about: list[float] = field(default_factory=list)
+    """Rates that the arrivals came to: of some hundred, 15% off what was asked for is usual."""
 
     @property
     def is_kept(self) -> bool:
@@ -53,6 +56,8 @@ class _Loaded:
         self.keys.append(probed.record.key)
         self.stored += probed.was_stored
         requests = probed.requests
+        rate = latency.arrival_rate_per_s(requests)
+        self.came_about.append(rate if rate is not None else self.load.rate or 0.0)
         left = requests.commit_ns[requests.last_commit()]
         self.kept_up.append(not self.load.is_open or kept_up(requests.scheduled_ns, left))
 
@@ -102,7 +107,9 @@ class SweptSystem:
         }
 
     def _bracket(self) -> tuple[float | None, float | None]:
-        return _curve(self.points, 0.0, 0).bracket()
+        """Of the rates that came about, which are what the system had to keep up with."""
+        points = [p for p in self.points if p.load.is_open]
+        return bracket_of({float(np.median(p.came_about)): p.is_kept for p in points})
 
 
 def sweep_rates(
@@ -173,11 +180,3 @@ def _measure(prober: Prober, system: ProbedSystem, point: _Loaded, repeat: int =
 def _median_s(probed: ProbedLoad) -> float:
     times = latency.e2e_s(probed.requests)
     return float(np.median(times)) if len(times) else float("nan")
-
-
-def _curve(points: list[_Loaded], start: float, most: int) -> LoadCurve:
-    found = LoadCurve(start, most)
-    for point in points:
-        if point.load.rate is not None:
-            found.add(CurvePoint(point.load.rate, float("nan"), point.is_kept))
-    return found
