@@ -1,7 +1,11 @@
-.PHONY: setup demo test check bench faults http-tools
+.PHONY: setup install-hint demo test check bench faults http-tools
 
 setup:
 	@scripts/setup.sh
+	@$(MAKE) -s install-hint
+
+install-hint:
+	@echo "decodebench is in .venv: '. .venv/bin/activate' puts it on the path of this shell; then 'decodebench --install-completion' completes its commands and options"
 
 # The main job: every backend that exists, on the bundled model and the four bundled workloads.
 demo: setup

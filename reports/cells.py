@@ -22,7 +22,7 @@ from results.compare.reasons import CELL_NOT_VALID, LEFT_OUT, slug
 from results.registry import METRIC_NAMES
 
 if TYPE_CHECKING:
-    from reports.sections.searched import SearchedSystem
+    from reports.sections.searched import SearchedSystem, SweptCurve
     from results import Run
 
 
@@ -156,7 +156,8 @@ class Overview:
     published: Mapping[str, Any] | None = None
     """A paper's table that the experiment has: see `harness.experiment.published`."""
     searched: tuple[SearchedSystem, ...] = ()
-    """Their probes are in no cell of `cells`."""
+    swept: tuple[SweptCurve, ...] = ()
+    """Their probes are in no cell of `cells`, as those of `searched`."""
 
     @property
     def workloads(self) -> list[str]:

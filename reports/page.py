@@ -7,7 +7,7 @@ import hashlib
 import importlib.metadata
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from markupsafe import Markup
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
 from harness.core.nouns import QUALITY_MARGIN
-from reports.cells import Cell, Overview
+from reports.cells import Overview
 from reports.collect import Samples, collect
 from reports.numbers import counted
 from reports.panels import draw, drawing
@@ -27,11 +27,9 @@ from reports.sections.speed import stored_sizes
 from reports.text import script_json, visible
 from reports.words import facts
 from reports.words.definitions import definitions
-from reports.words.quality import AnswerQuality, qualities
-from reports.words.ranking.choices import choices
-from reports.words.ranking.headline import headline, trust_line
+from reports.words.ranking.curves import probes_only
+from reports.words.ranking.scoped import scoped_verdicts
 from reports.words.scale import banner
-from reports.words.verdict import verdicts
 from results import load
 
 if TYPE_CHECKING:
@@ -115,26 +113,15 @@ def template(name: str) -> jinja2.Template:
 
 def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
     margin = run.experiment.get("quality_margin", QUALITY_MARGIN)
-    quality = {
-        model: qualities(own, seen.variants, samples, margin) for model, own in _by_model(seen)
-    }
+    found = scoped_verdicts(seen, samples, margin) if seen.cells else []
     return {
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
         "banner": banner(run),
         "alerts": facts.alerts(run, seen) if seen.cells else [],
-        "headline": _headline(seen, quality) if seen.cells else facts.SEARCHED_ONLY,
-        "trust": trust_line(seen.cells) if seen.cells else "",
-        "choices": [
-            (model, found)
-            for model, own in _by_model(seen)
-            if not seen.why_no_speedup
-            and (found := choices(own, seen.variants, quality[model], samples))
-        ],
-        "verdicts": [
-            (model, verdicts(own, seen.variants, seen.why_no_speedup, quality[model]))
-            for model, own in _by_model(seen)
-        ],
+        "headline": found[0].headline if found else probes_only(seen),
+        "trust": found[0].trust if found else "",
+        "scopes": found,
     }
 
 
@@ -150,27 +137,12 @@ def _about(run: Run, words: Mapping[str, Any]) -> str:
             "speed": row.speed,
             "interval": row.interval,
         }
-        for model, rows in words["choices"]
+        for scope in words["scopes"][:1]
+        for model, rows in scope.choices
         for row in rows
     ]
     plain = {key: words[key] for key in ("name", "summary", "banner", "headline", "trust")}
     return json.dumps({**plain, "started": started[:16].replace("T", " "), "choices": chosen})
-
-
-def _by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
-    """The cells of each model: no sentence pools several."""
-    for model in seen.models:
-        yield model, [cell for cell in seen.cells if cell.model == model]
-
-
-def _headline(seen: Overview, quality: Mapping[str, Mapping[int, AnswerQuality]]) -> str:
-    found = {
-        model: headline(own, seen.variants, seen.why_no_speedup, quality[model])
-        for model, own in _by_model(seen)
-    }
-    if len(set(found.values())) == 1:
-        return next(iter(found.values()))
-    return " ".join(f"{model}: {words}" for model, words in found.items())
 
 
 def _contents(made: Sequence[Section]) -> list[tuple[str, str]]:

@@ -130,8 +130,8 @@ def _heads_saved(cell: Cell) -> float:
 
 
 def sentences(found: Sequence[Sized]) -> list[str]:
-    """For each variant and load what becomes of its speed-up, over all workloads, from the smallest
-    model to the largest."""
+    """For each variant and load what becomes of its speed-up from the smallest model to the
+    largest, over the workloads that it was measured on at every size."""
     words = []
     for key in dict.fromkeys((own.cell.variant.index, own.cell.load) for own in found):
         same = [own for own in found if (own.cell.variant.index, own.cell.load) == key]
@@ -143,8 +143,10 @@ def _sentence(same: Sequence[Sized]) -> str:
     by_size: dict[int, list[Sized]] = {}
     for own in same:
         by_size.setdefault(own.size_bytes, []).append(own)
-    if len(by_size) < 2:
+    tasks = set.intersection(*({own.task for own in found} for found in by_size.values()))
+    if len(by_size) < 2 or not tasks:
         return ""
+    by_size = {s: [own for own in found if own.task in tasks] for s, found in by_size.items()}
     sound = {size: all(o.cell.holds("speedup") for o in by_size[size]) for size in sorted(by_size)}
     means = [
         (size, _mean(own.cell.value("speedup") or 0.0 for own in by_size[size])) for size in sound
@@ -155,7 +157,8 @@ def _sentence(same: Sequence[Sized]) -> str:
         + (")" if sound[size] else ", not valid)")
         for size, mean in means
     )
-    text = f"{cell.variant.label}, {cell.load}: {steps}."
+    over = sorted(tasks)[0] if len(tasks) == 1 else f"over {len(tasks)} workloads"
+    text = f"{cell.variant.label}, {cell.load}, {over}: {steps}."
     where = crossing(means)
     if where is not None and all(sound.values()):
         text += f" It crosses 1 at about {significant(where / 1e9, 2)} GB of weights."
