@@ -179,6 +179,23 @@ def _contents(made: Sequence[Section]) -> list[tuple[str, str]]:
     return [("verdict", "Verdict"), *own, ("requests", "Answers"), *last]
 
 
+def _margins(run: Run, seen: Overview, workload: str) -> dict[tuple[str, int], float]:
+    """Where answers of this workload leave the reference's, and how sure that was there."""
+    of = {
+        (cell.metrics["workload"], cell.metrics["model"])
+        for cell in seen.cells
+        if cell.workload == workload
+    }
+    return {
+        (fork["request"], fork["token"]): fork["margin"]
+        for one in run.evaluated["texts"]
+        if (one["workload"], one["model"]) in of
+        and one["against"] == run.experiment.get("reference")
+        for fork in one["evidence"]["forks"]
+        if fork["margin"] is not None
+    }
+
+
 def _requests(
     run: Run, seen: Overview, samples: Samples
 ) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
@@ -187,7 +204,10 @@ def _requests(
     prompts = facts.prompts_by_workload(run, seen) if seen.cells else {}
     for place, workload in enumerate(w for w in seen.workloads if w in samples.answers):
         shown, total, differing = requests.items(
-            samples.answers[workload], prompts.get(workload, {}), seen.variants
+            samples.answers[workload],
+            prompts.get(workload, {}),
+            seen.variants,
+            _margins(run, seen, workload),
         )
         element = f"requests-{place}"
         later = shown[requests.STATIC :]

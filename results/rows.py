@@ -15,6 +15,9 @@ from results import registry
 from results.compare import validity
 from results.compare.decomposition import PARTS
 from results.compare.intervals.several import CellEffects, cell_effects
+from results.compare.lossless import verdicts
+from results.compare.lossless.cells import GroupTexts
+from results.compare.lossless.verdicts import BackendText
 from results.compare.pairing import (
     ComparableTrials,
     Member,
@@ -66,6 +69,12 @@ def cells(run: Run) -> list[dict[str, Any]]:
     return run.evaluated["cells"]
 
 
+def text_verdicts(run: Run) -> list[BackendText]:
+    """Of each backend with its options on each model: is its text the reference's (and, on our own
+    engine, plain decoding's)? See `results.compare.lossless.verdicts`."""
+    return verdicts.text_verdicts(run.evaluated["texts"])
+
+
 class Evaluated(NamedTuple):
     """What comes of the trials of one group (see `results.compare.pairing`)."""
 
@@ -73,6 +82,8 @@ class Evaluated(NamedTuple):
     cells: list[dict[str, Any]]
     effects: list[dict[str, Any]]
     """In step with the cells: by speed-up, what pooling it with other cells' takes."""
+    texts: list[dict[str, Any]]
+    """What the answers say of whether they are others' (see `results.compare.lossless`)."""
 
 
 def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evaluated:
@@ -88,6 +99,7 @@ def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evalua
         }
     )
     found_rows, pooled, effects = [], [], []
+    compared, texts = GroupTexts(group), list[dict[str, Any]]()
     for same in _by_variant(members):
         pairs = [versus(m, group.reference) for m in same]
         natives = [versus(m, group.native) for m in same]
@@ -103,8 +115,9 @@ def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evalua
         found_rows += found
         pooled.append(_cell(same, repeats, intervals, group))
         effects.append(_effects(same, pairs, natives, repeats))
+        texts += compared.of_cell(same, pairs, natives)
         validity.tell_of_the_cell(found, pooled[-1]["void_metrics"])
-    return Evaluated(found_rows, pooled, effects)
+    return Evaluated(found_rows, pooled, effects, texts)
 
 
 def _row(

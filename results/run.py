@@ -55,7 +55,8 @@ class Run:
 
     @cached_property
     def evaluated(self) -> dict[str, list[dict[str, Any]]]:
-        """{"trials": ..., "cells": ..., "effects": ...} of `results.rows`. Kept in DIR/cache."""
+        """{"trials": ..., "cells": ..., "effects": ..., "texts": ...} of `results.rows`. Kept in
+        DIR/cache."""
         from results.rows import evaluate
 
         name = cache.digest(self._content())
@@ -66,6 +67,7 @@ class Run:
                 "trials": [row for part in parts for row in part.trials],
                 "cells": [cell for part in parts for cell in part.cells],
                 "effects": [one for part in parts for one in part.effects],
+                "texts": [one for part in parts for one in part.texts],
             }
             cache.save(self.store.cache_folder, "metrics", name, found)
         return dict(found)

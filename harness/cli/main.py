@@ -18,6 +18,7 @@ import typer
 
 from harness.cli.cached.command import cache_app
 from harness.cli.calibrate import calibrate
+from harness.cli.cells.lossless import lossless
 from harness.cli.cells.show import AsJson, RunDir, print_json_lines, show
 from harness.cli.first.init import init
 from harness.cli.first.quick import quick
@@ -53,6 +54,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")
 app.command()(show)
+app.command()(lossless)
 app.command()(quick)
 app.command()(init)
 app.command()(schema)

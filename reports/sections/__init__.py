@@ -27,6 +27,7 @@ SECTIONS = (
     "answers.tradeoff",
     "speed.goodput",
     "speed.sustained",
+    "answers.same_text",
     "answers.quality",
     "exits.techniques",
     "exits.gains",

@@ -160,7 +160,7 @@ _SAMPLING = {
         0.9,
         default=1.0,
     ),
-    "seed": _said(SEED, "Of the draws.", 1),
+    "seed": _said(SEED, "Of the draws: the first request's; each has the next.", 1),
 }
 _PUBLISHED = {
     "source": _said(TEXT, "Paper and table.", "AdaDecode, Table 3"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ STATIC = 3
 _PROMPT_LIMIT = 6000
 _ANSWER_LIMIT = 4000
 _DISTINCT_LIMIT = 8
+_BEFORE, _BEHIND = 3, 5
+"""Tokens that are shown side by side at a fork."""
+Margins = Mapping[tuple[str, int], float]
+"""(request id, index of a token) -> the reference's top-2 logit margin there."""
 
 
 @dataclass(slots=True)
@@ -92,6 +97,8 @@ class ShownAnswer:
     divergence: str
     same: str
     rest: str | None
+    tokens: str = ""
+    """The ids about the fork, the reference's above this answer's, in columns."""
 
     @property
     def text(self) -> str:
@@ -109,6 +116,7 @@ class ShownAnswer:
             "by": self.by,
             "facts": self.facts,
             "divergence": self.divergence,
+            "tokens": self.tokens,
             "text": self.text,
             "split": self.split,
         }
@@ -134,7 +142,10 @@ class ShownRequest:
 
 
 def items(
-    answers: Answers, prompts: Mapping[str, Mapping[str, Any]], variants: Sequence[Variant]
+    answers: Answers,
+    prompts: Mapping[str, Mapping[str, Any]],
+    variants: Sequence[Variant],
+    margins: Margins = MappingProxyType({}),
 ) -> tuple[list[ShownRequest], int, int]:
     """The requests of one workload to show, how many there are and how many have differing answers.
 
@@ -150,7 +161,9 @@ def items(
             break
         chosen.add(request_id)
     picked = [i for i in given if i in chosen]
-    shown = [_item(i, list(given[i].values()), prompts.get(i, {}), variants) for i in picked]
+    shown = [
+        _item(i, list(given[i].values()), prompts.get(i, {}), variants, margins) for i in picked
+    ]
     return shown, len(given), len(differing)
 
 
@@ -173,11 +186,13 @@ def _item(
     answers: list[Given],
     prompt: Mapping[str, Any],
     variants: Sequence[Variant],
+    margins: Margins,
 ) -> ShownRequest:
     base = _base(answers, variants)
     answers.sort(key=lambda one: (one is not base, min(one.trials)))
     totals: Counter[int] = sum((one.trials for one in answers), Counter())
-    shown = tuple(_answer(one, base, totals) for one in answers[:_DISTINCT_LIMIT])
+    own = {token: margin for (name, token), margin in margins.items() if name == request_id}
+    shown = tuple(_answer(one, base, totals, own) for one in answers[:_DISTINCT_LIMIT])
     tokens = prompt.get("prompt_tokens")
     gold = prompt.get("answer")
     differs = any(not one.equals(base) for one in answers)
@@ -206,7 +221,9 @@ def _verdict(
     return f"differs{where}: {', '.join(shown)}"
 
 
-def _answer(one: Given, base: Given, totals: Counter[int]) -> ShownAnswer:
+def _answer(
+    one: Given, base: Given, totals: Counter[int], margins: Mapping[int, float]
+) -> ShownAnswer:
     text, base_text = _text(one), _text(base)
     by = tuple((i, _share(one.trials[i], totals[i])) for i in sorted(one.trials))
     if one.equals(base):
@@ -214,13 +231,36 @@ def _answer(one: Given, base: Given, totals: Counter[int]) -> ShownAnswer:
     index = base.first_difference(one)
     place = "Differs from the reference's answer"
     place += "" if index is None else f" from token {index}"
+    tokens = "" if index is None else side_by_side(base.tokens, one.tokens, index)
+    if index is not None and index in margins:
+        place += f", where the reference's best token was {significant(margins[index])} ahead"
     if text == base_text:
         same = visible(clipped(text, _ANSWER_LIMIT))
-        return ShownAnswer(by, _facts(one), place + "; the text is the same.", same, None)
+        return ShownAnswer(by, _facts(one), place + "; the text is the same.", same, None, tokens)
     split = common_prefix(base_text, text)
     same, rest = _shortened(text[:split]), clipped(text[split:], _ANSWER_LIMIT)
     divergence = f"{place} (character {split}); marked below."
-    return ShownAnswer(by, _facts(one), divergence, visible(same), visible(rest))
+    return ShownAnswer(by, _facts(one), divergence, visible(same), visible(rest), tokens)
+
+
+def side_by_side(base: np.ndarray, own: np.ndarray, fork: int) -> str:
+    """Three lines of equal columns about a fork: place, the reference's token ids, this answer's;
+    a bar stands in front of the first that differ."""
+    first = max(0, fork - _BEFORE)
+    end = min(max(len(base), len(own)), fork + _BEHIND)
+    lines = [["token"], ["reference"], ["here"]]
+    for place in range(first, end):
+        if place == fork:
+            for line in lines:
+                line.append("|")
+        lines[0].append(str(place))
+        for line, tokens in zip(lines[1:], (base, own), strict=True):
+            line.append(str(tokens[place]) if place < len(tokens) else "end")
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+        for line in lines
+    )
 
 
 def _shortened(same: str) -> str:
