@@ -26,6 +26,7 @@ from results.compare.pairing import (
     make_group,
     noise_floor,
     versus,
+    with_itself,
 )
 from results.compare.pooling import CellRepeats
 from results.compare.stats import Interval, by_request, speedup_interval
@@ -90,16 +91,14 @@ def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evalua
     """Rows and cells of the trials of one group."""
     group = make_group(members, experiment)
     own = {m.stored.record.key: validity.alone(m, group) for m in members}
+    own_pairs = with_itself(group.reference)
     floor = noise_floor(
-        {
-            repeat: member
-            for repeat, member in group.reference.items()
-            if validity.answers_hold(own[member.stored.record.key])
-            and not member.stored.record.is_replay
-        }
+        agreement
+        for *pair, agreement in own_pairs
+        if all(_tells_noise(one, own[one.stored.record.key]) for one in pair)
     )
     found_rows, pooled, effects = [], [], []
-    compared, texts = GroupTexts(group), list[dict[str, Any]]()
+    compared, texts = GroupTexts(group, own_pairs), list[dict[str, Any]]()
     for same in _by_variant(members):
         pairs = [versus(m, group.reference) for m in same]
         natives = [versus(m, group.native) for m in same]
@@ -118,6 +117,10 @@ def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evalua
         texts += compared.of_cell(same, pairs, natives)
         validity.tell_of_the_cell(found, pooled[-1]["void_metrics"])
     return Evaluated(found_rows, pooled, effects, texts)
+
+
+def _tells_noise(member: Member, verdict: Validity) -> bool:
+    return validity.answers_hold(verdict) and not member.stored.record.is_replay
 
 
 def _row(

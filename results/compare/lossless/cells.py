@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from results.compare.agreement import Agreement
 from results.compare.lossless.evidence import (
     Margins,
     TextEvidence,
@@ -14,7 +15,7 @@ from results.compare.lossless.evidence import (
     recorded_margins,
     sampled,
 )
-from results.compare.pairing import ComparableTrials, Member, Versus
+from results.compare.pairing import ComparableTrials, Member, Versus, with_itself
 from results.compare.validity import has_kernels, other_draws
 
 
@@ -22,8 +23,11 @@ class GroupTexts:
     """Holds the answers of a group's cells against the reference's, and those of our own engine
     against plain decoding on it too."""
 
-    def __init__(self, group: ComparableTrials) -> None:
-        self._group = group
+    def __init__(
+        self, group: ComparableTrials, own_pairs: Sequence[tuple[Member, Member, Agreement]]
+    ) -> None:
+        """`own_pairs`: the reference's repeats against one another (`with_itself`)."""
+        self._group, self._own_pairs = group, own_pairs
         self._margins = {
             id(repeats): recorded_margins(group, repeats)
             for repeats in (group.reference, group.native)
@@ -84,7 +88,9 @@ class GroupTexts:
         is_self: bool,
     ) -> TextEvidence:
         if is_self:
-            return against_itself(other, self._margins[id(other)])
+            is_reference = other is self._group.reference
+            pairs_of_own = self._own_pairs if is_reference else with_itself(other)
+            return against_itself(pairs_of_own, self._margins[id(other)])
         if is_sampled(same[0]) and other_draws(same[0], other[min(other)]):
             return against_another((), (), Margins(()))
         return against_another(same, pairs, self._margins[id(other)])

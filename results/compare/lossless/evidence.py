@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from results.compare.agreement import MARGIN_PREFIX, Agreement, compare
+from results.compare.agreement import MARGIN_PREFIX, Agreement
 from results.compare.lossless.sampled import Draws, draws_of, same_distribution
 from results.compare.pairing import ComparableTrials, Member, Versus, variant
 from results.metrics.arrays import RequestArrays
@@ -84,16 +84,11 @@ def against_another(
     return _evidence(compared, margins)
 
 
-def against_itself(repeats: Mapping[int, Member], margins: Margins) -> TextEvidence:
-    """The evidence of a backend's repeats against one another: its noise floor."""
-    members = [repeats[r].requests for r in sorted(repeats)]
-    compared = [
-        (left, right, compare(left, right))
-        for place, left in enumerate(members)
-        for right in members[place + 1 :]
-        if left is not None and right is not None
-    ]
-    return _evidence(compared, margins)
+def against_itself(
+    pairs: Iterable[tuple[Member, Member, Agreement]], margins: Margins
+) -> TextEvidence:
+    """The evidence of a backend's repeats against one another (`with_itself`): its noise floor."""
+    return _evidence([(one.requests, other.requests, how) for one, other, how in pairs], margins)
 
 
 def sampled(same: Sequence[Member], other: Member) -> dict[str, Any] | None:
@@ -124,31 +119,36 @@ def _evidence(
     compared: Iterable[tuple[RequestArrays | None, RequestArrays | None, Agreement]],
     margins: Margins,
 ) -> TextEvidence:
-    counts: dict[str, list[int]] = {}
+    places: dict[str, int] = {}
     forks: dict[tuple[str, int], TextFork] = {}
-    pairs = equal = 0
+    asked: list[np.ndarray] = []
+    differing: list[np.ndarray] = []
     for this, other, agreement in compared:
         assert this is not None
         assert other is not None
-        same = agreement.equal()
-        pairs, equal = pairs + len(same), equal + int(same.sum())
-        for place, row in enumerate(agreement.rows):
-            name = this.ids[row]
-            found = counts.setdefault(name, [0, 0])
-            found[0] += bool(same[place])
-            found[1] += 1
-            if same[place]:
-                continue
-            token = int(agreement.divergence[place])
+        numbers = np.array([places.setdefault(name, len(places)) for name in this.ids], np.int64)
+        unequal = np.flatnonzero(~agreement.equal())
+        asked.append(numbers[agreement.rows])
+        differing.append(numbers[agreement.rows[unequal]])
+        for place in unequal:
+            name, token = this.ids[agreement.rows[place]], int(agreement.divergence[place])
             if (name, token) not in forks:
                 start = int(other.token_start[agreement.other_rows[place]])
                 margin = margins.at(name, other.token_ids[start : start + token])
                 forks[name, token] = TextFork(request=name, token=token, margin=margin)
+    pairs = np.bincount(np.concatenate([*asked, []]).astype(np.int64), minlength=len(places))
+    other_pairs = np.bincount(
+        np.concatenate([*differing, []]).astype(np.int64), minlength=len(places)
+    )
+    names = list(places)
     return TextEvidence(
-        pairs=pairs,
-        equal=equal,
-        requests=len(counts),
-        differing={name: found for name, found in counts.items() if found[0] < found[1]},
+        pairs=int(pairs.sum()),
+        equal=int(pairs.sum() - other_pairs.sum()),
+        requests=int((pairs > 0).sum()),
+        differing={
+            names[n]: [int(pairs[n] - other_pairs[n]), int(pairs[n])]
+            for n in np.flatnonzero(other_pairs)
+        },
         forks=list(forks.values()),
         draws=None,
     )
