@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.core.nouns import UNKNOWN_TOKEN
 from reports.numbers import counted, significant
+from reports.sections.answers.forks import Pieces, side_by_side
 from reports.tables import QUALITY
 from reports.text import clipped, common_prefix, visible
 from reports.variants import Variant
@@ -24,8 +25,6 @@ STATIC = 3
 _PROMPT_LIMIT = 6000
 _ANSWER_LIMIT = 4000
 _DISTINCT_LIMIT = 8
-_BEFORE, _BEHIND = 3, 5
-"""Tokens that are shown side by side at a fork."""
 Margins = Mapping[tuple[str, int], float]
 """(request id, index of a token) -> the reference's top-2 logit margin there."""
 
@@ -146,6 +145,7 @@ def items(
     prompts: Mapping[str, Mapping[str, Any]],
     variants: Sequence[Variant],
     margins: Margins = MappingProxyType({}),
+    piece: Pieces | None = None,
 ) -> tuple[list[ShownRequest], int, int]:
     """The requests of one workload to show, how many there are and how many have differing answers.
 
@@ -162,7 +162,8 @@ def items(
         chosen.add(request_id)
     picked = [i for i in given if i in chosen]
     shown = [
-        _item(i, list(given[i].values()), prompts.get(i, {}), variants, margins) for i in picked
+        _item(i, list(given[i].values()), prompts.get(i, {}), variants, margins, piece)
+        for i in picked
     ]
     return shown, len(given), len(differing)
 
@@ -187,12 +188,13 @@ def _item(
     prompt: Mapping[str, Any],
     variants: Sequence[Variant],
     margins: Margins,
+    piece: Pieces | None,
 ) -> ShownRequest:
     base = _base(answers, variants)
     answers.sort(key=lambda one: (one is not base, min(one.trials)))
     totals: Counter[int] = sum((one.trials for one in answers), Counter())
     own = {token: margin for (name, token), margin in margins.items() if name == request_id}
-    shown = tuple(_answer(one, base, totals, own) for one in answers[:_DISTINCT_LIMIT])
+    shown = tuple(_answer(one, base, totals, own, piece) for one in answers[:_DISTINCT_LIMIT])
     tokens = prompt.get("prompt_tokens")
     gold = prompt.get("answer")
     differs = any(not one.equals(base) for one in answers)
@@ -222,7 +224,11 @@ def _verdict(
 
 
 def _answer(
-    one: Given, base: Given, totals: Counter[int], margins: Mapping[int, float]
+    one: Given,
+    base: Given,
+    totals: Counter[int],
+    margins: Mapping[int, float],
+    piece: Pieces | None,
 ) -> ShownAnswer:
     text, base_text = _text(one), _text(base)
     by = tuple((i, _share(one.trials[i], totals[i])) for i in sorted(one.trials))
@@ -231,7 +237,7 @@ def _answer(
     index = base.first_difference(one)
     place = "Differs from the reference's answer"
     place += "" if index is None else f" from token {index}"
-    tokens = "" if index is None else side_by_side(base.tokens, one.tokens, index)
+    tokens = "" if index is None else side_by_side(base.tokens, one.tokens, index, piece)
     if index is not None and index in margins:
         place += f", where the reference's best token was {significant(margins[index])} ahead"
     if text == base_text:
@@ -241,26 +247,6 @@ def _answer(
     same, rest = _shortened(text[:split]), clipped(text[split:], _ANSWER_LIMIT)
     divergence = f"{place} (character {split}); marked below."
     return ShownAnswer(by, _facts(one), divergence, visible(same), visible(rest), tokens)
-
-
-def side_by_side(base: np.ndarray, own: np.ndarray, fork: int) -> str:
-    """Three lines of equal columns about a fork: place, the reference's token ids, this answer's;
-    a bar stands in front of the first that differ."""
-    first = max(0, fork - _BEFORE)
-    end = min(max(len(base), len(own)), fork + _BEHIND)
-    lines = [["token"], ["reference"], ["here"]]
-    for place in range(first, end):
-        if place == fork:
-            for line in lines:
-                line.append("|")
-        lines[0].append(str(place))
-        for line, tokens in zip(lines[1:], (base, own), strict=True):
-            line.append(str(tokens[place]) if place < len(tokens) else "end")
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
-        for line in lines
-    )
 
 
 def _shortened(same: str) -> str:

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from reports.sections.answers.requests import side_by_side
+from reports.sections.answers.forks import side_by_side
 from tests.support.results.report_pages import rows, section
 
 
@@ -41,6 +41,16 @@ def test_tokens_stand_side_by_side_at_the_fork() -> None:
         "    token   2   3   4  |   5   6    7    8    9",
         "reference  12  13  14  |  15  16   17   18   19",
         "     here  12  13  14  |  77   8  end  end  end",
+    ]
+
+
+def test_tokens_are_shown_by_their_text_where_it_is_known() -> None:
+    known = {10: "␣the", 11: "␣bridge", 12: "s"}
+    shown = side_by_side(np.array([10, 11]), np.array([10, 12, 99]), 1, known.get)
+    assert shown.splitlines() == [
+        "    token     0  |        1    2",
+        "reference  ␣the  |  ␣bridge  end",
+        "     here  ␣the  |        s   99",
     ]
 
 
