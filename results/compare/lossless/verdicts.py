@@ -147,6 +147,8 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
         verdict, why, p_value = _of_draws(draws)
     else:
         verdict, why = _of_texts(added, own, TIES.get(first["dtype"], max(TIES.values())))
+        if verdict == "unknown" and added.pairs and first["lossless"] is False:
+            verdict, why = "lossy", "is none that promises it, and gives another text"
     low, high = wilson_interval(added.share or 0.0, added.requests)
     compared = added.pairs > 0 and not first["other_draws"]
     forks = sorted(added.forks, key=lambda fork: (fork["token"], -(fork["margin"] or 0.0)))

@@ -102,6 +102,8 @@ def test_where_nothing_tells_the_noise_it_is_unknown(tmp_path: Path) -> None:
     one = judged(tmp_path, ran("vllm"), ran("fast", {7: (2, None)}))
     assert (one.verdict, one.noise_floor) == ("unknown", None)
     assert "run once, and no margins" in one.why
+    one = judged(tmp_path / "lossy", ran("vllm"), ran("fast", {7: (2, None)}, lossless=False))
+    assert (one.verdict, one.why) == ("lossy", "is none that promises it, and gives another text")
 
 
 def test_cells_add_up_and_models_do_not(tmp_path: Path) -> None:
