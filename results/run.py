@@ -103,6 +103,18 @@ class Run:
         return frame.vllm_bench_frame(self.members())
 
     @cached_property
+    def texts(self) -> pd.DataFrame:
+        """One row per backend and what its text is held against: the verdict and what it rests on
+        (see `results.compare.lossless.verdicts.BackendText`)."""
+        import dataclasses
+
+        import pandas as pd
+
+        from results.rows import text_verdicts
+
+        return pd.DataFrame([dataclasses.asdict(one) for one in text_verdicts(self)])
+
+    @cached_property
     def prompts(self) -> pd.DataFrame:
         """One row per request of each workload: workload, request_id, prompt_text, prompt_tokens,
         answer. Without rows when none were stored."""

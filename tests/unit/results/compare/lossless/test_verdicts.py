@@ -116,7 +116,9 @@ def test_cells_add_up_and_models_do_not(tmp_path: Path) -> None:
         *(ran(name, model=other) for name in ("vllm", "fast")),
     ]
     choices: list[Any] = [{"name": name, "options": {}} for name in ("vllm", "fast")]
-    found = text_verdicts(run_of(tmp_path, *records, backends=choices))
+    run = run_of(tmp_path, *records, backends=choices)
+    found = text_verdicts(run)
+    assert run.texts["verdict"].tolist() == [one.verdict for one in found]
     of = {(one.backend, one.model): one for one in found}
     assert (of["fast", "demo"].equal, of["fast", "demo"].pairs) == (39, 40)
     assert of["fast", "demo"].requests == 20
