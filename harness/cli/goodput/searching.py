@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,9 @@ from results.metrics import latency
 IDLE_REQUESTS = 20
 START = 2.0
 """The first rate, in requests that an idle system answers one after the other in that time."""
+SPANS = 20.0
+"""At a rate that is 1/SPANS too high the queue reaches the bound just when the probe ends."""
+MOST_REQUESTS = 10_000
 MOST_LATE = 2
 """Probes in a row in which the client was late: then it is what limits."""
 
@@ -136,7 +140,8 @@ class SystemSearch:
             rate = float(f"{rate:.4g}")
             self._number += 1
             load = Load("poisson", rate=rate)
-            trial = self._prober.trial(self._system, load, self._number, self._settings.requests)
+            requests = enough_requests(rate, slo, self._settings.requests)
+            trial = self._prober.trial(self._system, load, self._number, requests)
             probed = self._prober.run(trial)
             if probed.is_late:
                 late += 1
@@ -161,6 +166,13 @@ class SystemSearch:
                 f"missed at {high:g}/s, the lowest rate tried ({limit}); more --max-probes may find"
             )
         return limit
+
+
+def enough_requests(rate: float, slo: Slo, wished: int) -> int:
+    """So many that they arrive over `SPANS` times the objective's longest bound: a load that ends
+    before its queue is as long as the objective allows finds rates that nobody can sustain."""
+    longest_s = max(slo.ttft_ms or 0.0, slo.e2e_ms or 0.0) / 1e3
+    return max(wished, min(MOST_REQUESTS, math.ceil(rate * SPANS * longest_s)))
 
 
 def _rates(one: FoundGoodput) -> dict[str, float | None]:

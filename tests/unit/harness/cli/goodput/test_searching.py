@@ -11,7 +11,13 @@ import pytest
 from benchmarks.soundness.goodput_search import SERVICE_S, capacity, sojourn
 from harness.cli.goodput.command import _scales
 from harness.cli.goodput.probing import ProbedLoad, ProbedSystem, Prober
-from harness.cli.goodput.searching import SearchedGoodput, SearchSettings, SystemSearch
+from harness.cli.goodput.searching import (
+    MOST_REQUESTS,
+    SearchedGoodput,
+    SearchSettings,
+    SystemSearch,
+    enough_requests,
+)
 from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Slo, TrialRecord, Validity, Workload
 from harness.experiment.choices import BackendChoice, WorkloadChoice
@@ -101,6 +107,16 @@ def test_a_client_that_is_late_is_no_saturated_server() -> None:
     assert one.first.found is None
     assert one.first.ended == "the client was late"
     assert one.first.limit.startswith("the client, which was late at ")
+
+
+def test_a_probe_lasts_until_its_queue_shows() -> None:
+    """60 requests take 1.2 s: at any rate all would be answered within 2 s."""
+    one = searched(VirtualServer(), slo=Slo(e2e_ms=2000), requests=60)
+    assert one.first.found is not None
+    assert one.first.found.rate < 1.1 / SERVICE_S
+    assert enough_requests(100.0, Slo(ttft_ms=500, tpot_ms=9000), 60) == 1000
+    assert enough_requests(1.0, Slo(e2e_ms=200), 60) == 60
+    assert enough_requests(1e6, Slo(e2e_ms=2000), 60) == MOST_REQUESTS
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1,nan", "inf"])
