@@ -162,13 +162,16 @@ def data_rows(ids: Sequence[str]) -> Ints | None:
     return rows if len(np.unique(rows)) < len(rows) else None
 
 
-def with_itself(repeats: Mapping[int, Member]) -> list[tuple[Member, Member, Agreement]]:
-    """The answers of a backend's repeats against one another's, each pair of repeats once."""
+def with_itself(
+    repeats: Mapping[int, Member], *, neighbours: bool = False
+) -> list[tuple[Member, Member, Agreement]]:
+    """The answers of a backend's repeats against one another's, each pair of repeats once, or of
+    each repeat against the next one's only."""
     members = [repeats[r] for r in sorted(repeats)]
     return [
         (left, right, compare(left.requests, right.requests))
         for place, left in enumerate(members)
-        for right in members[place + 1 :]
+        for right in members[place + 1 : place + 2 if neighbours else None]
         if left.requests is not None and right.requests is not None
     ]
 

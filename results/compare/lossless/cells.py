@@ -89,7 +89,7 @@ class GroupTexts:
     ) -> TextEvidence:
         if is_self:
             is_reference = other is self._group.reference
-            pairs_of_own = self._own_pairs if is_reference else with_itself(other)
+            pairs_of_own = self._own_pairs if is_reference else with_itself(other, neighbours=True)
             return against_itself(pairs_of_own, self._margins[id(other)])
         if is_sampled(same[0]) and other_draws(same[0], other[min(other)]):
             return against_another((), (), Margins(()))

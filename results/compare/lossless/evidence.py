@@ -121,12 +121,16 @@ def _evidence(
 ) -> TextEvidence:
     places: dict[str, int] = {}
     forks: dict[tuple[str, int], TextFork] = {}
+    names: list[str] = []
+    numbers = np.zeros(0, np.int64)
     asked: list[np.ndarray] = []
     differing: list[np.ndarray] = []
     for this, other, agreement in compared:
         assert this is not None
         assert other is not None
-        numbers = np.array([places.setdefault(name, len(places)) for name in this.ids], np.int64)
+        if this.ids != names:
+            names = this.ids
+            numbers = np.array([places.setdefault(name, len(places)) for name in names], np.int64)
         unequal = np.flatnonzero(~agreement.equal())
         asked.append(numbers[agreement.rows])
         differing.append(numbers[agreement.rows[unequal]])
