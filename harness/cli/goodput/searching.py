@@ -18,7 +18,8 @@ START = 2.0
 """The first rate, in requests that an idle system answers one after the other in that time."""
 SPANS = 20.0
 """At a rate that is 1/SPANS too high the queue reaches the bound just when the probe ends."""
-MOST_REQUESTS = 10_000
+MOST_REQUESTS = 2_000
+"""As many rows as an experiment may ask the bundled generators for, where no limit says otherwise."""
 MOST_LATE = 2
 """Probes in a row in which the client was late: then it is what limits."""
 
