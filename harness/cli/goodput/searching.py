@@ -19,7 +19,7 @@ START = 2.0
 SPANS = 20.0
 """At a rate that is 1/SPANS too high the queue reaches the bound just when the probe ends."""
 MOST_REQUESTS = 2_000
-"""As many rows as an experiment may ask the bundled generators for, where no limit says otherwise."""
+"""As many rows as the bundled generators make, where an experiment sets no other limit."""
 MOST_LATE = 2
 """Probes in a row in which the client was late: then it is what limits."""
 
