@@ -90,6 +90,7 @@ function answerBlock(answer, variants) {
   head.append(element("span", "muted", answer.facts));
   const block = element("div", "answer", head);
   if (answer.divergence) block.append(element("div", "small warn", answer.divergence));
+  if (answer.tokens) block.append(element("pre", "scroll small", answer.tokens));
   block.append(answerText(answer));
   return block;
 }

@@ -57,7 +57,8 @@ class Run:
 
     @cached_property
     def evaluated(self) -> dict[str, list[dict[str, Any]]]:
-        """{"trials": ..., "cells": ..., "effects": ...} of `results.rows`. Kept in DIR/cache."""
+        """{"trials": ..., "cells": ..., "effects": ..., "texts": ...} of `results.rows`. Kept in
+        DIR/cache."""
         from results.rows import evaluate
 
         name = cache.digest(self._content())
@@ -68,6 +69,7 @@ class Run:
                 "trials": [row for part in parts for row in part.trials],
                 "cells": [cell for part in parts for cell in part.cells],
                 "effects": [one for part in parts for one in part.effects],
+                "texts": [one for part in parts for one in part.texts],
             }
             cache.save(self.store.cache_folder, "metrics", name, found)
         return dict(found)
@@ -107,6 +109,18 @@ class Run:
         from results import frame
 
         return frame.vllm_bench_frame(self.members(), self._names)
+
+    @cached_property
+    def texts(self) -> pd.DataFrame:
+        """One row per backend and what its text is held against: the verdict and what it rests on
+        (see `results.compare.lossless.verdicts.BackendText`)."""
+        import dataclasses
+
+        import pandas as pd
+
+        from results.rows import text_verdicts
+
+        return pd.DataFrame([dataclasses.asdict(one) for one in text_verdicts(self)])
 
     @cached_property
     def prompts(self) -> pd.DataFrame:

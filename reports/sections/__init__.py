@@ -28,6 +28,7 @@ SECTIONS = (
     "speed.goodput",
     "speed.sustained",
     "speed.swept",
+    "answers.same_text",
     "answers.quality",
     "exits.techniques",
     "exits.gains",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.core.errors import UserError
+from results.goodput.answers import ProbedAnswers
 
 if TYPE_CHECKING:
     from results.run import Run
@@ -30,6 +31,16 @@ class StoredProbe:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredScale:
+    """The rate found where every bound of the objective is so many times as wide."""
+
+    scale: float
+    rate: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSearch:
     """What came of one system. The rates are None where none was found."""
 
@@ -42,6 +53,10 @@ class StoredSearch:
     probes: tuple[StoredProbe, ...]
     keys: tuple[str, ...]
     """Of its trials, the idle one first."""
+    scales: tuple[StoredScale, ...] = ()
+    """Other objectives, ascending; empty where none were asked for."""
+    answers: ProbedAnswers | None = None
+    """What they are worth at the rate found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +166,19 @@ def _search(one: Mapping[str, Any]) -> StoredSearch:
         StoredProbe(*(float(p[k]) for k in ("rate", "rate_came_about", "share", "low", "high")))
         for p in one["probes"]
     )
-    rate, low, high = (_number(one[key]) for key in ("rate_per_s", "low_per_s", "high_per_s"))
     limit, ended, keys = str(one["limit"]), str(one["ended"]), tuple(map(str, one["keys"]))
-    return StoredSearch(rate, low, high, limit, ended, tuple(probes), keys)
+    answers = one.get("answers")
+    return StoredSearch(
+        *_rates(one),
+        limit,
+        ended,
+        tuple(probes),
+        keys,
+        tuple(StoredScale(float(s["scale"]), *_rates(s)) for s in one.get("scales", ())),
+        ProbedAnswers(**answers) if answers else None,
+    )
+
+
+def _rates(one: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
+    rate, low, high = (_number(one[key]) for key in ("rate_per_s", "low_per_s", "high_per_s"))
+    return rate, low, high

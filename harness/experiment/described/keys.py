@@ -121,7 +121,7 @@ _SAMPLING = {
         0.9,
         default=1.0,
     ),
-    "seed": said(SEED, "Of the draws.", 1),
+    "seed": said(SEED, "Of the draws: the first request's; each has the next.", 1),
 }
 _PUBLISHED = {
     "source": said(TEXT, "Paper and table.", "AdaDecode, Table 3"),
