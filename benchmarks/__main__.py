@@ -58,6 +58,7 @@ SCRIPTS = (
     Script("tetris/paper", "--quick"),
     Script("tetris/shift", "--quick"),
     Script("tetris/live", "--quick"),
+    Script("tetris/nothing_lost", "--quick"),
     Script("tetris/workers", "--quick"),
     Script("vllm_overhead", "--requests 1 --tokens 8 --repeats 1"),
     Script("sizes", "--sizes 0.1b --tokens 4 --requests 1 --rows 1 --repeats 1"),

@@ -69,7 +69,8 @@ def main() -> None:
         }
         runs["planned again"] = again.run()
         base = by_mix(runs["plain"], count)
-        print(f"\nsimulation, {name}: easy {MIXES}; {len(again.plans) - 1} changes of plan")
+        changes = len(again.changing.plans) - 1
+        print(f"\nsimulation, {name}: easy {MIXES}; {changes} changes of plan")
         for what, run in runs.items():
             ratios = [a / b for a, b in zip(by_mix(run, count), base, strict=True)]
             print(f"  {what:16} " + "  ".join(f"{ratio:.2f}" for ratio in ratios))
