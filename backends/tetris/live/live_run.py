@@ -44,10 +44,12 @@ class LiveFaults:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class DeviceCall:
+    """A batch at a device, or without `requests` a new actor that starts in its place."""
+
     lane: Lane
     device: str
-    requests: list[int] | None  # None: a new actor starts
+    requests: list[int] | None
     expected_ms: float = 0.0
 
 
@@ -77,7 +79,7 @@ class LiveRun:
         self._asked = [0.0] * self._count
         self._answered = [NEVER] * self._count
         self._left = self._count
-        self.calls: dict[Any, _Call] = {}
+        self.calls: dict[Any, DeviceCall] = {}
         self.moving: list[tuple[float, int, Lane, list[int]]] = []
         self._order = itertools.count()
         self._batches = self._inputs = 0
@@ -169,7 +171,7 @@ class LiveRun:
         expected_ms, _ = lane.work(crew.kind, requests, depths)
         took_ms = expected_ms * slowed(self._slow, device, now_ms)
         call = self.live.send(device, requests, depths, lane.end, took_ms)
-        self.calls[call] = _Call(lane, device, requests, expected_ms)
+        self.calls[call] = DeviceCall(lane, device, requests, expected_ms)
 
     def _flush_idle(self) -> None:
         """Nobody can join those who wait: all of them run."""
@@ -210,14 +212,14 @@ class LiveRun:
         self.ran(what.device, took_ms, what.expected_ms)
         self.take(what.lane, left, going)
 
-    def _replace(self, what: _Call) -> None:
+    def _replace(self, what: DeviceCall) -> None:
         self._died[what.device] += 1
         if self._died[what.device] > MOST_REPLACED:
             told = f"{MOST_REPLACED} new ones in its place without answering a batch"
             raise UserError(f"--live: device {what.device} died, and so did {told}")
         self.faults.replaced += 1
         ready = self.live.start_anew(what.device)
-        self.calls[ready] = _Call(what.lane, what.device, None)
+        self.calls[ready] = DeviceCall(what.lane, what.device, None)
         if what.requests is not None:
             self.faults.run_again += len(what.requests)
             self.join(what.lane, what.requests)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from backends.tetris.live import devices
+from backends.tetris.live.live_run import DeviceCall
 from backends.tetris.live.pipeline_driver import LivePipeline
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
@@ -193,8 +194,7 @@ def test_a_live_straggler_is_found_and_left_out() -> None:
 
 
 def test_deaths_while_plans_change_lose_nothing() -> None:
-    """Every ninth batch ends in a death, also while the old stages empty; whoever takes the dead
-    one's place is taken up by the stages that are there when it is ready."""
+    """Every ninth batch ends in a death, also while the old stages empty."""
     calls: Counter[str] = Counter()
 
     def dies(number: int, method: str) -> bool:
@@ -209,8 +209,15 @@ def test_deaths_while_plans_change_lose_nothing() -> None:
     assert audited(run, 450) == Counter()
     assert run.faults.replaced > 10
     assert run.faults.run_again > 10
-    assert ray.most_at_once <= 3
     assert len(run.changing.plans) > 1
+
+
+def test_an_actor_that_starts_has_a_part_in_new_stages_once_it_is_ready() -> None:
+    run = AuditedRun(pipeline_on(PretendRay()), planner_of(), shifting(9), 3, {}, 9.0)
+    run.calls[object()] = DeviceCall(run.layout.entrance, "V100-1", None)
+    run.changing.change(0.0)
+    run.take_up(run.changing.layout)
+    assert [crew.free for crew in run.layout.crews] == [["V100-0"], ["V100-2"]]
 
 
 def test_an_answer_for_who_has_one_is_dropped() -> None:
