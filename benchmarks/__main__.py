@@ -57,6 +57,7 @@ SCRIPTS = (
     Script("tetris/planner", "--quick"),
     Script("tetris/paper", "--quick"),
     Script("tetris/shift", "--quick"),
+    Script("tetris/figures", f"--quick --out {OUT}/figures.html", f"--out {OUT}/figures.html"),
     Script("tetris/live", "--quick"),
     Script("tetris/nothing_lost", "--quick"),
     Script("tetris/workers", "--quick"),

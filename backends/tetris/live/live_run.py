@@ -45,12 +45,14 @@ class LiveFaults:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCall:
-    """A batch at a device, or without `requests` a new actor that starts in its place."""
+    """A batch at a device, or without `requests` a new actor that starts in its place. `early`:
+    some are answered before its end."""
 
     lane: Lane
     device: str
     requests: list[int] | None
     expected_ms: float = 0.0
+    early: bool = False
 
 
 class LiveRun:
@@ -81,6 +83,7 @@ class LiveRun:
         self._left = self._count
         self.calls: dict[Any, DeviceCall] = {}
         self.moving: list[tuple[float, int, Lane, list[int]]] = []
+        self._early: list[tuple[float, int, Any, int]] = []
         self._order = itertools.count()
         self._batches = self._inputs = 0
         self._died: Counter[str] = Counter()
@@ -117,9 +120,9 @@ class LiveRun:
                 while lane.idle and self.may_start(lane):
                     self._start(lane)
             self._flush_idle()
-            self._wait()
+            self._wait(self.coming())
         while self.calls:  # devices that are being replaced
-            self._wait()
+            self._wait([])
         asked, answered = np.array(self._asked), np.array(self._answered)
         return Served(asked, answered, self._batches, self._inputs)
 
@@ -137,6 +140,7 @@ class LiveRun:
         """Milliseconds at which something is to be done, though no call has ended."""
         soon = [lane.queue.flush_ms for lane in self.layout.lanes if lane.idle and len(lane.queue)]
         soon += [self.moving[0][0]] if self.moving else []
+        soon += [self._early[0][0]] if self._early else []
         return soon + ([self._due[self.next]] if self._due and self.next < self._count else [])
 
     def _ask(self, count: int) -> None:
@@ -157,6 +161,10 @@ class LiveRun:
         while self.moving and self.moving[0][0] <= now_ms:
             _, _, lane, requests = heapq.heappop(self.moving)
             self.join(lane, requests)
+        while self._early and self._early[0][0] <= now_ms:
+            _, _, call, one = heapq.heappop(self._early)
+            if call in self.calls:
+                self._answer([one])
         while self._due and self.next < self._count and self._due[self.next] <= now_ms:
             self._ask(1)
 
@@ -168,10 +176,13 @@ class LiveRun:
         self._batches += 1
         self._inputs += len(requests)
         depths = [self.deep[one] for one in requests]
-        expected_ms, _ = lane.work(crew.kind, requests, depths)
-        took_ms = expected_ms * slowed(self._slow, device, now_ms)
-        call = self.live.send(device, requests, depths, lane.end, took_ms)
-        self.calls[call] = DeviceCall(lane, device, requests, expected_ms)
+        expected_ms, early = lane.work(crew.kind, requests, depths)
+        slower = slowed(self._slow, device, now_ms)
+        call = self.live.send(device, requests, depths, lane.end, expected_ms * slower)
+        self.calls[call] = DeviceCall(lane, device, requests, expected_ms, early is not None)
+        for one, after_ms in zip(requests, early or (), strict=False):
+            moment = (now_ms + slower * after_ms, next(self._order), call, one)
+            heapq.heappush(self._early, moment)
 
     def _flush_idle(self) -> None:
         """Nobody can join those who wait: all of them run."""
@@ -184,9 +195,9 @@ class LiveRun:
             if lane.idle:
                 self._start(lane)
 
-    def _wait(self) -> None:
+    def _wait(self, coming: list[float]) -> None:
         """Until an answer, or the time of whatever comes next."""
-        ahead_ms = min(self.coming(), default=NEVER) - self.now()
+        ahead_ms = min(coming, default=NEVER) - self.now()
         wait_s = min(max(ahead_ms, 0.0) / 1e3, LONGEST_WAIT_S)
         if not self.calls:
             time.sleep(wait_s)
@@ -210,6 +221,8 @@ class LiveRun:
         del self._died[what.device]
         left, going, took_ms = answer
         self.ran(what.device, took_ms, what.expected_ms)
+        if what.early:
+            left = [one for one in left if self._answered[one] == NEVER]
         self.take(what.lane, left, going)
 
     def _replace(self, what: DeviceCall) -> None:
@@ -221,8 +234,9 @@ class LiveRun:
         ready = self.live.start_anew(what.device)
         self.calls[ready] = DeviceCall(what.lane, what.device, None)
         if what.requests is not None:
-            self.faults.run_again += len(what.requests)
-            self.join(what.lane, what.requests)
+            again = [one for one in what.requests if self._answered[one] == NEVER]
+            self.faults.run_again += len(again)
+            self.join(what.lane, again)
 
     def take(self, lane: Lane, left: list[int], going: list[int]) -> None:
         """A batch that a lane's device ran: who has an answer, and who goes on."""
@@ -231,14 +245,18 @@ class LiveRun:
         lane.passed += len(going)
         new = [one for one in left if self._answered[one] == NEVER]
         self.faults.dropped += len(left) - len(new)
-        for one in new:
-            self._answered[one] = now_ms
-        self._left -= len(new)
         if going:
             assert lane.after is not None  # nobody goes on behind the last stage
             begin_ms = max(now_ms, lane.link_free_ms)
             lane.link_free_ms = begin_ms + self.live.times.transfer_ms(len(going))
             move = (lane.link_free_ms, next(self._order), lane.after, going)
             heapq.heappush(self.moving, move)
+        self._answer(new)
+
+    def _answer(self, requests: list[int]) -> None:
+        now_ms = self.now()
+        for one in requests:
+            self._answered[one] = now_ms
+        self._left -= len(requests)
         if self._due is None:
-            self._ask(len(new))
+            self._ask(len(requests))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from backends.tetris.live import devices
-from backends.tetris.live.live_run import DeviceCall
+from backends.tetris.live.live_run import DeviceCall, LiveRun
 from backends.tetris.live.pipeline_driver import LivePipeline
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
@@ -22,6 +22,7 @@ from backends.tetris.pipeline.stragglers import Slowdown
 from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.planner import StagePlan, plan
 from backends.tetris.profile import Wanted, cluster_from, profile_from
+from backends.tetris.simulation.layouts import data_parallel
 from benchmarks.tetris.nothing_lost import AuditedRun, RandomKiller
 from harness.core.errors import UserError
 from tests.support.tetris.pretend_ray import PretendRay
@@ -218,6 +219,30 @@ def test_an_actor_that_starts_has_a_part_in_new_stages_once_it_is_ready() -> Non
     run.changing.change(0.0)
     run.take_up(run.changing.layout)
     assert [crew.free for crew in run.layout.crews] == [["V100-0"], ["V100-2"]]
+
+
+def test_a_batch_that_shrinks_answers_before_its_end_and_never_twice() -> None:
+    """Some of its devices die; who had an answer of a dead one's batch does not run again."""
+    ray = PretendRay()
+    live = pipeline_on(ray)
+    layout = data_parallel(live.times, {"V100": 3}, "shrinking batch")
+    inputs = drawn(EASY, 240, 0)
+    run = LiveRun(live, layout, inputs, 12)
+    whole = run.served()
+    waits, layers = whole.answered_ms - whole.asked_ms, inputs.depths()
+    assert waits[layers == 1].mean() < 0.7 * waits[layers == 4].mean()
+    assert (run.faults.dropped, run.faults.run_again) == (0, 0)
+    calls: Counter[str] = Counter()
+
+    def dies(number: int, method: str) -> bool:
+        calls[method] += 1
+        return method == "run" and calls[method] % 5 == 0
+
+    ray.dies = dies
+    run = LiveRun(live, layout, inputs, 12)
+    assert np.isfinite(run.served().answered_ms).all()
+    assert run.faults.dropped == 0
+    assert 0 < run.faults.run_again < 4 * run.faults.replaced
 
 
 def test_an_answer_for_who_has_one_is_dropped() -> None:
