@@ -46,10 +46,10 @@ def beside(
     series: Series,
     digits: int = 0,
     provenance: str = "simulation",
-    **facts: Any,
+    facts: Mapping[str, Any] | None = None,
 ) -> PaperFigure:
     """A figure with its words, which `facts` fill in; `at` is what it is over, and where."""
-    told = {key: text.format(**facts) for key, text in _words()[name].items()}
+    told = {key: text.format(**(facts or {})) for key, text in _words()[name].items()}
     label, places = at
     where = [str(place) for place in places]
     return PaperFigure(

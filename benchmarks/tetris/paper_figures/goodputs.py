@@ -65,8 +65,8 @@ def shifts(count: int) -> Iterator[PaperFigure]:
         )
         mixes = ("mix", [f"{share:.0%} easy" for share in shift.MIXES])
         cluster = " + ".join(f"{count} {kind}" for kind, count in devices.items())
-        told = "goodput over BERT"
-        yield beside("Figure 11", f"over BERT: {ours}", mixes, told, found, 2, cluster=cluster)
+        told, facts = "goodput over BERT", {"cluster": cluster}
+        yield beside("Figure 11", f"over BERT: {ours}", mixes, told, found, 2, facts=facts)
 
 
 def pabee(batches: Batches) -> PaperFigure:
@@ -78,7 +78,7 @@ def pabee(batches: Batches) -> PaperFigure:
     ours += f"; whose batch shrinks {span(over(piped, shrinking))}"
     series = {"TETRIS": piped, "PABEE, together": rule, "PABEE, shrinking": shrinking, "BERT": bert}
     facts = {"patience": models.PATIENCE}
-    return beside("Figure 14", ours, ("batch", batches), GOODPUT, series, **facts)
+    return beside("Figure 14", ours, ("batch", batches), GOODPUT, series, facts=facts)
 
 
 def entropies(batch: int) -> PaperFigure:
@@ -90,7 +90,7 @@ def entropies(batch: int) -> PaperFigure:
     alive = ", ".join(f"{models.at_entropy(one)[-1]:.2f}" for one in ENTROPIES)
     series = {"TETRIS": piped, "DeeBERT": dee, "BERT": bert}
     facts = {"batch": batch, "alive": alive}
-    return beside("Figure 15", ours, ("entropy", ENTROPIES), GOODPUT, series, **facts)
+    return beside("Figure 15", ours, ("entropy", ENTROPIES), GOODPUT, series, facts=facts)
 
 
 def mixed(batches: Batches) -> PaperFigure:
@@ -127,7 +127,7 @@ def slos(batches: Batches) -> PaperFigure:
     ours = f"over DeeBERT {gains[0]:.2f} at {SLOS_MS[0]} ms, {span(gains)}"
     ours += f"; over BERT {span(over(piped, bert))}"
     facts = {"pass_ms": sum(paper.model(1).layer_ms["V100"])}
-    return beside("Figure 18", ours, ("SLO in ms", SLOS_MS), GOODPUT, series, **facts)
+    return beside("Figure 18", ours, ("SLO in ms", SLOS_MS), GOODPUT, series, facts=facts)
 
 
 def wrapper(batches: Batches) -> PaperFigure:

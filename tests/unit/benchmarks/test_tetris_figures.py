@@ -13,7 +13,7 @@ import yaml
 from backends.tetris.pipeline.stage_times import StageTimes
 from benchmarks.tetris import paper
 from benchmarks.tetris.paper_figures import costs, models, runs
-from benchmarks.tetris.paper_figures.figure import WORDS, beside
+from benchmarks.tetris.paper_figures.figure import WORDS, Series, beside
 from benchmarks.tetris.paper_figures.page import write_page
 from tests.support.tetris.four_layers import profile
 
@@ -41,8 +41,10 @@ def test_without_the_wrapper_every_ramp_of_a_stage_runs() -> None:
 def test_splits_run_one_after_the_other_and_the_rest_of_a_batch_alone() -> None:
     """Two batches of two through layers 0 and 1, 2.5 ms each; three survive: a whole batch takes 2
     ms and one input alone 0.75 of it."""
-    work = runs.in_turn(StageTimes(profile()), [0, 2, 4], "V100", [0, 1, 2, 3], [2, 4, 4, 4])
-    assert work == (pytest.approx(8.5), pytest.approx([5.0, 8.5, 8.5, 8.5]))
+    times = StageTimes(profile())
+    took_ms, answers = runs.in_turn(times, [0, 2, 4], "V100", [0, 1, 2, 3], [2, 4, 4, 4])
+    assert took_ms == pytest.approx(8.5)
+    assert answers == pytest.approx([5.0, 8.5, 8.5, 8.5])
 
 
 def test_the_cheapest_mix_of_whole_devices() -> None:
@@ -60,8 +62,9 @@ def test_the_cheapest_mix_of_whole_devices() -> None:
 def test_every_figure_has_its_words_and_the_page_needs_nothing_else(tmp_path: Path) -> None:
     facts = {"cluster": "c", "patience": 3, "batch": 8, "alive": "0.4", "pass_ms": 11.4}
     names = list(yaml.safe_load(WORDS.read_text()))
-    series = {"TETRIS": [2_000.0, None], "<b>": [1_000.0, 3.0]}
-    made = [beside(name, "1.5", ("batch", (1, 8)), "devices", series, **facts) for name in names]
+    series: Series = {"TETRIS": [2_000.0, None], "<b>": [1_000.0, 3.0]}
+    at = ("batch", (1, 8))
+    made = [beside(name, "1.5", at, "devices", series, facts=facts) for name in names]
     target = tmp_path / "new" / "page.html"
     write_page(made, target)
     page = target.read_text()

@@ -171,7 +171,7 @@ def test_a_live_plan_follows_its_workload() -> None:
     assert run.changing.stragglers == frozenset()
 
 
-def test_a_live_straggler_is_found_and_left_out() -> None:
+def test_a_live_straggler_is_found_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is slow from half a second on; from the next plan on no batch goes to it."""
     live = pipeline_on(PretendRay())
     sent: list[tuple[float, str]] = []
@@ -181,7 +181,7 @@ def test_a_live_straggler_is_found_and_left_out() -> None:
         sent.append((run.now(), device))
         return send(device, *batch)
 
-    live.send = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(live, "send", noted)
     slow = {"V100-1": Slowdown(6.0, from_ms=500)}
     run = AuditedRun(live, planner_of(), drawn(EASY, 700, 3), 24, slow, 0.25)
     assert audited(run, 700) == Counter()
@@ -245,7 +245,7 @@ def test_a_batch_that_shrinks_answers_before_its_end_and_never_twice() -> None:
     assert 0 < run.faults.run_again < 4 * run.faults.replaced
 
 
-def test_an_answer_for_who_has_one_is_dropped() -> None:
+def test_an_answer_for_who_has_one_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     live = pipeline_on(PretendRay())
     send = live.send
 
@@ -253,7 +253,7 @@ def test_an_answer_for_who_has_one_is_dropped() -> None:
         more = [0] if 0 not in requests else []
         return send(device, requests + more, depths + [1] * len(more), *rest)
 
-    live.send = twice  # type: ignore[method-assign]
+    monkeypatch.setattr(live, "send", twice)
     run, faults = live.run(drawn(EASY, 60, 0), 12)
     assert np.isfinite(run.answered_ms).all()
     assert faults.dropped > 0
