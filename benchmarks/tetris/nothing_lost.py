@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,8 @@ def main() -> None:
     begin = time.monotonic()
     clients = 3 * model.batch * DEVICES
     run = AuditedRun(live, planner, decisions, clients, slow, given.window)
-    with RandomKiller(live, given.kill_every, given.seed) as killer:
+    # Ray tells deaths on standard output
+    with RandomKiller(live, given.kill_every, given.seed) as killer, redirect_stdout(sys.stderr):
         served = run.served()
     seconds = time.monotonic() - begin
     live.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 
 from backends.tetris.live.devices import start_ray
 from backends.tetris.live.live_run import LiveFaults
@@ -45,12 +47,14 @@ def live_system(
         clients = simulated.clients
         arrivals = load.arrivals(len(decisions)) if clients is None else clients
         changing = None
-        if planner is None:
-            run, faults = live.run(decisions, arrivals, slow)
-        else:
-            run, faults, changing = live.run_planned_again(
-                planner, decisions, arrivals, window_s, slow
-            )
+        # Ray tells deaths on standard output, which is the answer's
+        with redirect_stdout(sys.stderr):
+            if planner is None:
+                run, faults = live.run(decisions, arrivals, slow)
+            else:
+                run, faults, changing = live.run_planned_again(
+                    planner, decisions, arrivals, window_s, slow
+                )
         live.close()
     finally:
         ray.shutdown()

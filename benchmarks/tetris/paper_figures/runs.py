@@ -29,13 +29,13 @@ REGROUPED = "regrouping in place"
 
 
 @dataclass(slots=True)
-class Size:
+class RunSize:
     """Requests of a run."""
 
     requests: int = 10_000
 
 
-SIZE = Size()
+SIZE = RunSize()
 
 
 def cluster(model: str, devices: Devices) -> DeviceCluster:
