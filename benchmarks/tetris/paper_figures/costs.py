@@ -20,10 +20,11 @@ MODELS = {"BERT-Base": 12, "BERT-Large": 24, "ResNet50": 50}
 def devices_needed(batches: tuple[int, ...]) -> PaperFigure:
     """12."""
     each = [one_device("bert", "V100", batch) for batch in batches]
-    price = paper.PRICE["V100"]
-    piped = [cheapest("bert", MANY_V100, batch, RATE)[0] / price for batch in batches]
+    found = [cheapest("bert", MANY_V100, batch, RATE) for batch in batches]
+    piped = [round(cost / paper.PRICE["V100"]) for cost, _ in found]
     dee, bert = ([float(math.ceil(RATE / one[n])) for one in each] for n in (SHRINKING, PLAIN))
     ours = f"{span(over(piped, dee))} of DeeBERT's, {span(over(piped, bert))} of BERT's"
+    ours += f"; simulated, they bring {span([one / RATE for _, one in found])} of the rate"
     series = {"TETRIS": piped, "DeeBERT": dee, "BERT": bert}
     return beside("Figure 12", ours, ("batch", batches), "devices", series)
 
@@ -31,7 +32,8 @@ def devices_needed(batches: tuple[int, ...]) -> PaperFigure:
 def least_cost(batches: tuple[int, ...]) -> PaperFigure:
     """13."""
     kinds = [kind for kind, _ in MANY]
-    piped = [cheapest("bert", MANY, batch, RATE)[0] for batch in batches]
+    found = [cheapest("bert", MANY, batch, RATE) for batch in batches]
+    piped = [cost for cost, _ in found]
     each = [{kind: one_device("bert", kind, batch) for kind in kinds} for batch in batches]
     dee, bert = (
         [cheapest_mix({kind: one[kind][system] for kind in kinds}) for one in each]
@@ -41,13 +43,16 @@ def least_cost(batches: tuple[int, ...]) -> PaperFigure:
     than_dee, than_bert = lower[: len(batches)], lower[len(batches) :]
     ours = f"{min(than_dee):.0%} to {max(than_dee):.0%} lower than DeeBERT's"
     ours += f", {min(than_bert):.0%} to {max(than_bert):.0%} than BERT's"
+    ours += f"; simulated, they bring {span([one / RATE for _, one in found])} of the rate"
     series = {"TETRIS": piped, "DeeBERT": dee, "BERT": bert}
     return beside("Figure 13", ours, ("batch", batches), "dollars an hour", series, 1)
 
 
 def cheapest_mix(per_s: dict[str, float]) -> float:
     """Of whole devices that reach the rate together."""
-    kinds = sorted(per_s, key=lambda kind: paper.PRICE[kind] / per_s[kind])
+    kinds = sorted(
+        (kind for kind in per_s if per_s[kind]), key=lambda kind: paper.PRICE[kind] / per_s[kind]
+    )
     most = [range(math.ceil(RATE / per_s[kind]) + 1) for kind in kinds[1:]]
     least = math.inf
     for counts in itertools.product(*most):

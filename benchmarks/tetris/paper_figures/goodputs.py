@@ -121,7 +121,7 @@ def slos(batches: Batches) -> PaperFigure:
     for slo_ms in SLOS_MS:
         found = [goodput("bert", V100, batch, float(slo_ms)) for batch in batches]
         for name, system in systems.items():
-            series[name].append(max((one[system] for one in found if one), default=None))
+            series[name].append(max(one[system] for one in found) or None)
     piped, dee, bert = ([value or 0.0 for value in series[name]] for name in systems)
     gains = over(piped, dee)
     ours = f"over DeeBERT {gains[0]:.2f} at {SLOS_MS[0]} ms, {span(gains)}"
