@@ -21,7 +21,7 @@ def devices_needed(batches: tuple[int, ...]) -> PaperFigure:
     """12."""
     each = [one_device("bert", "V100", batch) for batch in batches]
     found = [cheapest("bert", MANY_V100, batch, RATE) for batch in batches]
-    piped = [round(cost / paper.PRICE["V100"]) for cost, _ in found]
+    piped = [float(round(cost / paper.PRICE["V100"])) for cost, _ in found]
     dee, bert = ([float(math.ceil(RATE / one[n])) for one in each] for n in (SHRINKING, PLAIN))
     ours = f"{span(over(piped, dee))} of DeeBERT's, {span(over(piped, bert))} of BERT's"
     ours += f"; simulated, they bring {span([one / RATE for _, one in found])} of the rate"
