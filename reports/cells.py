@@ -206,7 +206,8 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
     cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
     why, published = _why_no_speedup(run, cells), run.experiment.get("published")
     texts = tuple(metrics.text_verdicts(run))
-    return Overview(tuple(cells), tuple(found), list(rows.values()), why, published, (), texts)
+    told = list(rows.values())
+    return Overview(tuple(cells), tuple(found), told, why, published, texts=texts)
 
 
 def _cell(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from backends.engine.costs import row_costs
 from backends.engine.costs.draft_costs import DraftModelCosts
 from backends.engine.costs.row_costs import RowCosts, lower_quartiles, turn_us
 
@@ -22,15 +21,15 @@ class Clock:
     """Stands still but for what runs."""
 
     now: float = 0.0
-    last: str = ""
+    last: tuple[str, str] = "", ""
     """What ran last."""
 
     def takes(self, name: str, us: float, behind_others: float = 0.0) -> Callable[..., None]:
-        """Takes so long behind itself, and so much longer behind anything else."""
+        """Takes so long behind itself twice, and so much longer behind anything else."""
 
         def run(*_: Any) -> None:
-            self.now += 1e-6 * (us + behind_others * (self.last != name))
-            self.last = name
+            self.now += 1e-6 * (us + behind_others * (self.last != (name, name)))
+            self.last = self.last[1], name
 
         return run
 
@@ -38,7 +37,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(row_costs.time, "perf_counter", lambda: found.now)
+    monkeypatch.setattr("backends.engine.costs.row_costs.time.perf_counter", lambda: found.now)
     return found
 
 
@@ -57,6 +56,16 @@ def test_two_models_that_seem_quicker_together_cost_nothing_more(clock: Clock) -
     verifying: Any = SimpleNamespace(advance=clock.takes("verify", 90.0))
     drafting: Any = SimpleNamespace(continued=clock.takes("draft", 10.0))
     assert turn_us(verifying, drafting, FLAT, SMALL) == 0
+
+
+def test_turns_are_among_the_costs_of_a_model_that_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = "backends.engine.costs.draft_costs."
+    executor: Any = object()
+    drafting: Any = object()
+    monkeypatch.setattr(costs + "turn_us", lambda *_: 35.0)
+    monkeypatch.setattr(costs + "row_costs", lambda one: FLAT if one is executor else SMALL)
+    monkeypatch.setattr(costs + "pass_costs", lambda one: SMALL if one is drafting else FLAT)
+    assert DraftModelCosts.measure(executor, drafting) == DraftModelCosts(FLAT, SMALL, 35.0)
 
 
 def test_only_a_step_that_drafts_pays_for_the_turn() -> None:
