@@ -100,11 +100,13 @@ def sized(seen: Overview) -> list[Sized]:
 
 def predicted(own: Sized) -> float | None:
     """What costs and decisions alone come to, over plain decoding on the same engine. AdaDecode's
-    from the costs that it measured; for a batch that leaves together, plain decoding's step without
+    from the costs that it measured, for one request at a time: others share passes, of which these
+    know nothing; for a batch that leaves together, plain decoding's step without
     the layers that did not run, and without the head where a check's logits serve, but with what
     checks and fills took."""
     if own.plain is None or own.plain.variant.backend == NATIVE:
-        return own.cell.value("predicted_speedup")
+        alone = (own.cell.load_kind, own.cell.load_value) == ("closed", 1)
+        return own.cell.value("predicted_speedup") if alone else None
     plain, known = own.plain, own.cell.measured.pass_bytes
     step, engine = plain.value("step_s"), plain.value("overhead_share")
     skipped, mine = own.cell.value("early_exit_rate"), own.cell.value("step_s")
@@ -219,6 +221,6 @@ COLUMNS: tuple[Column[Sized], ...] = (
            small=lambda own: bounds(own.cell, own.metric) if own.over_plain else "",
            why="it is that engine's plain decoding, or that was not run"),
     Column("predicted", predicted, ratio, group=_SPEED,
-           help="the same engine's, from costs and decisions alone", why="no costs were told"),
+           help="the same engine's, from costs and decisions alone", why="no costs were told, or requests shared passes"),
     Column("", lambda own: SHRINKS if own.bound else "", css=""),
 )  # fmt: skip
