@@ -221,6 +221,7 @@ COLUMNS: tuple[Column[Sized], ...] = (
            small=lambda own: bounds(own.cell, own.metric) if own.over_plain else "",
            why="it is that engine's plain decoding, or that was not run"),
     Column("predicted", predicted, ratio, group=_SPEED,
-           help="the same engine's, from costs and decisions alone", why="no costs were told, or requests shared passes"),
+           help="the same engine's, from costs and decisions alone",
+           why="no costs were told, or requests shared passes"),
     Column("", lambda own: SHRINKS if own.bound else "", css=""),
 )  # fmt: skip
