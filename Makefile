@@ -1,7 +1,11 @@
-.PHONY: setup demo test check bench faults http-tools
+.PHONY: setup install-hint demo test check bench faults http-tools
 
 setup:
 	@scripts/setup.sh
+	@$(MAKE) -s install-hint
+
+install-hint:
+	@echo "decodebench is in .venv: '. .venv/bin/activate' puts it on the path of this shell; then 'decodebench --install-completion' completes its commands and options"
 
 # The main job: every backend that exists, on the bundled model and the four bundled workloads.
 demo: setup
@@ -9,11 +13,13 @@ demo: setup
 	@.venv/bin/decodebench report runs/demo
 
 # Two processes share the test files, and threads that wait leave the processors to the other one.
+# Files go out as they stand, engines and browsers first: by their numbers of tests those would come
+# last, where one process would wait for the other.
 # `make test AT_ONCE=0` is one process, for a machine with one GPU or little memory.
 AT_ONCE ?= 2
 test:
 	@scripts/setup.sh --browser
-	@OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0 .venv/bin/python -m pytest -n $(AT_ONCE) --dist loadfile
+	@OMP_WAIT_POLICY=passive KMP_BLOCKTIME=0 .venv/bin/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 check: setup
 	@.venv/bin/ruff check .

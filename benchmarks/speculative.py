@@ -23,7 +23,8 @@ from results.compare.pairing import NATIVE
 
 VARIANTS: list[Any] = [
     "vllm",
-    {"name": "vllm-speculative", "method": ["draft_model", "ngram", "eagle3"]},
+    {"name": "vllm-speculative", "method": ["draft_model", "ngram"]},
+    {"name": "vllm-speculative", "method": "eagle3", "drafts": [3, 5]},
     NATIVE,
     {"name": "speculative", "method": ["draft_model", "prompt_lookup", "layerskip", "lookahead"]},
     {"name": "speculative", "method": "eagle3", "drafts": 3, "threshold": 0.0},

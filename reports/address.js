@@ -25,6 +25,8 @@ function goTo(place) {
   document.querySelectorAll(".here").forEach((one) => one.classList.remove("here"));
   const target = place && document.getElementById(place);
   if (!target) return;
+  const section = target.closest("section.folded");
+  if (section) setFolded(section, false);
   target.classList.add("here");
   if (!target.hasAttribute("tabindex")) target.tabIndex = -1;
   target.focus({ preventScroll: true }); // the keyboard goes on from here

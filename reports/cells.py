@@ -7,22 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.core.names import BUNDLED
-from harness.core.nouns import (
-    SAMPLES_NEEDED,
-    Measured,
-    Slo,
-    TrialRecord,
-)
+from harness.core.nouns import SAMPLES_NEEDED, Measured, Slo, TrialRecord
 from reports.text import clipped, visible
 from reports.variants import NamedOptions, Variant, variants, workload_key, workload_labels
 from results import rows as metrics
 from results.compare.intervals.several import CellEffects
+from results.compare.lossless.verdicts import BackendText
 from results.compare.pairing import variant as identity
 from results.compare.reasons import CELL_NOT_VALID, LEFT_OUT, slug
 from results.registry import METRIC_NAMES
 
 if TYPE_CHECKING:
-    from reports.sections.searched import SearchedSystem
+    from reports.sections.searched import SearchedSystem, SweptCurve
     from results import Run
 
 
@@ -156,7 +152,10 @@ class Overview:
     published: Mapping[str, Any] | None = None
     """A paper's table that the experiment has: see `harness.experiment.published`."""
     searched: tuple[SearchedSystem, ...] = ()
-    """Their probes are in no cell of `cells`."""
+    swept: tuple[SweptCurve, ...] = ()
+    """Their probes are in no cell of `cells`, as those of `searched`."""
+    texts: tuple[BackendText, ...] = ()
+    """Whether each backend's text is the reference's."""
 
     @property
     def workloads(self) -> list[str]:
@@ -206,7 +205,9 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
     workloads = list(dict.fromkeys(cell.workload for cell in cells))
     cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
     why, published = _why_no_speedup(run, cells), run.experiment.get("published")
-    return Overview(tuple(cells), tuple(found), list(rows.values()), why, published)
+    texts = tuple(metrics.text_verdicts(run))
+    told = list(rows.values())
+    return Overview(tuple(cells), tuple(found), told, why, published, texts=texts)
 
 
 def _cell(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 from harness.core.nouns import Slo
 from reports.cells import Cell, Overview
 from reports.sections.answers.requests import Answers
+from results.compare.intervals.wilson import wilson_interval
 from results.compare.rivals import RequestTimes
 from results.compare.stats import by_row
 from results.metrics import latency
@@ -93,12 +93,7 @@ def _add(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
 def scaled_goodput(requests: RequestArrays, slo: Slo) -> list[float]:
     """Goodput in requests per second with every bound of the objective multiplied by each of
     `SCALES`."""
-    return [latency.goodput_req_per_s(requests, _scaled(slo, s)) or 0.0 for s in SCALES]
-
-
-def _scaled(slo: Slo, scale: float) -> Slo:
-    bounds = dataclasses.asdict(slo).items()
-    return Slo(**{name: None if bound is None else bound * scale for name, bound in bounds})
+    return [latency.goodput_req_per_s(requests, latency.scaled(slo, s)) or 0.0 for s in SCALES]
 
 
 def score_interval(means: Mapping[str, Mean]) -> tuple[float, float, float]:
@@ -109,11 +104,8 @@ def score_interval(means: Mapping[str, Mean]) -> tuple[float, float, float]:
     variance is at most that of a right-or-wrong score of the same mean.
     """
     values = [mean.total / mean.count for mean in means.values()]
-    n, z = len(values), 1.96
-    mean = sum(values) / n
-    centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
-    return mean, max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
+    mean = sum(values) / len(values)
+    return mean, *wilson_interval(mean, len(values))
 
 
 def pooled(arrays: Sequence[Floats]) -> Floats:

@@ -40,8 +40,17 @@ function matches(element, wanted) {
   });
 }
 
+// The verdict of what is chosen; where the run is too large to have one, of the workload or the load.
+function chooseVerdict({ workload = "", load = "" }) {
+  const parts = [...document.querySelectorAll("[data-verdict]")];
+  const of = (w, l) => parts.find((part) => part.dataset.ofWorkload === w && part.dataset.ofLoad === l);
+  const chosen = of(workload, load) ?? of(workload, "") ?? of("", load) ?? of("", "");
+  parts.forEach((part) => { part.hidden = part !== chosen; });
+}
+
 function applyFilters(form) {
   const wanted = Object.fromEntries(new FormData(form));
+  chooseVerdict(wanted);
   document.querySelectorAll("[data-workload], [data-load], [data-valid], [data-variant]").forEach((element) => {
     const show = matches(element, wanted);
     if (element instanceof SVGElement) element.classList.toggle("dimmed", !show);
@@ -81,6 +90,7 @@ function answerBlock(answer, variants) {
   head.append(element("span", "muted", answer.facts));
   const block = element("div", "answer", head);
   if (answer.divergence) block.append(element("div", "small warn", answer.divergence));
+  if (answer.tokens) block.append(element("pre", "scroll small", answer.tokens));
   block.append(answerText(answer));
   return block;
 }
@@ -117,6 +127,37 @@ function offerMore(list, items, variants) {
   if (items.length) list.append(button);
 }
 
+// On a phone only the verdict and the results are open at first; a heading opens its section.
+const UNFOLDED = ["verdict", "results"];
+
+function setFolded(section, folded) {
+  section.classList.toggle("folded", folded);
+  section.querySelector("h2 button")?.setAttribute("aria-expanded", String(!folded));
+}
+
+function makeFoldable(section) {
+  const heading = section.querySelector("h2");
+  if (!heading || UNFOLDED.includes(section.id)) return;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(...heading.childNodes);
+  button.addEventListener("click", () => setFolded(section, !section.classList.contains("folded")));
+  heading.append(button);
+  section.classList.add("foldable");
+  setFolded(section, true);
+}
+
+function foldForPhones() {
+  if (matchMedia("(max-width: 44rem)").matches) document.querySelectorAll("main > section").forEach(makeFoldable);
+}
+
+// On paper everything is open.
+function openFolds() {
+  document.querySelectorAll("details.fold").forEach((fold) => { fold.open = true; });
+}
+
+foldForPhones();
+window.addEventListener("beforeprint", openFolds);
 document.querySelectorAll("table.sortable").forEach(makeSortable);
 document.querySelector("#results .note").append(" Press a column's title to sort by it.");
 const filters = document.getElementById("filters");

@@ -7,7 +7,7 @@ import hashlib
 import importlib.metadata
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,23 +15,22 @@ from markupsafe import Markup
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
-from harness.core.nouns import QUALITY_MARGIN
-from reports.cells import Cell, Overview
+from harness.core.nouns import QUALITY_MARGIN, Model
+from reports.cells import Overview
 from reports.collect import Samples, collect
 from reports.numbers import counted
 from reports.panels import draw, drawing
 from reports.sections import Section, sections
 from reports.sections.answers import requests
+from reports.sections.answers.forks import Pieces
 from reports.sections.searched import without_probes
 from reports.sections.speed import stored_sizes
 from reports.text import script_json, visible
 from reports.words import facts
 from reports.words.definitions import definitions
-from reports.words.quality import AnswerQuality, qualities
-from reports.words.ranking.choices import choices
-from reports.words.ranking.headline import headline, trust_line
+from reports.words.ranking.curves import probes_only
+from reports.words.ranking.scoped import scoped_verdicts
 from reports.words.scale import banner
-from reports.words.verdict import verdicts
 from results import load
 
 if TYPE_CHECKING:
@@ -47,8 +46,13 @@ META = "decodebench-run"
 """Name of the meta element in which a report says in short what is in it, as JSON."""
 
 
-def write_report(run_dir: Path) -> Path:
+Tokens = Callable[[Model], Pieces | None]
+"""What tells the text of a model's token ids, where somebody knows it."""
+
+
+def write_report(run_dir: Path, tokens: Tokens = lambda _: None) -> Path:
     """Write the report of the run stored in `run_dir` and return its path, ``run_dir/report.html``.
+    `tokens`: without it, tokens are shown as ids.
 
     The file is replaced in one step; equal results give equal bytes. Raises `UserError` when the
     folder is no results folder or holds no trial, and `OSError` when it cannot be written to.
@@ -57,18 +61,18 @@ def write_report(run_dir: Path) -> Path:
     if not run.stored:
         raise UserError(f"{run_dir}: no trials in it; expected a folder that 'run' has filled")
     target = run_dir / FILE_NAME
-    write_atomic(target, render(run).encode())
+    write_atomic(target, render(run, tokens).encode())
     return target
 
 
-def render(run: Run) -> str:
+def render(run: Run, tokens: Tokens = lambda _: None) -> str:
     """The whole page as text."""
     run, seen = without_probes(run)
     samples = collect(run, seen) if seen.cells else Samples()
     made = list(sections(seen, samples))
     numbers = {section.id: itertools.count() for section in made}
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    blocks, data = _requests(run, seen, samples)
+    blocks, data = _requests(run, seen, samples, tokens)
     words = _words(run, seen, samples)
     context: dict[str, Any] = {
         **words,
@@ -115,26 +119,15 @@ def template(name: str) -> jinja2.Template:
 
 def _words(run: Run, seen: Overview, samples: Samples) -> dict[str, Any]:
     margin = run.experiment.get("quality_margin", QUALITY_MARGIN)
-    quality = {
-        model: qualities(own, seen.variants, samples, margin) for model, own in _by_model(seen)
-    }
+    found = scoped_verdicts(seen, samples, margin) if seen.cells else []
     return {
         "name": visible(str(run.experiment.get("name") or run.path.resolve().name)),
         "summary": facts.summary(run, seen),
         "banner": banner(run),
         "alerts": facts.alerts(run, seen) if seen.cells else [],
-        "headline": _headline(seen, quality) if seen.cells else facts.SEARCHED_ONLY,
-        "trust": trust_line(seen.cells) if seen.cells else "",
-        "choices": [
-            (model, found)
-            for model, own in _by_model(seen)
-            if not seen.why_no_speedup
-            and (found := choices(own, seen.variants, quality[model], samples))
-        ],
-        "verdicts": [
-            (model, verdicts(own, seen.variants, seen.why_no_speedup, quality[model]))
-            for model, own in _by_model(seen)
-        ],
+        "headline": found[0].headline if found else probes_only(seen),
+        "trust": found[0].trust if found else "",
+        "scopes": found,
     }
 
 
@@ -150,27 +143,12 @@ def _about(run: Run, words: Mapping[str, Any]) -> str:
             "speed": row.speed,
             "interval": row.interval,
         }
-        for model, rows in words["choices"]
+        for scope in words["scopes"][:1]
+        for model, rows in scope.choices
         for row in rows
     ]
     plain = {key: words[key] for key in ("name", "summary", "banner", "headline", "trust")}
     return json.dumps({**plain, "started": started[:16].replace("T", " "), "choices": chosen})
-
-
-def _by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
-    """The cells of each model: no sentence pools several."""
-    for model in seen.models:
-        yield model, [cell for cell in seen.cells if cell.model == model]
-
-
-def _headline(seen: Overview, quality: Mapping[str, Mapping[int, AnswerQuality]]) -> str:
-    found = {
-        model: headline(own, seen.variants, seen.why_no_speedup, quality[model])
-        for model, own in _by_model(seen)
-    }
-    if len(set(found.values())) == 1:
-        return next(iter(found.values()))
-    return " ".join(f"{model}: {words}" for model, words in found.items())
 
 
 def _contents(made: Sequence[Section]) -> list[tuple[str, str]]:
@@ -179,15 +157,42 @@ def _contents(made: Sequence[Section]) -> list[tuple[str, str]]:
     return [("verdict", "Verdict"), *own, ("requests", "Answers"), *last]
 
 
+def _margins(run: Run, seen: Overview, workload: str) -> dict[tuple[str, int], float]:
+    """Where answers of this workload leave the reference's, and how sure that was there."""
+    of = {
+        (cell.metrics["workload"], cell.metrics["model"])
+        for cell in seen.cells
+        if cell.workload == workload
+    }
+    return {
+        (fork["request"], fork["token"]): fork["margin"]
+        for one in run.evaluated["texts"]
+        if (one["workload"], one["model"]) in of
+        and one["against"] == run.experiment.get("reference")
+        for fork in one["evidence"]["forks"]
+        if fork["margin"] is not None
+    }
+
+
+def _model(run: Run, seen: Overview, workload: str) -> Model:
+    """The one whose answers to this workload are shown together."""
+    key = next(cell.keys[0] for cell in seen.cells if cell.workload == workload)
+    return next(s.record.trial.model for s in run.stored if s.record.key == key)
+
+
 def _requests(
-    run: Run, seen: Overview, samples: Samples
+    run: Run, seen: Overview, samples: Samples, tokens: Tokens
 ) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
     """Blocks of requests for the template, and the rest of the requests as data for the script."""
     blocks, waiting = [], []
     prompts = facts.prompts_by_workload(run, seen) if seen.cells else {}
     for place, workload in enumerate(w for w in seen.workloads if w in samples.answers):
         shown, total, differing = requests.items(
-            samples.answers[workload], prompts.get(workload, {}), seen.variants
+            samples.answers[workload],
+            prompts.get(workload, {}),
+            seen.variants,
+            _margins(run, seen, workload),
+            tokens(_model(run, seen, workload)),
         )
         element = f"requests-{place}"
         later = shown[requests.STATIC :]

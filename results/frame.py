@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from harness.core.nouns import Slo, canonical_json
+from harness.core.nouns import Slo, canonical_json, to_json
 from results import registry
 from results.compare import agreement, quality
 from results.compare.pairing import ComparableTrials, Member, Versus, versus
@@ -20,7 +20,9 @@ _REQUEST: Mapping[str, str] = {
     "key": "the trial",
     "backend": "",
     "options": "JSON text",
-    "label": "what the experiment calls the backend, or None",
+    "variant": "backend and options: 'adadecode gamma=0.9'",
+    "label": "what the experiment calls it, else the variant",
+    "valid": "whether the trial is",
     "model": "as in tables: '0.5b, 8 layers'",
     "workload": "",
     "load": "as in tables: 'closed c=8'",
@@ -43,6 +45,9 @@ _AGAINST: Mapping[str, str] = {
 }
 COMMIT_COLUMNS: Mapping[str, str] = {
     "key": "the trial (categorical)",
+    "variant": "backend and options (categorical)",
+    "label": "what the experiment calls it, else the variant (categorical)",
+    "valid": "whether the trial is",
     "request_id": "(categorical)",
     "index": "0 for a request's first commit",
     "t_s": "since the first scheduled request of the trial",
@@ -66,23 +71,65 @@ def request_columns() -> dict[str, str]:
     }
 
 
+class TrialNames(NamedTuple):
+    """What every frame says of a row's trial."""
+
+    variant: str
+    label: str
+    valid: bool
+
+
+def names(rows: Iterable[Mapping[str, Any]]) -> dict[str, TrialNames]:
+    """By trial key; `rows`: of `results.rows.summaries`."""
+    found = {}
+    for row in rows:
+        own = variant_text(row["backend"], row["options"])
+        found[row["key"]] = TrialNames(own, row["label"] or own, bool(row["valid"]))
+    return found
+
+
+def variant_text(backend: str, options: Mapping[str, Any]) -> str:
+    """A backend and its options as one text: ``adadecode gamma=0.9 max_drafts=5``."""
+    told = (f"{key}={_option_text(value)}" for key, value in sorted(options.items()))
+    return " ".join([backend, *told])
+
+
+def _option_text(value: Any) -> str:
+    return value if isinstance(value, str) else canonical_json(to_json(value))
+
+
 def trial_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row per trial. Metrics that no trial has are columns of NaN."""
-    frame = pd.DataFrame(list(rows))
+    """One row per trial, with values that can be grouped by: `options` is JSON text, what was a
+    list of texts a tuple. Metrics that no trial has are columns of NaN."""
+    known = names(rows)
+    told = [
+        {
+            **row,
+            "options": canonical_json(to_json(row["options"])),
+            **known[row["key"]]._asdict(),
+            **{name: tuple(row[name]) for name in ("invalid_reasons", "void_metrics")},
+        }
+        for row in rows
+    ]
+    frame = pd.DataFrame(told)
     empty = [name for name in frame.columns if frame[name].isna().all()]
     return frame.astype(dict.fromkeys(empty, float))
 
 
-def request_frames(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.DataFrame:
-    """One row per request, with the columns of `request_columns`."""
-    frames = [_request_frame(member, group) for member, group in members]
+def request_frames(
+    members: Iterable[tuple[Member, ComparableTrials]], known: Mapping[str, TrialNames]
+) -> pd.DataFrame:
+    """One row per request, with the columns of `request_columns`. `known`: by trial key."""
+    frames = [_request_frame(member, group, known) for member, group in members]
     if not frames:
         return pd.DataFrame(columns=list(request_columns()))
     return pd.concat(frames, ignore_index=True)[list(request_columns())]
 
 
-def commit_frames(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.DataFrame:
-    """One row per commit, with the columns of `COMMIT_COLUMNS`."""
+def commit_frames(
+    members: Iterable[tuple[Member, ComparableTrials]], known: Mapping[str, TrialNames]
+) -> pd.DataFrame:
+    """One row per commit, with the columns of `COMMIT_COLUMNS`. `known`: by trial key."""
     keys: list[str] = []
     codes: dict[str, int] = {}
     parts: list[tuple[Ints, Ints, Ints, Floats, Ints]] = []
@@ -98,22 +145,32 @@ def commit_frames(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.Data
         parts.append((trial, np.repeat(code, counts), index, times, requests.commit_tokens))
     if not parts:
         return pd.DataFrame(columns=list(COMMIT_COLUMNS))
-    columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    columns[0] = pd.Categorical.from_codes(columns[0], categories=pd.Index(keys))
-    columns[1] = pd.Categorical.from_codes(columns[1], categories=pd.Index(list(codes)))
+    trial, request, *rest = (np.concatenate(column) for column in zip(*parts, strict=True))
+    told = [known[key] for key in keys]
+    columns: list[Any] = [
+        pd.Categorical.from_codes(trial, categories=pd.Index(keys)),
+        pd.Categorical([one.variant for one in told]).take(trial),
+        pd.Categorical([one.label for one in told]).take(trial),
+        np.array([one.valid for one in told])[trial],
+        pd.Categorical.from_codes(request, categories=pd.Index(list(codes))),
+        *rest,
+    ]
     return pd.DataFrame(dict(zip(COMMIT_COLUMNS, columns, strict=True)))
 
 
-def vllm_bench_frame(members: Iterable[tuple[Member, ComparableTrials]]) -> pd.DataFrame:
-    """One row per trial that ended well: its key, and what `vllm bench serve` would have printed,
-    by that tool's names."""
+def vllm_bench_frame(
+    members: Iterable[tuple[Member, ComparableTrials]], known: Mapping[str, TrialNames]
+) -> pd.DataFrame:
+    """One row per trial that ended well: its key and names, and what `vllm bench serve` would have
+    printed, by that tool's names. `known`: by trial key."""
     rows = []
     for member, _ in members:
         assert member.requests is not None
         slo = member.trial.slo if member.trial.slo != Slo() else None
         found = other_tools.as_vllm_bench(member.requests, slo)
-        rows.append({"key": member.stored.record.key, **found})
-    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["key"])
+        key = member.stored.record.key
+        rows.append({"key": key, **known[key]._asdict(), **found})
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["key", *TrialNames._fields])
 
 
 def prompt_frame(workloads: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -> pd.DataFrame:
@@ -123,14 +180,16 @@ def prompt_frame(workloads: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
 
 
-def _request_frame(member: Member, group: ComparableTrials) -> pd.DataFrame:
+def _request_frame(
+    member: Member, group: ComparableTrials, known: Mapping[str, TrialNames]
+) -> pd.DataFrame:
     requests, trial = member.requests, member.trial
     assert requests is not None
     columns: dict[str, Any] = {
         "key": member.stored.record.key,
         "backend": trial.backend,
         "options": canonical_json(dict(trial.options)),
-        "label": group.labels.get(member.variant),
+        **known[member.stored.record.key]._asdict(),
         "model": trial.model.label(),
         "workload": trial.workload.name,
         "load": trial.load.label(),

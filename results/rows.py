@@ -15,6 +15,9 @@ from results import registry
 from results.compare import validity
 from results.compare.decomposition import PARTS
 from results.compare.intervals.several import CellEffects, cell_effects
+from results.compare.lossless import verdicts
+from results.compare.lossless.cells import GroupTexts
+from results.compare.lossless.verdicts import BackendText
 from results.compare.pairing import (
     ComparableTrials,
     Member,
@@ -23,6 +26,7 @@ from results.compare.pairing import (
     make_group,
     noise_floor,
     versus,
+    with_itself,
 )
 from results.compare.pooling import CellRepeats
 from results.compare.stats import Interval, by_request, speedup_interval
@@ -66,6 +70,12 @@ def cells(run: Run) -> list[dict[str, Any]]:
     return run.evaluated["cells"]
 
 
+def text_verdicts(run: Run) -> list[BackendText]:
+    """Of each backend with its options on each model: is its text the reference's (and, on our own
+    engine, plain decoding's)? See `results.compare.lossless.verdicts`."""
+    return verdicts.text_verdicts(run.evaluated["texts"])
+
+
 class Evaluated(NamedTuple):
     """What comes of the trials of one group (see `results.compare.pairing`)."""
 
@@ -73,21 +83,22 @@ class Evaluated(NamedTuple):
     cells: list[dict[str, Any]]
     effects: list[dict[str, Any]]
     """In step with the cells: by speed-up, what pooling it with other cells' takes."""
+    texts: list[dict[str, Any]]
+    """What the answers say of whether they are others' (see `results.compare.lossless`)."""
 
 
 def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evaluated:
     """Rows and cells of the trials of one group."""
     group = make_group(members, experiment)
     own = {m.stored.record.key: validity.alone(m, group) for m in members}
+    own_pairs = with_itself(group.reference)
     floor = noise_floor(
-        {
-            repeat: member
-            for repeat, member in group.reference.items()
-            if validity.answers_hold(own[member.stored.record.key])
-            and not member.stored.record.is_replay
-        }
+        agreement
+        for *pair, agreement in own_pairs
+        if all(_tells_noise(one, own[one.stored.record.key]) for one in pair)
     )
     found_rows, pooled, effects = [], [], []
+    compared, texts = GroupTexts(group, own_pairs), list[dict[str, Any]]()
     for same in _by_variant(members):
         pairs = [versus(m, group.reference) for m in same]
         natives = [versus(m, group.native) for m in same]
@@ -103,8 +114,13 @@ def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evalua
         found_rows += found
         pooled.append(_cell(same, repeats, intervals, group))
         effects.append(_effects(same, pairs, natives, repeats))
+        texts += compared.of_cell(same, pairs, natives)
         validity.tell_of_the_cell(found, pooled[-1]["void_metrics"])
-    return Evaluated(found_rows, pooled, effects)
+    return Evaluated(found_rows, pooled, effects, texts)
+
+
+def _tells_noise(member: Member, verdict: Validity) -> bool:
+    return validity.answers_hold(verdict) and not member.stored.record.is_replay
 
 
 def _row(

@@ -22,6 +22,8 @@ from results.store.records import MissingRecordError, StoredTrial
 if TYPE_CHECKING:
     import pandas as pd
 
+    from results.frame import TrialNames
+
 _READERS = 2
 
 
@@ -55,7 +57,8 @@ class Run:
 
     @cached_property
     def evaluated(self) -> dict[str, list[dict[str, Any]]]:
-        """{"trials": ..., "cells": ..., "effects": ...} of `results.rows`. Kept in DIR/cache."""
+        """{"trials": ..., "cells": ..., "effects": ..., "texts": ...} of `results.rows`. Kept in
+        DIR/cache."""
         from results.rows import evaluate
 
         name = cache.digest(self._content())
@@ -66,31 +69,38 @@ class Run:
                 "trials": [row for part in parts for row in part.trials],
                 "cells": [cell for part in parts for cell in part.cells],
                 "effects": [one for part in parts for one in part.effects],
+                "texts": [one for part in parts for one in part.texts],
             }
             cache.save(self.store.cache_folder, "metrics", name, found)
         return dict(found)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per trial: what was run, status, validity and every metric. `options` holds
-        mappings, `invalid_reasons` and `void_metrics` lists."""
+        """One row per trial: what was run, status, validity and every metric. `options` is JSON
+        text, `invalid_reasons` and `void_metrics` are tuples."""
         from results import frame
 
         return frame.trial_frame(self.evaluated["trials"])
+
+    @cached_property
+    def _names(self) -> dict[str, TrialNames]:
+        from results import frame
+
+        return frame.names(self.evaluated["trials"])
 
     @cached_property
     def requests(self) -> pd.DataFrame:
         """One row per request of every trial that ended well (see `frame.request_columns`)."""
         from results import frame
 
-        return frame.request_frames(self.members())
+        return frame.request_frames(self.members(), self._names)
 
     @cached_property
     def commits(self) -> pd.DataFrame:
         """One row per commit of every trial that ended well (see `frame.COMMIT_COLUMNS`)."""
         from results import frame
 
-        return frame.commit_frames(self.members())
+        return frame.commit_frames(self.members(), self._names)
 
     @cached_property
     def vllm_bench(self) -> pd.DataFrame:
@@ -98,7 +108,19 @@ class Run:
         have told it, by its names (see `metrics.other_tools`); to be set beside `trials`."""
         from results import frame
 
-        return frame.vllm_bench_frame(self.members())
+        return frame.vllm_bench_frame(self.members(), self._names)
+
+    @cached_property
+    def texts(self) -> pd.DataFrame:
+        """One row per backend and what its text is held against: the verdict and what it rests on
+        (see `results.compare.lossless.verdicts.BackendText`)."""
+        import dataclasses
+
+        import pandas as pd
+
+        from results.rows import text_verdicts
+
+        return pd.DataFrame([dataclasses.asdict(one) for one in text_verdicts(self)])
 
     @cached_property
     def prompts(self) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.names import TOKEN_COUNTING
 from results import registry
 from results.compare.pairing import ComparableTrials, Member
 from results.metrics.distribution import describe
@@ -43,6 +44,7 @@ def identity(member: Member, group: ComparableTrials) -> dict[str, Any]:
         "label": group.labels.get(member.variant),
         "provenance": record.backend.provenance if record.backend else None,
         "lossless": record.backend.lossless if record.backend else None,
+        TOKEN_COUNTING: record.backend.options.get(TOKEN_COUNTING) if record.backend else None,
         "is_reference": reference is not None and member.variant == reference.variant,
         "model": trial.model.label(),
         "dtype": trial.model.dtype,

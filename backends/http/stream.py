@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from harness.core.names import CACHED_TOKENS, SERVER_TOKENS
 from harness.core.nouns import UNKNOWN_TOKEN, FinishReason
 
 Counting = Literal["ids", "usage", "tokenizer"]
@@ -109,7 +110,7 @@ class StreamedAnswer:
 
     def telemetry(self) -> dict[str, float]:
         """The server's own counts, where it gave them."""
-        counts = {"server_tokens": self.server_tokens, "cached_tokens": self.cached_tokens}
+        counts = {SERVER_TOKENS: self.server_tokens, CACHED_TOKENS: self.cached_tokens}
         return {name: count for name, count in counts.items() if count is not None}
 
     def _tokens(self, choice: dict[str, Any], text: str) -> tuple[int, ...]:

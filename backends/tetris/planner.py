@@ -58,12 +58,16 @@ class StagePlan:
             "latency_ms": self.latency_ms,
             "cost": self.cost,
             "batch": self.batch,
-            "stages": [
-                {"layers": [one.first, one.end], "device": one.device, "count": one.count}
-                for one in self.stages
-            ],
+            "stages": self.stages_json(),
             "seconds": seconds,
         }
+
+    def stages_json(self) -> list[dict[str, Any]]:
+        """The stages as `decodebench plan --json` tells them."""
+        return [
+            {"layers": [one.first, one.end], "device": one.device, "count": one.count}
+            for one in self.stages
+        ]
 
 
 def plan(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> StagePlan:

@@ -59,6 +59,10 @@ class DeviceCluster:
     devices: Mapping[str, int]
     price: Mapping[str, float]
 
+    def names(self) -> list[str]:
+        """Of all devices: KIND-0, KIND-1, ..."""
+        return [f"{kind}-{n}" for kind, count in self.devices.items() for n in range(count)]
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

@@ -28,7 +28,7 @@ from typing import Any
 from backends.tetris.pipeline.leaving import drawn
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import plan
-from backends.tetris.profile import Wanted, cluster_from, profile_from
+from backends.tetris.profile import StageProfile, Wanted, cluster_from, profile_from
 from backends.tetris.simulation.compare import SimulatedLoad, SimulatedSystem, compare
 
 LAYERS, WIDTH, TOKENS = 12, 768, 128
@@ -69,6 +69,11 @@ def profile(batch: int) -> dict[str, Any]:
     }
 
 
+def model(batch: int) -> StageProfile:
+    """The same, checked."""
+    return profile_from(profile(batch), "profile")
+
+
 def cluster(name: str) -> dict[str, Any]:
     """One of `CLUSTERS` with its prices."""
     devices = CLUSTERS[name]
@@ -77,11 +82,11 @@ def cluster(name: str) -> dict[str, Any]:
 
 def simulated(batch: int, name: str, requests: int) -> dict[str, SimulatedSystem]:
     """Each system's numbers, closed loop with the number of clients that is best for it."""
-    model = profile_from(profile(batch), "profile")
-    devices = cluster_from(cluster(name), "cluster", model)
-    found = plan(model, devices, Wanted(SLO_MS))
-    decisions = drawn(model.survival, requests, 0)
-    systems = compare(StageTimes(model), devices, found, decisions, SimulatedLoad(), SLO_MS)
+    bert = model(batch)
+    devices = cluster_from(cluster(name), "cluster", bert)
+    found = plan(bert, devices, Wanted(SLO_MS))
+    decisions = drawn(bert.survival, requests, 0)
+    systems = compare(StageTimes(bert), devices, found, decisions, SimulatedLoad(), SLO_MS)
     return {one.name: one for one in systems}
 
 

@@ -42,36 +42,49 @@ def by_mix(run: Served, count: int) -> list[float]:
     return [1e3 * ((good > a) & (good <= b)).sum() / (b - a) for a, b in pairwise(starts)]
 
 
-def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--quick", action="store_true", help="a third of the requests")
-    count = 20_000 if asked.parse_args().quick else 60_000
+def runs(name: str, count: int) -> tuple[dict[str, Served], int]:
+    """Each system on one of the paper's clusters, `count` requests of each mix, and how often the
+    plan changed."""
     workload = inputs(MIXES[0], count, 0)
     survival = workload.alive()
     for seed, share in enumerate(MIXES[1:], 1):
         workload = workload.then(inputs(share, count, seed))
+    told = {**paper.profile(8), "survival": np.minimum.accumulate(survival).tolist()}
+    model = profile_from(told, "profile")
+    cluster = cluster_from(paper.cluster(name), "cluster", model)
+    times, planner = StageTimes(model), WindowPlanner(model, cluster, Wanted(paper.SLO_MS))
+    clients = 16 * sum(cluster.devices.values())
+    again = ReplanningSimulation(planner, workload, clients, paper.SLO_MS, window_s=1.5)
+    layouts = {
+        "plain": data_parallel(times, cluster.devices, "plain"),
+        "shrinking batch": data_parallel(times, cluster.devices, "shrinking batch"),
+        "planned once": pipeline(times, planner.plan),
+    }
+    found = {
+        what: LaneSimulation(made, times, workload, clients, paper.SLO_MS).run()
+        for what, made in layouts.items()
+    }
+    found["planned again"] = again.run()
+    return found, len(again.changing.plans) - 1
+
+
+def over_plain(found: dict[str, Served], count: int) -> dict[str, list[float]]:
+    """Goodput by mix, over the plain model's."""
+    base = by_mix(found["plain"], count)
+    return {
+        what: [a / b for a, b in zip(by_mix(run, count), base, strict=True)]
+        for what, run in found.items()
+    }
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--quick", action="store_true", help="a third of the requests")
+    count = 20_000 if asked.parse_args().quick else 60_000
     for name in paper.CLUSTERS:
-        told = {**paper.profile(8), "survival": np.minimum.accumulate(survival).tolist()}
-        model = profile_from(told, "profile")
-        cluster = cluster_from(paper.cluster(name), "cluster", model)
-        times, planner = StageTimes(model), WindowPlanner(model, cluster, Wanted(paper.SLO_MS))
-        clients = 16 * sum(cluster.devices.values())
-        again = ReplanningSimulation(planner, workload, clients, paper.SLO_MS, window_s=1.5)
-        fixed = pipeline(times, planner.plan)
-        layouts = {
-            "plain": data_parallel(times, cluster.devices, "plain"),
-            "shrinking batch": data_parallel(times, cluster.devices, "shrinking batch"),
-            "planned once": fixed,
-        }
-        runs = {
-            what: LaneSimulation(made, times, workload, clients, paper.SLO_MS).run()
-            for what, made in layouts.items()
-        }
-        runs["planned again"] = again.run()
-        base = by_mix(runs["plain"], count)
-        print(f"\nsimulation, {name}: easy {MIXES}; {len(again.plans) - 1} changes of plan")
-        for what, run in runs.items():
-            ratios = [a / b for a, b in zip(by_mix(run, count), base, strict=True)]
+        found, changes = runs(name, count)
+        print(f"\nsimulation, {name}: easy {MIXES}; {changes} changes of plan")
+        for what, ratios in over_plain(found, count).items():
             print(f"  {what:16} " + "  ".join(f"{ratio:.2f}" for ratio in ratios))
 
 

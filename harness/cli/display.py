@@ -30,7 +30,8 @@ def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
         parts = (trial.backend, options, model, trial.workload.name, trial.load.label())
         line = "  ".join(part for part in parts if part) + f"  repeat {repeat_label(trial.repeat)}"
         print("  ".join(filter(None, (line, note(trial)))))
-    print(f"{len(trials)} trials of {trials[0].requests} requests; nothing was run")
+    each = f" of {trials[0].requests} requests" if trials else ""
+    print(f"{len(trials)} trials{each}; nothing was run")
 
 
 WIDTH = 160

@@ -18,6 +18,7 @@ import typer
 
 from harness.cli.cached.command import cache_app
 from harness.cli.calibrate import calibrate
+from harness.cli.cells.lossless import lossless
 from harness.cli.cells.show import AsJson, RunDir, print_json_lines, show
 from harness.cli.first.init import init
 from harness.cli.first.quick import quick
@@ -53,6 +54,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")
 app.command()(show)
+app.command()(lossless)
 app.command()(quick)
 app.command()(init)
 app.command()(schema)
@@ -142,12 +144,13 @@ def report(
     open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
     """Write DIR/report.html, one self-contained page; of a folder of runs, DIR/index.html."""
+    from harness.cli.folders.pieces import pieces
     from reports.index import runs_below, write_index
     from reports.page import write_report
 
     # where the home is read-only it tells at length that it keeps its font list elsewhere
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    page = write_index(directory) if runs_below(directory) else write_report(directory)
+    page = write_index(directory) if runs_below(directory) else write_report(directory, pieces)
     print(f"report: {page}")
     if open_page:
         typer.launch(page.resolve().as_uri())

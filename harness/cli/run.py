@@ -25,7 +25,7 @@ from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.repeats.measured_again import measure_again
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
-from harness.core.nouns import Model, Trial
+from harness.core.nouns import Load, Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again
 from harness.measure.machine.environment import environment, fingerprint
@@ -34,6 +34,8 @@ from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
 from results.store.folder import Store
 
 RUNS = Path("runs")
+ANY_LOAD = Load("closed", concurrency=1)
+"""Of an experiment that only sweeps, to check what its trials will be."""
 
 
 def run_experiment(
@@ -63,6 +65,8 @@ def run_experiment(
     if against is not None:
         if cluster is not None:
             raise UserError("--against: expected --executor local: both versions share a machine")
+        if experiment.sweep is not None:
+            raise UserError(f"{file}: load: a sweep finds rates of its own; expected no --against")
         return _run_both(experiment, against, out, only, fresh=fresh, dry_run=dry_run)
     return run_parsed(
         experiment,
@@ -93,6 +97,9 @@ def run_parsed(
     _check_only(only, experiment)
     directory = out if out is not None else RUNS / experiment.name
     check_folder(directory)
+    if cluster is not None and experiment.sweep is not None:
+        raise UserError("load: a sweep finds its rates on one machine; expected --executor local")
+    asked = experiment
     experiment, trials = _resolved(experiment, only)
     store = Store(directory)
     if dry_run:
@@ -100,6 +107,10 @@ def run_parsed(
             wiring.check_tokenizer(model)
         check_writing(store)
         display.print_plan(trials, _notes(store, trials) if not fresh else lambda trial: "")
+        if asked.sweep is not None:
+            print(
+                f"and of each system a sweep of {asked.sweep.points} rates from idle to saturation"
+            )
         return None
     with only_writer(directory):
         # foreign records and other schema versions are refused before anything is written
@@ -114,6 +125,8 @@ def run_parsed(
             result = sweep_cluster(store, trials, experiment.time_limit_s, cluster.address)
         if only is None and again_share and cluster is None:
             measure_again(store, trials, experiment, again_share, _sweep)
+        if asked.sweep is not None:
+            _sweep_rates(store, asked, only, result)
     _raise_refusal(result)
     _print_outcome(result, directory)
     tell_results(directory)
@@ -147,7 +160,8 @@ def _resolved(experiment: Experiment, only: str | None) -> tuple[Experiment, lis
     """The experiment with its content pinned, and its trials; says what is odd about them."""
     experiment = wiring.resolve(experiment)
     trials = [trial for trial in experiment.trials() if only in (None, trial.backend)]
-    for warning in wiring.warnings(trials):
+    asked = trials or dataclasses.replace(experiment, loads=(ANY_LOAD,)).trials()
+    for warning in wiring.warnings(asked):
         print(f"warning: {warning}", file=sys.stderr)
     return experiment, trials
 
@@ -185,6 +199,21 @@ def _sweep(
             weight_bytes=wiring.weight_bytes,
             budget_s=budget_s,
         )
+
+
+def _sweep_rates(
+    store: Store, experiment: Experiment, only: str | None, result: SweepResult
+) -> None:
+    """Each system from idle to saturation, told as it is done; failures are counted in `result`."""
+    from harness.cli.goodput.sweeping import sweep_rates
+
+    lines = []
+    with SweepDisplay() as progress:
+        for done in sweep_rates(store, experiment, only, progress.show):
+            lines.append(done.line())
+            result.statuses.update({"ok": done.measured, "failed": int(done.failed)})
+            result.stored += done.stored
+    print("\n".join(lines), flush=True)
 
 
 def _notes(store: Store, trials: Sequence[Trial]) -> Callable[[Trial], str]:

@@ -16,13 +16,14 @@ from backends.checkpoints.shapes.sizes import read_sizes
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.names import asked_again, row_id
-from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Trial
+from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Sampling, Trial
 from workloads import arrivals, scoring, workload_info
 from workloads.measured import MeasuredPrompt, cut_lengths, load_prompts, trace_checksum
 
 WARM_UP_TOKENS = 16
 NO_LIMIT = 2**62
 WARM_UP_REQUESTS = 4
+SEEDS = 2**63
 
 
 @dataclass(slots=True)
@@ -56,14 +57,14 @@ class EngineSession:
                 id=prompt.request_id,
                 prompt_ids=prompt.token_ids,
                 max_new_tokens=min(prompt.output_tokens or NO_LIMIT, trial.max_new_tokens),
-                sampling=trial.sampling,
+                sampling=_drawn(trial.sampling, place),
                 stop_ids=self.stop_ids,
                 ignore_eos=trial.ignore_eos or prompt.output_tokens is not None,
                 arrival_s=arrival_s,
                 answer=workload_info(trial.workload.name).answer,
                 messages=prompt.messages,
             )
-            for prompt, arrival_s in zip(found, times, strict=True)
+            for place, (prompt, arrival_s) in enumerate(zip(found, times, strict=True))
         ]
         return _warm_up(measured, trial), measured
 
@@ -107,6 +108,14 @@ class EngineSession:
         if key not in self._prompts:
             self._prompts[key] = load_prompts(trial, self.tokenizer)
         return self._prompts[key]
+
+
+def _drawn(sampling: Sampling, place: int) -> Sampling:
+    """The sampling of a request: draws of its own, so that a prompt that is asked again is another
+    draw of its answer. They are the same in every repeat and for every backend."""
+    if sampling.temperature == 0:
+        return sampling
+    return replace(sampling, seed=(sampling.seed + place) % SEEDS)
 
 
 def _over_and_over(prompts: Sequence[MeasuredPrompt], count: int) -> list[MeasuredPrompt]:

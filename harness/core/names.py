@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 SERVER = "server"
 """Capability: the work is done by processes outside the sweep."""
@@ -20,6 +21,15 @@ BUNDLED = "bundled"
 
 CACHED_TOKENS = "cached_tokens"
 """Telemetry: prompt tokens that came from a cache of an earlier request's."""
+SERVER_TOKENS = "server_tokens"
+"""Telemetry: output tokens of the whole answer, as a server's own usage counts them."""
+TOKEN_COUNTING = "token_counting"
+"""Of a server's effective options: how its tokens were counted, a key of `COUNTED_BY`."""
+COUNTED_BY = {
+    "ids": "the token ids in each chunk",
+    "usage": "the server's running usage",
+    "tokenizer": "our tokenizer over each chunk's text",
+}
 PASS_US = "pass_us"
 """Telemetry: microseconds that passes through the model took, all requests' together, from a
 request's first commit to its last."""
@@ -27,6 +37,12 @@ DRAFT_US = "draft_us"
 """Telemetry: likewise of making drafts, where that is no part of the model's passes."""
 ATTENDED = "attended_positions"
 """Telemetry: positions of the cache that the passes of a request read, its prompt's pass aside."""
+
+
+def counted_by(options: Mapping[str, Any]) -> str:
+    """The end of what is said of a server, with its effective options; empty of other backends."""
+    way = options.get(TOKEN_COUNTING)
+    return "" if way is None else f", tokens counted by {COUNTED_BY.get(way, way)}"
 
 
 def attended(prompt: int, tokens: int) -> int:

@@ -28,7 +28,7 @@ from harness.experiment.choices import Known as Known
 from harness.experiment.choices import WorkloadChoice as WorkloadChoice
 from harness.experiment.choices import take_backends, take_workloads
 from harness.experiment.limits import Limits, take_limits
-from harness.experiment.loads import LOAD_KEYS, take_loads
+from harness.experiment.loads import LOAD_KEYS, RateSweep, take_loads
 from harness.experiment.models import SHAPE_KEYS, take_models
 from harness.experiment.published import Published, take_published
 from harness.experiment.rates import take_rates
@@ -57,6 +57,8 @@ class Experiment:
     workloads: tuple[WorkloadChoice, ...]
     loads: tuple[Load, ...]
     reference: str
+    sweep: RateSweep | None = None
+    """Rates that each system finds for itself, beside the `loads`."""
     requests: int = 64
     duration_s: float | None = None
     """Each load lasts so long, the `requests` prompts asked over and over; None: each once."""
@@ -113,13 +115,15 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
     top = YamlSection(as_written(data, where), where)
     limits = take_limits(top)
     rates = take_rates(top, known.check_rates)
+    loads, sweep = take_loads(top, limits)
     experiment = Experiment(
         name=_name(top),
         models=take_models(top, limits),
         backends=tuple(take_backends(top, known, limits, rates)),
         workloads=tuple(take_workloads(top, known)),
-        loads=tuple(take_loads(top, limits)),
+        loads=loads,
         reference="",
+        sweep=sweep,
         requests=top.integer("requests", 64, least=1),
         duration_s=_duration(top),
         slo=_slo(top),
@@ -166,7 +170,8 @@ def _elsewhere(known: Known) -> dict[str, str]:
 
 def _refuse_too_much(top: YamlSection, experiment: Experiment) -> None:
     engines = len(experiment.models) * len(experiment.backends)
-    trials = engines * experiment.repeats * len(experiment.workloads) * len(experiment.loads)
+    loads = len(experiment.loads) + (experiment.sweep.points if experiment.sweep else 0)
+    trials = engines * experiment.repeats * len(experiment.workloads) * loads
     prompts = experiment.requests * len(experiment.workloads)
     several = "models x " * (len(experiment.models) > 1) + "backends x options"
     axes = f"{several} x workloads x loads x repeats"

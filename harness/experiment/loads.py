@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from harness.core.errors import UserError
@@ -11,30 +12,58 @@ from harness.experiment.grid import expand
 from harness.experiment.limits import Limits
 from harness.experiment.section import YamlSection
 
+SWEEP = "sweep"
 LOAD_KEYS: Mapping[str, frozenset[str]] = {
     "closed": frozenset({"concurrency"}),
     "poisson": frozenset({"rate"}),
     "constant": frozenset({"rate"}),
     "gamma": frozenset({"rate", "burstiness"}),
     "trace": frozenset({"trace"}),
+    SWEEP: frozenset({"points"}),
 }
+FEWEST_POINTS, POINTS, MOST_POINTS = 3, 10, 100
 
 
-def take_loads(top: YamlSection, limits: Limits) -> Iterator[Load]:
-    """The loads of an experiment file. Raises `UserError` for what makes none."""
+@dataclass(frozen=True, slots=True)
+class RateSweep:
+    """Poisson arrivals at rates from idle to saturation, which each system finds for itself: no
+    load of a trial, but what chooses loads."""
+
+    points: int = POINTS
+    """Rates for each system, at most."""
+
+
+def take_loads(top: YamlSection, limits: Limits) -> tuple[tuple[Load, ...], RateSweep | None]:
+    """The loads of an experiment file, and the sweep where it has one. Raises `UserError` for what
+    makes none."""
+    loads: list[Load] = []
+    sweep = None
     for section in top.sections("load", name_key="kind"):
         kind = section.text("kind")
-        if kind not in get_args(LoadKind):
-            raise section.error("kind", f"unknown load '{kind}'", kind, get_args(LoadKind))
-        checksum = section.optional_text("checksum") if kind == "trace" else None
-        options = section.rest()
-        for key in options:
-            if key not in LOAD_KEYS[kind]:
-                raise section.error(key, f"unknown key of a '{kind}' load", key, LOAD_KEYS[kind])
-        for key in LOAD_KEYS[kind] - options.keys() - {"burstiness"}:
-            raise UserError(f"{section.label()}: a '{kind}' load needs the key '{key}'")
-        for chosen in expand(options, {}, section, limits, "trials"):
-            yield _load(kind, chosen, section, checksum)
+        if kind != SWEEP:
+            loads += _loads(kind, section, limits)
+        elif sweep is not None:
+            raise UserError(f"{section.label()}: a second '{SWEEP}'; one has all rates in it")
+        else:
+            points = section.integer("points", POINTS, least=FEWEST_POINTS, most=MOST_POINTS)
+            section.finish()
+            sweep = RateSweep(points)
+    return tuple(loads), sweep
+
+
+def _loads(kind: str, section: YamlSection, limits: Limits) -> Iterator[Load]:
+    kinds = (*get_args(LoadKind), SWEEP)
+    if kind not in kinds:
+        raise section.error("kind", f"unknown load '{kind}'", kind, kinds)
+    checksum = section.optional_text("checksum") if kind == "trace" else None
+    options = section.rest()
+    for key in options:
+        if key not in LOAD_KEYS[kind]:
+            raise section.error(key, f"unknown key of a '{kind}' load", key, LOAD_KEYS[kind])
+    for key in LOAD_KEYS[kind] - options.keys() - {"burstiness"}:
+        raise UserError(f"{section.label()}: a '{kind}' load needs the key '{key}'")
+    for chosen in expand(options, {}, section, limits, "trials"):
+        yield _load(kind, chosen, section, checksum)
 
 
 def _load(kind: str, chosen: Mapping[str, Any], section: YamlSection, checksum: str | None) -> Load:

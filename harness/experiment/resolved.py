@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from harness.experiment.loads import SWEEP
 from harness.experiment.section import YamlSection
 
 ONLY_HERE = "loads"
@@ -27,7 +28,7 @@ def as_written(data: Any, where: str) -> Any:
         "model": list(models) if len(models) > 1 else models[0],
         "backends": list(_backends(top)),
         "workloads": list(_workloads(top)),
-        "load": [_given(section.rest()) for section in top.sections("loads", name_key="kind")],
+        "load": list(_loads(top)),
     }
     return written | top.rest()
 
@@ -61,6 +62,15 @@ def _workloads(top: YamlSection) -> Iterator[dict[str, Any]]:
         section.finish()
         options = workload.section("options").rest()
         yield {"max_new_tokens": limit} | options | _given(workload.rest())
+
+
+def _loads(top: YamlSection) -> Iterator[dict[str, Any]]:
+    sweep, loads = top.take(SWEEP, None), top.take(ONLY_HERE)
+    if loads != [] or sweep is None:
+        for section in YamlSection({ONLY_HERE: loads}, top.where).sections(ONLY_HERE, "kind"):
+            yield _given(section.rest())
+    if sweep is not None:
+        yield {"kind": SWEEP} | YamlSection(sweep, top.where, SWEEP).rest()
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

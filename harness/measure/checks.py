@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.core.names import CACHE_TELEMETRY, CACHED_TOKENS, COLD_RESET, SERVER, row_id
+from harness.core.names import (
+    CACHE_TELEMETRY,
+    CACHED_TOKENS,
+    COLD_RESET,
+    SERVER,
+    SERVER_TOKENS,
+    row_id,
+)
 from harness.core.nouns import SAMPLES_NEEDED, BackendInfo, Generation, Trial, Validity
 from harness.measure.machine.snapshots import Disturbance
 
@@ -39,11 +46,11 @@ def check_trial(
     """The verdict on one trial from what the trial itself shows.
 
     Each reason begins with a slug: "failures", "client-late", "cache-not-cold", "cache-unknown",
-    "output-clipped", "clocks-throttled", "machine-noisy", "too-few-samples", "noise-not-checked".
-    A trial with too few samples for its high percentiles only is still valid: the reason names the
-    percentiles that say nothing. Nor does the last one make a server's trial invalid. `asked`: by
-    request id the tokens asked for, where that is not the trial's number. `remarks`: more of those
-    that leave a trial valid.
+    "output-clipped", "token-counts", "clocks-throttled", "machine-noisy", "too-few-samples",
+    "noise-not-checked". A trial with too few samples for its high percentiles only is still valid:
+    the reason names the percentiles that say nothing. Nor does the last one make a server's trial
+    invalid. `asked`: by request id the tokens asked for, where that is not the trial's number.
+    `remarks`: more of those that leave a trial valid.
     """
     asked = asked or {}
     reasons = [
@@ -51,6 +58,7 @@ def check_trial(
         *_client(generations),
         *_cache(trial, generations, info),
         *_clipped(trial, generations, asked),
+        *_counts(generations),
         *(_machine(disturbance, info) if disturbance is not None else ()),
     ]
     enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
@@ -134,6 +142,25 @@ def _clipped(
         f"output-clipped: {len(short)} of {len(generations)} answers ended for length before the "
         f"{wanted(short[0])} tokens asked for "
         f"(first: {short[0].request_id} with {len(short[0].token_ids)})"
+    ]
+
+
+def _counts(generations: Sequence[Generation]) -> list[str]:
+    """Tokens as they were counted here against the server's own usage, which may leave out the
+    token that ended the answer, or have it alone."""
+    told = [g for g in generations if _answered(g) and SERVER_TOKENS in g.telemetry]
+    other = [
+        g
+        for g in told
+        if abs(len(g.token_ids) - g.telemetry[SERVER_TOKENS]) > (g.finished == "stop")
+    ]
+    if not other:
+        return []
+    first = other[0]
+    return [
+        f"token-counts: {len(other)} of {len(told)} answers have other numbers of tokens than the "
+        f"server's usage says (first: {first.request_id}: {len(first.token_ids)} counted, "
+        f"{first.telemetry[SERVER_TOKENS]:.0f} by its usage)"
     ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reports.cells import Cell
 from reports.figures.axes import MARKERS, rule, tag, value_axis
 from reports.numbers import interval, percent, significant
-from results.goodput.stored import StoredSearch
+from results.goodput.stored import StoredScale, StoredSearch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,3 +52,31 @@ def share_over_rate(
     axes.set_ylim(0, 104)
     axes.set_xlabel("offered rate (requests/s)")
     axes.set_ylabel("within the objective (%)")
+
+
+def rate_over_scale(axes: Axes, searches: Sequence[tuple[Cell, StoredSearch]]) -> None:
+    """A curve per system, a point with its interval for each objective at which a rate was found;
+    1 is the objective of the run."""
+    drawn_scales = [1.0]
+    for cell, found in searches:
+        variant = cell.variant
+        own = StoredScale(1.0, found.rate, found.low, found.high)
+        points = sorted((own, *found.scales), key=lambda point: point.scale)
+        known = [(p, p.rate) for p in points if p.rate is not None]
+        drawn_scales += [p.scale for p in points]
+        line = axes.plot(
+            [p.scale for p, _ in known], [rate for _, rate in known],
+            color=variant.colour, linestyle=variant.line, linewidth=1.2, alpha=0.6,
+        )  # fmt: skip
+        tag(line, cell)
+        for p, rate in known:
+            low, high = p.low or rate, p.high or rate
+            drawn = list(axes.plot([p.scale] * 2, [low, high], color=variant.colour, linewidth=1.0))
+            marker = MARKERS[variant.style % len(MARKERS)]
+            drawn += axes.plot(p.scale, rate, marker, color=variant.colour, markersize=4)
+            ends = interval(low, high, significant)
+            tag(drawn, cell, f"{significant(rate)}/s {ends} at {significant(p.scale)} times")
+    value_axis(axes, "x", drawn_scales)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("objective, times so much")
+    axes.set_ylabel("sustained rate (requests/s)")

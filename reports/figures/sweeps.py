@@ -50,7 +50,8 @@ def against_option(
         )  # fmt: skip
         for x, value, cell in points:
             point = _point(axes, cell, metric, (x, value * scale), MARKERS[place % len(MARKERS)])
-            tag(point, cell, f"{cell.workload}, {sign}={x:g}: {value * scale:.3g}")
+            unit = "%" if is_share else "×"
+            tag(point, cell, f"{cell.workload}, {sign}={x:g}: {value * scale:.3g}{unit}")
         if curve.label:
             at = (points[-1][0], points[-1][1] * scale)
             text = axes.annotate(curve.label, at, xytext=(0, 5), textcoords="offset points")

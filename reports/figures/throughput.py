@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 METRIC = "output_tok_per_s"
+LATENCY = "tpot_s_p50"
 
 
 class Quantity(NamedTuple):
@@ -36,6 +37,7 @@ class Quantity(NamedTuple):
 
 
 TOKENS = Quantity(METRIC, "output tokens per second", " tokens/s")
+GOODPUT = Quantity("goodput_req_per_s", "goodput (requests/s)", " requests/s")
 
 
 def bars(
@@ -80,45 +82,85 @@ def _bar(axes: Axes, cell: Cell, y: float, quantity: Quantity) -> None:
     end = max(value, high or value, float(quantity.is_ratio))
     text = axes.annotate(note, (end, y), xytext=(4, 0), textcoords="offset points")
     text.set(color=INK if cell.holds(metric) else MUTED, va="center", fontsize=7.5)
-    tag([*drawn, text], cell, f"{cell.workload}, {note}{quantity.unit}")
+    doubt = "" if cell.holds(metric) else ", not valid"
+    tag([*drawn, text], cell, f"{cell.workload}, {shown}{quantity.unit}{doubt}")
 
 
-def against_load(axes: Axes, cells: Sequence[Cell], x_label: str) -> None:
+def against_load(
+    axes: Axes, cells: Sequence[Cell], x_label: str, quantity: Quantity = TOKENS
+) -> None:
     """A line per variant over the load's number (concurrency or rate); one workload, one kind of
     load."""
     by_variant: dict[int, list[Cell]] = {}
     for cell in cells:
-        if cell.value(METRIC) is not None and cell.load_value is not None:
+        if cell.value(quantity.metric) is not None and cell.load_value is not None:
             by_variant.setdefault(cell.variant.index, []).append(cell)
     for group in by_variant.values():
-        _line(axes, sorted(group, key=lambda cell: cell.load_value or 0.0))
+        _line(axes, sorted(group, key=lambda cell: cell.load_value or 0.0), quantity)
     points = sorted({cell.load_value for cell in cells if cell.load_value is not None})
     value_axis(axes, "x", points, log_from=4.0)
     axes.set_xticks(points)
     value_axis(axes, "y", [])
     axes.set_ylim(bottom=0)
     axes.set_xlabel(x_label)
-    axes.set_ylabel("output tokens/s")
+    axes.set_ylabel(quantity.label)
 
 
-def _line(axes: Axes, cells: Sequence[Cell]) -> None:
+def against_latency(axes: Axes, cells: Sequence[Cell]) -> None:
+    """A line per variant through its loads: to the right more tokens, below sooner; one workload.
+    Hollow: not valid."""
+    drawn_x, drawn_y = [], []
+    for index in dict.fromkeys(cell.variant.index for cell in cells):
+        points = sorted(
+            (x, y * 1e3, cell.order, cell)
+            for cell in cells
+            if cell.variant.index == index
+            and (x := cell.value(METRIC)) is not None
+            and (y := cell.value(LATENCY)) is not None
+        )
+        if not points:
+            continue
+        variant = points[0][3].variant
+        line = axes.plot(
+            [x for x, *_ in points], [y for _, y, *_ in points], color=variant.colour,
+            linestyle=variant.line, linewidth=1.2, alpha=0.7,
+        )  # fmt: skip
+        tag(line, points[0][3])
+        for x, y, _, cell in points:
+            holds = cell.holds(METRIC) and cell.holds(LATENCY)
+            dot = axes.plot(
+                x, y, MARKERS[variant.style % len(MARKERS)], color=variant.colour, markersize=4.5,
+                markerfacecolor=variant.colour if holds else SURFACE, clip_on=False,
+            )  # fmt: skip
+            said = f"{short_number(x)} tokens/s, {short_number(y)} ms per token"
+            tag(dot, cell, f"{cell.load}, {said}{'' if holds else ', not valid'}")
+        drawn_x += [x for x, *_ in points]
+        drawn_y += [y for _, y, *_ in points]
+    value_axis(axes, "x", drawn_x)
+    value_axis(axes, "y", drawn_y)
+    axes.set_xlabel("output tokens/s")
+    axes.set_ylabel("time per token, median (ms)")
+
+
+def _line(axes: Axes, cells: Sequence[Cell], quantity: Quantity) -> None:
+    metric = quantity.metric
     variant = cells[0].variant
     x = [cell.load_value or 0.0 for cell in cells]
-    y = [cell.value(METRIC) or 0.0 for cell in cells]
-    low = [cell.low(METRIC) or v for cell, v in zip(cells, y, strict=True)]
-    high = [cell.high(METRIC) or v for cell, v in zip(cells, y, strict=True)]
+    y = [cell.value(metric) or 0.0 for cell in cells]
+    low = [cell.low(metric) or v for cell, v in zip(cells, y, strict=True)]
+    high = [cell.high(metric) or v for cell, v in zip(cells, y, strict=True)]
     band = axes.fill_between(x, low, high, color=variant.colour, alpha=0.18, linewidth=0)
     lines = axes.plot(
         x, y, color=variant.colour, linestyle=variant.line, linewidth=1.6,
         marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
     )  # fmt: skip
-    void = [place for place, cell in enumerate(cells) if not cell.holds(METRIC)]
+    void = [place for place, cell in enumerate(cells) if not cell.holds(metric)]
     lines += axes.plot(
         [x[place] for place in void], [y[place] for place in void], linestyle="",
         color=variant.colour, marker=MARKERS[variant.style % len(MARKERS)], markersize=4,
         markerfacecolor=SURFACE,
     )  # fmt: skip
-    note = " to ".join(short_number(v) for v in (min(y), max(y))) + " tokens/s"
+    note = " to ".join(short_number(v) for v in (min(y), max(y))) + quantity.unit
     if void:
         note += ", not valid at " + ", ".join(f"{x[place]:g}" for place in void)
     tag([band, *lines], cells[0], note)

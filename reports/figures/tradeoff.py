@@ -10,7 +10,7 @@ import numpy as np
 from reports.cells import Cell
 from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
 from reports.numbers import significant
-from reports.svg import INK
+from reports.svg import INK, MUTED
 from reports.variants import Variant
 from results.compare.pairing import NATIVE
 
@@ -76,6 +76,46 @@ def consistency_against_speedup(
     axes.set_ylabel(f"{baseline.alike} (%)")
 
 
+def quality_against_speedup(
+    axes: Axes, points: Sequence[tuple[Cell, float]], baseline: BaselineMetrics, metric_label: str
+) -> None:
+    """A point per variant and load with the task score of its answers; dashed: the Pareto front, to
+    whose right and above nothing valid lies. One workload."""
+    for cell, score in points:
+        speedup = cell.value(baseline.speedup) or 1.0
+        drawn = axes.plot(
+            speedup, score, MARKERS[cell.variant.style % len(MARKERS)], color=cell.variant.colour,
+            markersize=5.5, alpha=1.0 if cell.holds(baseline.speedup) else 0.35, clip_on=False,
+        )  # fmt: skip
+        tag(drawn, cell, f"{cell.load}, {speedup:.2f}×, {metric_label} {significant(score)}")
+    sound = [(c.value(baseline.speedup) or 1.0, s) for c, s in points if c.holds(baseline.speedup)]
+    front = pareto_front(sound)
+    if len(front) > 1:
+        axes.step(
+            [x for x, _ in front], [y for _, y in front], where="pre", color=MUTED, linewidth=1.0,
+            linestyle=(0, (3, 2)), zorder=1,
+        )  # fmt: skip
+    rule(axes, x=1.0)
+    scores, speeds = [s for _, s in points], [c.value(baseline.speedup) or 1.0 for c, _ in points]
+    room = max(0.02, 0.15 * (max(scores) - min(scores)))
+    axes.set_ylim(max(0.0, min(scores) - room), min(1.02, max(scores) + room))
+    value_axis(axes, "x", [])
+    width = 0.15 * (max([1.0, *speeds]) - min([1.0, *speeds])) or 0.2
+    axes.set_xlim(max(0.0, min([1.0, *speeds]) - width), max([1.0, *speeds]) + width)
+    axes.set_xlabel(f"{baseline.faster} over {baseline.name} (×)")
+    axes.set_ylabel(metric_label)
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of (speed, quality), more of both being better, those that no other one beats in both, by
+    speed."""
+    front: list[tuple[float, float]] = []
+    for x, y in sorted(points, reverse=True):
+        if not front or y > front[-1][1]:
+            front.append((x, y))
+    return front[::-1]
+
+
 def _tight_share_axis(axes: Axes, cells: Sequence[Cell], baseline: BaselineMetrics) -> None:
     shares = [s * 100 for cell in cells if (s := cell.value(baseline.consistency)) is not None]
     lowest = min(shares, default=0.0)
@@ -96,7 +136,8 @@ def goodput_against_scale(
             x, y, color=cell.variant.colour, linestyle=cell.variant.line, linewidth=1.6,
             alpha=1.0 if cell.stands_alone else 0.35,
         )  # fmt: skip
-        tag(lines, cell)
+        given = min(zip(x, y, strict=True), key=lambda point: abs(point[0] - 1))[1]
+        tag(lines, cell, f"{significant(given)} requests/s at the objective as given")
     axes.set_xscale("log", base=2)
     ticks = [s for s in (0.25, 0.5, 1, 2, 4, 8) if scales and scales[0] <= s <= scales[-1]]
     axes.set_xticks(ticks, [f"{s:g}×" for s in ticks])
@@ -122,7 +163,8 @@ def quality(
         note = significant(value)
         text = axes.annotate(note, (1.04, y), xycoords=("axes fraction", "data"))
         text.set(va="center", fontsize=8, color=INK)
-        tag([*drawn, text], cell, f"{note} [{significant(low)}, {significant(high)}]")
+        ends = f"[{significant(low)}, {significant(high)}]"
+        tag([*drawn, text], cell, f"{metric_label} {note} {ends}")
     placed.finish()
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])

@@ -27,6 +27,8 @@ SECTIONS = (
     "answers.tradeoff",
     "speed.goodput",
     "speed.sustained",
+    "speed.swept",
+    "answers.same_text",
     "answers.quality",
     "exits.techniques",
     "exits.gains",
@@ -61,8 +63,8 @@ class Section:
 
 
 def sections(seen: Overview, samples: Samples) -> Iterator[Section]:
-    """The sections that the run has something for; of searches alone, theirs."""
-    for name in SECTIONS if seen.cells else ("speed.sustained",):
+    """The sections that the run has something for; of searches and sweeps alone, theirs."""
+    for name in SECTIONS if seen.cells else ("speed.sustained", "speed.swept"):
         section: Callable[[Overview, Samples], Section | None]
         section = import_module(f"{__name__}.{name}").section
         if (made := section(seen, samples)) is not None:

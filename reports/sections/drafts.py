@@ -12,7 +12,8 @@ from reports.numbers import percent, ratio, significant
 from reports.panels import Panel, Place, folded, panels
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
-from reports.words.drafts import Drafting, drafting, engine, sentences
+from reports.words.drafts import Drafting, drafting, engine
+from reports.words.ranking.draft_gains import sentences
 from reports.words.techniques import predicts_early
 
 _CURVES = (
@@ -37,7 +38,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
     groups = folded(panels(seen, _curves, told)) if told else []
     note = _CURVES * bool(groups) + _TABLE
     table = build(COLUMNS, found, _row)
-    return Section("drafts", "Drafts", note, groups, table, sentences(found))
+    return Section("drafts", "Drafts", note, groups, table, sentences(seen, found))
 
 
 def _curves(place: Place) -> Iterator[Panel]:

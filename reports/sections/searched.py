@@ -1,15 +1,25 @@
-"""Takes the probes of searches for the highest rate out of what a page compares."""
+"""Takes the probes of searches and sweeps of rates out of what a page compares."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reports.cells import Cell, Overview, overview
-from results.goodput.stored import StoredSearch, read_searches
+from results.goodput.stored import (
+    StoredCurve,
+    StoredSearch,
+    probes,
+    read_curves,
+    read_searches,
+)
 
 if TYPE_CHECKING:
     from results import Run
+
+Row = Mapping[str, Any]
 
 
 class SearchedSystem(NamedTuple):
@@ -25,20 +35,54 @@ class SearchedSystem(NamedTuple):
 
     @property
     def workload(self) -> str:
-        """Its name, with the model's where the run has several: each probe draws other rows, which
-        a cell's label would count up."""
-        name = str(self.cell.metrics["workload"])
-        return f"{name} on {self.cell.model}" if self.cell.model else name
+        """Its name, with the model's where the run has several."""
+        return _name(self.cell)
+
+
+class SweptPoint(NamedTuple):
+    """One load of a sweep; metrics are medians over its repeats."""
+
+    rate: float
+    """Requests per second that came about."""
+    asked: float | None
+    """None: one request at a time."""
+    kept_up: bool
+    values: Mapping[str, float]
+    """Of `SHOWN`, those that have one."""
+
+
+class SweptCurve(NamedTuple):
+    """What a sweep found of one system, and a cell of its probes."""
+
+    cell: Cell
+    found: StoredCurve
+    points: tuple[SweptPoint, ...]
+    """By rate."""
+    not_valid: int
+    """Trials of the sweep."""
+
+    @property
+    def workload(self) -> str:
+        """As a search's, whose probes are of many sizes, too."""
+        return _name(self.cell)
+
+    @property
+    def within(self) -> list[SweptPoint]:
+        """The points that it kept up with."""
+        return [point for point in self.points if point.kept_up]
+
+
+SHOWN = ("ttft_s_p50", "tpot_s_p50", "e2e_s_p50", "output_tok_per_s")
 
 
 def without_probes(run: Run) -> tuple[Run, Overview]:
-    """The run without the probes, and its cells; the probes are behind `Overview.searched` alone.
-    Variants are those of the whole run, so that a system has one colour. Raises `UserError` for a
-    broken goodput.json."""
-    searches = read_searches(run.path)
-    if searches is None or not searches.trials:
+    """The run without the probes, and its cells; the probes are behind `Overview.searched` and
+    `Overview.swept` alone. Variants are those of the whole run, so that a system has one colour.
+    Raises `UserError` for a broken goodput.json or sweep.json."""
+    found = probes(run.path)
+    if not found:
         return run, overview(run)
-    whole = overview(run)
+    whole, searches, curves = overview(run), read_searches(run.path), read_curves(run.path)
     rows, places = {row["key"]: row for row in whole.rows}, whole.by_key()
     searched = tuple(
         SearchedSystem(
@@ -48,10 +92,47 @@ def without_probes(run: Run) -> tuple[Run, Overview]:
             searches.confidence,
             sum(not rows[key]["valid"] for key in keys),
         )
-        for one in searches.systems
-        if (keys := [key for key in one.keys if key in rows])
+        for one in (searches.systems if searches else ())
+        if searches and (keys := [key for key in one.keys if key in rows])
     )
-    rest = run.without(searches.trials)
+    swept = tuple(_curves(curves, rows, places))
+    rest = run.without(found)
     if not rest.stored:
-        return run, dataclasses.replace(whole, cells=(), rows=(), searched=searched)
-    return rest, dataclasses.replace(overview(rest, whole.variants), searched=searched)
+        empty = dataclasses.replace(whole, cells=(), rows=())
+        return run, dataclasses.replace(empty, searched=searched, swept=swept)
+    kept = overview(rest, whole.variants)
+    return rest, dataclasses.replace(kept, searched=searched, swept=swept)
+
+
+def _name(cell: Cell) -> str:
+    """Of a workload, with the model's where the run has several: each probe draws other rows, which
+    a cell's label would count up."""
+    name = str(cell.metrics["workload"])
+    return f"{name} on {cell.model}" if cell.model else name
+
+
+def _curves(
+    curves: Iterable[StoredCurve], rows: Mapping[str, Row], places: Mapping[str, Cell]
+) -> Iterator[SweptCurve]:
+    for one in curves:
+        keys = [key for point in one.points for key in point.keys if key in rows]
+        points = [
+            _point(point.rate, point.kept_up, own)
+            for point in one.points
+            if (own := [rows[key] for key in point.keys if key in rows])
+        ]
+        if points:
+            doubtful = sum(not rows[key]["valid"] for key in keys)
+            ordered = tuple(sorted(points, key=lambda point: point.rate))
+            yield SweptCurve(places[keys[-1]], one, ordered, doubtful)
+
+
+def _point(asked: float | None, kept_up: bool, rows: Sequence[Row]) -> SweptPoint:
+    found = {
+        name: statistics.median(values)
+        for name in SHOWN
+        if (values := [row[name] for row in rows if row[name] is not None])
+    }
+    name = "request_per_s" if asked is None else "realised_rate_per_s"
+    rates = [row[name] for row in rows if row[name] is not None]
+    return SweptPoint(statistics.median(rates) if rates else asked or 0.0, asked, kept_up, found)

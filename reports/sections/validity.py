@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from reports.cells import Cell, Overview
 from reports.collect import Samples
+from reports.numbers import counted
 from reports.sections import Section
 from reports.tables import Column, bare_scope, build, places
 from reports.text import clipped, visible
 from reports.words.facts import validity_note
+from results.compare.reasons import REMARKS
+
+MOST = 3
+"""Kinds of reasons with a line of their own."""
 
 
 class Marked(NamedTuple):
@@ -41,4 +48,22 @@ def section(seen: Overview, _: Samples) -> Section:
     if not found:
         return Section("validity", "Validity", words=[words])
     table = build(COLUMNS, found, lambda row: bare_scope(row.cell))
-    return Section("validity", "Validity", words, table=table)
+    said = [words, *_counts(seen), "The table has every reason of every cell."]
+    return Section("validity", "Validity", table=table, words=said)
+
+
+def _counts(seen: Overview) -> Iterator[str]:
+    """A line for each kind of reason, the most frequent first."""
+    trials, cells = Counter[str](), Counter[str]()
+    for cell in (cell for cell in seen.cells if cell.is_measured):
+        for name, (count, _) in cell.reasons.items():
+            trials[name] += count
+            cells[name] += 1
+    every = sum(cell.trials for cell in seen.cells)
+    kinds = trials.most_common()
+    for name, count in kinds[:MOST]:
+        remark = ", which concerns single numbers" if name in REMARKS else ""
+        where = counted(cells[name], "cell")
+        yield f"{visible(name)}: {count:,} of {counted(every, 'trial')}, in {where}{remark}."
+    if len(kinds) > MOST:
+        yield f"And {counted(len(kinds) - MOST, 'kind')} of reasons more."

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from reports.cells import Cell, Overview
-from reports.numbers import ratio, significant
-from reports.words.speed import Speed, speed
 from reports.words.techniques import predicts_early
 from results.compare.pairing import NATIVE
 
@@ -16,8 +13,6 @@ _ALIKE = ("requests", "seed", "dtype")
 """What cells of one workload and load can still differ in."""
 _ALIKE_OPTIONS = ("threads", "kernels")
 """Without which the same engine is not the same."""
-_MOST = 4
-"""Variants, or workloads of one, that a sentence names."""
 
 
 class Drafting(NamedTuple):
@@ -102,72 +97,3 @@ def engine(cell: Cell) -> str:
     if cell.effective.get("kernels") is not None or predicts_early(cell):
         return NATIVE
     return VLLM if cell.variant.backend.partition("-")[0] == VLLM else ""
-
-
-def sentences(found: Sequence[Drafting]) -> list[str]:
-    """For each load (and model) and engine, who gains from drafts and who loses; nothing of cells
-    that are not valid or whose interval touches 1."""
-    return [
-        text
-        for condition in dict.fromkeys(one.cell.condition for one in found)
-        for name in dict.fromkeys(engine(one.cell) for one in found)
-        for text in _both(
-            condition,
-            [o for o in found if o.cell.condition == condition and engine(o.cell) == name],
-        )
-    ]
-
-
-def _both(condition: str, own: Sequence[Drafting]) -> Iterator[str]:
-    clear = [(one, s) for one in own if one.measured and (s := speed([one.cell], one.metric))]
-    gains = [one for one, s in clear if s.is_faster]
-    losses = [one for one, s in clear if s.is_slower]
-    over = next((f"decode speed over {o.plain.variant.label}'s" for o in own if o.plain), "")
-    every = len({one.cell.workload for one in own})
-    if gains:
-        told = _listed(gains, every, best_first=True)
-        yield f"Under {condition} these drafts bring more than they cost ({over}): {told}."
-    if losses:
-        told = _listed(losses, every, best_first=False)
-        yield f"Under {condition} these drafts cost more than they bring ({over}): {told}."
-
-
-def _listed(own: Sequence[Drafting], every: int, *, best_first: bool) -> str:
-    """Each variant with its speed-up over the cells that it has here, of so many workloads."""
-    rows: list[tuple[float, str]] = []
-    for index in dict.fromkeys(one.cell.variant.index for one in own):
-        same = [one for one in own if one.cell.variant.index == index]
-        pooled = speed([one.cell for one in same], same[0].metric)
-        if pooled is not None:
-            text = f"{_gain(same, pooled)} on {_workloads(same, every)}"
-            rows.append((pooled.value, text + ("" if best_first else _why(same))))
-    rows.sort(key=lambda row: row[0], reverse=best_first)
-    more = [f"and {len(rows) - _MOST} more in the table"] * (len(rows) > _MOST)
-    return "; ".join([*(text for _, text in rows[:_MOST]), *more])
-
-
-def _gain(same: Sequence[Drafting], pooled: Speed) -> str:
-    variant = same[0].cell.variant
-    said = f"{variant.label} ({variant.provenance})"
-    return f"{ratio(pooled.value)}× {pooled.interval} with {said}"
-
-
-def _workloads(same: Sequence[Drafting], every: int) -> str:
-    # the model is said with the load
-    names = [one.cell.workload.removesuffix(f" on {one.cell.model}") for one in same]
-    if len(names) > 2 and len(names) == every:
-        return f"all {every} workloads"
-    if len(names) > _MOST:
-        return f"{len(names)} of {every} workloads"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _why(same: Sequence[Drafting]) -> str:
-    """What a step brings and takes; empty for several workloads, which differ in both."""
-    tokens, whole = same[0].cell.value("tokens_per_step"), same[0].step_ratio
-    if len(same) > 1 or tokens is None or whole is None or not same[0].steps_hold:
-        return ""
-    return (
-        f", where a step brings {significant(tokens)} tokens and takes the time of "
-        f"{significant(whole)} plain ones"
-    )

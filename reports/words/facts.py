@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.core.names import stands_in_for
+from harness.core.names import counted_by, stands_in_for
 from reports.cells import Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
@@ -25,10 +25,6 @@ RESULTS_NOTE = (
     "the rate that its arrivals came to. Overhead-bound: over half of a step on either side of the "
     "speed-up is overhead that would not grow with the model (see the step times)."
 )
-SEARCHED_ONLY = (
-    "This run searched for the highest sustained rates and swept no loads: see the section on them."
-)
-
 MACHINE = (
     *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
     *("affinity", "niceness", "cpu_quota", "variables", "packages"),
@@ -48,9 +44,10 @@ def summary(run: Run, seen: Overview) -> str:
     lost = f", {again} of them measured again for noise" if again else ""
     lost += f", {failed} of which failed" if failed else ""
     if not seen.cells:
+        what = "Searches for the highest sustained rate of" if seen.searched else "Sweeps of"
+        systems = counted(len(seen.searched or seen.swept), "system")
         return visible(
-            f"Searches for the highest sustained rate of "
-            f"{counted(len(seen.searched), 'system')} on the model {_listed(models)}: "
+            f"{what} {systems} on the model {_listed(models)}: "
             f"{counted(len(trials), 'probe')}. "
             f"Machine: {machine(run.stored[0].record.environment)}."
         )
@@ -179,6 +176,7 @@ def environment(run: Run) -> list[tuple[str, str]]:
     rows.append(("model", _model(run)))
     backends = dict.fromkeys(
         f"{r.backend.name} {r.backend.version}, {r.backend.provenance}"
+        + counted_by(r.backend.options)
         for r in records
         if r.backend
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from reports.numbers import counted, percent, ratio
 from reports.text import visible
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
-from reports.words.ranking.races import Race, races
+from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
 from reports.words.ranking.same import answer_words, consistency
 from reports.words.speed import Speed, speed
 from results.compare.reasons import REMARKS
@@ -61,10 +61,14 @@ def verdicts(
     by_variant = {v.index: [c for c in cells if c.variant.index == v.index] for v in variants}
     found = races(cells, variants) if any(v.is_reference for v in variants) else []
     ranked = {rival.index: race for race in found for rival in race.rivals}
-    sides = [
-        _Side(v, by_variant[v.index], ranked.get(v.index, None if found else UNNAMED))
-        for v in variants
-    ]
+    shared = {
+        race.name: common_scopes({v.index: by_variant[v.index] for v in race.rivals}, race.speedup)
+        for race in found
+    }
+    sides = []
+    for v in variants:
+        race = ranked.get(v.index, None if found else UNNAMED)
+        sides.append(_Side(v, by_variant[v.index], race, shared.get(race.name) if race else None))
     ends = [side.speed for side in sides if side.speed is not None]
     span = (
         min([1.0, *(s.low for s in ends)]) / 1.05,
@@ -82,12 +86,22 @@ UNNAMED = Race("the reference", ())
 
 class _Side:
     """A variant beside what it is compared with; `race` is None of what others are compared with:
-    the reference, and plain decoding on an engine whose ratio to the reference shrinks."""
+    the reference, and plain decoding on an engine whose ratio to the reference shrinks. `shared`:
+    workloads and loads in which all that are ranked with it have sound speed-ups."""
 
-    def __init__(self, variant: Variant, cells: Sequence[Cell], race: Race | None) -> None:
+    def __init__(
+        self,
+        variant: Variant,
+        cells: Sequence[Cell],
+        race: Race | None,
+        shared: Collection[tuple[str, str]] | None = None,
+    ) -> None:
         self.variant, self.cells, self.race = variant, cells, race
-        self.speed = None if race is None else speed(cells, race.speedup)
-        self.over_reference = None if variant.is_reference else speed(cells)
+        # what is ranked together pools the same cells, also where each stands by itself
+        pooled = [c for c in cells if (c.workload, c.load) in (shared or ())]
+        self.pooled = pooled if race and sound_scopes(pooled, race.speedup) else cells
+        self.speed = None if race is None else speed(self.pooled, race.speedup)
+        self.over_reference = None if variant.is_reference else speed(self.pooled)
 
     @property
     def shrinking(self) -> Speed | None:
@@ -154,12 +168,17 @@ def _strip(found: Speed, span: tuple[float, float]) -> Strip:
 def _spread(side: _Side, found: Speed) -> str:
     assert side.race is not None
     metric = side.race.speedup
-    used = [c for c in side.cells if c.value(metric) and c.holds(metric) == found.valid]
-    if len(used) == 1:
+    used = [c for c in side.pooled if c.value(metric) and c.holds(metric) == found.valid]
+    every = sum(c.value(metric) is not None for c in side.cells)
+    if len(used) == 1 and every == 1:
         text = f"{used[0].workload}, {used[0].load}"
     else:
         values = [c.value(metric) or 1.0 for c in used]
-        text = f"{ratio(min(values))} to {ratio(max(values))} over {len(used)} cells"
+        ends = " to ".join(dict.fromkeys(map(ratio, (min(values), max(values)))))
+        over = f"{every} cells" if len(used) == every else f"{len(used)} of {every} cells"
+        text = f"{ends} over {over}"
+        if found.valid and len(used) < every:
+            text += ", those that all compared have sound"
     if metric != "speedup":
         text = f"{side.race.name}; {text}"
     return text if found.valid else f"{text}, none valid"
@@ -189,7 +208,8 @@ def _answers(side: _Side) -> tuple[str, str, str]:
         return "same", "good", f"all token ids equal{beside}"
     if floor is not None and share >= floor:
         return "same up to noise", "good", f"{percent(share)}% same{beside}"
-    text = f"{percent(share)}% the reference's{beside}"
+    over = f" over {len(side.cells)} cells" if len(side.cells) > 1 else ""
+    text = f"{percent(share)}% the reference's{over}{beside}"
     if side.race is not None and side.race.speedup != "speedup" and side.race.keeps(side.cells):
         return f"{side.race.name}'s", "good", text
     return "differ", "warn", text

@@ -162,17 +162,27 @@ def data_rows(ids: Sequence[str]) -> Ints | None:
     return rows if len(np.unique(rows)) < len(rows) else None
 
 
-def noise_floor(repeats: Mapping[int, Member]) -> float | None:
-    """Consistency of a backend with itself: the share of equal answers over all pairs of repeats
-    and all requests. None with fewer than two repeats."""
-    equal = count = 0
+def with_itself(
+    repeats: Mapping[int, Member], *, neighbours: bool = False
+) -> list[tuple[Member, Member, Agreement]]:
+    """The answers of a backend's repeats against one another's, each pair of repeats once, or of
+    each repeat against the next one's only."""
     members = [repeats[r] for r in sorted(repeats)]
-    for i, left in enumerate(members):
-        for right in members[i + 1 :]:
-            if left.requests is not None and right.requests is not None:
-                agreement = compare(left.requests, right.requests)
-                equal += int(agreement.equal().sum())
-                count += len(agreement)
+    return [
+        (left, right, compare(left.requests, right.requests))
+        for place, left in enumerate(members)
+        for right in members[place + 1 : place + 2 if neighbours else None]
+        if left.requests is not None and right.requests is not None
+    ]
+
+
+def noise_floor(agreements: Iterable[Agreement]) -> float | None:
+    """Consistency of a backend with itself: the share of equal answers over all pairs of repeats
+    (`with_itself`) and all requests. None with fewer than two repeats."""
+    equal = count = 0
+    for agreement in agreements:
+        equal += int(agreement.equal().sum())
+        count += len(agreement)
     return equal / count if count else None
 
 

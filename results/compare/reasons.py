@@ -64,6 +64,13 @@ REASONS = (
     ),
     Reason("output-clipped", "all", "answers ended for length before the tokens asked for"),
     Reason(
+        "token-counts",
+        "all",
+        "a server's usage, where it gives one, says other numbers of tokens than were counted: "
+        "chunks were lost, or `token_counting` is by a tokenizer that is not the server's. In an "
+        "answer that stopped, one token may differ, which ended it",
+    ),
+    Reason(
         LENGTH_MISMATCH,
         "comparison",
         "a remark: answers whose lengths differ from the reference's, by so much in all. What "

@@ -145,10 +145,15 @@ def judge(
 def _on_another_engine(member: Member, native: Member) -> bool:
     """Whether plain decoding on our own engine, which names its kernels, is compared with a backend
     that has none of them."""
-    own, other = (one.stored.record.backend for one in (member, native))
-    if own is None or other is None or other.options.get("kernels") is None:
-        return False
-    return own.options.get("kernels") is None
+    return member.stored.record.backend is not None and (
+        has_kernels(native) and not has_kernels(member)
+    )
+
+
+def has_kernels(member: Member) -> bool:
+    """Whether it ran on our own engine, which names its kernels."""
+    backend = member.stored.record.backend
+    return backend is not None and backend.options.get("kernels") is not None
 
 
 def tell_of_the_cell(rows: Sequence[dict[str, Any]], void: Collection[str]) -> None:
@@ -198,12 +203,17 @@ def _doubts(
 
 def _other_draws(member: Member, other: Member, baseline: Comparison) -> str | None:
     """The remark on sampled answers whose seeds the two turn into other random numbers."""
-    if member.trial.sampling.temperature == 0 or _draws(member) == _draws(other):
+    if not other_draws(member, other):
         return None
     return (
         f"{baseline.slug}other-draws: {other.trial.backend} turns the same seed into other random "
         "numbers: what compares answers with it is void"
     )
+
+
+def other_draws(member: Member, other: Member) -> bool:
+    """Whether both draw their tokens, and turn the same seed into other random numbers."""
+    return member.trial.sampling.temperature > 0 and _draws(member) != _draws(other)
 
 
 def _draws(member: Member) -> str:
@@ -214,7 +224,7 @@ def _draws(member: Member) -> str:
         return ""
     if REJECTION_SAMPLING in backend.capabilities:
         return REJECTION_SAMPLING
-    return "own engine" if backend.options.get("kernels") is not None else "others"
+    return "own engine" if has_kernels(member) else "others"
 
 
 def apart(one: Member, other: Member) -> str | None:

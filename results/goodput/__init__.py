@@ -1,1 +1,1 @@
-"""The highest rate at which requests still meet an objective: found by probing."""
+"""What a system takes: the highest rate within an objective, and from idle to saturation."""

@@ -11,7 +11,7 @@ resampled blocks of consecutive requests of each probe (Künsch 1989), so that a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -111,10 +111,9 @@ class RateSearch:
         held: dict[float, list[Flags]] = {}
         for probe in self.probes:
             held.setdefault(probe.asked, []).append(probe.met)
-        good = {rate: float(np.concatenate(met).mean()) >= self.share for rate, met in held.items()}
-        high = min((rate for rate, holds in good.items() if not holds), default=None)
-        below = [r for r, holds in good.items() if holds and (high is None or r < high)]
-        return max(below, default=None), high
+        return bracket_of(
+            {rate: float(np.concatenate(met).mean()) >= self.share for rate, met in held.items()}
+        )
 
     def found(self) -> FoundRate | None:
         """The rate with its interval; None before there is a bracket."""
@@ -139,6 +138,14 @@ class RateSearch:
             math.exp(min(max(value + middle, bounds[0]), bounds[1])) for value in (best, *ends)
         ]
         return FoundRate(*clipped)
+
+
+def bracket_of(held: Mapping[float, bool]) -> tuple[float | None, float | None]:
+    """Of rates and whether each held: the greatest that did below all that did not, and the least
+    that did not."""
+    high = min((rate for rate, holds in held.items() if not holds), default=None)
+    below = [r for r, holds in held.items() if holds and (high is None or r < high)]
+    return max(below, default=None), high
 
 
 def _resampled(met: Flags, rng: np.random.Generator) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from statistics import NormalDist
-
+from results.compare.intervals.wilson import wilson_interval
 from results.goodput.search import BLOCKS
 from results.metrics.arrays import Flags
 
@@ -27,7 +25,4 @@ def share_interval(met: Flags, confidence: float) -> tuple[float, float]:
     inflation = 1.0
     if 0 < share < 1 and len(means) > 1:
         inflation = max(1.0, size * float(means.var(ddof=1)) / (share * (1 - share)))
-    count, z = n / inflation, NormalDist().inv_cdf((1 + confidence) / 2)
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + (z / count) ** 2 / 4)
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+    return wilson_interval(share, n / inflation, confidence)

@@ -1,8 +1,8 @@
 """A load as another tool stored it, and the trial that it makes.
 
-Such a tool stamps when a request left and when each chunk came, and says how many tokens there
-were; which token came when, and when a request was due, it does not say. So latencies count from
-the sending, and tokens are shared out over the chunks.
+Such a tool stamps when a request left and when chunks came, and says how many tokens there were;
+which token came when it does not say: tokens are shared out over the chunks. Latencies count from
+when a request was due where the tool says so, else from its sending.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.core.names import SERVER
+from harness.core.names import CACHED_TOKENS, SERVER
 from harness.core.nouns import (
     IMPORTED,
     UNKNOWN_TOKEN,
@@ -47,6 +47,10 @@ class ForeignRequest:
     """Of the answer, as many as chunks or more."""
     error: str | None = None
     text: str = ""
+    due_s: float | None = None
+    """When it was to be sent; None where the tool does not say."""
+    cached_tokens: int | None = None
+    """Of the prompt, that came from the server's cache; None where nobody counted them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ def make_record(
         status="ok" if any(g.finished == "stop" for g in generations) else "failed",
         error=None if any(g.finished == "stop" for g in generations) else "no request was answered",
         backend=info,
-        validity=_verdict(generations, found.definitions, cold=cold),
+        validity=_verdict(found, cold=cold),
         generations=generations,
         texts={f"{i}": one.text for i, one in enumerate(found.requests) if one.error is None},
         started_at=found.started_at,
@@ -118,17 +122,19 @@ def make_record(
 
 def _generation(name: str, one: ForeignRequest) -> Generation:
     sent = round(one.sent_s * NS)
+    due = sent if one.due_s is None else min(sent, round(one.due_s * NS))
     if one.error is not None:
-        return Generation(name, sent, sent, finished="error", error=one.error)
+        return Generation(name, due, sent, finished="error", error=one.error)
     times, sizes = shared_out(one.chunks_s, one.tokens)
     return Generation(
         name,
-        sent,
+        due,
         sent,
         commit_ns=[round(at * NS) for at in times],
         commit_tokens=sizes,
         token_ids=[UNKNOWN_TOKEN] * one.tokens,
         finished="stop",
+        telemetry={} if one.cached_tokens is None else {CACHED_TOKENS: float(one.cached_tokens)},
     )
 
 
@@ -147,18 +153,22 @@ def shared_out(chunks_s: Sequence[float], tokens: int) -> tuple[list[float], lis
     return list(chunks_s), [1, *later]
 
 
-def _verdict(generations: Sequence[Generation], definitions: str, *, cold: bool) -> Validity:
-    failed = sum(g.finished == "error" for g in generations)
-    reasons = [f"failures: {failed} of {len(generations)} requests failed"] if failed else []
-    if not cold:
+def _verdict(found: ForeignLoad, *, cold: bool) -> Validity:
+    count = len(found.requests)
+    failed = sum(one.error is not None for one in found.requests)
+    reasons = [f"failures: {failed} of {count} requests failed"] if failed else []
+    cached = [one.cached_tokens for one in found.requests if one.error is None]
+    if warm := sum(tokens or 0 for tokens in cached):
+        reasons.append(f"cache-not-cold: {warm} prompt tokens came from the server's cache")
+    elif not cold and None in cached:
         reasons.append(
             "cache-unknown: nobody can say whether prompts came from the server's cache; --cold "
             "says that none did"
         )
-    valid = not reasons and len(generations) - failed >= SAMPLES
+    valid = not reasons and count - failed >= SAMPLES
     remarks = [
         "noise-not-checked: nobody looked at the server's machine",
-        f"{IMPORTED}: {definitions}",
+        f"{IMPORTED}: {found.definitions}",
     ]
     return Validity(valid, (*reasons, *remarks))
 

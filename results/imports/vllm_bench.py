@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from harness.core.errors import UserError
 from harness.core.names import row_id
 from harness.core.nouns import Load, TrialRecord, canonical_json, to_json
 from results.imports.foreign import NS, ForeignLoad, ForeignRequest
+from results.imports.told import read_object
 from results.metrics.arrays import RequestArrays
 from results.metrics.other_tools import as_vllm_bench
 
@@ -23,7 +23,6 @@ DEFINITIONS = (
     "measured by vllm bench serve: latencies count from the sending of a request, not from when it "
     "was due, and the tokens of a chunk are not told apart"
 )
-MAX_BYTES = 2**30
 LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 DATE = "%Y%m%d-%H%M%S"
 
@@ -31,7 +30,7 @@ DATE = "%Y%m%d-%H%M%S"
 def read_vllm_bench(path: Path) -> ForeignLoad:
     """The load in a file. Raises `UserError` for a file that is something else, that has no details
     of its requests, or whose details contradict one another."""
-    told = _mapping(path)
+    told = read_object(path)
     for name in LISTS:
         if not isinstance(told.get(name), list):
             raise UserError(
@@ -64,20 +63,6 @@ def read_vllm_bench(path: Path) -> ForeignLoad:
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
-
-
-def _mapping(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        told = json.loads(content)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: no JSON: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(told, dict):
-        raise UserError(f"{path}: expected an object, found a {type(told).__name__}")
-    return told
 
 
 def _request(

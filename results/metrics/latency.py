@@ -8,6 +8,8 @@ counts them as missed. Definitions: decodebench design, section 7.
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from harness.core.nouns import Slo
@@ -141,6 +143,12 @@ def meets_slo(requests: RequestArrays, slo: Slo) -> Flags:
         met &= e2e_s(requests) * 1e3 <= slo.e2e_ms
     good[good] = met
     return good
+
+
+def scaled(slo: Slo, scale: float) -> Slo:
+    """The objective with every bound that it has times `scale`."""
+    bounds = dataclasses.asdict(slo).items()
+    return Slo(**{name: None if bound is None else bound * scale for name, bound in bounds})
 
 
 def goodput_req_per_s(requests: RequestArrays, slo: Slo) -> float | None:

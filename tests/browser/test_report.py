@@ -21,6 +21,7 @@ SHOWN_ROWS = "[...document.querySelectorAll('#results tbody tr')].filter(r => r.
 
 
 def _open_all(browser: Chrome) -> None:
+    run_script(browser, "document.querySelectorAll('.folded > h2 button').forEach(b => b.click())")
     run_script(browser, "document.querySelectorAll('#requests button').forEach(b => b.click())")
     run_script(browser, "document.querySelectorAll('details').forEach(d => { d.open = true; })")
     browser.execute_async_script("setTimeout(arguments[0], 200)")

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
-from backends.engine.costs.row_costs import LEAST_US, RowCosts, pass_costs
+from backends.engine.costs.row_costs import (
+    LEAST_US,
+    RowCosts,
+    pass_costs,
+    row_costs,
+    turn_us,
+)
 from backends.engine.executors.base import Executor
 from backends.engine.sublayers.sets import Sublayers
 
@@ -31,6 +37,15 @@ class DraftModelCosts:
 
     verify: RowCosts
     draft: DraftPass
+    turn_us: float = 0.0
+    """Of a step that drafts at all, beyond its passes (`row_costs.turn_us`)."""
+
+    @classmethod
+    def measure(cls, executor: Executor, drafting: Executor) -> DraftModelCosts:
+        """Time the model and the one that drafts, and a step of both. The first slots of either
+        are overwritten."""
+        verify, draft = row_costs(executor), pass_costs(drafting)
+        return cls(verify, draft, turn_us(executor, drafting, verify, draft))
 
     def of(self, sequences: int, positions: int, tokens: Sequence[float]) -> list[float]:
         """See `DraftCosts.of`."""
@@ -38,7 +53,8 @@ class DraftModelCosts:
         passes = [self._pass(sequences, positions, share) for share in going]
         verified = _verified(self.verify, sequences, positions, tokens)
         drafted = accumulate(passes[: len(tokens)], initial=0.0)
-        return [a + b for a, b in zip(verified, drafted, strict=True)]
+        turns = (0.0, *(self.turn_us * (1 - (1 - tokens[0]) ** sequences) for _ in tokens))
+        return [sum(parts) for parts in zip(verified, drafted, turns, strict=True)]
 
     def _pass(self, sequences: int, positions: int, share: float) -> float:
         """Of a pass for those that still draft: none where no sequence does, each by itself."""

@@ -21,6 +21,8 @@ LEAST_US = 1e-3
 TOKENS = 8
 """Of a continuation that is timed."""
 Number = TypeVar("Number")
+SETTLE_S = 1.5e-3
+"""In which the caches come to hold what passes of one size leave in them."""
 SEQUENCES = 4
 """Beside one, as many sequences are timed; each is taken to add the same."""
 
@@ -66,6 +68,23 @@ def pass_costs(executor: Executor) -> RowCosts:
     )
     call = max(0.0, times[1] - times[TOKENS] / TOKENS)
     return replace(found, us=tuple(max(us - call, us / 2) for us in found.us))
+
+
+def turn_us(verifying: Executor, drafting: Executor, verify: RowCosts, draft: RowCosts) -> float:
+    """Microseconds that a step takes that drafts one token and verifies it, beyond the two passes
+    by themselves: the call, and what each model finds of the other's in the caches. The first slot
+    of both is overwritten."""
+    length = min(verify.positions, draft.positions)
+    rows, both = StepRows.span(0, length, [0]), StepRows.span(0, length, [0, 0])
+    one, nobody = np.ones(1, np.int32), np.empty(0, np.int32)
+    first, asked = np.zeros(1, np.int32), np.arange(2, dtype=np.int32)
+
+    def step() -> None:
+        drafting.continued(rows, first, one, 0.0, nobody)
+        verifying.advance(0, both, asked)
+
+    alone = verify.of(2, verify.positions) + draft.of(1, draft.positions)
+    return max(0.0, lower_quartiles({0: step})[0] - alone)
 
 
 def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
@@ -124,13 +143,18 @@ def _call(run: Callable[[int, int], None], slots: int, rows: int) -> Callable[[]
 
 
 def lower_quartiles(calls: Mapping[Number, Callable[[], object]]) -> dict[Number, float]:
-    """Microseconds of each call, timed in turns."""
+    """Microseconds of each call, timed in turns, each behind some like itself, as decoding makes
+    them: a pass of a small model over one row takes up to 2.6 times as long behind one over 128."""
     times: dict[Number, list[float]] = {number: [] for number in calls}
     begin = time.perf_counter()
     for turn in range(-WARM_UP, RUNS):
         if turn >= FEWEST_RUNS and time.perf_counter() - begin > ENOUGH_S:
             break
         for number, call in calls.items():
+            settled = time.perf_counter() + SETTLE_S
+            call()
+            while time.perf_counter() < settled:
+                call()
             started = time.perf_counter()
             call()
             if turn >= 0:

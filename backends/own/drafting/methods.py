@@ -80,7 +80,6 @@ class Method:
 
 def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
     from backends.engine.costs.draft_costs import DraftModelCosts
-    from backends.engine.costs.row_costs import pass_costs
     from backends.engine.drafters.draft_model import DraftModel
 
     shape = drafting_shape(PREFIX, model_dir, options)
@@ -92,13 +91,14 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
         executor,
         watched(drafter, loaded.decided),
         options,
-        lambda cost: DraftModelCosts(cost(executor), pass_costs(smaller)),
+        lambda: DraftModelCosts.measure(executor, smaller),
     )
     return found[0], found[1], {"draft": shape.label} if shape else {}
 
 
 def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
     from backends.engine.costs.draft_costs import LookupCosts
+    from backends.engine.costs.row_costs import row_costs
     from backends.engine.drafters.lookup import PromptLookup
 
     executor = loaded.executor()
@@ -107,7 +107,7 @@ def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> 
     )
     return _made(
         *(executor, watched(drafter, loaded.decided), options),
-        lambda cost: LookupCosts(cost(executor)),
+        lambda: LookupCosts(row_costs(executor)),
     )
 
 
@@ -115,6 +115,7 @@ def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     """LayerSkip (Elhoushi et al., 2024): a number of drafts from the first layers and the model's
     own head, without asking how sure they are; the layers' caches serve both."""
     from backends.engine.costs.draft_costs import FirstLayersCosts
+    from backends.engine.costs.row_costs import row_costs
     from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
     from backends.engine.model.heads import ExitHead
 
@@ -123,14 +124,13 @@ def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     drafter = ExitDrafter(executor, PredictionPolicy((ALWAYS,), _most(options)), loaded.decided)
     found = _made(
         *(executor, drafter, options),
-        lambda cost: FirstLayersCosts(cost(executor, 0, 1), cost(executor, 1, 2)),
+        lambda: FirstLayersCosts(row_costs(executor, 0, 1), row_costs(executor, 1, 2)),
     )
     return found[0], found[1], {"exit_layer": layer}
 
 
 def _self_speculation(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
     from backends.engine.costs.draft_costs import DraftModelCosts
-    from backends.engine.costs.row_costs import pass_costs
     from backends.engine.drafters.sublayers import SublayerDrafts
 
     executor, layers = loaded.executor(), loaded.architecture.layers
@@ -138,23 +138,27 @@ def _self_speculation(loaded: Loaded, model_dir: Path, model: Model, options: Op
     drafter = SublayerDrafts(executor, left_out, _most(options), threshold(options))
     found = _made(
         *(executor, watched(drafter, loaded.decided), options),
-        lambda cost: DraftModelCosts(cost(executor), pass_costs(executor.skipping(left_out))),
+        lambda: DraftModelCosts.measure(executor, executor.skipping(left_out)),
     )
     return found[0], found[1], {ATTENTION: sorted(left_out.attention), MLP: sorted(left_out.mlp)}
 
 
 def _swift(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
     from backends.engine.costs.draft_costs import DraftModelCosts, PartialPass
+    from backends.engine.costs.row_costs import row_costs, turn_us
     from backends.engine.drafters.swift import SwiftDrafts
+    from backends.engine.sublayers.sets import Sublayers
 
     executor = loaded.executor()
     drafter = SwiftDrafts(executor, options["skip"], _most(options), threshold(options))
-    return _made(
-        *(executor, watched(drafter, loaded.decided), options),
-        lambda cost: DraftModelCosts(
-            cost(executor), PartialPass.measure(executor, lambda: drafter.left_out)
-        ),
-    )
+
+    def costs() -> DraftModelCosts:
+        verify = row_costs(executor)
+        draft = PartialPass.measure(executor, lambda: drafter.left_out)
+        turn = turn_us(executor, executor.skipping(Sublayers()), verify, draft.whole)
+        return DraftModelCosts(verify, draft, turn)
+
+    return _made(executor, watched(drafter, loaded.decided), options, costs)
 
 
 def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
@@ -182,7 +186,6 @@ def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
 def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
     """EAGLE-3 (Li et al., 2025): a trained layer that reads the model's own states."""
     from backends.engine.costs.draft_costs import DraftModelCosts
-    from backends.engine.costs.row_costs import pass_costs
     from backends.engine.drafters.eagle.drafter import EagleDrafts
 
     executor = loaded.executor()
@@ -192,7 +195,7 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     drafter = EagleDrafts(head, _most(options), threshold(options))
     found = _made(
         *(executor, watched(drafter, loaded.decided), options),
-        lambda cost: DraftModelCosts(cost(executor), pass_costs(head)),
+        lambda: DraftModelCosts.measure(executor, head),
     )
     return found[0], found[1], {STATES_AFTER: layers}
 
@@ -229,15 +232,14 @@ def _most(options: Options) -> int:
     return METHODS[options["method"]].most if drafts == AUTO else int(drafts)
 
 
-def _made(executor: Any, drafter: Drafter, options: Options, costs: Callable[[Any], Any]) -> Made:
+def _made(executor: Any, drafter: Drafter, options: Options, costs: Callable[[], Any]) -> Made:
     """With a number of drafts that follows what they cost and bring, where it is left open."""
     if options["drafts"] != AUTO:
         return executor, drafter, {}
-    from backends.engine.costs.row_costs import row_costs
     from backends.engine.drafters.adaptive import AdaptiveDrafts
 
     hope = METHODS[options["method"]].hope
-    return executor, AdaptiveDrafts(drafter, costs(row_costs), hope), {}
+    return executor, AdaptiveDrafts(drafter, costs(), hope), {}
 
 
 METHODS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 WEIGHT = 0.2
 """Of the newest batch in the moving average; the paper (§3.3.1) names neither number."""
@@ -14,6 +15,21 @@ LEAST_BATCHES = 5
 def kind_of(device: str) -> str:
     """The kind of a device named KIND-number."""
     return device.rpartition("-")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """A device that takes `times` its profiled time for the batches that it begins from a moment
+    on: milliseconds of a run."""
+
+    times: float
+    from_ms: float = 0.0
+
+
+def slowed(slow: Mapping[str, Slowdown], device: str, now_ms: float) -> float:
+    """How many times its profiled time a device takes for a batch that begins now."""
+    found = slow.get(device)
+    return 1.0 if found is None or now_ms < found.from_ms else found.times
 
 
 class BatchClocks:

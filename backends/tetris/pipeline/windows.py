@@ -48,7 +48,7 @@ class WindowPlanner:
     ('KIND-number') have no part in it."""
 
     def __init__(self, profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> None:
-        self.profile, self._cluster, self._wanted = profile, cluster, wanted
+        self.profile, self.cluster, self._wanted = profile, cluster, wanted
         self._measured = profile.survival
         self._history: deque[tuple[float, ...]] = deque(maxlen=HISTORY)
         self.plan: StagePlan = plan(profile, cluster, wanted)
@@ -73,11 +73,11 @@ class WindowPlanner:
             survival = (1.0, *(float(share) for share in ahead))
             self.profile = replace(self.profile, survival=survival)
         lost = Counter(kind_of(device) for device in slow)
-        left = {kind: n - lost[kind] for kind, n in self._cluster.devices.items() if n > lost[kind]}
+        left = {kind: n - lost[kind] for kind, n in self.cluster.devices.items() if n > lost[kind]}
         if not left:
             return False
         try:
-            found = plan(self.profile, replace(self._cluster, devices=left), self._wanted)
+            found = plan(self.profile, replace(self.cluster, devices=left), self._wanted)
         except UserError:
             return False
         place = [(one.first, one.end, one.device, one.count) for one in found.stages]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from backends.tetris.pipeline.leaving import LeaveDecisions
 from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.pipeline.stragglers import Slowdown
 from backends.tetris.planner import StagePlan
 from backends.tetris.profile import DeviceCluster
 from backends.tetris.simulation import PROVENANCE
@@ -96,17 +97,19 @@ def compare(
     load: SimulatedLoad,
     limit_ms: float,
     copies: int = 1,
+    slow: Mapping[str, Slowdown] | None = None,
 ) -> Iterator[SimulatedSystem]:
     """The pipeline first, then each baseline, as they are simulated.
 
     Args:
         limit_ms: the SLO; queues are flushed for it.
         copies: of the cluster and its plan, side by side; each has an equal share of the requests.
+        slow: devices of each copy that are slower than their profile, in every system.
     """
     devices = dict(cluster.devices)
     if load.rate is not None:
         load = SimulatedLoad(load.rate / copies, None, load.seed)
-    share = _Share(times, decisions, load, limit_ms, copies, devices)
+    share = _Share(times, decisions, load, limit_ms, copies, devices, slow)
     piped = {one.device: 0 for one in plan.stages}
     for one in plan.stages:
         piped[one.device] += one.count
@@ -131,7 +134,9 @@ class _Share:
         limit_ms: float,
         copies: int,
         devices: Mapping[str, int],
+        slow: Mapping[str, Slowdown] | None,
     ) -> None:
+        self._slow = slow
         self._times, self._load, self._limit_ms, self._copies = times, load, limit_ms, copies
         self._parts = decisions.dealt(copies)
         given = load.rate is not None or load.clients is not None
@@ -174,7 +179,8 @@ class _Share:
 
     def _served(self, make: Make, clients: int | None, part: LeaveDecisions, place: int) -> Served:
         arrivals = self._load.arrivals(len(part), place) if clients is None else clients
-        return LaneSimulation(make(), self._times, part, arrivals, self._limit_ms).run()
+        run = LaneSimulation(make(), self._times, part, arrivals, self._limit_ms, self._slow)
+        return run.run()
 
 
 def summary(name: str, runs: list[Served], limit_ms: float, clients: int | None) -> SimulatedSystem:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from backends.tetris.pipeline.leaving import LeaveDecisions
 from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.pipeline.stragglers import Slowdown, slowed
 from backends.tetris.simulation.lanes import Crew, Lane, Layout
 
 NEVER = float("inf")
@@ -37,7 +38,7 @@ class LaneSimulation:
         arrivals: (N,) ascending milliseconds (open loop), or the number of clients that each ask
             again as soon as they have their answer (closed loop).
         limit_ms: latency that queues are flushed for.
-        slow: how many times slower than its profile a device is, by name.
+        slow: devices that are slower than their profile, by name.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class LaneSimulation:
         decisions: LeaveDecisions,
         arrivals: Sequence[float] | NDArray[np.float64] | int,
         limit_ms: float,
-        slow: Mapping[str, float] | None = None,
+        slow: Mapping[str, Slowdown] | None = None,
     ) -> None:
         self.layout, self.now_ms = layout, 0.0
         self.decisions, self.times = decisions, times
@@ -143,7 +144,7 @@ class LaneSimulation:
         device = crew.lend()
         depths = [self.depth[one] for one in requests]
         took_ms, answers = lane.work(crew.kind, requests, depths)
-        took_ms *= self._slow.get(device, 1.0)
+        took_ms *= slowed(self._slow, device, self.now_ms)
         if answers is not None:
             self._answer_in(device, requests, answers)
         self.batches += 1
@@ -154,7 +155,7 @@ class LaneSimulation:
 
     def _answer_in(self, device: str, requests: list[int], answers: list[float]) -> None:
         """Answers of a batch that goes on without those who have theirs."""
-        slower = self._slow.get(device, 1.0)
+        slower = slowed(self._slow, device, self.now_ms)
         times = [self.now_ms + slower * after_ms for after_ms in answers]
         for one, when_ms in zip(requests, times, strict=True):
             self._answered[one] = when_ms

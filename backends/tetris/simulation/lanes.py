@@ -53,9 +53,9 @@ class Crew:
             for lane in self.lanes:
                 lane.idle[self] = None
 
-    def lend(self) -> str:
-        """One of the free devices, which is no longer free."""
-        device = self.free.pop()
+    def lend(self, device: str | None = None) -> str:
+        """One of the free devices, or this one of them, which is no longer free."""
+        device = self.free.pop(-1 if device is None else self.free.index(device))
         if not self.free:
             for lane in self.lanes:
                 del lane.idle[self]

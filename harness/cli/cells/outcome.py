@@ -14,11 +14,13 @@ MOST_TOLD = 5
 
 
 def tell_results(directory: Path) -> None:
-    """Print the table of a run's folder, its unsound cells and the next command."""
+    """Print the table of a run's folder, its unsound cells and the next command. Probes of searches
+    and sweeps have lines of their own."""
     import results
+    from results.goodput.stored import without_probes
     from results.rows import cells
 
-    stored = results.load(directory)
+    stored = without_probes(results.load(directory))
     if stored.stored:
         found = cells(stored)
         display.print_cells(found, display.terminal_width())

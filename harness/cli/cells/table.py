@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.core.names import COUNTED_BY, TOKEN_COUNTING
 from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, SAYS_NOTHING
 
 if TYPE_CHECKING:
@@ -160,6 +161,9 @@ def _notes(
         yield "valid (2 of 3): so many repeats used; the others were disturbed and are left out"
     if any(c["valid"] and not c["noise_checked"] for c in cells):
         yield "not checked: nobody can see from here what else the server's machine did"
+    for way in dict.fromkeys(c.get(TOKEN_COUNTING) for c in cells):
+        if way is not None:
+            yield f"a server's tokens are counted by {COUNTED_BY.get(way, way)}"
     marks = _marks(cells) if compact else {}
     for slug, count in _counted(cells).items():
         told = f"{marks[slug]} = {slug}" if slug in marks else slug

@@ -45,11 +45,14 @@ def quick(
     ] = None,
     api: Annotated[str, typer.Option(help="The server's: completions or chat.")] = "completions",
     concurrency: Annotated[
-        str | None, typer.Option(help="Requests in flight, by commas; 1,8 without --rate.")
+        str | None, typer.Option(help="Requests in flight, by commas; by default 1,8.")
     ] = None,
     rate: Annotated[
         str | None, typer.Option(help="Requests per second (Poisson), by commas.")
     ] = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Rates from idle to saturation, found for each.")
+    ] = False,
     requests: Annotated[int, typer.Option(help="Of each trial.")] = 64,
     duration_s: Annotated[
         float | None, typer.Option("--duration", help="Seconds of each load.")
@@ -68,7 +71,7 @@ def quick(
         "model": model,
         "backends": list(_backends(backend, url, api)),
         "workloads": [_workload(name) for name in _parts(workload, "--workload")],
-        "load": list(_loads(concurrency, rate)),
+        "load": list(_loads(concurrency, rate, sweep)),
         "requests": requests,
         "duration_s": duration_s,
         "max_new_tokens": max_new_tokens,
@@ -127,9 +130,11 @@ def _workload(text: str) -> str | dict[str, str]:
     return {"name": name, "source": source} if colon else name
 
 
-def _loads(concurrency: str | None, rate: str | None) -> Iterator[dict[str, Any]]:
-    if concurrency is None and rate is None:
+def _loads(concurrency: str | None, rate: str | None, sweep: bool) -> Iterator[dict[str, Any]]:
+    if concurrency is None and rate is None and not sweep:
         concurrency = "1,8"
+    if sweep:
+        yield {"kind": "sweep"}
     if concurrency is not None:
         yield {"kind": "closed", "concurrency": _numbers(concurrency, "--concurrency", int)}
     if rate is not None:

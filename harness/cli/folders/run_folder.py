@@ -16,6 +16,7 @@ from harness.cli.pins import whole_records
 from harness.core.errors import UserError
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment
+from results.goodput.stored import ANSWER, CURVES
 from results.store.folder import Store
 
 EXPERIMENT = "experiment.yaml"
@@ -80,6 +81,8 @@ def forget(store: Store, only: str | None, models: Sequence[Model] = ()) -> None
         for name in ("trials", "prompts", "code", "cache", "logs"):
             if (store.path / name).exists():
                 shutil.rmtree(store.path / name)
+        for name in (ANSWER, CURVES):
+            (store.path / name).unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"--fresh: {error.filename or store.path}: {reason}") from None

@@ -3,9 +3,11 @@ wished one needs."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from results.compare.gate.margins import MarginRule
 
 gate_app = typer.Typer(help="The regression gate's margins.", no_args_is_help=True)
+LEAST_REPEATS = 3
 STEP = 0.001
 """Margins are rounded up to a tenth of a percent."""
 
@@ -28,7 +31,12 @@ def gate() -> None:
 
 @gate_app.command("calibrate")
 def calibrate_gate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or a file of record.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|FILE", help="A run, a file of record, or an experiment to be run for it."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The gate file to write.")] = Path("gate.yaml"),
     wish: Annotated[
         float, typer.Option(min=0.001, max=5.0, help="Wished margin; 0.05 is 5%.")
@@ -39,9 +47,13 @@ def calibrate_gate(
     allow: Annotated[
         list[str] | None, typer.Option(help="'unsound': repeats that are not believed, too.")
     ] = None,
+    repeats: Annotated[
+        int, typer.Option(min=LEAST_REPEATS, help="Of an experiment that is run for it.")
+    ] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Write the margins that this machine can hold, from the repeats of one run."""
+    """Write the margins that this machine can hold, from the repeats of one run: a comparison of a
+    version with itself."""
     from harness.cli.gate.compare import read_side
     from harness.cli.gate.gate_file import read_rules, rules_text
     from harness.core.files import write_atomic
@@ -51,6 +63,8 @@ def calibrate_gate(
 
     allowed = check_allowed(allow or ())
     rules = read_rules(gate_file) if gate_file is not None else DEFAULTS
+    if run.suffix in (".yaml", ".yml") and not run.is_dir():
+        run = _run(run, repeats)
     reduced = read_side(run, rules.names)
     check_one_version(reduced)
     held = calibrated(reduced, rules, wish, unsound=UNSOUND in allowed)
@@ -67,6 +81,20 @@ def calibrate_gate(
 
     print_margins(held)
     print(f"margins: {out}")
+
+
+def _run(file: Path, repeats: int) -> Path:
+    """Run an experiment with so many repeats, of which those that are stored are not run again;
+    its folder. What a run says goes to stderr: stdout has the margins."""
+    from harness.cli import wiring
+    from harness.cli.run import RUNS, run_parsed
+    from harness.experiment.config import load_experiment
+
+    experiment = load_experiment(file, wiring.known())
+    folder = RUNS / f"{experiment.name}-calibration"
+    with contextlib.redirect_stdout(sys.stderr):
+        run_parsed(dataclasses.replace(experiment, repeats=repeats), out=folder)
+    return folder
 
 
 def _rules(held: Sequence[HeldMargin], given: Sequence[MarginRule]) -> list[MarginRule]:

@@ -16,12 +16,18 @@ if TYPE_CHECKING:
     from results.compare.gate.margins import GateRules
     from results.compare.gate.reduced import ReducedRun
 
+GIT = "git:"
+"""Begins the name of a store, or of a file of record, that is on a branch."""
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-SUFFIX = ".parquet"
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="BASE", help="A run, or a file of record.")],
+    first: Annotated[
+        Path,
+        typer.Argument(
+            metavar="BASE", help="A run, a file of record, or one on a branch: git:REF:PATH."
+        ),
+    ],
     second: Annotated[
         Path | None, typer.Argument(metavar="NEW", help="Alone with --baseline-store.")
     ] = None,
@@ -33,7 +39,10 @@ def compare(
         Path | None, typer.Option(help="Only write the one run as this file of record.")
     ] = None,
     baseline_store: Annotated[
-        Path | None, typer.Option(help="Folder with a file of record for each machine.")
+        str | None,
+        typer.Option(
+            metavar="DIR|git:BRANCH", help="Where a file of record for each machine is kept."
+        ),
     ] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Only store the run in --baseline-store.")
@@ -80,6 +89,10 @@ def compare(
 
 def read_side(path: Path, names: Iterable[str]) -> ReducedRun:
     """A run folder or a file of record. Raises `UserError`."""
+    if str(path).startswith(GIT):
+        from harness.cli.gate.baselines import read_from_git
+
+        return read_from_git(str(path))
     if not path.is_dir():
         from results.compare.gate.record_file import read_record
 
@@ -91,7 +104,7 @@ def read_side(path: Path, names: Iterable[str]) -> ReducedRun:
 
 
 def _both(
-    first: Path, second: Path | None, store: Path | None, rules: GateRules
+    first: Path, second: Path | None, store: str | None, rules: GateRules
 ) -> tuple[ReducedRun, ReducedRun]:
     if store is None:
         if second is None:
@@ -99,19 +112,22 @@ def _both(
         return read_side(first, rules.names), read_side(second, rules.names)
     if second is not None:
         raise UserError("--baseline-store: expected NEW alone beside it, found two runs")
+    from harness.cli.gate.baselines import open_store
+
     new = read_side(first, rules.names)
-    file = _baseline(store, new)
-    if not file.is_file():
-        kept = sorted(path.stem for path in store.glob(f"*{SUFFIX}")) if store.is_dir() else []
+    machine, kept = _machine(new), open_store(store)
+    known = kept.machines()
+    if machine not in known:
         raise UserError(
-            f"{store}: no baseline of this machine ({file.stem}), only of: "
-            f"{', '.join(kept) or 'none'}; '--update' stores one"
+            f"{store}: no baseline of this machine ({machine}), only of: "
+            f"{', '.join(known) or 'none'}; '--update' stores one"
         )
-    return read_side(file, rules.names), new
+    return kept.read(machine), new
 
 
-def _store(first: Path, second: Path | None, record: Path | None, store: Path | None) -> None:
+def _store(first: Path, second: Path | None, record: Path | None, store: str | None) -> None:
     """Write one run as a file of record."""
+    from harness.cli.gate.baselines import open_store
     from results.compare.gate.identity import check_one_version
     from results.compare.gate.quantities import quantities
     from results.compare.gate.record_file import write_record
@@ -120,16 +136,18 @@ def _store(first: Path, second: Path | None, record: Path | None, store: Path | 
         raise UserError("compare: expected one run where it is to be stored, found two")
     run = read_side(first, quantities())
     check_one_version(run)
-    targets = [path for path in (record, _baseline(store, run) if store else None) if path]
-    for target in targets:
-        write_record(target, run)
-        print(f"record: {target}: {len(run.trials)} trials")
+    if record is not None:
+        write_record(record, run)
+        print(f"record: {record}: {len(run.trials)} trials")
+    if store is not None:
+        place = open_store(store).write(_machine(run), run)
+        print(f"record: {place}: {len(run.trials)} trials")
 
 
-def _baseline(store: Path, run: ReducedRun) -> Path:
+def _machine(run: ReducedRun) -> str:
     if run.fingerprint is None:
         raise UserError(f"{run.where}: its machine is not known; expected a fingerprint")
-    return store / f"{run.fingerprint}{SUFFIX}"
+    return run.fingerprint
 
 
 def _tell(decision: Decision, as_json: bool, markdown: Path | None, junit: Path | None) -> None:

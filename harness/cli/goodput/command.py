@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from harness.cli.goodput.probing import ProbedSystem, Prober
-    from harness.core.nouns import Slo
-    from results.goodput.search import FoundRate, Probe
+    from harness.cli.goodput.searching import FoundGoodput, SearchedGoodput
 
-IDLE_REQUESTS = 20
 REQUESTS = 400
-START = 2.0
-"""The first rate, in requests that an idle system answers one after the other in that time."""
-MOST_LATE = 2
-"""Probes in a row in which the client was late: then it is what limits."""
-SOME_FAILED = 4
-
-
-@dataclass(frozen=True, slots=True)
-class FoundGoodput:
-    """What came of one system."""
-
-    system: ProbedSystem
-    probes: list[Probe]
-    found: FoundRate | None
-    limit: str
-    """What keeps it from more, or why there is no rate."""
-    ended: str
-    """Why no more rates were tried."""
 
 
 def goodput(
@@ -50,7 +30,13 @@ def goodput(
         float, typer.Option(help="Half the width of the interval that is narrow enough.")
     ] = 0.05,
     requests: Annotated[int, typer.Option(help="Of each probe.")] = REQUESTS,
-    max_probes: Annotated[int, typer.Option(help="Of each system.")] = 14,
+    max_probes: Annotated[int, typer.Option(help="Of each search.")] = 14,
+    slo_scale: Annotated[
+        str, typer.Option(metavar="S,S,...", help="Search at the slo times so much, too.")
+    ] = "",
+    least_score: Annotated[
+        float | None, typer.Option(help="Task score below which a system has no rate.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Search the highest rate at which requests meet the slo, on an engine that stays loaded."""
@@ -59,6 +45,7 @@ def goodput(
     from harness.cli.folders.run_folder import check_folder, only_writer
     from harness.cli.goodput import probing
     from harness.cli.goodput.kept import KeptAnswer
+    from harness.cli.goodput.searching import SearchSettings, SystemSearch
     from harness.cli.progress import warn_of_others
     from harness.core.nouns import Slo
     from harness.experiment.config import load_experiment
@@ -67,6 +54,7 @@ def goodput(
     from results.store.folder import Store
 
     _check(share, confidence, tolerance, requests, max_probes)
+    scales = _scales(slo_scale)
     watch = OthersWatch()
     experiment = load_experiment(file, wiring.known())
     if experiment.slo == Slo():
@@ -83,24 +71,26 @@ def goodput(
     with only_writer(directory):
         warn_of_others(watch.share())
         store.write_experiment(resolved.to_yaml())
-        settings = share, tolerance, max_probes, confidence
+        settings = SearchSettings(
+            experiment.slo, share, confidence, tolerance, requests, max_probes, scales, least_score
+        )
         answer = {"share": share, "confidence": confidence, "requests": requests}
         kept = KeptAnswer(directory, answer)
         found = []
         with probing.Prober(store, experiment, kept.began) as prober:
             for system in probing.systems(experiment, only):
-                one = _search(prober, system, experiment.slo, requests, settings)
-                kept.ended(_plain(one, confidence))
+                one = SystemSearch(prober, system, settings).searched()
+                kept.ended(one.plain(confidence))
                 found.append(one)
                 if not as_json:
-                    print(_line(found[-1]), flush=True)
+                    print("\n".join(_lines(one)), flush=True)
         answer = kept.plain()
     if as_json:
         print(json.dumps(answer, allow_nan=False))
     else:
         print(f"goodput: {directory / ANSWER}; next: decodebench report {directory}")
-    if all(one.found is None for one in found):
-        raise UserError("; ".join(f"{one.system.label()}: {one.limit}" for one in found))
+    if all(one.first.found is None for one in found):
+        raise UserError("; ".join(f"{one.system.label()}: {one.first.limit}" for one in found))
 
 
 def _check(
@@ -119,90 +109,36 @@ def _check(
         raise UserError(f"--max-probes: is {max_probes}; expected at least 3")
 
 
-def _search(
-    prober: Prober,
-    system: ProbedSystem,
-    slo: Slo,
-    requests: int,
-    settings: tuple[float, float, int, float],
-) -> FoundGoodput:
-    from harness.core.nouns import Load
-    from results.goodput.search import RateSearch, limited_by
-    from results.metrics import latency
-
-    share, tolerance, most, confidence = settings
-    idle = prober.run(prober.trial(system, Load("closed", concurrency=1), 0, IDLE_REQUESTS))
-    holds = idle.probe(1.0, slo).share
-    if holds < share:
-        name = limited_by(idle.shares(slo))
-        return FoundGoodput(
-            system, [], None,
-            f"even one request at a time meets the slo in {holds:.1%} of the cases only ({name}); "
-            f"expected {share:.1%}",
-            "misses the slo idle",
-        )  # fmt: skip
-    alone_s = float(latency.e2e_s(idle.requests).mean())
-    search = RateSearch(share, START / alone_s, tolerance, most, confidence)
-    shares: dict[float, list[tuple[str, float]]] = {}
-    number = late = 0
-    limit = ended = ""
-    while (rate := search.next_rate()) is not None:
-        number += 1
-        rate = float(f"{rate:.4g}")
-        load = Load("poisson", rate=rate)
-        probed = prober.run(prober.trial(system, load, number, requests))
-        if probed.is_late:
-            late += 1
-            if late >= MOST_LATE:
-                limit = f"the client, which was late at {rate:g}/s: more cannot be asked here"
-                ended = "the client was late"
-                break
-            continue
-        late = 0
-        search.add(probed.probe(rate, slo))
-        shares[rate] = probed.shares(slo)
-    ended = ended or ("probes used up" if len(search.probes) >= most else "narrow enough")
-    found = search.found()
-    low, high = search.bracket()
-    if not limit:
-        if high is not None:
-            limit = limited_by(shares[high])
-        else:
-            limit = f"nothing up to {low:g}/s; more --max-probes may" if low else "nothing was seen"
-    if found is None and low is None and high is not None:
-        limit = f"missed at {high:g}/s, the lowest rate tried ({limit}); more --max-probes may find"
-    return FoundGoodput(system, search.probes, found, limit, ended)
+def _scales(text: str) -> tuple[float, ...]:
+    """Of ``0.5,2``. Raises `UserError`."""
+    found = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            scale = float(word)
+        except ValueError:
+            scale = math.nan
+        if not 0 < scale < math.inf:
+            raise UserError(f"--slo-scale: '{word}'; expected numbers above 0, as in 0.5,2")
+        if scale != 1 and scale not in found:
+            found.append(scale)
+    return tuple(found)
 
 
-def _line(one: FoundGoodput) -> str:
+def _lines(one: SearchedGoodput) -> Iterator[str]:
+    name = one.system.label()
+    yield f"{name}: {_told(one.first)}"
+    if (answers := one.answers) is not None and one.first.found:
+        right = answers.right_per_s
+        beside = "" if right is None else f"; right and within the slo {right:.3g}/s"
+        yield f"{name}: {answers.words()}{beside}"
+    for scale, found in sorted(one.scales.items()):
+        yield f"{name}, slo x {scale:g}: {_told(found)}"
+
+
+def _told(one: FoundGoodput) -> str:
     if one.found is None:
-        return f"{one.system.label()}: no rate found: {one.limit}"
+        return f"no rate found: {one.limit}"
     rate, low, high = one.found
     return (
-        f"{one.system.label()}: {rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes; "
-        f"limited by {one.limit}"
+        f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes; limited by {one.limit}"
     )
-
-
-def _plain(one: FoundGoodput, confidence: float) -> dict[str, Any]:
-    from harness.cli.goodput.probing import described
-    from results.goodput.shares import share_interval
-
-    return {
-        **described(one.system),
-        "rate_per_s": one.found.rate if one.found else None,
-        "low_per_s": one.found.low if one.found else None,
-        "high_per_s": one.found.high if one.found else None,
-        "limit": one.limit,
-        "ended": one.ended,
-        "probes": [
-            {
-                "rate": p.asked,
-                "rate_came_about": p.rate,
-                "share": p.share,
-                **dict(zip(("low", "high"), share_interval(p.met, confidence), strict=True)),
-                "judged": len(p.met),
-            }
-            for p in one.probes
-        ],
-    }

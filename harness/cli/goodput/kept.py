@@ -9,24 +9,35 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
-from results.goodput.stored import ANSWER, read_searches
+from results.goodput.stored import ANSWER, begun
 
 
 class KeptAnswer:
-    """Writes goodput.json. A search that is broken off leaves trials behind, which nobody may take
-    for those of a sweep: the file names them before they run, those of earlier searches too.
+    """Writes goodput.json, or the file of this `name`. A search that is broken off leaves trials
+    behind, which nobody may take for cells of the experiment: the file names them before they run,
+    those of earlier searches too.
 
     Args:
         folder: of the run.
         about: the settings of the search, first in the file.
+        name: of the file.
+        only: the backend that is looked at, whose systems alone are new; None: all.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
-        before = read_searches(folder)
-        self._path = folder / ANSWER
+    def __init__(
+        self,
+        folder: Path,
+        about: Mapping[str, Any],
+        name: str = ANSWER,
+        only: str | None = None,
+    ) -> None:
+        self._path = folder / name
         self._about = dict(about)
-        self._trials = set(before.trials) if before else set()
+        self._trials = set(begun(self._path))
         self._systems: list[dict[str, Any]] = []
+        if only is not None and self._trials:
+            before = json.loads(self._path.read_bytes()).get("systems", ())
+            self._systems = [one for one in before if one.get("backend") != only]
         self._own: list[str] = []
 
     def began(self, key: str) -> None:

@@ -20,7 +20,13 @@ from harness.experiment.config import Experiment
 from harness.measure.fleet import DEFAULT_SETUP_LIMIT_S, Fleet
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.messages import TrialJob
-from harness.measure.sweep import Invocation, by_backend, write_record
+from harness.measure.sweep import (
+    Invocation,
+    SweepEvent,
+    Teller,
+    by_backend,
+    write_record,
+)
 from results.compare.reasons import slug
 from results.goodput.search import Probe
 from results.goodput.steady import warm_up
@@ -84,6 +90,10 @@ class ProbedLoad:
         ]
 
 
+class FailedProbeError(UserError):
+    """A probe did not end well, for a reason that is no bad input; its record is stored."""
+
+
 class Prober:
     """Runs probes; a probe that is stored is not run again. To be used in a ``with`` block.
 
@@ -91,10 +101,18 @@ class Prober:
         store: of the run folder.
         experiment: as the file has it: each probe draws requests and arrivals of its own.
         began: is told the key of each probe before it runs.
+        events: is told how probes go on.
     """
 
-    def __init__(self, store: Store, experiment: Experiment, began: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        experiment: Experiment,
+        began: Callable[[str], None],
+        events: Callable[[SweepEvent], None] | None = None,
+    ) -> None:
         self._store, self._experiment, self._began = store, experiment, began
+        self._events, self._count = events, 0
         self._machine, self._pins = environment(), Pins()
         self._fingerprint = fingerprint(self._machine)
         self._invocation = Invocation()
@@ -113,25 +131,30 @@ class Prober:
     ) -> None:
         self._fleet.close(at_once=error is not None)
 
-    def trial(self, system: ProbedSystem, load: Load, number: int, requests: int) -> Trial:
+    def trial(
+        self, system: ProbedSystem, load: Load, number: int, requests: int, repeat: int = 0
+    ) -> Trial:
         """The probe of this number as a trial. Raises `UserError`."""
+        # a checksum that the file has is of as many rows as the file asks for
+        rows = replace(system.workload.workload, checksum=None)
         one = replace(
             self._experiment,
             models=(system.model,),
             backends=(system.backend,),
-            workloads=(system.workload,),
+            workloads=(replace(system.workload, workload=rows),),
             loads=(load,),
+            sweep=None,
             seed=self._experiment.seed + number,
             requests=requests,
             duration_s=None,
             repeats=1,
         )
         [trial] = wiring.resolve(one).trials()
-        return trial
+        return replace(trial, repeat=repeat)
 
     def run(self, trial: Trial, *, last: bool = False) -> ProbedLoad:
         """What the trial comes to; the engine stays loaded unless it is the `last` one. Raises
-        `UserError` for input that the engine refuses, and for a trial that fails."""
+        `UserError` for input that the engine refuses, `FailedProbeError` for a trial that fails."""
         code = self._pins.of(trial)
         key = trial.key(self._fingerprint, code)
         self._began(key)
@@ -144,10 +167,15 @@ class Prober:
             pinned = {"fingerprint": self._fingerprint, "code": code, **self._invocation.now()}
             limit = self._experiment.time_limit_s
             job = TrialJob(key, trial, {**self._machine, **pinned}, limit)
-            record = self._fleet.run(job, [] if last else [trial], lambda message: None)
+            teller = Teller(self._events, self._count, self._count + 1, trial)
+            self._count += 1
+            teller.tell("started")
+            record = self._fleet.run(job, [] if last else [trial], teller.message)
             record = write_record(self._store, record)
+            teller.tell("finished", record=record, refused=self._fleet.refused)
         if record.status != "ok":
-            raise UserError(by_backend(trial.backend, record.error or record.status))
+            kind = UserError if self._fleet.refused else FailedProbeError
+            raise kind(by_backend(trial.backend, record.error or record.status))
         stored = self._store.read_stored(key)
         file = self._store.open_file(key, stored.payload)
         return ProbedLoad(stored.record, from_file(file), was_stored)

@@ -15,7 +15,10 @@ from harness.core.files import user_path
 def import_results(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Of 'vllm bench serve --save-detailed'."),
+        typer.Argument(
+            metavar="FILE...",
+            help="Of 'vllm bench serve --save-detailed', GuideLLM (JSON) or AIPerf (its folder).",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The run folder to be made.")],
     label: Annotated[
@@ -37,19 +40,23 @@ def import_results(
     from harness.cli.cells.outcome import tell_results
     from harness.cli.folders.run_folder import only_writer
     from harness.core.nouns import Slo
+    from results.imports.files import read_foreign
     from results.imports.foreign import experiment_of, make_record
-    from results.imports.vllm_bench import read_vllm_bench
     from results.store.folder import Store
 
     names = _names(files, label or ())
     objective = Slo(ttft_ms, tpot_ms, e2e_ms)
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise UserError(f"--out {out}: is there already; expected the name of a new folder")
-    loads = [read_vllm_bench(user_path(str(file), "FILE")) for file in files]
-    seen: Counter[tuple[str, str]] = Counter()
+    loads = [
+        (name, load)
+        for name, file in zip(names, files, strict=True)
+        for load in read_foreign(user_path(str(file), "FILE"))
+    ]
+    seen: Counter[tuple[str, str, str]] = Counter()
     records = []
-    for name, load in zip(names, loads, strict=True):
-        place = name, load.load.label()
+    for name, load in loads:
+        place = load.tool, name, load.load.label()
         made = make_record(load, name, workload, seen[place], objective, cold=cold)
         seen[place] += 1
         records.append(made)

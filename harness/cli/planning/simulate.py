@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.planning.simulated_run import SimulatedRun
+from harness.cli.planning.straggling import slowdowns
 from harness.cli.planning.told import read_json
 from harness.core.errors import UserError
 from harness.core.files import MIB
 
 if TYPE_CHECKING:
-    from backends.tetris.live.pipeline_driver import LiveFaults
     from backends.tetris.pipeline.leaving import LeaveDecisions
-    from backends.tetris.planner import StagePlan
     from backends.tetris.profile import StageProfile
-    from backends.tetris.simulation.compare import SimulatedSystem
 
 MOST_REQUESTS = 10_000_000
 MOST_TRACE_BYTES = 512 * MIB
@@ -51,6 +49,13 @@ def simulate(
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster, HOST:PORT; else one on this machine.")
     ] = None,
+    window_s: Annotated[
+        float | None, typer.Option(help="Plan again every so many seconds; else never.")
+    ] = None,
+    straggler: Annotated[
+        list[str] | None,
+        typer.Option(help="DEVICE:TIMES[@SECONDS]: so many times slower, from then on. Repeat it."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -58,10 +63,14 @@ def simulate(
     _check_load(rate, plan_rate, clients, requests, copies, seed)
     if address is not None and not live:
         raise UserError("--address: expected --live beside it")
-    if live and copies > 1:
-        raise UserError("--live: expected one cluster, found --copies above 1")
+    for option, asked in ("--live", live), ("--window-s", window_s), ("--straggler", straggler):
+        if asked and copies > 1:
+            raise UserError(f"{option}: expected one cluster, found --copies above 1")
+    if window_s is not None and not 0 < window_s < math.inf:
+        raise UserError(f"--window-s: expected a number above 0, found {window_s:g}")
     from backends.tetris import planner
     from backends.tetris.pipeline.stage_times import StageTimes
+    from backends.tetris.pipeline.windows import WindowPlanner
     from backends.tetris.profile import Wanted, cluster_from, profile_from
     from backends.tetris.simulation.compare import SimulatedLoad, compare
     from harness.experiment.strict_yaml import read_yaml
@@ -72,6 +81,7 @@ def simulate(
         wanted = replace(wanted, rate=planned_for / copies)
     model = profile_from(read_json(profile), str(profile))
     devices = cluster_from(read_yaml(cluster), str(cluster), model)
+    slow = slowdowns(straggler or [], devices)
     decisions, ramps = _decisions(model, trace, requests, seed)
     if trace is not None:
         model = replace(model, survival=tuple(decisions.alive().tolist()), ramps=ramps)
@@ -83,23 +93,32 @@ def simulate(
         from backends.tetris.live.devices import check_devices, check_ray
 
         check_ray(address)
-        check_devices(sum(one.count for one in found.stages), address)
+        every = sum(devices.devices.values())
+        check_devices(every if window_s else sum(one.count for one in found.stages), address)
     load = SimulatedLoad(rate, clients, seed)
-    systems = list(compare(times, devices, found, decisions, load, slo_ms, copies))
-    faults = None
+    systems = list(compare(times, devices, found, decisions, load, slo_ms, copies, slow))
+    kept, told = systems[0], SimulatedRun(systems, found, copies, planned_s)
+    if window_s is not None:
+        from backends.tetris.simulation.planned_again import planned_again
+
+        planning = WindowPlanner(model, devices, wanted)
+        row, told.planned_again = planned_again(
+            planning, decisions, load, kept, slo_ms, window_s, slow
+        )
+        systems.insert(1, row)
     if live:
         from backends.tetris.live.row import live_system
 
-        row, faults = live_system(times, found, decisions, load, systems[0], slo_ms, address)
-        systems.insert(1, row)
-    seconds = time.perf_counter() - begin
+        anew = None if window_s is None else WindowPlanner(model, devices, wanted)
+        row, told.faults, told.live_plans = live_system(
+            times, found, decisions, load, kept, slo_ms, address, slow, anew, window_s or 0.0
+        )
+        systems.insert(1 if anew is None else 2, row)
+    told.seconds = time.perf_counter() - begin
     if as_json:
-        print(_json(systems, found.to_json(planned_s), copies, seconds, faults))
+        print(told.to_json())
     else:
-        _show(systems, found, copies, seconds)
-        if faults is not None and faults.replaced:
-            again = f"{faults.run_again:,} requests ran again"
-            print(f"live: {faults.replaced:,} devices died and were replaced, {again}")
+        told.show()
 
 
 def _check_load(
@@ -142,78 +161,3 @@ def _decisions(
     log = leaving.log_from(read_json(trace, MOST_TRACE_BYTES), str(trace), model.layers)
     ramps = tuple(one for one in log.after if one < model.layers)
     return leaving.logged(log, model.layers, requests), ramps
-
-
-def _json(
-    systems: list[SimulatedSystem],
-    plan: dict[str, Any],
-    copies: int,
-    seconds: float,
-    faults: LiveFaults | None,
-) -> str:
-    from backends.tetris.simulation import PROVENANCE
-
-    told = {
-        "provenance": PROVENANCE,
-        "plan": plan,
-        "copies": copies,
-        "systems": [one.to_json() for one in systems],
-        "seconds": seconds,
-    }
-    if faults is not None:
-        told["live"] = {"replaced": faults.replaced, "run_again": faults.run_again}
-    return json.dumps(told, allow_nan=False)
-
-
-def _show(systems: list[SimulatedSystem], found: StagePlan, copies: int, seconds: float) -> None:
-    """A system a line, each set against the pipeline, and the planner's prediction."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("system")
-    heads = (
-        "goodput/s",
-        "pipeline over it",
-        "within SLO",
-        "latency mean",
-        "p99",
-        "batch",
-        "clients",
-    )
-    for name in heads:
-        table.add_column(name, justify="right")
-    piped = systems[0]
-    for one in systems:
-        table.add_row(*_row(one, piped.goodput_per_s))
-    console = Console(width=None if Console().is_terminal else 110)
-    console.print(table)
-    predicted = piped.predicted_per_s or 0.0
-    stages = ", ".join(f"{s.first}–{s.end - 1} on {s.count} × {s.device}" for s in found.stages)
-    more = f", {copies} times over" if copies > 1 else ""
-    share = piped.goodput_per_s / predicted
-    told = f"simulated over predicted {share:.3f} of {predicted:,.6g} a second"
-    lines = [
-        f"simulation: {piped.requests:,} requests, no model ran   {told}",
-        f"plan: {stages}{more}   simulated in {seconds:.1f} s",
-    ]
-    untried = [one.name for one in systems if one.untried]
-    if untried:
-        told = "pilots would take longer than the run: nothing was chosen by them for"
-        lines.append(f"{told} {', '.join(untried)}")
-    console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
-
-
-def _row(one: SimulatedSystem, piped_per_s: float) -> list[str]:
-    ratio = piped_per_s / one.goodput_per_s if one.goodput_per_s else None
-    return [
-        one.name,
-        f"{one.goodput_per_s:,.6g}",
-        "–" if ratio is None else f"{ratio:.2f}",
-        f"{one.within_slo:.1%}",
-        f"{one.latency_ms_mean:.4g} ms",
-        f"{one.latency_ms_p99:.4g} ms",
-        f"{one.batch:.3g}",
-        "open loop" if one.clients is None else f"{one.clients:,}",
-    ]

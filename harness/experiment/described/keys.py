@@ -40,43 +40,42 @@ def one_or_more(value: Schema) -> Schema:
     return {**told, "anyOf": [bare, {"type": "array", "items": bare, "minItems": 1}]}
 
 
-def _said(schema: Schema, text: str, *examples: Any, **more: Any) -> Schema:
+def said(schema: Schema, text: str, *examples: Any, **more: Any) -> Schema:
+    """A schema with what it means, and examples."""
     return {"description": text, **schema, **more, "examples": list(examples)}
 
 
-_CHECKSUM = _said(OPTIONAL_TEXT, "What its content has to be; a stored experiment has it.")
-_MODEL_NAME = _said(
-    TEXT, "A bundled name, a hub id or a folder.", "demo", "meta-llama/Llama-3.1-8B"
-)
+CHECKSUM = said(OPTIONAL_TEXT, "What its content has to be; a stored experiment has it.")
+_MODEL_NAME = said(TEXT, "A bundled name, a hub id or a folder.", "demo", "meta-llama/Llama-3.1-8B")
 _PLAIN_MODEL = mapping(
     {
         "name": _MODEL_NAME,
-        "revision": _said(OPTIONAL_TEXT, "Of the hub: a commit, branch or tag."),
-        "checksum": _CHECKSUM,
+        "revision": said(OPTIONAL_TEXT, "Of the hub: a commit, branch or tag."),
+        "checksum": CHECKSUM,
     },
     "name",
 )
 _SHAPE = mapping(
     {
-        "shape": _said(
+        "shape": said(
             one_or_more(TEXT),
             "A published architecture with random weights: a name of `decodebench list models`, or "
             "the path of a `config.json`. It measures cost; decisions are replayed.",
             "0.5b",
         ),
-        "layers": _said(
+        "layers": said(
             one_or_more({"type": ["integer", "null"], "minimum": 1, "maximum": MAX_COUNT}),
             "Its first layers only.",
             8,
             default=None,
         ),
-        "checksum": _CHECKSUM,
+        "checksum": CHECKSUM,
     },
     "shape",
 )
 _MODEL: Schema = {"anyOf": [TEXT, _PLAIN_MODEL, _SHAPE]}
 
-LABEL = _said(
+LABEL = said(
     {**OPTIONAL_TEXT, "maxLength": MAX_LABEL},
     "What tables and pages call it. `{OPTION}` stands for an option's value, so that each cell of "
     "a grid has a name of its own.",
@@ -84,59 +83,21 @@ LABEL = _said(
     "exits at {threshold}",
 )
 WORKLOAD_KEYS: dict[str, Schema] = {
-    "max_new_tokens": _said(COUNT, "How long an answer may be.", 256),
-    "source": _said(
+    "max_new_tokens": said(COUNT, "How long an answer may be.", 256),
+    "source": said(
         {"type": "string"},
         "`bundled` rows, `hub` for the data set itself, or a file or folder of the same fields.",
         "hub",
         "data/gsm8k/test.jsonl",
     ),
-    "rows": _said(
+    "rows": said(
         {**COUNT, "type": ["integer", "null"]},
         "How many distinct rows; by default as many as there are requests.",
         200,
         default=None,
     ),
-    "checksum": _CHECKSUM,
+    "checksum": CHECKSUM,
 }
-
-_CONCURRENCY = _said(one_or_more(COUNT), "So many requests are kept in flight.", 8, [1, 8])
-_RATE = _said(
-    one_or_more({"type": "number", "exclusiveMinimum": 0}), "Requests per second.", 4, [2, 4, 8]
-)
-LOADS: dict[str, tuple[str, dict[str, Schema]]] = {
-    "closed": (
-        "A number of users, each of whom asks again when answered.",
-        {"concurrency": _CONCURRENCY},
-    ),
-    "poisson": ("Independent arrivals.", {"rate": _RATE}),
-    "constant": ("An arrival every 1/rate seconds.", {"rate": _RATE}),
-    "gamma": (
-        "Arrivals in bursts.",
-        {
-            "rate": _RATE,
-            "burstiness": _said(
-                one_or_more({"type": "number", "exclusiveMinimum": 0}),
-                "Shape of the gaps' gamma distribution: 1 is Poisson, smaller is burstier.",
-                0.5,
-                default=1.0,
-            ),
-        },
-    ),
-    "trace": (
-        "Recorded arrivals.",
-        {
-            "trace": _said(
-                one_or_more({"type": "string"}),
-                "A file with a time in seconds a line, or CSV or JSON lines with a column "
-                "`timestamp`.",
-                "arrivals.csv",
-            ),
-            "checksum": _CHECKSUM,
-        },
-    ),
-}
-"""By kind of load what it is, and its keys."""
 
 LIMIT_TEXTS: dict[str, str] = {
     "trials": "Cells of model x backend x options x workload x load x repeat.",
@@ -148,30 +109,30 @@ LIMIT_TEXTS: dict[str, str] = {
     "cache_gib": "GiB of generated shapes in the user's cache.",
 }
 _SLO = {
-    "ttft_ms": _said(BOUND, "To the first token.", 200),
-    "tpot_ms": _said(BOUND, "For each further token.", 50),
-    "e2e_ms": _said(BOUND, "To the last token.", 5000),
+    "ttft_ms": said(BOUND, "To the first token.", 200),
+    "tpot_ms": said(BOUND, "For each further token.", 50),
+    "e2e_ms": said(BOUND, "To the last token.", 5000),
 }
 _SAMPLING = {
-    "temperature": _said({"type": "number", "minimum": 0}, "0 is greedy.", 0.7, default=0.0),
-    "top_p": _said(
+    "temperature": said({"type": "number", "minimum": 0}, "0 is greedy.", 0.7, default=0.0),
+    "top_p": said(
         {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
         "Share of the probability that is drawn from.",
         0.9,
         default=1.0,
     ),
-    "seed": _said(SEED, "Of the draws.", 1),
+    "seed": said(SEED, "Of the draws: the first request's; each has the next.", 1),
 }
 _PUBLISHED = {
-    "source": _said(TEXT, "Paper and table.", "AdaDecode, Table 3"),
-    "metric": _said(TEXT, "A name of docs/metrics.md.", "speedup"),
-    "settings": _said(
+    "source": said(TEXT, "Paper and table.", "AdaDecode, Table 3"),
+    "metric": said(TEXT, "A name of docs/metrics.md.", "speedup"),
+    "settings": said(
         {"type": "array", "items": TEXT, "minItems": 1, "uniqueItems": True},
         "What each number of a row was measured on.",
         ["Llama 3.1 8B"],
     ),
-    "note": _said(TEXT, "How it was measured there.", "one A100, batch 1"),
-    "rows": _said(
+    "note": said(TEXT, "How it was measured there.", "one A100, batch 1"),
+    "rows": said(
         {
             "type": "array",
             "minItems": 1,
@@ -196,65 +157,63 @@ _PUBLISHED = {
 }
 
 TOP: dict[str, Schema] = {
-    "name": _said(
+    "name": said(
         {**TEXT, "maxLength": MAX_NAME, "pattern": r"^(?!\.{1,2}$)[^/\x00-\x1f]+$"},
         "Names the run, and its folder `runs/NAME`.",
         "mine",
     ),
-    "model": _said(
+    "model": said(
         {"anyOf": [*_MODEL["anyOf"], {"type": "array", "items": _MODEL, "minItems": 1}]},
         "What is decoded with: one model, or a list.",
         "demo",
         {"shape": "0.5b", "layers": 8},
     ),
-    "dtype": _said(
+    "dtype": said(
         {"enum": list(DTYPES)},
         "Of weights and arithmetic, for all backends alike; `auto` is bfloat16 where the hardware "
         "has it, else float32.",
         "bfloat16",
         default="auto",
     ),
-    "reference": _said(
+    "reference": said(
         {}, "The backend that others are compared with; the first by default.", "vllm"
     ),
-    "backends": _said(
-        {}, "What is compared.", ["vllm", {"name": "adadecode", "gamma": [0.6, 0.9]}]
-    ),
-    "workloads": _said({}, "What is asked.", ["gsm8k", {"name": "jsonl", "source": "mine.jsonl"}]),
-    "load": _said({}, "When requests arrive.", [{"kind": "closed", "concurrency": [1, 8]}]),
-    "requests": _said(COUNT, "Of each trial; 100 for a p99, 20 for a p95.", 100, default=64),
-    "duration_s": _said(
+    "backends": said({}, "What is compared.", ["vllm", {"name": "adadecode", "gamma": [0.6, 0.9]}]),
+    "workloads": said({}, "What is asked.", ["gsm8k", {"name": "jsonl", "source": "mine.jsonl"}]),
+    "load": said({}, "When requests arrive.", [{"kind": "closed", "concurrency": [1, 8]}]),
+    "requests": said(COUNT, "Of each trial; 100 for a p99, 20 for a p95.", 100, default=64),
+    "duration_s": said(
         {**BOUND, "exclusiveMaximum": MAX_LIMIT_S},
         "Each load lasts so many seconds: requests that arrive by then are answered, and the "
         "`requests` prompts are asked over and over.",
         60,
     ),
-    "max_new_tokens": _said(
+    "max_new_tokens": said(
         {**COUNT, "type": ["integer", "null"]},
         "How long an answer may be; by default the workload's own length.",
         256,
         default=None,
     ),
-    "slo": _said(mapping(_SLO), "The objective that goodput counts by, in ms.", {"ttft_ms": 200}),
-    "sampling": _said(mapping(_SAMPLING), "How tokens are chosen.", {"temperature": 0.7}),
-    "ignore_eos": _said(
+    "slo": said(mapping(_SLO), "The objective that goodput counts by, in ms.", {"ttft_ms": 200}),
+    "sampling": said(mapping(_SAMPLING), "How tokens are chosen.", {"temperature": 0.7}),
+    "ignore_eos": said(
         {"type": "boolean"}, "Answers go on to `max_new_tokens`.", True, default=False
     ),
-    "repeats": _said(COUNT, "Of each trial; 5 for intervals that hold.", 5, default=1),
-    "seed": _said(SEED, "Decides rows, arrivals and made-up prompts.", 1),
-    "quality_margin": _said(
+    "repeats": said(COUNT, "Of each trial; 5 for intervals that hold.", 5, default=1),
+    "seed": said(SEED, "Decides rows, arrivals and made-up prompts.", 1),
+    "quality_margin": said(
         {"type": "number", "minimum": 0, "maximum": 1},
         "By how much of a task's score answers may be worse and still count as good.",
         0.01,
         default=QUALITY_MARGIN,
     ),
-    "time_limit_s": _said(
+    "time_limit_s": said(
         {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_LIMIT_S},
         "Of each phase of a trial.",
         600,
         default=3600.0,
     ),
-    "rates": _said(
+    "rates": said(
         {
             "type": "object",
             "additionalProperties": {"type": "object"},
@@ -263,7 +222,7 @@ TOP: dict[str, Schema] = {
         "Made-up decisions by name, for the option `replay` (docs/replays.md).",
         {"chatty": {"exits": {"0.5": 0.4}}},
     ),
-    "limits": _said(
+    "limits": said(
         mapping(
             {
                 field.name: {
@@ -279,7 +238,7 @@ TOP: dict[str, Schema] = {
         "How much may be asked for before it is taken for a slip of the finger.",
         {"prompts": 100_000},
     ),
-    "published": _said(
+    "published": said(
         {
             "anyOf": [
                 {"type": "null"},

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.experiment.described.keys import LIMIT_TEXTS, LOADS, REQUIRED, Schema
+from harness.experiment.described.keys import LIMIT_TEXTS, REQUIRED, Schema
+from harness.experiment.described.loads import LOADS
 
 HEAD = """# An experiment file
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from harness.experiment.described.keys import (
     LABEL,
-    LOADS,
     REQUIRED,
     TOP,
     WORKLOAD_KEYS,
@@ -16,6 +15,8 @@ from harness.experiment.described.keys import (
     mapping,
     one_or_more,
 )
+from harness.experiment.described.loads import LOADS
+from harness.experiment.loads import SWEEP
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 """Which editors' YAML plug-ins understand best."""
@@ -48,7 +49,7 @@ def experiment_schema(
     known = [name for name, own in workloads.items() if not own["required"]]
     entries = [_workload(name, own) for name, own in workloads.items()]
     properties["workloads"] |= _list_of(known, entries)
-    properties["load"] |= _list_of([], [_load(kind) for kind in LOADS])
+    properties["load"] |= _list_of([SWEEP], [_load(kind) for kind in LOADS])
     return {
         "$schema": DRAFT,
         "title": "decodebench experiment",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from harness.core.nouns import UNKNOWN_TOKEN
 from reports.numbers import counted, significant
+from reports.sections.answers.forks import Pieces, side_by_side
 from reports.tables import QUALITY
 from reports.text import clipped, common_prefix, visible
 from reports.variants import Variant
@@ -23,6 +25,8 @@ STATIC = 3
 _PROMPT_LIMIT = 6000
 _ANSWER_LIMIT = 4000
 _DISTINCT_LIMIT = 8
+Margins = Mapping[tuple[str, int], float]
+"""(request id, index of a token) -> the reference's top-2 logit margin there."""
 
 
 @dataclass(slots=True)
@@ -92,6 +96,8 @@ class ShownAnswer:
     divergence: str
     same: str
     rest: str | None
+    tokens: str = ""
+    """The ids about the fork, the reference's above this answer's, in columns."""
 
     @property
     def text(self) -> str:
@@ -109,6 +115,7 @@ class ShownAnswer:
             "by": self.by,
             "facts": self.facts,
             "divergence": self.divergence,
+            "tokens": self.tokens,
             "text": self.text,
             "split": self.split,
         }
@@ -134,7 +141,11 @@ class ShownRequest:
 
 
 def items(
-    answers: Answers, prompts: Mapping[str, Mapping[str, Any]], variants: Sequence[Variant]
+    answers: Answers,
+    prompts: Mapping[str, Mapping[str, Any]],
+    variants: Sequence[Variant],
+    margins: Margins = MappingProxyType({}),
+    piece: Pieces | None = None,
 ) -> tuple[list[ShownRequest], int, int]:
     """The requests of one workload to show, how many there are and how many have differing answers.
 
@@ -150,7 +161,10 @@ def items(
             break
         chosen.add(request_id)
     picked = [i for i in given if i in chosen]
-    shown = [_item(i, list(given[i].values()), prompts.get(i, {}), variants) for i in picked]
+    shown = [
+        _item(i, list(given[i].values()), prompts.get(i, {}), variants, margins, piece)
+        for i in picked
+    ]
     return shown, len(given), len(differing)
 
 
@@ -173,11 +187,14 @@ def _item(
     answers: list[Given],
     prompt: Mapping[str, Any],
     variants: Sequence[Variant],
+    margins: Margins,
+    piece: Pieces | None,
 ) -> ShownRequest:
     base = _base(answers, variants)
     answers.sort(key=lambda one: (one is not base, min(one.trials)))
     totals: Counter[int] = sum((one.trials for one in answers), Counter())
-    shown = tuple(_answer(one, base, totals) for one in answers[:_DISTINCT_LIMIT])
+    own = {token: margin for (name, token), margin in margins.items() if name == request_id}
+    shown = tuple(_answer(one, base, totals, own, piece) for one in answers[:_DISTINCT_LIMIT])
     tokens = prompt.get("prompt_tokens")
     gold = prompt.get("answer")
     differs = any(not one.equals(base) for one in answers)
@@ -206,7 +223,13 @@ def _verdict(
     return f"differs{where}: {', '.join(shown)}"
 
 
-def _answer(one: Given, base: Given, totals: Counter[int]) -> ShownAnswer:
+def _answer(
+    one: Given,
+    base: Given,
+    totals: Counter[int],
+    margins: Mapping[int, float],
+    piece: Pieces | None,
+) -> ShownAnswer:
     text, base_text = _text(one), _text(base)
     by = tuple((i, _share(one.trials[i], totals[i])) for i in sorted(one.trials))
     if one.equals(base):
@@ -214,13 +237,16 @@ def _answer(one: Given, base: Given, totals: Counter[int]) -> ShownAnswer:
     index = base.first_difference(one)
     place = "Differs from the reference's answer"
     place += "" if index is None else f" from token {index}"
+    tokens = "" if index is None else side_by_side(base.tokens, one.tokens, index, piece)
+    if index is not None and index in margins:
+        place += f", where the reference's best token was {significant(margins[index])} ahead"
     if text == base_text:
         same = visible(clipped(text, _ANSWER_LIMIT))
-        return ShownAnswer(by, _facts(one), place + "; the text is the same.", same, None)
+        return ShownAnswer(by, _facts(one), place + "; the text is the same.", same, None, tokens)
     split = common_prefix(base_text, text)
     same, rest = _shortened(text[:split]), clipped(text[split:], _ANSWER_LIMIT)
     divergence = f"{place} (character {split}); marked below."
-    return ShownAnswer(by, _facts(one), divergence, visible(same), visible(rest))
+    return ShownAnswer(by, _facts(one), divergence, visible(same), visible(rest), tokens)
 
 
 def _shortened(same: str) -> str:

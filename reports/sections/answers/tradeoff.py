@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from reports.cells import Overview
-from reports.collect import Samples
+from reports.cells import Cell, Overview
+from reports.collect import Samples, score_interval
 from reports.figures import tradeoff
 from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
+from reports.tables import QUALITY
 from results.compare.pairing import NATIVE
 
 
-def section(seen: Overview, _: Samples) -> Section:
+def section(seen: Overview, samples: Samples) -> Section:
     """A panel per workload against the reference, and against plain decoding."""
     groups = group(against(seen, tradeoff.REFERENCE))
     note = (
@@ -22,9 +23,48 @@ def section(seen: Overview, _: Samples) -> Section:
         if groups
         else "Nothing to draw: no backend could be compared with the reference."
     )
+    baselines = [tradeoff.REFERENCE]
     if not any(c.variant.is_reference and c.variant.backend == NATIVE for c in seen.cells):
         groups += group(against(seen, tradeoff.PLAIN), f"Against {NATIVE}")
-    return Section("tradeoff", "Consistency against speed-up", note, groups, short="Trade-off")
+        baselines.append(tradeoff.PLAIN)
+    for baseline in baselines:
+        scored = panels(
+            seen, partial(_scores, samples, baseline), list(_scored(seen, baseline)), per="workload"
+        )
+        groups += group(scored, f"Task scores, and speed-up over {baseline.name}")
+    if groups:
+        note += (
+            " Task scores are of all answers to a workload's prompts. Dashed there: the Pareto "
+            "front of what is valid; what lies left of it and below is beaten in both. Nothing in "
+            "this section is pooled over cells."
+        )
+    return Section("tradeoff", "Answers against speed-up", note, groups, short="Trade-off")
+
+
+def _scored(seen: Overview, baseline: tradeoff.BaselineMetrics) -> Iterator[Cell]:
+    for cell in measured(seen):
+        if cell.value(baseline.speedup) is not None and not cell.variant.is_replay:
+            yield cell
+
+
+def _scores(samples: Samples, baseline: tradeoff.BaselineMetrics, place: Place) -> Iterator[Panel]:
+    """A panel of the first score that the workload has, where somebody's differs."""
+    for metric, name in QUALITY.items():
+        found = [
+            (cell, score_interval(means)[0])
+            for cell in place.cells
+            if (means := samples.scores.get((cell.variant.index, cell.workload, metric)))
+        ]
+        if found and not all(baseline.is_of(cell.variant) for cell, _ in found):
+            title = f"{name} against speed-up over {baseline.name}{place.words}"
+            paint = partial(
+                tradeoff.quality_against_speedup,
+                points=found,
+                baseline=baseline,
+                metric_label=name,
+            )
+            yield Panel(paint, title, f"{place.workload}: {name}")
+            return
 
 
 def against(seen: Overview, baseline: tradeoff.BaselineMetrics) -> list[Panel]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from reports.cells import Cell, Overview
 from reports.collect import Samples
-from reports.numbers import percent, ratio
+from reports.numbers import counted, percent, ratio
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, Table, bounds, build
 from reports.text import clipped, visible
@@ -43,7 +43,7 @@ def table(cells: Sequence[Cell]) -> Table:
     grouped: dict[tuple[str, int], Row] = {}
     for cell in sorted(cells, key=lambda c: (c.order, c.variant.index)):
         grouped.setdefault((cell.condition, cell.variant.index), {})[cell.workload] = cell
-    return build(list(_columns(cells)), grouped.values(), _scope)
+    return build(list(_columns(cells, list(grouped.values()))), grouped.values(), _scope)
 
 
 def _scope(row: Row) -> BodyRow:
@@ -63,7 +63,7 @@ def _first(row: Row) -> Cell:
     return next(iter(row.values()))
 
 
-def _columns(cells: Sequence[Cell]) -> Iterator[Column[Row]]:
+def _columns(cells: Sequence[Cell], rows: Sequence[Row]) -> Iterator[Column[Row]]:
     if len({cell.condition for cell in cells}) > 1:
         yield Column(
             "Load",
@@ -81,7 +81,7 @@ def _columns(cells: Sequence[Cell]) -> Iterator[Column[Row]]:
         best = {cell for scope in scopes if (cell := _best(scope))}
         yield from _compared(workload, best)
     if len(workloads) > 1:
-        yield from _means()
+        yield from _means(rows)
 
 
 def _effective(name: str, row: Row) -> str | None:
@@ -124,19 +124,31 @@ def _compared(workload: str, best: set[Cell]) -> Iterator[Column[Row]]:
     )  # fmt: skip
 
 
-def _means() -> Iterator[Column[Row]]:
-    """Geometric mean of the speed-ups and mean share of the same answers, over the valid cells."""
+def _means(rows: Sequence[Row]) -> Iterator[Column[Row]]:
+    """Geometric mean of the speed-ups and mean share of the same answers, over the workloads on
+    which all rows of a load are valid, so that rows can be compared; a row that is valid on none of
+    them has no mean."""
+    groups: dict[str, list[set[str]]] = {}
+    for row in rows:
+        sound = {name for name, cell in row.items() if cell.holds(SPEED) and cell.holds(SAME)}
+        if sound:
+            groups.setdefault(_first(row).condition, []).append(sound)
+    common = {condition: set.intersection(*sets) for condition, sets in groups.items()}
+
+    def used(row: Row) -> list[Cell]:
+        names = common.get(_first(row).condition, set())
+        found = [cell for name, cell in row.items() if name in names]
+        return found if all(cell.holds(SPEED) for cell in found) else []
 
     def mean(metric: str, average: Callable[[Sequence[float]], float], row: Row) -> float | None:
-        alike = [cell for cell in row.values() if cell.holds(metric)]
-        values = [value for cell in alike if (value := cell.value(metric)) is not None]
+        values = [value for cell in used(row) if (value := cell.value(metric)) is not None]
         return average(values) if values else None
 
     def over(row: Row) -> str:
-        valid = sum(cell.holds(SPEED) for cell in row.values())
-        return "" if valid == len(row) else f"of {valid} valid"
+        count = len(used(row))
+        return "" if count == len(row) else f"of {counted(count, 'workload')} valid in all rows"
 
-    group, why = Group("mean"), "no valid cell"
+    group, why = Group("mean"), "no workload is valid in all rows of this load"
     yield Column("×", partial(mean, SPEED, _geometric), ratio, group=group, why=why, small=over)
     yield Column("same %", partial(mean, SAME, _arithmetic), percent, group=group, why=why)
 

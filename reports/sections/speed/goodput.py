@@ -9,8 +9,8 @@ import numpy as np
 
 from reports.cells import Overview
 from reports.collect import SCALES, Samples
-from reports.figures import tradeoff
-from reports.panels import Panel, Place, folded, panels
+from reports.figures import throughput, tradeoff
+from reports.panels import Panel, Place, folded, group, panels
 from reports.sections import Section
 
 
@@ -26,7 +26,22 @@ def section(seen: Overview, samples: Samples) -> Section:
             f"Requests per second that meet the objective ({words}) when all its bounds are "
             "multiplied by the scale; dashed: the objective as given. Median over the repeats."
         )
+        rates = [cell for cell in seen.cells if cell.load_kind == "poisson"]
+        groups = [*groups, *group(panels(seen, _rates, rates, per="workload"), "Against the rate")]
     return Section("goodput", "Goodput against the objective", note, groups, short="Goodput")
+
+
+def _rates(place: Place) -> Iterator[Panel]:
+    """At the objective as given; none of a single rate."""
+    if len({cell.load_value for cell in place.cells}) < 2:
+        return
+    paint = partial(
+        throughput.against_load,
+        cells=place.cells,
+        x_label="requests per second asked for",
+        quantity=throughput.GOODPUT,
+    )
+    yield Panel(paint, f"Goodput against the rate{place.words}")
 
 
 def _curves(samples: Samples, place: Place) -> Iterator[Panel]:

@@ -19,17 +19,27 @@ _AXES = {
 
 
 def section(seen: Overview, _: Samples) -> Section:
-    """A panel per kind of load and workload."""
+    """A panel per kind of load and workload, and one of all loads against the time per token."""
     found = []
     for kind in _AXES:
         own = [cell for cell in measured(seen) if cell.load_kind == kind]
         found += panels(seen, _lines, own, per="workload")
-    note = (
-        "Median over the repeats; the band is their range. Hollow: not valid."
-        if found
-        else "Nothing to draw: the run has one concurrency and one rate."
-    )
-    return Section("load", "Throughput against load", note, group(found), short="Load")
+    both = panels(seen, _both, per="workload") if len(seen.loads) > 1 else []
+    note = "Median over the repeats; the band is their range. Hollow: not valid. "
+    if both:
+        note += (
+            "Against the time per token: a curve through all loads of a backend; right and down is "
+            "better, and of two curves the one nearer to that corner serves more at the same pace."
+        )
+    if not found and not both:
+        note = "Nothing to draw: the run has one concurrency and one rate."
+    groups = [*group(found), *group(both, "Against the time per token")]
+    return Section("load", "Throughput against load", note.strip(), groups, short="Load")
+
+
+def _both(place: Place) -> Iterator[Panel]:
+    title = f"Output tokens per second against the time per token{place.words}"
+    yield Panel(partial(throughput.against_latency, cells=place.cells), title)
 
 
 def _lines(place: Place) -> Iterator[Panel]:

@@ -100,11 +100,13 @@ def sized(seen: Overview) -> list[Sized]:
 
 def predicted(own: Sized) -> float | None:
     """What costs and decisions alone come to, over plain decoding on the same engine. AdaDecode's
-    from the costs that it measured; for a batch that leaves together, plain decoding's step without
+    from the costs that it measured, for one request at a time: others share passes, of which these
+    know nothing; for a batch that leaves together, plain decoding's step without
     the layers that did not run, and without the head where a check's logits serve, but with what
     checks and fills took."""
     if own.plain is None or own.plain.variant.backend == NATIVE:
-        return own.cell.value("predicted_speedup")
+        alone = (own.cell.load_kind, own.cell.load_value) == ("closed", 1)
+        return own.cell.value("predicted_speedup") if alone else None
     plain, known = own.plain, own.cell.measured.pass_bytes
     step, engine = plain.value("step_s"), plain.value("overhead_share")
     skipped, mine = own.cell.value("early_exit_rate"), own.cell.value("step_s")
@@ -130,8 +132,8 @@ def _heads_saved(cell: Cell) -> float:
 
 
 def sentences(found: Sequence[Sized]) -> list[str]:
-    """For each variant and load what becomes of its speed-up, over all workloads, from the smallest
-    model to the largest."""
+    """For each variant and load what becomes of its speed-up from the smallest model to the
+    largest, over the workloads that it was measured on at every size."""
     words = []
     for key in dict.fromkeys((own.cell.variant.index, own.cell.load) for own in found):
         same = [own for own in found if (own.cell.variant.index, own.cell.load) == key]
@@ -143,8 +145,10 @@ def _sentence(same: Sequence[Sized]) -> str:
     by_size: dict[int, list[Sized]] = {}
     for own in same:
         by_size.setdefault(own.size_bytes, []).append(own)
-    if len(by_size) < 2:
+    tasks = set.intersection(*({own.task for own in found} for found in by_size.values()))
+    if len(by_size) < 2 or not tasks:
         return ""
+    by_size = {s: [own for own in found if own.task in tasks] for s, found in by_size.items()}
     sound = {size: all(o.cell.holds("speedup") for o in by_size[size]) for size in sorted(by_size)}
     means = [
         (size, _mean(own.cell.value("speedup") or 0.0 for own in by_size[size])) for size in sound
@@ -155,7 +159,8 @@ def _sentence(same: Sequence[Sized]) -> str:
         + (")" if sound[size] else ", not valid)")
         for size, mean in means
     )
-    text = f"{cell.variant.label}, {cell.load}: {steps}."
+    over = sorted(tasks)[0] if len(tasks) == 1 else f"over {len(tasks)} workloads"
+    text = f"{cell.variant.label}, {cell.load}, {over}: {steps}."
     where = crossing(means)
     if where is not None and all(sound.values()):
         text += f" It crosses 1 at about {significant(where / 1e9, 2)} GB of weights."
@@ -216,6 +221,7 @@ COLUMNS: tuple[Column[Sized], ...] = (
            small=lambda own: bounds(own.cell, own.metric) if own.over_plain else "",
            why="it is that engine's plain decoding, or that was not run"),
     Column("predicted", predicted, ratio, group=_SPEED,
-           help="the same engine's, from costs and decisions alone", why="no costs were told"),
+           help="the same engine's, from costs and decisions alone",
+           why="no costs were told, or requests shared passes"),
     Column("", lambda own: SHRINKS if own.bound else "", css=""),
 )  # fmt: skip

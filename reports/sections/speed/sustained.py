@@ -7,12 +7,12 @@ from functools import partial
 
 from reports.cells import Cell, Overview
 from reports.collect import Samples
-from reports.figures.sustained import share_over_rate
+from reports.figures.sustained import rate_over_scale, share_over_rate
 from reports.numbers import counted, interval, percent, significant
 from reports.panels import Panel, Size, group
 from reports.sections import Section
 from reports.sections.searched import SearchedSystem
-from reports.tables import BodyRow, Column, build
+from reports.tables import QUALITY, BodyRow, Column, build
 from reports.words.ranking.rates import ranking
 
 ID = "sustained"
@@ -39,6 +39,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
     own = [[o for o in seen.searched if o.workload == workload] for workload in workloads]
     words = [said for part in own for said in ranking(part, named=len(own) > 1)]
     figures = group(list(_panels(own)))
+    figures += group(list(_scales(own)), "The rate over the objective")
     table = build(_COLUMNS, seen.searched, _row)
     return Section(ID, "Sustained rate", note, figures, table, words)
 
@@ -57,6 +58,15 @@ def _panels(parts: Sequence[Sequence[SearchedSystem]]) -> Iterator[Panel]:
             )
             name = part[0].workload
             title = f"Share of the requests within the objective over the rate: {name}"
+            yield Panel(paint, title, name, Size(width=5.2, height=2.8), workload=name)
+
+
+def _scales(parts: Sequence[Sequence[SearchedSystem]]) -> Iterator[Panel]:
+    for part in parts:
+        if any(one.found.scales for one in part):
+            name = part[0].workload
+            paint = partial(rate_over_scale, searches=[(o.cell, o.found) for o in part])
+            title = f"Sustained rate over the objective, times so much: {name}"
             yield Panel(paint, title, name, Size(width=5.2, height=2.8), workload=name)
 
 
@@ -89,6 +99,18 @@ def _doubtful(one: SearchedSystem) -> str:
     return f"{counted(one.not_valid, 'trial')} not valid" if one.not_valid else ""
 
 
+def _right(one: SearchedSystem) -> float | None:
+    return None if one.found.answers is None else one.found.answers.right_per_s
+
+
+def _score(one: SearchedSystem) -> str:
+    answers = one.found.answers
+    if answers is None:
+        return ""
+    ends = interval(answers.low, answers.high, significant)
+    return f"{QUALITY[answers.score]} {significant(answers.mean)} {ends}"
+
+
 _WHY = "no rate was found"
 _COLUMNS: tuple[Column[SearchedSystem], ...] = (
     Column("Workload", lambda one: one.workload, css=""),
@@ -100,6 +122,12 @@ _COLUMNS: tuple[Column[SearchedSystem], ...] = (
     Column(
         "Probes", lambda one: float(len(one.found.probes)), lambda value: f"{value:g}",
         small=_doubtful,
+    ),
+    Column(
+        "Right and in time", _right, unit="requests/s", small=_score,
+        why="nothing says what is right",
+        help="requests that meet the objective and are right, at the rate found; the task score of "
+        "the probes about it",
     ),
     Column("Search ended", lambda one: one.found.ended, css=""),
     Column("Limited by", lambda one: one.found.limit, css=""),

@@ -124,10 +124,13 @@ def _unranked(names: Sequence[str]) -> str:
 
 
 def _over(common: Collection[object], every: Collection[object]) -> str:
-    """What the ranking is over, where that is less than everything: backends are compared only
-    where each of them has a sound number."""
-    if not common or len(common) == len(every):
+    """What the ranking is over: backends are compared only where each of them has a sound number.
+    Nothing where that is one cell, which stands below."""
+    if not common or len(every) < 2:
         return ""
+    if len(common) == len(every):
+        count = "both" if len(every) == 2 else f"all {len(every)}"
+        return f" over {count} pairs of workload and load"
     pairs = f"{len(common)} of {len(every)} pairs of workload and load"
     return f" where every ranked backend has a valid speed-up ({pairs})"
 

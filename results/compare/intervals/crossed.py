@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -80,8 +81,13 @@ class CrossedMean:
         and with a single repeat, which does not tell how much they differ."""
         if math.isnan(self.variance) or self.repeats < 2:
             return None
+        normal = NormalDist()
+        # Student's t has the longer tails: what falls short of this falls short of that
+        least = -normal.inv_cdf((1 - level) / 2) - normal.inv_cdf(0.2)
         for repeats in range(self.repeats, MOST_REPEATS + 1):
             variance, df = self.predicted(repeats)
+            if abs(self.mean - null) < least * math.sqrt(variance):
+                continue
             needed = t_quantile((1 - level) / 2, df) + t_quantile(0.2, df)
             if abs(self.mean - null) >= needed * math.sqrt(variance):
                 return repeats

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.fake_openai import FakeServer, good
+from tests.support.fake_openai import FakeReply, FakeServer, good
 
 
 def decodebench(
@@ -101,6 +101,32 @@ def test_a_server_is_measured_without_a_file(tmp_path: Path, server: FakeServer)
     asked = [body for body in server.bodies if body["max_tokens"] == 3]
     assert [len(body["prompt"]) for body in asked][-6:] == [512] * 6
     assert all(body["ignore_eos"] for body in asked[-6:])
+
+
+def test_a_server_s_usage_is_held_against_what_it_sent(tmp_path: Path) -> None:
+    def lossy(reply: FakeReply) -> None:
+        reply.tokens([11, 12, 13], "length")
+        reply.event({"choices": [], "usage": {"completion_tokens": 4}})
+        reply.done()
+        reply.end()
+
+    found = FakeServer(lossy, probe=good)
+    try:
+        done = decodebench(
+            "quick", "--model", "demo", "--workload", "synthetic", "--url", found.url,
+            "--concurrency", "1", "--requests", "5", "--repeats", "1", "--max-new-tokens", "3",
+            "--out", "run", cwd=tmp_path,
+        )  # fmt: skip
+    finally:
+        found.close()
+    assert done.returncode == 0, done.stderr
+    (row,) = trials(tmp_path, "run")
+    assert not row["valid"]
+    assert any(reason.startswith("token-counts: 5 of 5") for reason in row["invalid_reasons"])
+    assert row["token_counting"] == "ids"
+    assert "a server's tokens are counted by the token ids in each chunk" in done.stdout
+    assert decodebench("report", "run", cwd=tmp_path).returncode == 0
+    assert "tokens counted by the token ids" in (tmp_path / "run/report.html").read_text()
 
 
 def test_a_duration_and_labels_in_a_file(tmp_path: Path) -> None:

@@ -75,3 +75,14 @@ def test_calibrated_margins_can_be_read_again(runs: Path) -> None:
     assert [one["metric"] for one in held] == ["tpot_s", "ttft_s"]
     done = decodebench("compare", "base", "base", "--gate", "gate.yaml", *HOW, cwd=runs)
     assert done.returncode in (0, 3), done.stderr
+
+
+def test_an_experiment_is_run_for_its_margins(runs: Path) -> None:
+    experiment = next(path for path in runs.glob("*.yaml") if "backends" in path.read_text())
+    asked = ("gate", "calibrate", experiment.name, "--repeats", "3", "--out", "held.yaml")
+    found = decodebench(*asked, *HOW, cwd=runs)
+    assert found.returncode == 0, found.stderr
+    assert "margins: held.yaml" in found.stdout
+    (folder,) = (runs / "runs").glob("*-calibration")
+    assert len(list((folder / "trials").glob("*.json"))) >= 3, "a disturbed one is measured again"
+    assert "tpot_s" in (runs / "held.yaml").read_text()

@@ -51,6 +51,10 @@ class _Method:
             answer: Any = PretendActorError()
         else:
             answer = getattr(self.actor.made, self.name)(*told)
+        if self.name == "run" and isinstance(answer, tuple):
+            answer = (*answer[:-1], took_ms)
+        if self.name == "ready":
+            took_ms = ray.ready_ms
         call = PretendCall(time.monotonic() + took_ms / 1e3, answer)
         if self.name == "run":
             ray.under_way = [one for one in ray.under_way if one.at_s > time.monotonic()]
@@ -61,7 +65,7 @@ class _Method:
 
 class PretendRay:
     """`dies` says of an actor's number and a method's name whether the call ends in its death;
-    `slow_to_start` lets `ready` outlast every timeout."""
+    `slow_to_start` lets `ready` outlast every timeout; else it takes `ready_ms`."""
 
     exceptions = SimpleNamespace(
         RayActorError=PretendActorError, GetTimeoutError=PretendTimeoutError
@@ -73,6 +77,7 @@ class PretendRay:
         slow_to_start: bool = False,
     ) -> None:
         self.dies, self._slow_to_start = dies, slow_to_start
+        self.ready_ms = 0.0
         self.started: list[PretendActor] = []
         self.killed: list[PretendActor] = []
         self.under_way: list[PretendCall] = []

@@ -19,8 +19,8 @@ from tests.support.results.report_runs import ENGINES, MadeUpBackend, write_run
 
 SECTIONS = [
     "verdict", "results", "throughput", "latency", "distributions", "load", "stored-sizes",
-    "tradeoff", "goodput", "quality", "validity", "failures", "requests", "environment",
-    "definitions",
+    "tradeoff", "goodput", "same_text", "quality", "validity", "failures", "requests",
+    "environment", "definitions",
 ]  # fmt: skip
 HOSTILE = (
     "<script>window.pwned = 1</script></script><!-- <img src=x onerror=alert(1)> "

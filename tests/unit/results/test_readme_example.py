@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import yaml
 
 import results
 from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.report_runs import ENGINES, LOADS, MadeUpBackend, write_run
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"```python\n((?:import [^\n]*\n)*import results\n.*?)```", re.DOTALL)
@@ -48,3 +51,65 @@ def test_the_readme_shows_the_same_example() -> None:
     shown = BLOCK.search((ROOT / "README.md").read_text())
     assert shown is not None, "README.md does not show the pandas example"
     assert shown.group(1) == example()
+
+
+NOISY = MadeUpBackend("noisy", 0.009, reasons=("machine-noisy: others used 30%",))
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What every name of the page's examples is, run one after the other as they stand there."""
+    folder = tmp_path_factory.mktemp("pandas")
+    write_run(
+        folder / "runs/demo", engines=(*ENGINES, NOISY), workloads=["gsm8k"], loads=LOADS[1:],
+        repeats=2, requests=40,
+    )  # fmt: skip
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/pandas.md").read_text(), re.DOTALL)
+    assert len(blocks) == 7
+    names: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
+        patch.chdir(folder)
+        for block in blocks:
+            exec(compile(block, "docs/pandas.md", "exec"), names)
+        assert len(names["run"].vllm_bench) == 20, "read before the folder is left"
+    return names
+
+
+LABELS = [
+    "adadecode gamma=0.75",
+    "noisy",
+    "vllm",
+    "vllm-early-exit measure=softmax threshold=0.8",
+    "vllm-early-exit measure=softmax threshold=0.9",
+]
+
+
+def test_each_frame_names_the_variant_and_its_validity(answered: dict[str, Any]) -> None:
+    run = answered["run"]
+    for frame in (run.trials, run.requests, run.commits, run.vllm_bench):
+        assert sorted(frame["variant"].unique()) == sorted(frame["label"].unique()) == LABELS
+        assert frame["valid"].dtype == bool
+        assert frame.groupby(["variant", "label"], observed=True)["key"].nunique().tolist() == (
+            [4, 4, 4, 4, 4]
+        )
+    assert run.trials["options"].nunique() == 4, "texts, so that they can be grouped by"
+
+
+def test_the_other_questions_are_answered(answered: dict[str, Any]) -> None:
+    assert answered["why"].loc["noisy", "machine-noisy"] == 4
+    assert list(answered["why"].index) == ["noisy"]
+    cost = answered["cost"]["size"]
+    lossless = ("gsm8k", "adadecode gamma=0.75")
+    assert cost.loc[(*lossless, 1.0)] == 160
+    assert (*lossless, 0.0) not in cost.index
+    assert 0 < cost.loc[("gsm8k", LABELS[3], 0.0)] < cost.loc[("gsm8k", LABELS[3], 1.0)]
+    queue = answered["queue"]
+    assert list(queue.columns) == [1, 2, 3, 4]
+    assert queue.notna().all(axis=None)
+    assert (answered["drift"] >= 1).all()
+    assert len(answered["drift"]) == 8, "of what is valid alone"
+    tail = answered["tail"].unstack()
+    assert (tail[("e2e_s", "slowest")] >= tail[("e2e_s", "others")]).all()
+    along = answered["along"]
+    assert along.loc[LABELS[0], "first 4"] == pytest.approx(2, abs=0.2)
+    assert along.loc["vllm"].dropna().unique().tolist() == [1.0]

@@ -227,9 +227,9 @@ def test_a_request_asks_what_its_trial_says(model: Path) -> None:
         sampling={"temperature": 0.5, "top_p": 0.9, "seed": 4},
     )
     _, measured = session(model, Silent()).requests(trial)
-    for request in measured:
+    for place, request in enumerate(measured):
         assert request.max_new_tokens == 33
-        assert request.sampling == trial.sampling == Sampling(0.5, 0.9, 4)
+        assert request.sampling == Sampling(0.5, 0.9, 4 + place), "draws of its own"
         assert request.stop_ids == (EOS_ID,)
         assert request.ignore_eos
     (plain,) = trials(model)

@@ -41,6 +41,7 @@ WRITTEN: Mapping[str, Any] = {
         {"kind": "closed", "concurrency": [1, 8]},
         {"kind": "gamma", "rate": [1, 2], "burstiness": 0.5},
         {"kind": "constant", "rate": 3},
+        {"kind": "sweep", "points": 7},
     ],
     "slo": {"ttft_ms": 200},
     "sampling": {"temperature": 0.5, "seed": 3},
@@ -50,7 +51,7 @@ WRITTEN: Mapping[str, Any] = {
     "seed": 5,
     "ignore_eos": True,
     "time_limit_s": 60,
-    "limits": {"trials": 500},
+    "limits": {"trials": 800},
 }
 
 

@@ -223,7 +223,8 @@ def test_vllm_bench_stands_beside_ours(tmp_path: Path) -> None:
     assert ours.to_numpy().tolist() == [pytest.approx([0.010, 0.020])]
     assert theirs.to_numpy().tolist() == [pytest.approx([7.0, 10.0])]
     assert "request_goodput" not in both, "there is no objective"
-    assert list(run_of(tmp_path / "none", dead).vllm_bench.columns) == ["key"]
+    names = ["key", "variant", "label", "valid"]
+    assert list(run_of(tmp_path / "none", dead).vllm_bench.columns) == names
 
 
 def test_first_divergence_has_one_place(tmp_path: Path) -> None:

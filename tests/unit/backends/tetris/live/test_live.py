@@ -14,11 +14,16 @@ import numpy as np
 import pytest
 
 from backends.tetris.live import devices
+from backends.tetris.live.live_run import DeviceCall, LiveRun
 from backends.tetris.live.pipeline_driver import LivePipeline
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.pipeline.stragglers import Slowdown
+from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.planner import StagePlan, plan
 from backends.tetris.profile import Wanted, cluster_from, profile_from
+from backends.tetris.simulation.layouts import data_parallel
+from benchmarks.tetris.nothing_lost import AuditedRun, RandomKiller
 from harness.core.errors import UserError
 from tests.support.tetris.pretend_ray import PretendRay
 
@@ -134,6 +139,134 @@ def test_a_device_may_die_often_where_its_successors_work() -> None:
     layers = inputs.depths(made.layout.cuts)
     assert faults.replaced > 3 * 5
     assert run.inputs == 120 + (layers == 4).sum() + faults.run_again
+
+
+EASY, HARD = [1, 0.9, 0.3, 0.2, 0.2], [1, 1, 0.98, 0.95, 0.95]
+
+
+def planner_of() -> WindowPlanner:
+    model = profile_from({**PROFILE, "survival": EASY}, "p")
+    cluster = cluster_from({"devices": {"V100": 3}, "price": {"V100": 1}}, "c", model)
+    return WindowPlanner(model, cluster, Wanted(1e6))
+
+
+def shifting(count: int) -> LeaveDecisions:
+    """Easy, hard and easy again: the plan follows."""
+    parts = [drawn(survival, count // 3, seed) for seed, survival in enumerate((EASY, HARD, EASY))]
+    return parts[0].then(parts[1]).then(parts[2])
+
+
+def audited(run: AuditedRun, count: int) -> Counter[str]:
+    """What was found wrong with a run that ended."""
+    assert np.isfinite(run.served().answered_ms).all()
+    return +Counter(run.audit(count))
+
+
+def test_a_live_plan_follows_its_workload() -> None:
+    run = AuditedRun(pipeline_on(PretendRay()), planner_of(), shifting(900), 24, {}, 0.2)
+    assert audited(run, 900) == Counter()
+    ends = [[one.end for one in made.stages] for _, made in run.changing.plans]
+    assert ends[0] == [2, 4]
+    assert [4] in ends
+    assert run.changing.stragglers == frozenset()
+
+
+def test_a_live_straggler_is_found_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is slow from half a second on; from the next plan on no batch goes to it."""
+    live = pipeline_on(PretendRay())
+    sent: list[tuple[float, str]] = []
+    send = live.send
+
+    def noted(device: str, *batch: Any) -> Any:
+        sent.append((run.now(), device))
+        return send(device, *batch)
+
+    monkeypatch.setattr(live, "send", noted)
+    slow = {"V100-1": Slowdown(6.0, from_ms=500)}
+    run = AuditedRun(live, planner_of(), drawn(EASY, 700, 3), 24, slow, 0.25)
+    assert audited(run, 700) == Counter()
+    assert run.changing.stragglers == {"V100-1"}
+    changed_ms, left = run.changing.plans[-1]
+    assert changed_ms > 500
+    assert sum(one.count for one in left.stages) == 2
+    assert any(device == "V100-1" for _, device in sent)
+    assert not [at for at, device in sent if at > changed_ms and device == "V100-1"]
+    assert len({device for at, device in sent if at > changed_ms}) == 2
+
+
+def test_deaths_while_plans_change_lose_nothing() -> None:
+    """Every ninth batch ends in a death, also while the old stages empty."""
+    calls: Counter[str] = Counter()
+
+    def dies(number: int, method: str) -> bool:
+        calls[method] += 1
+        return method == "run" and calls[method] % 9 == 0
+
+    ray = PretendRay()
+    live = pipeline_on(ray)
+    ray.dies, ray.ready_ms = dies, 150
+    slow = {"V100-2": Slowdown(3.0, from_ms=300)}
+    run = AuditedRun(live, planner_of(), shifting(450), 24, slow, 0.1)
+    assert audited(run, 450) == Counter()
+    assert run.faults.replaced > 10
+    assert run.faults.run_again > 10
+    assert len(run.changing.plans) > 1
+
+
+def test_an_actor_that_starts_has_a_part_in_new_stages_once_it_is_ready() -> None:
+    run = AuditedRun(pipeline_on(PretendRay()), planner_of(), shifting(9), 3, {}, 9.0)
+    run.calls[object()] = DeviceCall(run.layout.entrance, "V100-1", None)
+    run.changing.change(0.0)
+    run.take_up(run.changing.layout)
+    assert [crew.free for crew in run.layout.crews] == [["V100-0"], ["V100-2"]]
+
+
+def test_a_batch_that_shrinks_answers_before_its_end_and_never_twice() -> None:
+    """Some of its devices die; who had an answer of a dead one's batch does not run again."""
+    ray = PretendRay()
+    live = pipeline_on(ray)
+    layout = data_parallel(live.times, {"V100": 3}, "shrinking batch")
+    inputs = drawn(EASY, 240, 0)
+    run = LiveRun(live, layout, inputs, 12)
+    whole = run.served()
+    waits, layers = whole.answered_ms - whole.asked_ms, inputs.depths()
+    assert waits[layers == 1].mean() < 0.7 * waits[layers == 4].mean()
+    assert (run.faults.dropped, run.faults.run_again) == (0, 0)
+    calls: Counter[str] = Counter()
+
+    def dies(number: int, method: str) -> bool:
+        calls[method] += 1
+        return method == "run" and calls[method] % 5 == 0
+
+    ray.dies = dies
+    run = LiveRun(live, layout, inputs, 12)
+    assert np.isfinite(run.served().answered_ms).all()
+    assert run.faults.dropped == 0
+    assert 0 < run.faults.run_again < 4 * run.faults.replaced
+
+
+def test_an_answer_for_who_has_one_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = pipeline_on(PretendRay())
+    send = live.send
+
+    def twice(device: str, requests: list[int], depths: list[int], *rest: Any) -> Any:
+        more = [0] if 0 not in requests else []
+        return send(device, requests + more, depths + [1] * len(more), *rest)
+
+    monkeypatch.setattr(live, "send", twice)
+    run, faults = live.run(drawn(EASY, 60, 0), 12)
+    assert np.isfinite(run.answered_ms).all()
+    assert faults.dropped > 0
+
+
+def test_kills_plans_and_stragglers_at_once_lose_nothing(live: LivePipeline) -> None:
+    """A small part of `benchmarks/tetris/nothing_lost.py`, with real processes."""
+    slow = {"V100-1": Slowdown(4.0, from_ms=500)}
+    run = AuditedRun(live, planner_of(), shifting(900), 24, slow, 0.3)
+    with RandomKiller(live, 0.4, seed=1) as killer:
+        assert audited(run, 900) == Counter()
+    assert killer.killed >= run.faults.replaced > 0
+    assert len(run.changing.plans) > 1
 
 
 def test_without_ray_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.pipeline.stragglers import Slowdown
 from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.profile import Wanted, cluster_from, profile_from
 from backends.tetris.simulation.events import LaneSimulation
@@ -38,7 +39,7 @@ def test_a_change_of_plan_asks_only_for_who_has_no_answer(monkeypatch: pytest.Mo
     monkeypatch.setattr(LeaveDecisions, "depths", counted)
     run = ReplanningSimulation(planner, easy.then(hard), load, 60, window_s=1.5)
     found = run.run()
-    changes = [ms for ms, _ in run.plans]
+    changes = [ms for ms, _ in run.changing.plans]
     assert len(changes) > 2
     assert asked[0] == 16_000
     assert asked[1:] == [(found.answered_ms > ms).sum() for ms in changes[1:]]
@@ -50,13 +51,15 @@ def test_a_plan_follows_its_workload_and_leaves_a_straggler_out() -> None:
     easy = drawn([1, 0.9, 0.3, 0.2, 0.2], 30_000, 1)
     hard = drawn([1, 1, 0.98, 0.95, 0.95], 30_000, 2)
     planner = WindowPlanner(model, cluster, Wanted(60))
-    run = ReplanningSimulation(planner, easy.then(hard), 64, 60, slow={"V100-1": 3.0}, window_s=0.5)
+    slow = {"V100-1": Slowdown(3.0, from_ms=700)}
+    run = ReplanningSimulation(planner, easy.then(hard), 64, 60, slow, window_s=0.5)
     found = run.run()
     assert len(found.asked_ms) == 60_000
-    assert run.stragglers == {"V100-1"}
-    assert len(run.plans) > 2
-    assert all(sum(one.count for one in made.stages) <= 7 for _, made in run.plans[1:])
-    first, last = run.plans[1][1], run.plans[-1][1]
+    assert run.changing.stragglers == {"V100-1"}
+    assert len(run.changing.plans) > 2
+    left_out = [made for at_ms, made in run.changing.plans if at_ms > 1100]
+    assert all(sum(one.count for one in made.stages) <= 7 for made in left_out)
+    first, last = run.changing.plans[1][1], run.changing.plans[-1][1]
     assert last.stages[0].end - last.stages[0].first > first.stages[0].end - first.stages[0].first
 
 
@@ -69,7 +72,7 @@ def test_a_window_that_ends_at_the_first_ramp_changes_the_plan() -> None:
     run = ReplanningSimulation(planner, inputs, 256, 100, window_s=0.3)
     again = run.run().answered_ms.max()
     once = LaneSimulation(
-        pipeline(StageTimes(model), run.plans[0][1]), StageTimes(model), inputs, 256, 100
+        pipeline(StageTimes(model), run.changing.plans[0][1]), StageTimes(model), inputs, 256, 100
     ).run()
     assert [one.end for one in planner.plan.stages] == [1, 12]
     assert again < 0.7 * once.answered_ms.max()
@@ -79,8 +82,7 @@ def test_a_straggler_is_kept_where_no_plan_does_without_it() -> None:
     model = profile(survival=[1] * 5)
     cluster = cluster_from({"devices": {"V100": 2}, "price": {"V100": 1}}, "c", model)
     wanted = replace(Wanted(60), target=900.0)
-    run = ReplanningSimulation(
-        WindowPlanner(model, cluster, wanted), depths(*[4] * 4_000), 8, 60, {"V100-1": 4.0}, 0.5
-    )
+    planner, slow = WindowPlanner(model, cluster, wanted), {"V100-1": Slowdown(4.0)}
+    run = ReplanningSimulation(planner, depths(*[4] * 4_000), 8, 60, slow, 0.5)
     run.run()
-    assert len(run.plans) == 1
+    assert len(run.changing.plans) == 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.pipeline.stragglers import Slowdown
 from backends.tetris.planner import plan
 from backends.tetris.profile import Wanted, cluster_from
 from backends.tetris.simulation.compare import SimulatedLoad, compare
@@ -68,7 +69,7 @@ def test_clients_of_a_shrinking_batch_ask_again_with_their_answer() -> None:
         depths(1, 2, 1, 1),
         2,
         limit_ms=1e6,
-        slow={"V100-0": 2.0},
+        slow={"V100-0": Slowdown(2.0)},
     ).run()
     assert slow.asked_ms == pytest.approx(2 * run.asked_ms)
     assert slow.answered_ms == pytest.approx(2 * run.answered_ms)

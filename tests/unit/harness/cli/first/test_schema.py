@@ -119,6 +119,8 @@ LOAD_CASES = [
     ({"kind": "gamma", "rate": 1}, "burstiness"),
     ({"kind": "gamma"}, "rate"),
     ({"kind": "trace"}, "trace"),
+    ({"kind": "sweep"}, "points"),
+    ({"kind": "sweep"}, "rate"),
     ({"kind": "poisson", "rate": 1}, "concurrency"),
     ({}, "kind"),
 ]
@@ -129,6 +131,11 @@ def test_both_take_the_same_loads(entry: dict[str, Any], key: str) -> None:
     agree({**LEAST, "load": [entry]})
     for value in VALUES:
         agree({**LEAST, "load": [{**entry, key: value}]})
+
+
+@pytest.mark.parametrize("name", ["sweep", "closed", "other"])
+def test_both_take_the_same_bare_names_of_loads(name: str) -> None:
+    agree({**LEAST, "load": [name]})
 
 
 @pytest.mark.parametrize("key", ["name", "revision", "checksum", "shape", "layers", "other"])

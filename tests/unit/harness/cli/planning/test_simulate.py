@@ -128,6 +128,13 @@ def test_a_log_is_cut_only_where_it_has_a_ramp(
         (["--rate", "5", "--clients", "3"], "--clients: closed loop; expected it or --rate"),
         (["--address", "host:1"], "--address: expected --live beside it"),
         (["--live", "--copies", "2"], "--live: expected one cluster, found --copies above 1"),
+        (["--window-s", "1", "--copies", "2"], "--window-s: expected one cluster, found --copies"),
+        (["--window-s", "0"], "--window-s: expected a number above 0, found 0"),
+        (["--straggler", "V100-1"], "--straggler V100-1: expected DEVICE:TIMES or DEVICE:TIMES@S"),
+        (["--straggler", "K80-0:2"], "no device 'K80-0'; expected V100-0 to V100-2"),
+        (["--straggler", "V100-1:0.5"], "TIMES: expected a number of 1 or more, found '0.5'"),
+        (["--straggler", "V100-1:2@x"], "SECONDS: expected a number of 0 or more, found 'x'"),
+        (["--straggler", "V100-1:2", "--straggler", "V100-1:3"], "expected a device once"),
         (["--plan-rate", "5"], "--plan-rate: open loop; expected --rate beside it"),
         (["--rate", "0"], "--rate: expected a number above 0, found 0"),
         (["--rate", "9", "--plan-rate", "0"], "--plan-rate: expected a number above 0, found 0"),
@@ -203,7 +210,7 @@ def test_devices_that_died_are_told(
     assert "live:" not in capsys.readouterr().out
     assert call(monkeypatch, *asked, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["live"] == {"replaced": 0, "run_again": 0}
+    assert found["live"] == {"replaced": 0, "run_again": 0, "dropped": 0}
     assert [one["name"] for one in found["systems"]][:2] == ["pipeline", "pipeline, live"]
     first = len(pretended.started)
     pretended.dies = lambda number, method: (number, method) == (first, "run")
@@ -212,6 +219,28 @@ def test_devices_that_died_are_told(
     assert re.search(
         r"^live: 1 devices died and were replaced, [12] requests ran again$", told, re.M
     )
+
+
+@pytest.mark.usefixtures("pretended")
+def test_plans_change_and_a_straggler_is_left_out_simulated_and_live(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [*ASKED[:-1], "600", "--slo-ms", "50", "--clients", "12", "--live"]
+    asked += ["--window-s", "0.1", "--straggler", "V100-1:5@0.05"]
+    assert call(monkeypatch, *asked, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    names = [one["name"] for one in found["systems"]]
+    assert names[:3] == ["pipeline", "pipeline, planned again", "pipeline, live"]
+    for told in (found["planned_again"], found["live"]):
+        assert told["stragglers"] == ["V100-1"]
+        assert sum(stage["count"] for stage in told["plans"][0]["stages"]) == 3
+        assert sum(stage["count"] for stage in told["plans"][-1]["stages"]) == 2
+    assert call(monkeypatch, *asked) == 0
+    lines = capsys.readouterr().out
+    assert re.search(
+        r"^planned again: the plan changed at 0\.\d s.*; stragglers: V100-1$", lines, re.M
+    )
+    assert re.search(r"^live, planned again: the plan changed at", lines, re.M)
 
 
 def test_more_decisions_than_memory_holds_are_refused(

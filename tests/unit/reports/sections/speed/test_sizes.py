@@ -151,6 +151,8 @@ def test_adadecode_is_set_against_our_own_plain_decoding(run: Overview) -> None:
     found = {(o.cell.variant.backend, o.cell.model): o for o in sizes.sized(seen)}
     own = found["adadecode", "0.1b, 2 layers"]
     assert sizes.predicted(own) == 1.7
+    crowd = own._replace(cell=dataclasses.replace(own.cell, load_value=8))
+    assert sizes.predicted(crowd) is None, "what shared passes cost is not in it"
     assert own.over_plain == own.cell.value("speedup_native")
     assert own.over_plain != own.cell.value("speedup")
     assert found["autoregressive", "0.1b, 2 layers"].over_plain is None

@@ -45,6 +45,18 @@ def searched(folder: Path, found: dict[str, Any], swept: tuple[Load, ...] = (SWE
                 zip(("rate_per_s", "low_per_s", "high_per_s"), rates or (None,) * 3, strict=True)
             ),
             "limit": "TTFT",
+            "answers": {
+                "score": "exact_match",
+                "mean": 0.5,
+                "low": 0.25,
+                "high": 0.75,
+                "scored": 16,
+                "right_per_s": 1.5,
+            },
+            "scales": [
+                {"scale": 2.0, "rate_per_s": 9.0, "low_per_s": 8.0, "high_per_s": 9.5},
+                {"scale": 0.5, "rate_per_s": None, "low_per_s": None, "high_per_s": None},
+            ],
             "ended": "probes used up",
             "probes": probes,
             "keys": keys[name],
@@ -78,6 +90,9 @@ def test_the_section_has_curve_table_and_ranking(tmp_path: Path) -> None:
     # the realised rate of the probe nearest to the found one, and what was asked
     assert "4.40" in text
     assert "asked 4.00, 100% within" in text
+    assert "exact match 0.500 [0.250, 0.750]" in text
+    assert "Sustained rate over the objective, times so much: gsm8k" in text
+    assert "9.00/s [8.00, 9.50] at 2.00 times" in text
 
 
 def test_probes_change_nothing_else_on_the_page(tmp_path: Path) -> None:

@@ -74,6 +74,27 @@ def test_backends_are_ranked_where_all_of_them_are_sound() -> None:
     )
 
 
+def test_cards_pool_the_cells_that_the_sentence_does() -> None:
+    cells = [
+        measured(FAST, "gsm8k", 1.5),
+        measured(FAST, "xsum", 3.0),
+        measured(SWIFT, "gsm8k", 2.0),
+        measured(SWIFT, "xsum", 9.0, valid=False),
+    ]
+    _, fast, swift = verdicts(cells, [VLLM, FAST, SWIFT], "")
+    assert (fast.speed, swift.speed) == ("1.50×", "2.00×")
+    told = "over 1 of 2 cells, those that all compared have sound"
+    assert (fast.speed_caption, swift.speed_caption) == (f"1.50 {told}", f"2.00 {told}")
+
+
+def test_how_many_pairs_are_ranked_is_said_where_it_is_all_of_them() -> None:
+    cells = [measured(FAST, name, 1.5) for name in ("gsm8k", "xsum")]
+    found = headline(cells, [VLLM, FAST], "")
+    assert found.startswith(
+        "fast (re-implementation) was the fastest over both pairs of workload and load: 1.50×"
+    )
+
+
 def test_without_a_cell_that_is_sound_for_all_nobody_is_ranked() -> None:
     cells = [
         measured(FAST, "gsm8k", 1.5),
@@ -194,5 +215,5 @@ def test_points_over_the_load_that_are_not_valid_are_marked(tmp_path: Path) -> N
     engines = (MadeUpBackend("vllm", 0.010), MadeUpBackend("noisy", 0.005, reasons=NOISY))
     drawn = section(written(tmp_path, *engines, loads=LOADS[:2]), "load")
     assert "Hollow: not valid." in drawn
-    titles = re.findall(r"<title>(\w+): [^<]*? tokens/s(.*?)</title>", drawn)
+    titles = re.findall(r"<title>(\w+): [^<]*? tokens/s((?:, not valid at .*?)?)</title>", drawn)
     assert dict(titles) == {"vllm": "", "noisy": ", not valid at 1, 8"}

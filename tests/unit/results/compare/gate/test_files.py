@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import results
 from harness.core.errors import UserError
 from harness.core.names import STAND_IN
-from harness.core.nouns import TrialRecord, Validity
+from harness.core.nouns import Load, TrialRecord, Validity
 from results.compare.gate import record_file
 from results.compare.gate.calibration import calibrated, margin_held, repeats_needed
 from results.compare.gate.comparison import compare_runs
@@ -92,6 +93,24 @@ def test_half_a_run_and_an_empty_one_are_refused(tmp_path: Path) -> None:
         reduce_run(half, ["tpot_s"])
     with pytest.raises(UserError, match="no trials in it"):
         reduce_run(run_of(tmp_path / "empty"), ["tpot_s"])
+
+
+@pytest.mark.parametrize("name", ["goodput.json", "sweep.json"])
+def test_probes_of_rates_are_not_compared(tmp_path: Path, name: str) -> None:
+    """Their rates differ from run to run, so that every cell of them would be missing."""
+    run = stored(tmp_path)
+    probe = made(0)
+    load = Load("poisson", rate=3.7)
+    own = dataclasses.replace(probe.trial, load=load)
+    run.store.write(dataclasses.replace(probe, key="probe", trial=own))
+    told = {"share": 0.9, "confidence": 0.95, "systems": [], "trials": ["probe"]}
+    (tmp_path / name).write_text(json.dumps(told))
+    kept = reduce_run(results.load(tmp_path), ["tpot_s"])
+    assert len(kept.trials) == len(run.stored)
+    told["trials"] = [one.record.key for one in results.load(tmp_path).stored]
+    (tmp_path / name).write_text(json.dumps(told))
+    with pytest.raises(UserError, match="holds a search or a sweep alone"):
+        reduce_run(results.load(tmp_path), ["tpot_s"])
 
 
 def test_other_files_are_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

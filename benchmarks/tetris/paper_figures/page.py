@@ -1,0 +1,55 @@
+"""One self-contained page of the paper's figures beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jinja2
+from markupsafe import Markup
+
+from benchmarks.tetris.paper_figures.figure import PaperFigure
+from harness.core.files import write_atomic
+from reports.figures.axes import value_axis
+from reports.page import CSS
+from reports.panels import Panel, Size, draw, drawing
+from reports.svg import MUTED, series_colour
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PAGE = Path(__file__).with_name("page.html.j2")
+
+
+def write_page(figures: Sequence[PaperFigure], target: Path) -> None:
+    """Write the page, which needs nothing else. Raises `OSError`."""
+    with drawing():
+        drawn = [(one, _drawn(one, f"f{place}-")) for place, one in enumerate(figures)]
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    css = Markup(CSS.read_text(encoding="utf-8"))
+    page = environment.from_string(PAGE.read_text(encoding="utf-8"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(target, page.render(figures=drawn, css=css).encode())
+
+
+def _drawn(one: PaperFigure, prefix: str) -> Markup:
+    size = Size(width=5.4, height=2.6, left=0.6, right=1.6)
+    return draw(Panel(partial(_paint, one=one), f"{one.name}: {one.title}", size=size), prefix)
+
+
+def _paint(axes: Axes, one: PaperFigure) -> None:
+    every = [value for values in one.series.values() for value in values if value is not None]
+    for number, (name, values) in enumerate(one.series.items(), 1):
+        places = [place for place, value in enumerate(values) if value is not None]
+        shown = [value for value in values if value is not None]
+        colour = series_colour(number)
+        axes.plot(places, shown, "o-", markersize=4, linewidth=1.4, color=colour, label=name)
+    value_axis(axes, "y", every, log_from=40.0)
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(0, 1.08 * max(every))
+    axes.set_xticks(range(len(one.at)), list(one.at))
+    axes.set_xlabel(one.at_label)
+    axes.set_ylabel(one.unit)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, labelcolor=MUTED)

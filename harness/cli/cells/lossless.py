@@ -1,0 +1,70 @@
+"""The command ``lossless``: is each backend's text the reference's?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from harness.cli.cells.show import AsJson, RunDir
+from harness.core.errors import UserError
+
+if TYPE_CHECKING:
+    from results.compare.lossless.verdicts import BackendText
+
+BROKEN_PROMISE = 1
+HEADINGS = (
+    "backend", "against", "verdict", "equal", "95%", "floor", "first fork", "margin", "why",
+)  # fmt: skip
+NONE = "–"
+
+
+def lossless(directory: RunDir, as_json: AsJson = False) -> None:
+    """Say of each backend whether its text is the reference's: lossless, within the noise, or
+    lossy. Exit 1 when one that promises to be lossless is lossy."""
+    import results
+    from results.rows import text_verdicts
+
+    stored = results.load(directory)
+    found = text_verdicts(stored)
+    if all(one.is_reference for one in found):
+        raise UserError(
+            f"{directory}: nothing to compare: no two backends that ended well, or no reference"
+        )
+    if as_json:
+        for one in found:
+            print(json.dumps(dataclasses.asdict(one), allow_nan=False))
+    else:
+        from harness.cli.gate.shown import print_rows
+
+        print_rows("text against the reference's", HEADINGS, [_cells(one) for one in found])
+    if any(_is_broken(one) for one in found):
+        raise typer.Exit(BROKEN_PROMISE)
+
+
+def _is_broken(one: BackendText) -> bool:
+    return one.verdict == "lossy" and one.promised is True and not one.is_reference
+
+
+def _cells(one: BackendText) -> Sequence[str]:
+    options = f" {json.dumps(dict(one.options))}" if one.options else ""
+    fork = one.fork
+    margin = None if fork is None else fork["margin"]
+    return (
+        one.label or one.backend + options,
+        one.against,
+        "itself" if one.is_reference else one.verdict,
+        _share(one.consistency),
+        NONE if one.low is None else f"{_share(one.low)} to {_share(one.high)}",
+        _share(one.noise_floor),
+        NONE if fork is None else f"token {fork['token']} of {fork['request']}",
+        NONE if margin is None else f"{margin:.3g}",
+        one.why,
+    )
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2%}"

@@ -1,0 +1,180 @@
+"""Where baselines are kept: a file of record for each machine, in a folder or on a git branch.
+
+A branch is read and written through git itself, without a checkout: its files are taken from git's
+objects, and a new baseline is a commit on top of the branch, whatever is checked out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from harness.cli.gate.compare import GIT
+from harness.core.errors import UserError, nearest
+from results.compare.gate.record_file import read_record, write_record
+from results.compare.gate.reduced import ReducedRun
+
+SUFFIX = ".parquet"
+_WHO = {"NAME": "decodebench", "EMAIL": "decodebench@localhost"}
+"""Who commits, where git does not know."""
+
+
+class BaselineStore(Protocol):
+    """Files of record, named by the fingerprints of machines."""
+
+    def machines(self) -> list[str]:
+        """Whose baselines there are."""
+
+    def read(self, machine: str) -> ReducedRun:
+        """Raises `UserError`."""
+
+    def write(self, machine: str, run: ReducedRun) -> str:
+        """Where it is now, for people. Raises `UserError` and `OSError`."""
+
+
+def open_store(named: str) -> BaselineStore:
+    """The store that `--baseline-store` names."""
+    if named.startswith(GIT):
+        return GitBaselines(named.removeprefix(GIT))
+    return FolderBaselines(Path(named))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FolderBaselines:
+    """A folder."""
+
+    path: Path
+
+    def machines(self) -> list[str]:
+        """As `BaselineStore`."""
+        files = self.path.glob(f"*{SUFFIX}") if self.path.is_dir() else ()
+        return sorted(path.stem for path in files)
+
+    def read(self, machine: str) -> ReducedRun:
+        """As `BaselineStore`."""
+        return read_record(self.path / f"{machine}{SUFFIX}")
+
+    def write(self, machine: str, run: ReducedRun) -> str:
+        """As `BaselineStore`."""
+        path = self.path / f"{machine}{SUFFIX}"
+        write_record(path, run)
+        return str(path)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GitBaselines:
+    """A branch (for reading any reference) of the repository that the current folder is in."""
+
+    branch: str
+
+    def machines(self) -> list[str]:
+        """As `BaselineStore`."""
+        return sorted(name.removesuffix(SUFFIX) for name in self._files() if name.endswith(SUFFIX))
+
+    def read(self, machine: str) -> ReducedRun:
+        """As `BaselineStore`."""
+        return read_from_git(f"{GIT}{self.branch}:{machine}{SUFFIX}")
+
+    def write(self, machine: str, run: ReducedRun) -> str:
+        """Commit the file on top of the branch, which is made where it is not there. The branch
+        only moves where nobody moved it meanwhile."""
+        name, ref = f"{machine}{SUFFIX}", f"refs/heads/{self.branch}"
+        if _git("check-ref-format", ref, check=False) is None:
+            raise UserError(f"{GIT}{self.branch}: no name of a branch; expected git:BRANCH")
+        before = _resolved(ref)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            write_record(path, run)
+            blob = _told("hash-object", "-w", str(path))
+        entries = {**(self._files(ref) if before else {}), name: f"100644 blob {blob}"}
+        listed = "".join(f"{mode}\t{file}\n" for file, mode in sorted(entries.items()))
+        tree = _told("mktree", given=listed)
+        words = f"Baseline of machine {machine}: {len(run.trials)} trials"
+        parents = ("-p", before) if before else ()
+        commit = _told("commit-tree", tree, *parents, "-m", words, env=_who())
+        _told("update-ref", "-m", words, ref, commit, before or "0" * len(commit))
+        return f"{GIT}{self.branch}:{name} ({commit[:12]}; 'git push' shares it)"
+
+    def _files(self, ref: str | None = None) -> dict[str, str]:
+        """Name -> "MODE KIND OBJECT" of what stands at the top of the branch."""
+        _inside()
+        listed = _git("ls-tree", ref or self.branch, check=False) or b""
+        lines = (line.split("\t", 1) for line in listed.decode().splitlines())
+        return {name: mode for mode, name in lines}
+
+
+def read_from_git(named: str) -> ReducedRun:
+    """The file of record ``git:REF:PATH``. Raises `UserError`."""
+    ref, _, path = named.removeprefix(GIT).partition(":")
+    if not ref or not path:
+        raise UserError(f"{named}: expected git:REF:PATH, a file of record on a branch")
+    _inside()
+    if _resolved(ref) is None:
+        branches = (_git("for-each-ref", "--format=%(refname:short)") or b"").decode().split()
+        raise UserError(f"{named}: no branch, tag or commit '{ref}'; {nearest(ref, branches)}")
+    content = _git("cat-file", "blob", f"{ref}:{path}", check=False)
+    if content is None:
+        raise UserError(f"{named}: no such file there; 'compare --update' stores a baseline")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / Path(path).name
+        file.write_bytes(content)
+        try:
+            found = read_record(file)
+        except UserError as error:
+            raise UserError(str(error).replace(str(file), named)) from None
+    return dataclasses.replace(found, where=named)
+
+
+def _inside() -> None:
+    if _git("rev-parse", "--git-dir", check=False) is None:
+        raise UserError(f"{GIT}...: {Path.cwd()} is in no git repository; change into it")
+
+
+def _resolved(ref: str) -> str | None:
+    found = _git("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}", check=False)
+    return found.decode().strip() if found else None
+
+
+def _who() -> dict[str, str]:
+    """A name for the commit where git has none, as on a runner."""
+    if _git("config", "user.email", check=False):
+        return {}
+    return {f"GIT_{role}_{key}": v for role in ("AUTHOR", "COMMITTER") for key, v in _WHO.items()}
+
+
+def _told(*arguments: str, given: str = "", env: Mapping[str, str] | None = None) -> str:
+    return (_git(*arguments, given=given, env=env) or b"").decode().strip()
+
+
+def _git(
+    *arguments: str, given: str = "", env: Mapping[str, str] | None = None, check: bool = True
+) -> bytes | None:
+    """What git says; None where it fails and need not succeed."""
+    with _failures():
+        done = subprocess.run(
+            ["git", *arguments],
+            input=given.encode(),
+            capture_output=True,
+            env={**os.environ, **(env or {})},
+            timeout=60,
+        )
+    if done.returncode == 0:
+        return done.stdout
+    if check:
+        said = (done.stderr.decode(errors="replace").strip().splitlines() or ["failed"])[-1]
+        raise UserError(f"git {arguments[0]}: {said}")
+    return None
+
+
+@contextlib.contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UserError(f"git: {' '.join(str(error).split())[:200]}") from None

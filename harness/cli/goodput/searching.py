@@ -1,0 +1,185 @@
+"""The search on one system: at the objective itself, and at others of its shape."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.cli.goodput.probing import ProbedLoad, ProbedSystem, Prober, described
+from harness.core.nouns import Load, Slo
+from results.goodput.answers import ProbedAnswers, answers_about, is_right_enough
+from results.goodput.search import FoundRate, Probe, RateSearch, limited_by
+from results.goodput.shares import share_interval
+from results.metrics import latency
+
+IDLE_REQUESTS = 20
+START = 2.0
+"""The first rate, in requests that an idle system answers one after the other in that time."""
+SPANS = 20.0
+"""At a rate that is 1/SPANS too high the queue reaches the bound just when the probe ends."""
+MOST_REQUESTS = 2_000
+"""As many rows as the bundled generators make, where an experiment sets no other limit."""
+MOST_LATE = 2
+"""Probes in a row in which the client was late: then it is what limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """What is searched for, and how long."""
+
+    slo: Slo
+    share: float
+    confidence: float
+    tolerance: float
+    requests: int
+    """Of a probe."""
+    most: int
+    """Probes, of each search."""
+    scales: tuple[float, ...] = ()
+    """Other objectives: every bound of the first one times so much."""
+    least_score: float | None = None
+    """A system that answers worse has no rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGoodput:
+    """What came of one search."""
+
+    probes: list[Probe]
+    found: FoundRate | None
+    limit: str
+    """What keeps it from more, or why there is no rate."""
+    ended: str
+    """Why no more rates were tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedGoodput:
+    """What came of one system."""
+
+    system: ProbedSystem
+    first: FoundGoodput
+    answers: ProbedAnswers | None
+    scales: dict[float, FoundGoodput] = field(default_factory=dict)
+
+    def plain(self, confidence: float) -> dict[str, Any]:
+        """As goodput.json has it."""
+        one = self.first
+        return {
+            **described(self.system),
+            **_rates(one),
+            "limit": one.limit,
+            "ended": one.ended,
+            "answers": self.answers._asdict() if self.answers else None,
+            "scales": [
+                {"scale": scale, **_rates(found), "limit": found.limit, "ended": found.ended}
+                for scale, found in sorted(self.scales.items())
+            ],
+            "probes": [
+                {
+                    "rate": p.asked,
+                    "rate_came_about": p.rate,
+                    "share": p.share,
+                    **dict(zip(("low", "high"), share_interval(p.met, confidence), strict=True)),
+                    "judged": len(p.met),
+                }
+                for p in one.probes
+            ],
+        }
+
+
+class SystemSearch:
+    """Searches on one loaded engine. What was probed for one objective counts for the next: the
+    same requests meet it or not."""
+
+    def __init__(self, prober: Prober, system: ProbedSystem, settings: SearchSettings) -> None:
+        self._prober, self._system, self._settings = prober, system, settings
+        self._loads: list[tuple[float, ProbedLoad]] = []
+        self._late, self._number = "", 0
+        trial = prober.trial(system, Load("closed", concurrency=1), 0, IDLE_REQUESTS)
+        self._idle = prober.run(trial)
+
+    def searched(self) -> SearchedGoodput:
+        """The rate at the objective, what the answers are worth there, and the other rates."""
+        settings = self._settings
+        first = self._found(settings.slo)
+        own = [(rate, load.requests) for rate, load in self._loads]
+        answers = answers_about(own, settings.slo, first.found)
+        if first.found and not is_right_enough(answers, settings.least_score):
+            assert answers is not None
+            told = f"answers: {answers.words()}, expected {settings.least_score:g}"
+            first = FoundGoodput(first.probes, None, told, first.ended)
+        scales = {s: self._found(latency.scaled(settings.slo, s)) for s in settings.scales}
+        return SearchedGoodput(self._system, first, answers, scales)
+
+    def _found(self, slo: Slo) -> FoundGoodput:
+        settings = self._settings
+        holds = self._idle.probe(1.0, slo).share
+        if holds < settings.share:
+            told = (
+                f"even one request at a time meets the slo in {holds:.1%} of the cases only "
+                f"({limited_by(self._idle.shares(slo))}); expected {settings.share:.1%}"
+            )
+            return FoundGoodput([], None, told, "misses the slo idle")
+        alone_s = float(latency.e2e_s(self._idle.requests).mean())
+        before = len(self._loads)
+        most = before + settings.most
+        search = RateSearch(
+            settings.share, START / alone_s, settings.tolerance, most, settings.confidence
+        )
+        for rate, load in self._loads:
+            search.add(load.probe(rate, slo))
+        ended = self._probe(search, slo)
+        ended = ended or ("probes used up" if len(search.probes) >= most else "narrow enough")
+        return FoundGoodput(search.probes, search.found(), self._limit(search, slo, ended), ended)
+
+    def _probe(self, search: RateSearch, slo: Slo) -> str:
+        """Probe until the search is over; why it was broken off, or nothing."""
+        late = 0
+        while (rate := search.next_rate()) is not None:
+            rate = float(f"{rate:.4g}")
+            self._number += 1
+            load = Load("poisson", rate=rate)
+            requests = enough_requests(rate, slo, self._settings.requests)
+            trial = self._prober.trial(self._system, load, self._number, requests)
+            probed = self._prober.run(trial)
+            if probed.is_late:
+                late += 1
+                if late >= MOST_LATE:
+                    self._late = f"the client, which was late at {rate:g}/s: more cannot be asked"
+                    return "the client was late"
+                continue
+            late = 0
+            self._loads.append((rate, probed))
+            search.add(probed.probe(rate, slo))
+        return ""
+
+    def _limit(self, search: RateSearch, slo: Slo, ended: str) -> str:
+        if ended == "the client was late":
+            return f"{self._late} here"
+        low, high = search.bracket()
+        if high is None:
+            return f"nothing up to {low:g}/s; more --max-probes may" if low else "nothing was seen"
+        limit = limited_by(next(load.shares(slo) for rate, load in self._loads if rate == high))
+        if low is None:
+            return (
+                f"missed at {high:g}/s, the lowest rate tried ({limit}); more --max-probes may find"
+            )
+        return limit
+
+
+def enough_requests(rate: float, slo: Slo, wished: int) -> int:
+    """So many that they arrive over `SPANS` times the objective's longest bound: a load that ends
+    before its queue is as long as the objective allows finds rates that nobody can sustain."""
+    longest_s = max(slo.ttft_ms or 0.0, slo.e2e_ms or 0.0) / 1e3
+    return max(wished, min(MOST_REQUESTS, math.ceil(rate * SPANS * longest_s)))
+
+
+def _rates(one: FoundGoodput) -> dict[str, float | None]:
+    found = one.found
+    return {
+        "rate_per_s": found.rate if found else None,
+        "low_per_s": found.low if found else None,
+        "high_per_s": found.high if found else None,
+    }

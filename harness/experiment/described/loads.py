@@ -1,0 +1,56 @@
+"""The loads of an experiment file as JSON schema."""
+
+from __future__ import annotations
+
+from harness.experiment.described.keys import CHECKSUM, COUNT, Schema, one_or_more, said
+from harness.experiment.loads import FEWEST_POINTS, MOST_POINTS, POINTS, SWEEP
+
+_CONCURRENCY = said(one_or_more(COUNT), "So many requests are kept in flight.", 8, [1, 8])
+_RATE = said(
+    one_or_more({"type": "number", "exclusiveMinimum": 0}), "Requests per second.", 4, [2, 4, 8]
+)
+LOADS: dict[str, tuple[str, dict[str, Schema]]] = {
+    "closed": (
+        "A number of users, each of whom asks again when answered.",
+        {"concurrency": _CONCURRENCY},
+    ),
+    "poisson": ("Independent arrivals.", {"rate": _RATE}),
+    "constant": ("An arrival every 1/rate seconds.", {"rate": _RATE}),
+    "gamma": (
+        "Arrivals in bursts.",
+        {
+            "rate": _RATE,
+            "burstiness": said(
+                one_or_more({"type": "number", "exclusiveMinimum": 0}),
+                "Shape of the gaps' gamma distribution: 1 is Poisson, smaller is burstier.",
+                0.5,
+                default=1.0,
+            ),
+        },
+    ),
+    "trace": (
+        "Recorded arrivals.",
+        {
+            "trace": said(
+                one_or_more({"type": "string"}),
+                "A file with a time in seconds a line, or CSV or JSON lines with a column "
+                "`timestamp`.",
+                "arrivals.csv",
+            ),
+            "checksum": CHECKSUM,
+        },
+    ),
+    SWEEP: (
+        "Poisson arrivals from idle to saturation, at rates that each system finds for itself "
+        "(docs/goodput.md). One such entry, beside others or alone.",
+        {
+            "points": said(
+                {**COUNT, "minimum": FEWEST_POINTS, "maximum": MOST_POINTS},
+                "Rates for each system, at most.",
+                16,
+                default=POINTS,
+            )
+        },
+    ),
+}
+"""By kind of load what it is, and its keys."""

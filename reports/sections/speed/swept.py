@@ -1,0 +1,96 @@
+"""Each system from idle to saturation, as a sweep of an experiment found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from reports.cells import Overview
+from reports.collect import Samples
+from reports.figures.swept import EACH, FIRST, RATE, TOKENS, WHOLE, over_load
+from reports.numbers import counted, milliseconds
+from reports.panels import Panel, PanelGroup, Size
+from reports.sections import Section
+from reports.sections.searched import SweptCurve, SweptPoint
+from reports.tables import BodyRow, Column, Group, build
+from reports.words.ranking.curves import kept_up_with
+
+_NOTE = (
+    "Poisson arrivals at rates that each system found for itself, doubled until it no longer kept "
+    "up and then between: one engine, which stayed loaded. A point: the medians of one load, at "
+    "the rate that its arrivals came to; the first is one request at a time. Hollow: in the second "
+    "half of the load the queue grew by more than a tenth of what arrived, and by more than chance "
+    "explains. Latencies of such points say how long the load lasted. These trials enter no other "
+    "figure of this page, and nothing here is paired."
+)
+_FIGURES = ((RATE, FIRST), (RATE, EACH), (RATE, TOKENS), (TOKENS, WHOLE))
+
+
+def section(seen: Overview, _: Samples) -> Section | None:
+    """Four panels per workload with all systems, a row per system; None where nothing was swept."""
+    if not seen.swept:
+        return None
+    workloads = list(dict.fromkeys(one.workload for one in seen.swept))
+    parts = [[one for one in seen.swept if one.workload == workload] for workload in workloads]
+    words = [said for part in parts for said in kept_up_with(part, named=len(parts) > 1)]
+    groups = [PanelGroup(list(_panels(part)), part[0].workload) for part in parts]
+    table = build(_COLUMNS, seen.swept, _row)
+    title = "From idle to saturation"
+    return Section("swept", title, _NOTE, groups, table, words, short="Saturation")
+
+
+def _panels(part: Sequence[SweptCurve]) -> Iterator[Panel]:
+    name = part[0].workload
+    for x, y in _FIGURES:
+        title = f"{y.label} over {x.label}"
+        paint = partial(over_load, curves=part, x=x, y=y)
+        size = Size(width=2.8, height=2.1, left=0.55)
+        yield Panel(paint, f"{title}: {name}", title[:1].upper() + title[1:], size, workload=name)
+
+
+def _row(one: SweptCurve) -> BodyRow:
+    return BodyRow(one.cell.variant, one.workload, "", group=one.workload)
+
+
+def _idle(metric: str, one: SweptCurve) -> float | None:
+    found = next((point for point in one.points if point.asked is None), None)
+    return found.values.get(metric) if found else None
+
+
+def _highest(one: SweptCurve) -> SweptPoint | None:
+    return max((p for p in one.within if p.asked is not None), key=lambda p: p.rate, default=None)
+
+
+def _loaded(metric: str, one: SweptCurve) -> float | None:
+    found = _highest(one)
+    return found.values.get(metric) if found else None
+
+
+def _most(one: SweptCurve) -> float | None:
+    return max(
+        (p.values[TOKENS.metric] for p in one.points if TOKENS.metric in p.values), default=None
+    )
+
+
+def _doubtful(one: SweptCurve) -> str:
+    return f"{counted(one.not_valid, 'trial')} not valid" if one.not_valid else ""
+
+
+_WHY = "no rate of this kind was tried"
+_FIRST, _EACH = FIRST.metric, EACH.metric
+_IDLE = Group("Idle", "ms", "one request at a time; medians")
+_LOADED = Group("At the highest rate kept up with", "ms", "medians")
+_COLUMNS: tuple[Column[SweptCurve], ...] = (
+    Column("Workload", lambda one: one.workload, css=""),
+    Column("Kept up with", lambda one: one.found.low, unit="requests/s", why=_WHY),
+    Column("Saturated at", lambda one: one.found.high, unit="requests/s", why=_WHY),
+    Column("Most tokens", _most, unit="tokens/s"),
+    Column("First token", partial(_idle, _FIRST), milliseconds, group=_IDLE),
+    Column("Each token", partial(_idle, _EACH), milliseconds, group=_IDLE),
+    Column("First token", partial(_loaded, _FIRST), milliseconds, group=_LOADED, why=_WHY),
+    Column("Each token", partial(_loaded, _EACH), milliseconds, group=_LOADED, why=_WHY),
+    Column(
+        "Loads", lambda one: float(len(one.points)), lambda value: f"{value:g}", small=_doubtful
+    ),
+    Column("Ended", lambda one: one.found.ended, css=""),
+)  # fmt: skip

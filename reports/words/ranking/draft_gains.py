@@ -1,0 +1,114 @@
+"""Who gains from drafts and who loses, over the cells that "Which one to run" rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reports.cells import Cell, Overview
+from reports.numbers import ratio, significant
+from reports.words.drafts import Drafting, engine
+from reports.words.ranking.races import common_scopes, races
+from reports.words.speed import Speed, speed
+
+_MOST = 4
+"""Variants, or workloads, that a sentence names."""
+
+
+def sentences(seen: Overview, found: Sequence[Drafting]) -> list[str]:
+    """For each load (and model) and engine, who gains from drafts and who loses, over the workloads
+    on which all that are ranked there are sound; nothing of those whose interval holds 1."""
+    return [
+        text
+        for condition in dict.fromkeys(one.cell.condition for one in found)
+        for name in dict.fromkeys(engine(one.cell) for one in found)
+        for text in _both(
+            condition,
+            [o for o in found if o.cell.condition == condition and engine(o.cell) == name],
+            [cell for cell in seen.cells if cell.condition == condition],
+        )
+    ]
+
+
+def _both(condition: str, own: Sequence[Drafting], cells: Sequence[Cell]) -> Iterator[str]:
+    over = next((f"decode speed over {o.plain.variant.label}'s" for o in own if o.plain), "")
+    pooled = list(_pooled(own, cells))
+    for gains, words in ((True, "bring more than they cost"), (False, "cost more than they bring")):
+        told = [
+            (one, found) for one, found in pooled if (found.is_faster if gains else found.is_slower)
+        ]
+        if told:
+            told.sort(key=lambda pair: pair[1].value, reverse=gains)
+            every = len({one.cell.workload for one in own})
+            listed = _listed(told, every, why=not gains)
+            yield f"Under {condition} these drafts {words} ({over}): {listed}."
+
+
+def _pooled(
+    own: Sequence[Drafting], cells: Sequence[Cell]
+) -> Iterator[tuple[Sequence[Drafting], Speed]]:
+    """The cells of each variant that enter, with their speed-up."""
+    for index in dict.fromkeys(one.cell.variant.index for one in own):
+        mine = [one for one in own if one.cell.variant.index == index and one.measured]
+        if not mine:
+            continue
+        common = _common(mine, own, cells)
+        same = [one for one in mine if one.holds and one.cell.workload in common]
+        found = speed([one.cell for one in same], mine[0].metric)
+        if found is not None:
+            yield same, found
+
+
+def _common(mine: Sequence[Drafting], own: Sequence[Drafting], cells: Sequence[Cell]) -> set[str]:
+    """The workloads on which all are sound with whom the page ranks a variant; replays, which it
+    does not rank, with each other."""
+    first = mine[0]
+    if not first.cell.variant.is_replay:
+        real = [cell for cell in cells if not cell.variant.is_replay]
+        present = list({cell.variant.index: cell.variant for cell in real}.values())
+        if any(variant.is_reference for variant in present):
+            for race in races(real, present):
+                rivals = {v.index: [c for c in real if c.variant is v] for v in race.rivals}
+                if first.cell.variant.index in rivals:
+                    return {workload for workload, _ in common_scopes(rivals, race.speedup)}
+    groups: dict[int, list[Cell]] = {}
+    for one in own:
+        if one.metric == first.metric:
+            groups.setdefault(one.cell.variant.index, []).append(one.cell)
+    return {workload for workload, _ in common_scopes(groups, first.metric)}
+
+
+def _listed(told: Sequence[tuple[Sequence[Drafting], Speed]], every: int, *, why: bool) -> str:
+    """Each variant with its speed-up over the cells that it has here, of so many workloads."""
+    rows = [
+        f"{_gain(same, found)} on {_workloads(same, every)}{_why(same) if why else ''}"
+        for same, found in told[:_MOST]
+    ]
+    more = [f"and {len(told) - _MOST} more in the table"] * (len(told) > _MOST)
+    return "; ".join([*rows, *more])
+
+
+def _gain(same: Sequence[Drafting], pooled: Speed) -> str:
+    variant = same[0].cell.variant
+    said = f"{variant.label} ({variant.provenance})"
+    return f"{ratio(pooled.value)}× {pooled.interval} with {said}"
+
+
+def _workloads(same: Sequence[Drafting], every: int) -> str:
+    # the model is said with the load
+    names = [one.cell.workload.removesuffix(f" on {one.cell.model}") for one in same]
+    if len(names) > 2 and len(names) == every:
+        return f"all {every} workloads"
+    if len(names) > _MOST:
+        return f"{len(names)} of {every} workloads"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _why(same: Sequence[Drafting]) -> str:
+    """What a step brings and takes; empty for several workloads, which differ in both."""
+    tokens, whole = same[0].cell.value("tokens_per_step"), same[0].step_ratio
+    if len(same) > 1 or tokens is None or whole is None or not same[0].steps_hold:
+        return ""
+    return (
+        f", where a step brings {significant(tokens)} tokens and takes the time of "
+        f"{significant(whole)} plain ones"
+    )

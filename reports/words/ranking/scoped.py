@@ -1,0 +1,93 @@
+"""The verdict over the whole run, and over each part of it that the page's filters can choose."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from reports.cells import Cell, Overview
+from reports.collect import Samples
+from reports.words.quality import AnswerQuality, qualities
+from reports.words.ranking.choices import Choice, choices
+from reports.words.ranking.headline import headline, trust_line
+from reports.words.verdict import VerdictLine, verdicts
+
+MOST = 40
+"""Parts with a verdict of their own; a run of more has them by workload and by load alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedVerdict:
+    """What the numbers of a part of the run say."""
+
+    workload: str
+    """Empty: of all."""
+    load: str
+    headline: str
+    trust: str
+    choices: Sequence[tuple[str, Sequence[Choice]]]
+    """By model, whose name is empty where the run has one."""
+    verdicts: Sequence[tuple[str, Sequence[VerdictLine]]]
+
+    @property
+    def name(self) -> str:
+        """What it is about: ``gsm8k, closed c=8``; empty where it is the whole run."""
+        return ", ".join(filter(None, (self.workload, self.load)))
+
+
+def scoped_verdicts(seen: Overview, samples: Samples, margin: float) -> list[ScopedVerdict]:
+    """The whole run's first. `margin`: of a task's score, see `qualities`."""
+    workloads = seen.workloads if len(seen.workloads) > 1 else []
+    loads = seen.loads if len(seen.loads) > 1 else []
+    parts = list(itertools.product(["", *workloads], ["", *loads]))
+    if len(parts) > MOST:
+        parts = [part for part in parts if "" in part]
+    found = []
+    for workload, load in parts:
+        cells = [c for c in seen.cells if workload in ("", c.workload) and load in ("", c.load)]
+        if cells:
+            own = dataclasses.replace(seen, cells=tuple(cells))
+            found.append(_verdict(own, samples, margin, workload, load))
+    return found
+
+
+def _verdict(
+    seen: Overview, samples: Samples, margin: float, workload: str, load: str
+) -> ScopedVerdict:
+    quality = {
+        model: qualities(own, seen.variants, samples, margin) for model, own in by_model(seen)
+    }
+    return ScopedVerdict(
+        workload,
+        load,
+        _headline(seen, quality),
+        trust_line(seen.cells),
+        [
+            (model, found)
+            for model, own in by_model(seen)
+            if not seen.why_no_speedup
+            and (found := choices(own, seen.variants, quality[model], samples))
+        ],
+        [
+            (model, verdicts(own, seen.variants, seen.why_no_speedup, quality[model]))
+            for model, own in by_model(seen)
+        ],
+    )
+
+
+def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
+    """The cells of each model: no sentence pools several."""
+    for model in seen.models:
+        yield model, [cell for cell in seen.cells if cell.model == model]
+
+
+def _headline(seen: Overview, quality: Mapping[str, Mapping[int, AnswerQuality]]) -> str:
+    found = {
+        model: headline(own, seen.variants, seen.why_no_speedup, quality[model])
+        for model, own in by_model(seen)
+    }
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return " ".join(f"{model}: {words}" for model, words in found.items())

@@ -1,0 +1,1 @@
+"""Whether a backend's text is the reference's."""

@@ -1,0 +1,102 @@
+"""The evidence on the text of every cell of a group, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from results.compare.agreement import Agreement
+from results.compare.lossless.evidence import (
+    Margins,
+    TextEvidence,
+    against_another,
+    against_itself,
+    is_sampled,
+    recorded_margins,
+    sampled,
+)
+from results.compare.pairing import ComparableTrials, Member, Versus, with_itself
+from results.compare.validity import has_kernels, other_draws
+
+
+class GroupTexts:
+    """Holds the answers of a group's cells against the reference's, and those of our own engine
+    against plain decoding on it too."""
+
+    def __init__(
+        self, group: ComparableTrials, own_pairs: Sequence[tuple[Member, Member, Agreement]]
+    ) -> None:
+        """`own_pairs`: the reference's repeats against one another (`with_itself`)."""
+        self._group, self._own_pairs = group, own_pairs
+        self._margins = {
+            id(repeats): recorded_margins(group, repeats)
+            for repeats in (group.reference, group.native)
+        }
+
+    def of_cell(
+        self,
+        same: Sequence[Member],
+        pairs: Sequence[Versus | None],
+        natives: Sequence[Versus | None],
+    ) -> Iterator[dict[str, Any]]:
+        """A row for each that the repeats of a cell are held against; none for replays, whose text
+        is chance."""
+        if any(member.stored.record.is_replay for member in same):
+            return
+        reference, native = self._group.reference, self._group.native
+        if reference:
+            yield self._row(same, pairs, reference)
+        if native and not _is_one_backend(reference, native) and has_kernels(same[0]):
+            yield self._row(same, natives, native)
+
+    def _row(
+        self,
+        same: Sequence[Member],
+        pairs: Sequence[Versus | None],
+        other: Mapping[int, Member],
+    ) -> dict[str, Any]:
+        first, theirs = same[0], other[min(other)]
+        is_self = first.variant == theirs.variant
+        evidence = self._evidence(same, pairs, other, is_self=is_self)
+        drawn_otherwise = other_draws(first, theirs) and not is_self
+        if drawn_otherwise:
+            evidence["draws"] = sampled(same, theirs)
+        trial, record = first.trial, first.stored.record
+        return {
+            "variant": first.variant,
+            "backend": trial.backend,
+            "options": dict(trial.options),
+            "label": self._group.labels.get(first.variant),
+            "lossless": record.backend.lossless if record.backend else None,
+            "model": trial.model.label(),
+            "dtype": trial.model.dtype,
+            "workload": trial.workload.name,
+            "checksum": trial.workload.checksum or trial.workload.name,
+            "load": trial.load.label(),
+            "against": theirs.trial.backend,
+            "is_self": is_self,
+            "other_draws": drawn_otherwise,
+            "evidence": evidence,
+        }
+
+    def _evidence(
+        self,
+        same: Sequence[Member],
+        pairs: Sequence[Versus | None],
+        other: Mapping[int, Member],
+        *,
+        is_self: bool,
+    ) -> TextEvidence:
+        if is_self:
+            is_reference = other is self._group.reference
+            pairs_of_own = self._own_pairs if is_reference else with_itself(other, neighbours=True)
+            return against_itself(pairs_of_own, self._margins[id(other)])
+        if is_sampled(same[0]) and other_draws(same[0], other[min(other)]):
+            return against_another((), (), Margins(()))
+        return against_another(same, pairs, self._margins[id(other)])
+
+
+def _is_one_backend(reference: Mapping[int, Member], native: Mapping[int, Member]) -> bool:
+    return bool(reference) and (
+        reference[min(reference)].trial.backend == native[min(native)].trial.backend
+    )

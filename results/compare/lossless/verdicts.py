@@ -1,0 +1,243 @@
+"""Is a backend's text the reference's: lossless, within the noise, or lossy?
+
+- lossless: every answer that could be compared has the reference's token ids.
+- within noise: some differ, but no more than the reference differs from itself, and nowhere where
+  it was sure; or only where its two best tokens were as good as equal.
+- lossy: more differ than that, or one where the reference was sure.
+- unknown: nothing says how much the reference differs from itself, or nothing could be compared.
+
+Sampled text of engines with other draws is compared as a distribution (`sampled`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from results.compare.intervals.wilson import wilson_interval
+from results.compare.lossless.evidence import TextFork
+from results.compare.lossless.sampled import log_chi_square_tail
+
+LosslessVerdict = Literal["lossless", "within noise", "lossy", "unknown"]
+ALPHA = 0.05
+"""Greatest chance that a backend that is as consistent as the reference, or draws from the same
+distribution, is called lossy."""
+TIES = {"float32": 2**-10, "float16": 2**-5, "bfloat16": 0.25}
+"""By dtype: a top-2 logit margin that rounding in another order can turn over. Logits are about 16,
+whose neighbours in bfloat16 are 0.06 or 0.12 apart, and layers round before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendText:
+    """The verdict on the text of one backend."""
+
+    backend: str
+    options: Mapping[str, Any]
+    label: str | None
+    model: str
+    against: str
+    """The backend that it is held against."""
+    is_reference: bool
+    """Whether the row is that backend against itself: the noise floor."""
+    promised: bool | None
+    """Whether it says of itself that it is lossless."""
+    verdict: LosslessVerdict
+    why: str
+    pairs: int
+    equal: int
+    requests: int
+    """Different ones."""
+    low: float | None
+    """Of the share of equal answers, at 95%; over different requests, since repeats repeat."""
+    high: float | None
+    noise_floor: float | None
+    fork: TextFork | None
+    """The earliest one, where the other was surest among equals."""
+    surest: float | None
+    """The largest margin at which a text forks; None where none is known."""
+    p_value: float | None
+    """Of the test on distributions."""
+    distance: float | None
+
+    @property
+    def consistency(self) -> float | None:
+        """Share of equal pairs."""
+        return self.equal / self.pairs if self.pairs else None
+
+
+def text_verdicts(found: Sequence[Mapping[str, Any]]) -> list[BackendText]:
+    """A verdict for each backend with its options on each model, over all cells.
+
+    Args:
+        found: the evidence of all cells, as `results.run.Run.evaluated` has it under "texts".
+    """
+    own = {_against(one): _own(found, one) for one in found}
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for one in found:
+        key = one["variant"], one["model"], one["dtype"], one["against"]
+        groups.setdefault(key, []).append(one)
+    return [_verdict(cells, own[_against(cells[0])]) for cells in groups.values()]
+
+
+def _against(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    return one["model"], one["dtype"], one["against"]
+
+
+def _own(found: Iterable[Mapping[str, Any]], one: Mapping[str, Any]) -> _AddedUp:
+    """What the backend that `one` is held against says of itself."""
+    alike = [cell for cell in found if cell["is_self"] and _against(cell) == _against(one)]
+    return _added_up(alike)
+
+
+@dataclass(frozen=True, slots=True)
+class _AddedUp:
+    """The evidence of several cells."""
+
+    pairs: int
+    equal: int
+    requests: int
+    differing: Mapping[tuple[str, str], tuple[int, int]]
+    forks: Sequence[TextFork]
+
+    @property
+    def share(self) -> float | None:
+        return self.equal / self.pairs if self.pairs else None
+
+    @property
+    def surest(self) -> float | None:
+        return max((f["margin"] for f in self.forks if f["margin"] is not None), default=None)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the margin of each fork is known."""
+        return all(fork["margin"] is not None for fork in self.forks)
+
+
+def _added_up(cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
+    differing: dict[tuple[str, str], tuple[int, int]] = {}
+    requests: dict[str, int] = {}
+    forks: dict[tuple[str, str, int], TextFork] = {}
+    for cell in cells:
+        workload, told = cell["checksum"], cell["evidence"]
+        # the same prompts under another load are the same requests
+        requests[workload] = max(requests.get(workload, 0), told["requests"])
+        for name, (equal, pairs) in told["differing"].items():
+            before = differing.get((workload, name), (0, 0))
+            differing[workload, name] = before[0] + equal, before[1] + pairs
+        for fork in told["forks"]:
+            forks.setdefault((workload, fork["request"], fork["token"]), fork)
+    return _AddedUp(
+        sum(cell["evidence"]["pairs"] for cell in cells),
+        sum(cell["evidence"]["equal"] for cell in cells),
+        sum(requests.values()),
+        differing,
+        list(forks.values()),
+    )
+
+
+def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
+    first, added = cells[0], _added_up(cells)
+    # under every load the seeds are the same: of one prompt the draws of one load count
+    by_prompts = {c["checksum"]: c["evidence"]["draws"] for c in reversed(cells)}
+    draws = [one for one in by_prompts.values() if one]
+    p_value = None
+    if first["other_draws"]:
+        verdict, why, p_value = _of_draws(draws)
+    else:
+        verdict, why = _of_texts(added, own, TIES.get(first["dtype"], max(TIES.values())))
+        if verdict == "unknown" and added.pairs and first["lossless"] is False:
+            verdict, why = "lossy", "is none that promises it, and gives another text"
+    low, high = wilson_interval(added.share or 0.0, added.requests)
+    compared = added.pairs > 0 and not first["other_draws"]
+    forks = sorted(added.forks, key=lambda fork: (fork["token"], -(fork["margin"] or 0.0)))
+    return BackendText(
+        backend=first["backend"],
+        options=first["options"],
+        label=first["label"],
+        model=first["model"],
+        against=first["against"],
+        is_reference=first["is_self"],
+        promised=first["lossless"],
+        verdict=verdict,
+        why=why,
+        pairs=added.pairs,
+        equal=added.equal,
+        requests=added.requests,
+        low=low if compared else None,
+        high=high if compared else None,
+        noise_floor=own.share,
+        fork=forks[0] if forks and compared else None,
+        surest=added.surest if compared else None,
+        p_value=p_value,
+        distance=_distance(draws),
+    )
+
+
+def _of_texts(found: _AddedUp, own: _AddedUp, tie: float) -> tuple[LosslessVerdict, str]:
+    if not found.pairs:
+        return "unknown", "no answers could be compared"
+    if found.equal == found.pairs:
+        return "lossless", f"all {found.pairs:,} pairs are equal"
+    sure = max(tie, own.surest or 0.0)
+    if found.surest is not None and found.surest > sure:
+        return "lossy", f"leaves an answer of which the reference was sure by {found.surest:.3g}"
+    if own.pairs and own.equal < own.pairs:
+        p_value = _less_consistent(found, own)
+        if p_value < ALPHA:
+            return "lossy", f"differs more than the reference from itself (p = {p_value:.2g})"
+        return "within noise", f"no more than the reference from itself (p = {p_value:.2g})"
+    if found.forks and found.is_told:
+        return "within noise", f"only where two tokens were within {sure:.3g} of each other"
+    if own.pairs:
+        return "lossy", "the reference never differs from itself, and no margins were recorded"
+    return "unknown", "the reference was run once, and no margins were recorded"
+
+
+def _less_consistent(found: _AddedUp, own: _AddedUp) -> float:
+    """p of a backend that is as consistent as the reference with itself: of the requests of which
+    one has a smaller share of equal answers than the other, as many would go either way (sign
+    test)."""
+
+    def share(of: _AddedUp, name: tuple[str, str]) -> float:
+        equal, pairs = of.differing.get(name, (1, 1))
+        return equal / pairs
+
+    names = {*found.differing, *own.differing}
+    less = sum(share(found, name) < share(own, name) for name in names)
+    more = sum(share(found, name) > share(own, name) for name in names)
+    n = less + more
+    return sum(math.comb(n, k) for k in range(less, n + 1)) / 2**n if n else 1.0
+
+
+def _of_draws(
+    draws: Sequence[Mapping[str, Any]],
+) -> tuple[LosslessVerdict, str, float | None]:
+    if not draws:
+        return (
+            "unknown",
+            "no prompt was asked often enough of both: 'rows' far below 'requests'",
+            None,
+        )
+    p_value = _fisher([one["p_value"] for one in draws])
+    count = sum(one["draws"] for one in draws)
+    told = f"next tokens after {sum(one['beginnings'] for one in draws):,} shared beginnings"
+    if p_value < ALPHA:
+        return "lossy", f"another distribution: {told} differ (p = {p_value:.2g})", p_value
+    return "within noise", f"{told} of {count:,} draws do not differ (p = {p_value:.2g})", p_value
+
+
+def _fisher(p_values: Sequence[float]) -> float:
+    """Fisher's combination (1932) of the p values of different prompts."""
+    import numpy as np
+
+    if len(p_values) == 1:
+        return p_values[0]
+    total = np.array([-2 * sum(math.log(p) for p in p_values)])
+    return float(np.exp(log_chi_square_tail(total, 2 * len(p_values)))[0])
+
+
+def _distance(draws: Sequence[Mapping[str, Any]]) -> float | None:
+    total = sum(one["draws"] for one in draws)
+    return sum(one["distance"] * one["draws"] for one in draws) / total if total else None

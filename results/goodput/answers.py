@@ -1,0 +1,80 @@
+"""What the answers are worth at the rate that was found: a system that answers worse when it is
+pressed has not sustained the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.core.nouns import Slo
+from results import registry
+from results.compare.intervals.wilson import wilson_interval
+from results.compare.quality import is_right
+from results.goodput.search import NEAR, FoundRate
+from results.metrics import latency
+from results.metrics.arrays import RequestArrays
+
+
+class ProbedAnswers(NamedTuple):
+    """The answers of the probes about the found rate."""
+
+    score: str
+    """Name of the task score."""
+    mean: float
+    low: float
+    high: float
+    """Its 95% interval (Wilson's, over the requests that were scored)."""
+    scored: int
+    right_per_s: float | None
+    """Requests per second that meet the objective *and* are right, at the rate found; None where
+    nothing says what is right."""
+
+    def words(self) -> str:
+        """For people."""
+        return f"{self.score} {self.mean:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+def answers_about(
+    probes: Sequence[tuple[float, RequestArrays]], slo: Slo, found: FoundRate | None
+) -> ProbedAnswers | None:
+    """The answers at about the rate that was found, by the first task score that they have. None
+    without a rate, or without a score.
+
+    Args:
+        probes: the rate that was asked for, and the requests.
+        slo: the objective.
+        found: the rate.
+    """
+    if found is None:
+        return None
+    near = [own for rate, own in probes if found.low / NEAR <= rate <= found.high * NEAR]
+    for metric in registry.scores():
+        scores = [own.scores[metric.name] for own in near if metric.name in own.scores]
+        values = np.concatenate(scores) if scores else np.zeros(0)
+        values = values[~np.isnan(values)]
+        if len(values):
+            mean = float(values.mean())
+            ends = wilson_interval(mean, len(values))
+            share = _good_and_right(near, slo)
+            rate = None if share is None else found.rate * share
+            return ProbedAnswers(metric.name, mean, *ends, len(values), rate)
+    return None
+
+
+def is_right_enough(answers: ProbedAnswers | None, least: float | None) -> bool:
+    """False where the answers are shown to score less than they have to."""
+    return least is None or answers is None or answers.high >= least
+
+
+def _good_and_right(probes: Sequence[RequestArrays], slo: Slo) -> float | None:
+    """Share of all requests."""
+    counted = total = 0
+    for own in probes:
+        right = is_right(own, None)
+        if right is None:
+            return None
+        counted += int((right & latency.meets_slo(own, slo)).sum())
+        total += len(own)
+    return counted / total if total else None

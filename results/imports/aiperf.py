@@ -1,0 +1,133 @@
+"""What `aiperf profile` wrote (AIPerf 0.13): in its folder of artifacts `profile_export.jsonl` has
+a line for each request, and `profile_export_aiperf.json` how it was asked."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError
+from harness.core.nouns import Load
+from results.imports.foreign import NS, ForeignLoad, ForeignRequest
+from results.imports.told import one_line, part, read_lines, read_object, seconds, tokens
+
+TOOL = "aiperf"
+DEFINITIONS = (
+    "measured by AIPerf: where it has a rate latencies count from when its limiter let a request "
+    "go, else from its sending; the tokens of a chunk are not told apart"
+)
+RECORDS, SUMMARY = "profile_export.jsonl", "profile_export_aiperf.json"
+MS = 1e-3
+
+
+def is_aiperf(path: Path) -> bool:
+    """Whether a folder or a file is such a tool's, by its name."""
+    return path.is_dir() or path.suffix == ".jsonl" or path.name == SUMMARY
+
+
+def read_aiperf(path: Path) -> list[ForeignLoad]:
+    """The load in a folder of artifacts, of which one of the two files may be named. Raises
+    `UserError` for a folder without a line for each request."""
+    records = path / RECORDS if path.is_dir() else path
+    if records.name == SUMMARY:
+        records = records.with_name(RECORDS)
+    if not records.is_file():
+        raise UserError(
+            f"{records}: missing; expected what 'aiperf profile --export-level records' writes"
+        )
+    summary = records.with_name(SUMMARY)
+    told = read_object(summary) if summary.is_file() else {}
+    found = []
+    for number, line in enumerate(read_lines(records), start=1):
+        about = part(line, "metadata")
+        if about.get("benchmark_phase", "profiling") != "profiling":
+            continue
+        try:
+            found.append((about.get("session_num") or 0, _request(line, about)))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UserError(f"{records}, record {number}: {error}") from None
+    if not found:
+        raise UserError(f"{records}: no requests in it")
+    requests = [one for _, one in sorted(found, key=lambda pair: (pair[0], pair[1].sent_s))]
+    begun = min(one.sent_s for one in requests)
+    asked = part(told, "input_config")
+    load = _load(asked, requests)
+    if load.kind == "closed":  # a place that is free is no moment at which a request is due
+        requests = [replace(one, due_s=None) for one in requests]
+    return [
+        ForeignLoad(
+            TOOL,
+            DEFINITIONS,
+            server=str(part(asked, "endpoint").get("type") or "unknown"),
+            model=_model(asked),
+            load=load,
+            started_at=datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
+            requests=tuple(requests),
+        )
+    ]
+
+
+def _request(line: Mapping[str, Any], about: Mapping[str, Any]) -> ForeignRequest:
+    metrics = part(line, "metrics")
+    sent = seconds(about.get("request_start_ns"), "request_start_ns") / NS
+    prompt = _value(metrics, "input_sequence_length", _value(metrics, "error_isl", 0))
+    error = line.get("error")
+    if error or about.get("was_cancelled"):
+        said = error.get("message") if isinstance(error, Mapping) else error
+        return ForeignRequest(int(prompt), sent, (), 0, one_line(said, "it was cancelled"))
+    latency = seconds(_value(metrics, "request_latency", None), "request_latency") * MS
+    first = _value(metrics, "time_to_first_token", None)
+    begin = sent + (latency if first is None else seconds(first, "time_to_first_token") * MS)
+    gaps = _value(metrics, "inter_chunk_latency", [])
+    gaps = [seconds(gap, "inter_chunk_latency") * MS for gap in gaps]
+    count = tokens(_value(metrics, "output_sequence_length", None), "output_sequence_length")
+    if not count:
+        return ForeignRequest(int(prompt), sent, (), 0, "no token came")
+    cached = _value(metrics, "usage_prompt_cache_read_tokens", None)
+    issued = about.get("credit_issued_ns")
+    return ForeignRequest(
+        tokens(prompt, "input_sequence_length"),
+        sent,
+        tuple(itertools.accumulate([begin, *gaps])),
+        count,
+        due_s=None if issued is None else seconds(issued, "credit_issued_ns") / NS,
+        cached_tokens=None if cached is None else tokens(cached, "usage_prompt_cache_read_tokens"),
+    )
+
+
+def _value(metrics: Mapping[str, Any], name: str, otherwise: Any) -> Any:
+    """Of a metric with its unit, the value."""
+    return part(metrics, name).get("value", otherwise)
+
+
+def _model(asked: Mapping[str, Any]) -> str:
+    items = part(asked, "models").get("items")
+    first = items[0] if isinstance(items, list) and items else {}
+    return str(part({"first": first}, "first").get("name") or "unknown")
+
+
+def _load(asked: Mapping[str, Any], requests: Sequence[ForeignRequest]) -> Load:
+    """Of the phase that was measured; without one, what the stamps show."""
+    phases = asked.get("phases")
+    told = [phase for phase in phases if isinstance(phase, dict)] if phases else []
+    measured = [one for one in told if (one.get("kind") or one.get("name")) == "profiling"]
+    phase = (measured or [{}])[-1]
+    kind, rate = phase.get("type"), phase.get("rate")
+    if rate is not None and kind in ("poisson", "constant"):
+        return Load(kind, rate=float(rate))
+    if rate is not None and kind == "gamma":
+        return Load("gamma", rate=float(rate), burstiness=float(phase.get("smoothness") or 1.0))
+    most = phase.get("concurrency") if kind == "concurrency" else None
+    return Load("closed", concurrency=int(most or in_flight(requests)))
+
+
+def in_flight(requests: Sequence[ForeignRequest]) -> int:
+    """The most requests at the same time."""
+    moments = [(one.sent_s, 1) for one in requests]
+    moments += [(one.chunks_s[-1] if one.chunks_s else one.sent_s, -1) for one in requests]
+    # who ends makes room for who begins at the same moment
+    return max(1, *itertools.accumulate(step for _, step in sorted(moments)))

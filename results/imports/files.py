@@ -1,0 +1,30 @@
+"""Which tool a file is of, and the loads in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.core.errors import UserError
+from results.imports.aiperf import is_aiperf, read_aiperf
+from results.imports.foreign import ForeignLoad
+from results.imports.guidellm import is_guidellm, read_guidellm
+from results.imports.told import read_object
+from results.imports.vllm_bench import LISTS, read_vllm_bench
+
+EXPECTED = (
+    "expected what 'vllm bench serve --save-result --save-detailed', 'guidellm run --output "
+    "kind=json' or 'aiperf profile' writes"
+)
+_OF_VLLM = {*LISTS, "request_throughput", "max_concurrency"}
+
+
+def read_foreign(path: Path) -> list[ForeignLoad]:
+    """The loads in a file, or in AIPerf's folder of artifacts. Raises `UserError`."""
+    if is_aiperf(path):
+        return read_aiperf(path)
+    told = read_object(path)
+    if is_guidellm(told):
+        return read_guidellm(path)
+    if not _OF_VLLM & told.keys():
+        raise UserError(f"{path}: of no known tool; {EXPECTED}")
+    return [read_vllm_bench(path)]

@@ -1,0 +1,143 @@
+"""What `guidellm run --output kind=json,...` wrote (GuideLLM 0.8, `guidellm.schemas`): a file with
+a benchmark for each load of its profile, and the requests of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError
+from harness.core.nouns import Load
+from results.imports.foreign import ForeignLoad, ForeignRequest
+from results.imports.told import one_line, part, read_object, seconds, tokens
+
+TOOL = "guidellm"
+DEFINITIONS = (
+    "measured by GuideLLM: it stamps the first and the last chunk of an answer and counts those "
+    "between, which are spread evenly here, so that percentiles of itl_s are of means"
+)
+_OPEN = {"constant": "constant", "poisson": "poisson", "async": "poisson"}
+
+
+def is_guidellm(told: Mapping[str, Any]) -> bool:
+    """Whether an object is such a file's."""
+    return isinstance(told.get("benchmarks"), list)
+
+
+def read_guidellm(path: Path) -> list[ForeignLoad]:
+    """The loads in a file. Raises `UserError` for a file without details of its requests, and for
+    details that contradict one another."""
+    told = read_object(path)
+    found = []
+    for place, one in enumerate(told.get("benchmarks") or ()):
+        where = f"{path}: benchmarks[{place}]"
+        if not isinstance(one, dict):
+            raise UserError(f"{where}: expected an object")
+        try:
+            found.append(_load(one, told))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UserError(f"{where}: {' '.join(str(error).split())}") from None
+    if not found:
+        raise UserError(f"{path}: no benchmark in it")
+    return found
+
+
+def _load(one: Mapping[str, Any], told: Mapping[str, Any]) -> ForeignLoad:
+    requests = part(one, "requests")
+    done = [r for status in ("successful", "errored") for r in _listed(requests, status)]
+    totals = part(one, "metrics", "request_totals")
+    known = sum(int(totals.get(status) or 0) for status in ("successful", "errored"))
+    if not done or (totals and known != len(done)):
+        raise ValueError(
+            f"requests: details of {len(done)} of {known} requests; expected all of them"
+        )
+    made = sorted(_requests(requests), key=lambda found: found.sent_s)
+    cut = len(_listed(requests, "incomplete"))
+    left = f"; {cut} requests that it cut off at its end are left out" if cut else ""
+    backend = part(one, "config", "backend")
+    load = _shape(part(one, "config", "strategy"), len(made))
+    if load.kind == "closed":  # a place that is free is no moment at which a request is due
+        made = [replace(found, due_s=None) for found in made]
+    return ForeignLoad(
+        TOOL,
+        DEFINITIONS + left,
+        server=str(backend.get("kind") or backend.get("type_") or "openai_http"),
+        model=str(backend.get("model") or part(told, "args", "backend").get("model") or "unknown"),
+        load=load,
+        started_at=datetime.fromtimestamp(made[0].sent_s, UTC).isoformat(timespec="seconds"),
+        requests=tuple(made),
+    )
+
+
+def _listed(requests: Mapping[str, Any], status: str) -> Sequence[Mapping[str, Any]]:
+    found = requests.get(status) or []
+    if not isinstance(found, list) or not all(isinstance(r, dict) for r in found):
+        raise TypeError(f"requests.{status}: expected a list of objects")
+    return found
+
+
+def _requests(requests: Mapping[str, Any]) -> Iterator[ForeignRequest]:
+    for one in _listed(requests, "successful"):
+        yield _answered(one)
+    for one in _listed(requests, "errored"):
+        info = part(one, "info")
+        sent, due = _begun(part(info, "timings"))
+        error = one_line(info.get("error") or one.get("error"), "it failed")
+        yield ForeignRequest(_prompt(one), sent, (), 0, error, due_s=due)
+
+
+def _answered(one: Mapping[str, Any]) -> ForeignRequest:
+    timings = part(one, "info", "timings")
+    sent, due = _begun(timings)
+    end = timings.get("request_end", timings.get("resolve_end"))
+    # without streaming the whole answer is one chunk
+    first = timings.get("first_token_iteration")
+    last = timings.get("last_token_iteration")
+    begin = seconds(end if first is None else first, "first_token_iteration")
+    stop = seconds(end if last is None else last, "last_token_iteration")
+    chunks = max(1, tokens(timings.get("token_iterations") or 0, "token_iterations"))
+    told = part(one, "output_metrics").get("text_tokens")
+    answer = one.get("output_tokens")
+    count = tokens(answer if answer is not None else (told or chunks), "output_tokens")
+    if stop < begin or begin < sent:
+        raise ValueError("timings: the first token before the request, or the last before it")
+    if count == 0:
+        return ForeignRequest(_prompt(one), sent, (), 0, "no token came", due_s=due)
+    gap = (stop - begin) / (chunks - 1) if chunks > 1 else 0.0
+    cached = part(one, "input_metrics").get("cached_tokens", one.get("cached_tokens"))
+    return ForeignRequest(
+        _prompt(one),
+        sent,
+        tuple(begin + gap * place for place in range(chunks)),
+        count,
+        text=str(one.get("output") or ""),
+        due_s=due,
+        cached_tokens=None if cached is None else tokens(cached, "cached_tokens"),
+    )
+
+
+def _begun(timings: Mapping[str, Any]) -> tuple[float, float | None]:
+    """When a request left, and when it was to leave."""
+    sent = timings.get("request_start")
+    sent = seconds(timings.get("resolve_start") if sent is None else sent, "request_start")
+    due = timings.get("targeted_start")
+    return sent, None if due is None else seconds(due, "targeted_start")
+
+
+def _prompt(one: Mapping[str, Any]) -> int:
+    return tokens(one.get("prompt_tokens") or 0, "prompt_tokens")
+
+
+def _shape(strategy: Mapping[str, Any], requests: int) -> Load:
+    """Of `synchronous`, `concurrent`, `throughput`, `constant` and `poisson`."""
+    kind = str(strategy.get("kind") or strategy.get("type_"))
+    rate = strategy.get("rate")
+    if kind in _OPEN and rate is not None:
+        return Load("constant" if kind == "constant" else "poisson", rate=float(rate))
+    if kind == "synchronous":
+        return Load("closed", concurrency=1)
+    most = strategy.get("streams") or strategy.get("max_concurrency")
+    return Load("closed", concurrency=int(most or requests))

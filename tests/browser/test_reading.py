@@ -1,0 +1,114 @@
+"""What a reader sees: the verdict of what is chosen, values on hover, a phone, a desk, paper."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.browsing import choose, run_script
+
+if TYPE_CHECKING:
+    from tests.browser.conftest import Open
+
+pytestmark = pytest.mark.slow
+SHOWN = "[...document.querySelectorAll('[data-verdict]')].filter(p => p.offsetHeight > 0)"
+HEADLINE = f"return {SHOWN}.map(p => p.querySelector('.headline').innerText).join('|')"
+UNIT = re.compile(
+    r"[\d∞]\]?( ms| tokens/s| requests/s| GiB|×|%|/s|\])( |,|;|$|\()"
+    r"|judged|layer \d|over [\d,]+ tokens"
+)
+WIDER = """return [...document.querySelectorAll('body *')]
+  .filter(e => !e.closest('svg, .scroll, nav') && e.getBoundingClientRect().width > innerWidth + 1)
+  .map(e => e.outerHTML.slice(0, 200))"""
+
+
+def test_the_filters_reach_the_verdict(open_report: Open) -> None:
+    browser = open_report()
+    whole = run_script(browser, HEADLINE)
+    assert "pairs of workload and load" in whole
+    choose(browser, "workload", "gsm8k")
+    choose(browser, "load", "closed c=8")
+    part = run_script(browser, HEADLINE)
+    assert part != whole
+    assert "|" not in part, "one of them at a time"
+    note = f"return {SHOWN}[0].querySelector('.note').innerText"
+    assert run_script(browser, note).endswith("gsm8k, closed c=8.")
+    captions = f"return {SHOWN}[0].querySelectorAll('.verdicts .caption')[0].innerText"
+    assert run_script(browser, captions)
+    address = browser.current_url
+    browser.get("about:blank")
+    browser.get(address)
+    assert run_script(browser, HEADLINE) == part, "the address holds it"
+    browser.find_element("css selector", "#filters button").click()
+    browser.execute_async_script("setTimeout(arguments[0], 50)")
+    assert run_script(browser, HEADLINE) == whole
+
+
+def test_without_javascript_there_is_the_whole_verdict(open_report: Open) -> None:
+    browser = open_report(scripts=False)
+    shown = [e for e in browser.find_elements("css selector", "[data-verdict]") if e.is_displayed()]
+    assert len(shown) == 1
+    assert "pairs of workload and load" in shown[0].text
+
+
+def test_what_is_drawn_says_its_value_with_a_unit(open_report: Open) -> None:
+    browser = open_report()
+    titles = run_script(
+        browser,
+        "return [...document.querySelectorAll('figure svg [data-variant] > title')]"
+        ".map(t => [t.closest('section').id, t.textContent])",
+    )
+    assert len({section for section, _ in titles}) > 6
+    told = [(section, text) for section, text in titles if re.search(r": .*\d", text)]
+    assert len(told) > 500
+    assert [pair for pair in told if not UNIT.search(pair[1])] == []
+    for section, unit in (("throughput", "tokens/s"), ("latency", "ms"), ("tradeoff", "×")):
+        assert all(unit in text for own, text in told if own == section)
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_phone_gets_a_short_page_whose_headings_open(open_report: Open, width: int) -> None:
+    browser = open_report(width)
+    height = "return document.documentElement.scrollHeight"
+    assert run_script(browser, height) < 15_000
+    assert run_script(browser, WIDER) == []
+    box = "return document.querySelector('#latency figure').offsetHeight"
+    assert run_script(browser, box) == 0
+    run_script(browser, "document.querySelector('#latency h2 button').click()")
+    assert run_script(browser, box) > 100
+    assert run_script(browser, WIDER) == []
+    run_script(browser, "document.querySelector('nav a[href=\"#quality\"]').click()")
+    opened = "return document.querySelector('#quality h2 button').ariaExpanded"
+    assert run_script(browser, opened) == "true", "a link opens what it leads to"
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def test_on_a_desk_every_table_fits_the_page(open_report: Open) -> None:
+    browser = open_report(1240)
+    wide = "document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth)"
+    tables = f"return [...{wide}.map(s => [s.closest('section').id, s.scrollWidth])"
+    assert run_script(browser, tables) == []
+    assert run_script(browser, "return document.querySelectorAll('.folded').length") == 0
+
+
+def test_paper_has_everything_open_and_no_controls(open_report: Open) -> None:
+    browser = open_report()
+    closed = "return [...document.querySelectorAll('details.fold')].filter(d => !d.open).length"
+    assert run_script(browser, closed) > 0
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+    assert run_script(browser, closed) == 0
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    controls = (
+        "return [...document.querySelectorAll('.bar-top, .tools, .permalink')]"
+        ".filter(e => e.offsetHeight > 0).length"
+    )
+    assert run_script(browser, controls) == 0
+    bound = (
+        "return [...document.querySelectorAll('.scroll')]"
+        ".every(s => getComputedStyle(s).maxHeight === 'none')"
+    )
+    assert run_script(browser, bound)

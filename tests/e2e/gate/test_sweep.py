@@ -1,0 +1,143 @@
+"""The load kind ``sweep``: real processes, a scripted server that serves one at a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.test_cli import decodebench, write
+
+SERVICE_S = 0.02
+SERVER = {"name": "scripted", "capacity": 1, "itl_s": 0.0, "tokens": 1}
+TWO = [
+    {**SERVER, "label": "slow", "ttft_s": SERVICE_S},
+    {**SERVER, "label": "quick", "ttft_s": SERVICE_S / 4},
+]
+SWEEP = {"kind": "sweep", "points": 5}
+
+
+def experiment(folder: Path, **changes: Any) -> Path:
+    asked = {"backends": TWO, "load": [SWEEP], "requests": 8, "repeats": 1, "slo": None, **changes}
+    return write(folder, **asked)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run of two systems, `tiny.yaml` and the output beside it."""
+    folder = tmp_path_factory.mktemp("sweep")
+    done = decodebench("run", experiment(folder), "--out", "s", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "output").write_text(done.stdout)
+    return folder
+
+
+def systems(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "s/sweep.json").read_text())["systems"]
+    return found
+
+
+def test_each_system_goes_from_idle_to_its_own_saturation(swept: Path) -> None:
+    slow, quick = systems(swept)
+    for one, service_s in ((slow, SERVICE_S), (quick, SERVICE_S / 4)):
+        idle, *loaded = one["points"]
+        assert idle["rate"] is None
+        assert len(loaded) == 5
+        # nearly idle first, and a capacity of 1 / service that a busy machine may blur
+        assert loaded[0]["rate"] == pytest.approx(0.5 / service_s, rel=0.3)
+        assert 0.4 / service_s < one["high_per_s"] < 2.5 / service_s
+        assert one["low_per_s"] is None or one["low_per_s"] < one["high_per_s"]
+    lines = (swept / "output").read_text().splitlines()
+    assert any(line.startswith("slow, gsm8k: saturated ") for line in lines)
+    assert lines[-2].startswith("trials: 12 ok") or "trials: 12 ok; results in s" in lines
+
+
+def test_the_same_command_measures_nothing_again(swept: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in (swept / "s/trials").iterdir()}
+    kept = (swept / "s/sweep.json").read_bytes()
+    done = decodebench("run", "s/experiment.yaml", "--out", "s", cwd=swept)
+    assert done.returncode == 0, done.stderr
+    assert "trials: 12 stored" in done.stdout
+    assert before == {p.name: p.stat().st_mtime_ns for p in (swept / "s/trials").iterdir()}
+    assert kept == (swept / "s/sweep.json").read_bytes()
+
+
+def test_sweeping_one_backend_keeps_the_others(swept: Path) -> None:
+    answer = json.loads((swept / "s/sweep.json").read_text())
+    other = {**answer["systems"][0], "backend": "gone"}
+    changed = {**answer, "systems": [other, *answer["systems"]]}
+    (swept / "s/sweep.json").write_text(json.dumps(changed))
+    done = decodebench("run", "tiny.yaml", "--out", "s", "--only", "scripted", cwd=swept)
+    assert done.returncode == 0, done.stderr
+    assert [one["backend"] for one in systems(swept)] == ["gone", "scripted", "scripted"]
+    assert decodebench("run", "tiny.yaml", "--out", "s", cwd=swept).returncode == 0
+    assert [one["backend"] for one in systems(swept)] == ["scripted", "scripted"]
+
+
+def test_the_page_has_its_curve_and_no_verdict(swept: Path) -> None:
+    assert decodebench("report", "s", cwd=swept).returncode == 0
+    text = (swept / "s/report.html").read_text()
+    section = text.partition('<section id="swept">')[2].partition("</section>")[0]
+    assert section.count("<svg") >= 4
+    assert "Time to first token (ms) over requests per second" in section
+    assert "no less than what saturated slow" in section
+    assert "took each system from idle to saturation" in text
+    assert '<section id="results">' not in text
+
+
+def test_repeats_measure_the_same_rates_again(tmp_path: Path) -> None:
+    file = experiment(
+        tmp_path, backends=TWO[1:], load=[SWEEP | {"points": 3}], repeats=2, requests=4
+    )
+    plan = decodebench("run", file, "--dry-run", cwd=tmp_path)
+    assert "of each system a sweep of 3 rates" in plan.stdout, plan.stderr
+    done = decodebench("run", file, "--out", "s", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (one,) = systems(tmp_path)
+    assert [len(point["keys"]) for point in one["points"]] == [2, 2, 2, 2]
+
+
+def test_a_server_that_fails_is_failed_trials(tmp_path: Path) -> None:
+    broken = {**TWO[0], "fault": "raise", "label": "broken"}
+    file = experiment(tmp_path, backends=[broken], load=[SWEEP])
+    done = decodebench("run", file, "--out", "s", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert "a trial failed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("load", "asked", "words"),
+    [
+        ([{"kind": "sweep", "points": 2}], [], "points: expected a whole number of at least 3"),
+        (
+            [{"kind": "sweep", "rate": 2}],
+            [],
+            "load[0].rate: unknown key; expected one of: kind, points",
+        ),
+        ([{"kind": "sweep"}, "sweep"], [], "load[1]: a second 'sweep'"),
+        (["sweeps"], [], "unknown load 'sweeps'; did you mean 'sweep'"),
+        (["sweep"], ["--executor", "ray"], "expected --executor local"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, load: list[Any], asked: list[str], words: str
+) -> None:
+    done = decodebench("run", experiment(tmp_path, load=load), *asked, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len([line for line in done.stderr.splitlines() if "warning" not in line]) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_quick_sweeps_without_a_file(tmp_path: Path) -> None:
+    done = decodebench(
+        "quick", "--model", "demo", "--workload", "synthetic", "--backend", "scripted", "--sweep",
+        "--dry-run", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "0 trials; nothing was run" in done.stdout
+    stored = yaml.safe_load(experiment(tmp_path).read_text())
+    assert stored["load"] == [SWEEP]

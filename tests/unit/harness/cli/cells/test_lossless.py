@@ -1,0 +1,53 @@
+"""The command that says of each backend whether its text is the reference's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+
+from harness.cli.cells.lossless import lossless
+from harness.core.errors import UserError
+from tests.support.results.report_runs import MadeUpBackend, write_run
+
+REFERENCE = MadeUpBackend("vllm", 0.01)
+
+
+def run_with(folder: Path, *engines: MadeUpBackend) -> Path:
+    return write_run(
+        folder, engines=(REFERENCE, *engines), workloads=["gsm8k"], repeats=2, requests=12
+    )
+
+
+def test_a_broken_promise_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_with(tmp_path, MadeUpBackend("adadecode", 0.01, changes=0.3))
+    with pytest.raises(typer.Exit) as ended:
+        lossless(folder)
+    assert ended.value.exit_code == 1
+    told = capsys.readouterr().out
+    assert "lossy" in told
+    assert "token " in told
+    with pytest.raises(typer.Exit):
+        lossless(folder, as_json=True)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["backend"], row["verdict"]) for row in rows] == [
+        ("vllm", "lossless"),
+        ("adadecode", "lossy"),
+    ]
+
+
+def test_what_promised_nothing_breaks_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lossy = MadeUpBackend("vllm-early-exit", 0.01, changes=0.3, lossless=False)
+    lossless(run_with(tmp_path, lossy, MadeUpBackend("adadecode", 0.01)))
+    told = capsys.readouterr().out
+    assert "lossy" in told
+    assert "all 72 pairs are equal" in told
+
+
+def test_one_backend_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing to compare: no two backends"):
+        lossless(run_with(tmp_path))

@@ -1,0 +1,100 @@
+"""Baselines in a folder and on a git branch, which nobody checks out."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cli.gate.baselines import open_store, read_from_git
+from harness.cli.gate.compare import read_side
+from harness.core.errors import UserError
+from results.compare.gate.reduced import ReducedRun
+from tests.support.results.reduced_runs import timed_run
+
+STORE = "git:speed/baselines"
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def run_of(ms: float) -> ReducedRun:
+    return timed_run("made up", np.full((2, 4), ms / 1e3))
+
+
+def times(run: ReducedRun) -> float:
+    return float(run.trials[0].values["tpot_s"][0])
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One with a commit, where git does not know who commits."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    git("init", "-q", "-b", "main")
+    (tmp_path / "code.py").write_text("x = 1\n")
+    git("add", "code.py")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "code")
+    return tmp_path
+
+
+def test_a_baseline_is_a_commit_on_its_branch(repository: Path) -> None:
+    store = open_store(STORE)
+    assert store.machines() == []
+    assert store.write("abc", run_of(5)).startswith(f"{STORE}:abc.parquet (")
+    store.write("def", run_of(7))
+    store.write("abc", run_of(6))
+    assert store.machines() == ["abc", "def"]
+    assert (times(store.read("abc")), times(store.read("def"))) == (0.006, 0.007)
+    assert store.read("abc").where == f"{STORE}:abc.parquet"
+    # what stood there before can still be compared with
+    assert times(read_side(Path("git:speed/baselines~2:abc.parquet"), ())) == 0.005
+    assert git("log", "--format=%s", "speed/baselines").splitlines() == [
+        "Baseline of machine abc: 2 trials",
+        "Baseline of machine def: 2 trials",
+        "Baseline of machine abc: 2 trials",
+    ]
+    assert git("branch", "--show-current") == "main"
+    assert git("status", "--porcelain") == "", "nothing was checked out"
+
+
+def test_a_folder_does_the_same(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "kept"))
+    assert store.machines() == []
+    store.write("abc", run_of(5))
+    assert store.machines() == ["abc"]
+    assert times(store.read("abc")) == 0.005
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ("git:main", "expected git:REF:PATH, a file of record on a branch"),
+        ("git:mian:abc.parquet", "no branch, tag or commit 'mian'; did you mean 'main'?"),
+        ("git:main:abc.parquet", "no such file there; 'compare --update' stores a baseline"),
+        ("git:main:code.py", "git:main:code.py: not a file of record"),
+    ],
+)
+def test_what_is_no_record_is_told_in_a_line(repository: Path, named: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_from_git(named)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_branch_and_no_repository(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="no name of a branch; expected git:BRANCH"):
+        open_store("git:a..b").write("abc", run_of(5))
+    outside = tmp_path_factory.mktemp("outside")
+    monkeypatch.chdir(outside)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(outside.parent))
+    with pytest.raises(UserError, match="is in no git repository"):
+        open_store(STORE).machines()

@@ -1,0 +1,126 @@
+"""A search on a queue in virtual time: other objectives, what answers are worth, a late client."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from benchmarks.soundness.goodput_search import SERVICE_S, capacity, sojourn
+from harness.cli.goodput.command import _scales
+from harness.cli.goodput.probing import ProbedLoad, ProbedSystem, Prober
+from harness.cli.goodput.searching import (
+    MOST_REQUESTS,
+    SearchedGoodput,
+    SearchSettings,
+    SystemSearch,
+    enough_requests,
+)
+from harness.core.errors import UserError
+from harness.core.nouns import Load, Model, Slo, TrialRecord, Validity, Workload
+from harness.experiment.choices import BackendChoice, WorkloadChoice
+from results.metrics.arrays import Floats, from_record
+from tests.support.results.make_trials import generation, record, trial
+
+SYSTEM = ProbedSystem(BackendChoice("made up"), Model("demo"), WorkloadChoice(Workload("gsm8k"), 8))
+SETTINGS = SearchSettings(
+    Slo(e2e_ms=4e3 * SERVICE_S), share=0.95, confidence=0.95, tolerance=0.1, requests=2000, most=12
+)
+
+
+class VirtualServer:
+    """One server with a queue; `right` of its answers are, and from `late_from` on the client is
+    late."""
+
+    def __init__(self, right: float = 1.0, late_from: float = np.inf) -> None:
+        self.asked: list[Load] = []
+        self._right, self._late_from = right, late_from
+
+    def trial(self, system: ProbedSystem, load: Load, number: int, requests: int) -> Any:
+        return load, number, requests
+
+    def run(self, asked: Any) -> ProbedLoad:
+        load, number, requests = asked
+        self.asked.append(load)
+        rng = np.random.default_rng(number)
+        times = np.full(requests, SERVICE_S)
+        due = np.arange(requests) * SERVICE_S
+        if load.rate:
+            times, came_about = sojourn(load.rate, requests, rng)
+            due = np.arange(requests) / came_about
+        late = load.rate is not None and load.rate >= self._late_from
+        return ProbedLoad(self._record(due, times, rng, late=late), self._arrays, was_stored=False)
+
+    def _record(
+        self, due: Floats, times: Floats, rng: np.random.Generator, *, late: bool
+    ) -> TrialRecord:
+        made = [
+            generation(f"r{n}", [1e3 * (at + took)], scheduled_ms=1e3 * at)
+            for n, (at, took) in enumerate(zip(due, times, strict=True))
+        ]
+        scores = {
+            one.request_id: {"exact_match": float(rng.random() < self._right)} for one in made
+        }
+        verdict = Validity(not late, ("client-late: p99 of the lag is 9 ms",) * late)
+        found = record(trial("made up"), made, scores=scores, validity=verdict)
+        self._arrays = from_record(found)
+        return found
+
+
+def searched(server: VirtualServer, **changes: Any) -> SearchedGoodput:
+    settings = dataclasses.replace(SETTINGS, **changes)
+    return SystemSearch(cast(Prober, server), SYSTEM, settings).searched()
+
+
+def test_a_wider_objective_is_searched_on_the_same_probes() -> None:
+    server = VirtualServer(right=0.75)
+    one = searched(server, scales=(0.5, 2.0))
+    truth = {scale: capacity(4 * scale, 0.95) / SERVICE_S for scale in (0.5, 1.0, 2.0)}
+    found = {1.0: one.first, **one.scales}
+    for scale, at in found.items():
+        assert at.found is not None
+        assert at.found.rate == pytest.approx(truth[scale], rel=0.12), scale
+    assert len(one.scales[2.0].probes) > len(one.first.probes), "those of the first count again"
+    assert len(server.asked) < sum(len(at.probes) for at in found.values())
+    assert one.answers is not None
+    assert one.answers.mean == pytest.approx(0.75, abs=0.05)
+    assert one.first.found is not None
+    rate = one.first.found.rate * 0.75 * 0.95
+    assert one.answers.right_per_s == pytest.approx(rate, rel=0.1)
+    plain = one.plain(0.95)
+    assert [at["scale"] for at in plain["scales"]] == [0.5, 2.0]
+    assert plain["answers"]["score"] == "exact_match"
+
+
+def test_a_system_that_answers_worse_than_it_has_to_has_no_rate() -> None:
+    one = searched(VirtualServer(right=0.6), least_score=0.8)
+    assert one.first.found is None
+    assert one.first.limit.startswith("answers: exact_match 0.")
+    assert one.first.limit.endswith("expected 0.8")
+    assert searched(VirtualServer(right=0.9), least_score=0.8).first.found is not None
+
+
+def test_a_client_that_is_late_is_no_saturated_server() -> None:
+    one = searched(VirtualServer(late_from=0.3 / SERVICE_S))
+    assert one.first.found is None
+    assert one.first.ended == "the client was late"
+    assert one.first.limit.startswith("the client, which was late at ")
+
+
+def test_a_probe_lasts_until_its_queue_shows() -> None:
+    """60 requests take 1.2 s: at any rate all would be answered within 2 s."""
+    one = searched(VirtualServer(), slo=Slo(e2e_ms=2000), requests=60)
+    assert one.first.found is not None
+    assert one.first.found.rate < 1.1 / SERVICE_S
+    assert enough_requests(100.0, Slo(ttft_ms=500, tpot_ms=9000), 60) == 1000
+    assert enough_requests(1.0, Slo(e2e_ms=200), 60) == 60
+    assert enough_requests(1e6, Slo(e2e_ms=2000), 60) == MOST_REQUESTS
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1,nan", "inf"])
+def test_scales_are_numbers_above_0(text: str) -> None:
+    with pytest.raises(UserError, match=r"expected numbers above 0, as in 0\.5,2"):
+        _scales(text)
+    assert _scales("0.5, 1,2,2") == (0.5, 2.0)

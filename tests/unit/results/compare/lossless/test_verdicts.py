@@ -1,0 +1,163 @@
+"""Lossless, within the noise or lossy: what each verdict rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core.nouns import Model, Sampling, TrialRecord
+from results.compare.lossless.verdicts import BackendText
+from results.rows import text_verdicts
+from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.stored_runs import run_of
+
+SAME = (1, 2, 3, 4)
+REQUESTS = 20
+Changed = Mapping[int, tuple[int, float | None]]
+"""Request -> token from which its answer is another, and the margin there."""
+
+
+def ran(backend: str, changed: Changed | None = None, repeat: int = 0, **more: Any) -> TrialRecord:
+    """Answers of four tokens, of which some change; the margins are those of the plain answer."""
+    told = {
+        i: {f"top2_margin@{token}": margin}
+        for i, (token, margin) in (more.pop("margins", None) or {}).items()
+    }
+    generations = []
+    for i in range(REQUESTS):
+        ids = list(SAME)
+        if i in (changed or {}):
+            place = (changed or {})[i][0]
+            ids[place:] = [token + 50 for token in ids[place:]]
+        generations.append(
+            generation(f"r{i}", [10 * n for n in range(4)], ids=ids, telemetry=told.get(i))
+        )
+    options = {"margins": True} if told else more.pop("options", {})
+    lossless = more.pop("lossless", True)
+    of = trial(backend, options=options, repeat=repeat, requests=REQUESTS, **more)
+    return record(of, generations, lossless=lossless)
+
+
+def judged(folder: Path, *records: TrialRecord, backend: str = "fast") -> BackendText:
+    choices: list[Any] = [
+        {"name": name, "options": {}} for name in ("vllm", "fast", "autoregressive")
+    ]
+    found = text_verdicts(run_of(folder, *records, backends=choices))
+    (one,) = [text for text in found if text.backend == backend and not text.is_reference]
+    return one
+
+
+def test_equal_answers_are_lossless_with_their_interval(tmp_path: Path) -> None:
+    one = judged(tmp_path, *(ran(name, repeat=r) for name in ("vllm", "fast") for r in (0, 1)))
+    assert (one.verdict, one.consistency, one.pairs, one.requests) == ("lossless", 1.0, 40, 20)
+    assert one.noise_floor == 1.0
+    assert one.fork is None
+    # Wilson's interval of 20 of 20: repeats ask the same again and narrow nothing
+    assert one.low == pytest.approx(0.8389, abs=1e-4)
+    assert one.high == 1.0
+
+
+def test_a_change_of_one_token_is_lossy_where_the_reference_never_differs(tmp_path: Path) -> None:
+    one = judged(tmp_path, ran("vllm"), ran("vllm", repeat=1), ran("fast", {7: (2, None)}))
+    assert (one.verdict, one.equal, one.pairs) == ("lossy", 19, 20)
+    assert one.fork == {"request": "r7", "token": 2, "margin": None}
+    assert "never differs from itself, and no margins" in one.why
+
+
+@pytest.mark.parametrize(("margin", "verdict"), [(0.01, "within noise"), (3.0, "lossy")])
+def test_a_margin_tells_a_tie_from_a_change(tmp_path: Path, margin: float, verdict: str) -> None:
+    """Recorded by another variant of the reference, which gave the same tokens before."""
+    changed = {7: (2, margin)}
+    bfloat16: dict[str, Any] = {"model": Model("demo", dtype="bfloat16")}
+    one = judged(
+        tmp_path,
+        *(ran("vllm", repeat=r, **bfloat16) for r in (0, 1)),
+        ran("vllm", margins=changed, **bfloat16),
+        ran("fast", changed, **bfloat16),
+    )
+    assert (one.verdict, one.surest) == (verdict, margin)
+    assert one.fork is not None
+    assert one.fork["margin"] == margin
+
+
+def test_no_more_than_the_reference_from_itself_is_noise(tmp_path: Path) -> None:
+    noisy = dict.fromkeys(range(6), (1, None))
+    reference = [ran("vllm"), ran("vllm", noisy, repeat=1)]
+    few = judged(tmp_path / "few", *reference, ran("fast", dict.fromkeys(range(4, 10), (3, None))))
+    assert few.noise_floor == pytest.approx(14 / 20)
+    assert few.verdict == "within noise"
+    assert "no more than the reference from itself" in few.why
+    many = judged(
+        tmp_path / "many", *reference, ran("fast", dict.fromkeys(range(4, 18), (3, None)))
+    )
+    assert many.verdict == "lossy"
+    assert "more than the reference from itself" in many.why
+
+
+def test_where_nothing_tells_the_noise_it_is_unknown(tmp_path: Path) -> None:
+    one = judged(tmp_path, ran("vllm"), ran("fast", {7: (2, None)}))
+    assert (one.verdict, one.noise_floor) == ("unknown", None)
+    assert "run once, and no margins" in one.why
+    one = judged(tmp_path / "lossy", ran("vllm"), ran("fast", {7: (2, None)}, lossless=False))
+    assert (one.verdict, one.why) == ("lossy", "is none that promises it, and gives another text")
+
+
+def test_cells_add_up_and_models_do_not(tmp_path: Path) -> None:
+    other = Model("other")
+    records = [
+        ran("vllm"),
+        ran("vllm", repeat=1),
+        ran("fast"),
+        ran("fast", {1: (1, None)}, repeat=1),
+        *(ran(name, model=other) for name in ("vllm", "fast")),
+    ]
+    choices: list[Any] = [{"name": name, "options": {}} for name in ("vllm", "fast")]
+    run = run_of(tmp_path, *records, backends=choices)
+    found = text_verdicts(run)
+    assert run.texts["verdict"].tolist() == [one.verdict for one in found]
+    of = {(one.backend, one.model): one for one in found}
+    assert (of["fast", "demo"].equal, of["fast", "demo"].pairs) == (39, 40)
+    assert of["fast", "demo"].requests == 20
+    assert of["fast", "other"].verdict == "lossless"
+    assert of["vllm", "demo"].is_reference
+
+
+def drawn_run(
+    folder: Path, shares: Sequence[float], *, again: int = 40, seed: int = 0
+) -> list[BackendText]:
+    """Two prompts asked again and again of two engines that draw otherwise."""
+    rng, records = np.random.default_rng(seed), []
+    for backend, own in (("vllm", (0.6, 0.3, 0.1)), ("fast", shares)):
+        generations = [
+            generation(
+                name if not n else f"{name}#{n + 1}",
+                [0, 1],
+                ids=rng.choice(3, 2, p=own).tolist(),
+            )
+            for n in range(again)
+            for name in ("a", "b")
+        ]
+        options = {"kernels": "native"} if backend == "fast" else {}
+        of = trial(backend, options=options, requests=2 * again, sampling=Sampling(temperature=1.0))
+        records.append(record(of, generations))
+    choices = [{"name": "vllm", "options": {}}, {"name": "fast", "options": {"kernels": "native"}}]
+    found = text_verdicts(run_of(folder, *records, backends=choices))
+    return [one for one in found if one.backend == "fast"]
+
+
+def test_sampled_text_is_compared_as_a_distribution(tmp_path: Path) -> None:
+    (same,) = drawn_run(tmp_path / "same", (0.6, 0.3, 0.1))
+    assert same.verdict == "within noise"
+    assert (same.pairs, same.low) == (0, None), "texts of other draws say nothing"
+    assert same.p_value is not None
+    assert same.p_value > 0.05
+    (other,) = drawn_run(tmp_path / "other", (0.3, 0.6, 0.1))
+    assert other.verdict == "lossy"
+    assert "another distribution" in other.why
+    assert other.distance == pytest.approx(0.3, abs=0.12)
+    (few,) = drawn_run(tmp_path / "few", (0.3, 0.6, 0.1), again=3)
+    assert (few.verdict, few.p_value) == ("unknown", None)
