@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from harness.core.backend import Backend
 from harness.core.errors import UserError, nearest
-from harness.core.nouns import Model
+from harness.core.nouns import Answer, Model
 from workloads import workload_info
 
 BACKENDS: dict[str, str] = {
@@ -102,7 +102,7 @@ def check_workload(name: str, workload: str, options: Mapping[str, Any]) -> None
     """Raise `UserError` for a workload that backend `name` cannot run with these options."""
     asked, gives = workload_info(workload).answer, load_class(name).answers
     if asked != gives:
-        able = [other for other in BACKENDS if _answers(other) == asked]
+        able = [other for other in BACKENDS if answers_with(other) == asked]
         raise UserError(
             f"backend '{name}': answers with {_WORDS[gives]}, and workload '{workload}' asks for "
             f"{_WORDS[asked]}; {nearest(name, able)}"
@@ -114,12 +114,12 @@ def check_workload(name: str, workload: str, options: Mapping[str, Any]) -> None
 _WORDS = {"tokens": "text", "label": "labels"}
 
 
-def _answers(name: str) -> str | None:
-    """What a backend answers with; None for one that cannot be imported."""
+def answers_with(name: str) -> Answer:
+    """What a backend answers with; "tokens", the default, for one that cannot be imported."""
     try:
         return load_class(name).answers
     except UserError:
-        return None
+        return "tokens"
 
 
 def open_backend(

@@ -11,13 +11,14 @@ from multiprocessing.connection import Connection, Pipe, wait
 
 from backends.tetris.labels import worker
 from backends.tetris.labels.jobs import LabelJob, LabelStageSetup
-from backends.tetris.serving.processes import PATIENCE_S
 from harness.core.errors import UserError
 
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
     f"from {worker.__name__} import main; main(*map(int, sys.argv[1:]))"
 )
+PATIENCE_S = 10.0
+"""For a process to end."""
 
 
 class WorkerDiedError(RuntimeError):

@@ -23,7 +23,7 @@ DIGEST = 8
 WHERE = "quick"
 PROMPTS = (".jsonl", ".jsonl.gz")
 """What a workload that is the path of such a file is: prompts of the user's own."""
-REFERENCES = ("vllm", "autoregressive")
+REFERENCES = ("vllm", "autoregressive", "classifier")
 """What is compared with, the first that is there."""
 NOT_BY_ITSELF = ("http", "scripted")
 """Backends that are run only when they are named."""
@@ -78,7 +78,7 @@ def quick(
         "repeats": repeats,
     }
     if not content["backends"]:
-        content["backends"] = list(_all_that_run(model))
+        content["backends"] = list(_all_that_run(model, content["workloads"][0]))
     names = [entry["name"] for entry in content["backends"]]
     content["reference"] = next((name for name in REFERENCES if name in names), names[0])
     content["name"] = _name(model, workload, content)
@@ -149,17 +149,21 @@ def _numbers(text: str, option: str, kind: type[int] | type[float]) -> list[Any]
         raise UserError(f"{WHERE}: {option}: expected {what} by commas, got '{text}'") from None
 
 
-def _all_that_run(model: str) -> list[dict[str, Any]]:
-    """Every backend that takes the model as it is; of the others why not is said."""
+def _all_that_run(model: str, workload: str | dict[str, str]) -> list[dict[str, Any]]:
+    """Every backend that takes the model as it is and answers with what the workload asks for; of
+    the others of those why not is said."""
     import backends
+    import workloads
     from backends.checkpoints import models
     from harness.core.nouns import Model
     from harness.measure.sweep import by_backend
 
     models.resolve(Model(model), weights=False)  # a model that is not there is no backend's fault
     found, reasons = [], []
+    asked = workload if isinstance(workload, str) else workload["name"]
+    answer = workloads.workload_info(asked).answer
     for name in backends.BACKENDS:
-        if name in NOT_BY_ITSELF:
+        if name in NOT_BY_ITSELF or backends.answers_with(name) != answer:
             continue
         try:
             _check_library(name)

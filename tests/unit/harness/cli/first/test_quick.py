@@ -235,3 +235,13 @@ def test_a_bad_workload_is_one_line(workload: str, message: str, tmp_path: Path)
         ask("--backend", "scripted", "--out", str(tmp_path / "run"), workload=workload)
     assert message in str(raised.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_labels_are_asked_of_classifiers(
+    kept: KeptExperiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = made(kept, model="demo-sentiment", workload="sentiment")
+    names = [choice.name for choice in found.backends]
+    assert names == ["classifier", "classifier-early-exit", "tetris-classifier"]
+    assert found.reference == "classifier"
+    assert capsys.readouterr().err == ""
