@@ -142,21 +142,30 @@ def _call(run: Callable[[int, int], None], slots: int, rows: int) -> Callable[[]
     return lambda: run(slots, rows)
 
 
-def lower_quartiles(calls: Mapping[Number, Callable[[], object]]) -> dict[Number, float]:
-    """Microseconds of each call, timed in turns, each behind some like itself, as decoding makes
-    them: a pass of a small model over one row takes up to 2.6 times as long behind one over 128."""
+def lower_quartiles(
+    calls: Mapping[Number, Callable[[], object]], settle_s: float = SETTLE_S
+) -> dict[Number, float]:
+    """Microseconds of each call, timed in turns, each behind some like itself for `settle_s`, as
+    decoding makes them: a pass of a small model over one row takes up to 2.6 times as long behind
+    one over 128. Without settling, each is timed behind the one before it: parts of a step."""
     times: dict[Number, list[float]] = {number: [] for number in calls}
     begin = time.perf_counter()
     for turn in range(-WARM_UP, RUNS):
         if turn >= FEWEST_RUNS and time.perf_counter() - begin > ENOUGH_S:
             break
         for number, call in calls.items():
-            settled = time.perf_counter() + SETTLE_S
-            call()
-            while time.perf_counter() < settled:
-                call()
+            if settle_s:
+                _settle(call, settle_s)
             started = time.perf_counter()
             call()
             if turn >= 0:
                 times[number].append(time.perf_counter() - started)
     return {n: 1e6 * statistics.quantiles(found, n=4)[0] for n, found in times.items()}
+
+
+def _settle(call: Callable[[], object], seconds: float) -> None:
+    """At least once, also where a call takes longer than that."""
+    settled = time.perf_counter() + seconds
+    call()
+    while time.perf_counter() < settled:
+        call()

@@ -48,7 +48,7 @@ def segment_costs(executor: Executor) -> SegmentCosts:
         for index in range(everything + head)
     }
     calls[0, everything, True] = functools.partial(run, several, 1, everything)
-    found = lower_quartiles(calls)
+    found = lower_quartiles(calls, settle_s=0.0)
 
     def times(index: int, head: bool) -> list[float]:
         # other work makes a pass longer and never shorter: what few take beyond many is its doing
