@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,14 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the real data samples are not here (expected in ../shared/data)")
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torch_threads() -> Iterator[None]:
+    """torch's threads, which an engine that is opened in this process sets for all of it: sums of
+    the next file's tests would have other roundings than those that the session keeps."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else None
+    yield
+    if torch and before:
+        torch.set_num_threads(before)
