@@ -248,8 +248,13 @@ def test_what_an_experiment_names_is_checked_before_any_trial_runs(
 def test_list_json_is_an_object_per_line(tmp_path: Path, what: str) -> None:
     done = decodebench("list", what, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    names = {json.loads(line)["name"] for line in done.stdout.splitlines()}
-    assert names & {"vllm", "gsm8k", "demo"}
+    rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+    assert rows.keys() & {"vllm", "gsm8k", "demo"}
+    if what == "models":
+        classifier = rows["demo-sentiment"]
+        assert (classifier["layers"], classifier["width"]) == (8, 128)
+        assert 1e6 < classifier["parameters"] < 2e6
+        assert classifier["bytes_per_token"] is None, "it decodes none"
     assert decodebench("list", what, cwd=tmp_path).returncode == 0
 
 

@@ -91,7 +91,7 @@ class GitBaselines:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
             write_record(path, run)
-            blob = _told("hash-object", "-w", str(path))
+            blob = _told("hash-object", "-w", "--no-filters", str(path))
         entries = {**(self._files(ref) if before else {}), name: f"100644 blob {blob}"}
         listed = "".join(f"{mode}\t{file}\n" for file, mode in sorted(entries.items()))
         tree = _told("mktree", given=listed)
@@ -104,7 +104,7 @@ class GitBaselines:
     def _files(self, ref: str | None = None) -> dict[str, str]:
         """Name -> "MODE KIND OBJECT" of what stands at the top of the branch."""
         _inside()
-        listed = _git("ls-tree", ref or self.branch, check=False) or b""
+        listed = _git("ls-tree", "--full-tree", ref or self.branch, check=False) or b""
         lines = (line.split("\t", 1) for line in listed.decode().splitlines())
         return {name: mode for mode, name in lines}
 
@@ -143,7 +143,7 @@ def _resolved(ref: str) -> str | None:
 
 def _who() -> dict[str, str]:
     """A name for the commit where git has none, as on a runner."""
-    if _git("config", "user.email", check=False):
+    if all(_git("var", f"GIT_{role}_IDENT", check=False) for role in ("AUTHOR", "COMMITTER")):
         return {}
     return {f"GIT_{role}_{key}": v for role in ("AUTHOR", "COMMITTER") for key, v in _WHO.items()}
 

@@ -140,8 +140,10 @@ def _added_up(cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
 def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
     first, added = cells[0], _added_up(cells)
     # under every load the seeds are the same: of one prompt the draws of one load count
-    by_prompts = {c["checksum"]: c["evidence"]["draws"] for c in reversed(cells)}
-    draws = [one for one in by_prompts.values() if one]
+    by_prompts = {
+        c["checksum"]: c["evidence"]["draws"] for c in reversed(cells) if c["evidence"]["draws"]
+    }
+    draws = list(by_prompts.values())
     p_value = None
     if first["other_draws"]:
         verdict, why, p_value = _of_draws(draws)

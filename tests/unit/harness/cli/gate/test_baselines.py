@@ -64,6 +64,16 @@ def test_a_baseline_is_a_commit_on_its_branch(repository: Path) -> None:
     assert git("status", "--porcelain") == "", "nothing was checked out"
 
 
+def test_a_subfolder_keeps_the_baselines_of_other_machines(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store(STORE).write("abc", run_of(5))
+    (repository / "sub").mkdir()
+    monkeypatch.chdir(repository / "sub")
+    open_store(STORE).write("def", run_of(5))
+    assert sorted(open_store(STORE).machines()) == ["abc", "def"]
+
+
 def test_a_folder_does_the_same(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "kept"))
     assert store.machines() == []
