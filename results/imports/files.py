@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from harness.core.errors import UserError
@@ -20,6 +21,19 @@ _OF_VLLM = {*LISTS, "request_throughput", "max_concurrency"}
 
 def read_foreign(path: Path) -> list[ForeignLoad]:
     """The loads in a file, or in AIPerf's folder of artifacts. Raises `UserError`."""
+    try:
+        found = _read(path)
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        told = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: holds what no such tool writes ({told}); {EXPECTED}") from None
+    for load in found:
+        rate = load.load.rate
+        if rate is not None and not 0 < rate < math.inf:
+            raise UserError(f"{path}: a rate is {rate}; expected more than 0 requests a second")
+    return found
+
+
+def _read(path: Path) -> list[ForeignLoad]:
     if is_aiperf(path):
         return read_aiperf(path)
     told = read_object(path)

@@ -99,6 +99,21 @@ def test_loads(phase: dict[str, Any], load: Load, tmp_path: Path) -> None:
     assert read_foreign(written(tmp_path, line(0), line(1), **phase))[0].load == load
 
 
+@pytest.mark.parametrize("rate", ["abc", [1], float("nan"), float("inf"), -3])
+def test_what_is_no_rate_is_refused_in_a_line(rate: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        read_foreign(written(tmp_path, line(0), type="poisson", rate=rate))
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_and_names_of_requests_do_not_mix(tmp_path: Path) -> None:
+    strange = line(1)
+    strange["metadata"]["session_num"] = "x"
+    with pytest.raises(UserError, match="holds what no such tool writes"):
+        read_foreign(written(tmp_path, line(0), strange))
+
+
 def test_with_a_rate_latencies_count_from_when_a_request_was_let_go(tmp_path: Path) -> None:
     late = line(0)
     late["metadata"]["credit_issued_ns"] = START - 30_000_000
