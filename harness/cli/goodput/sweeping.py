@@ -46,6 +46,8 @@ class _Loaded:
     """Trials that were there."""
     came_about: list[float] = field(default_factory=list)
     """Rates that the arrivals came to: of some hundred, 15% off what was asked for is usual."""
+    late: bool = False
+    """Whether the client was, in any repeat: such a load says nothing of the system."""
 
     @property
     def is_kept(self) -> bool:
@@ -55,6 +57,7 @@ class _Loaded:
     def add(self, probed: ProbedLoad) -> None:
         self.keys.append(probed.record.key)
         self.stored += probed.was_stored
+        self.late |= self.load.is_open and probed.is_late
         requests = probed.requests
         rate = latency.arrival_rate_per_s(requests)
         self.came_about.append(rate if rate is not None else self.load.rate or 0.0)
@@ -108,7 +111,7 @@ class SweptSystem:
 
     def _bracket(self) -> tuple[float | None, float | None]:
         """Of the rates that came about, which are what the system had to keep up with."""
-        points = [p for p in self.points if p.load.is_open]
+        points = [p for p in self.points if p.load.is_open and not p.late]
         return bracket_of({float(np.median(p.came_about)): p.is_kept for p in points})
 
 
@@ -163,7 +166,8 @@ def _search(
         probed = _measure(prober, system, point)
         if probed.is_late:
             late += 1
-            if late >= MOST_LATE:
+            # what a late client leaves waiting is no queue of the system's
+            if late >= MOST_LATE or not point.is_kept:
                 return f"the client was late at {rate:g}/s: more cannot be asked here"
         else:
             late = 0

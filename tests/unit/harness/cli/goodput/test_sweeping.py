@@ -1,0 +1,50 @@
+"""What a sweep makes of a client that limits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.cli.goodput import sweeping
+from harness.cli.goodput.sweeping import SweptSystem
+
+FASTEST = 30.0
+"""Requests per second that the client can send."""
+EXPERIMENT: Any = SimpleNamespace(
+    sweep=SimpleNamespace(points=8), requests=8, limits=SimpleNamespace(prompts=10_000)
+)
+
+
+class Prober:
+    """Each answer takes 100 ms; the client is late beyond `FASTEST`, and then a queue is left."""
+
+    def trial(self, system: Any, load: Any, number: int, requests: int, repeat: int) -> Any:
+        return load
+
+    def run(self, load: Any) -> Any:
+        # the one request of the arrays stands for its rate
+        requests = SimpleNamespace(scheduled_ns=load.rate, commit_ns=[None], last_commit=int)
+        record = SimpleNamespace(key=f"k{load.rate}")
+        late = (load.rate or 0.0) > FASTEST
+        return SimpleNamespace(record=record, requests=requests, was_stored=False, is_late=late)
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sweeping, "kept_up", lambda rate, _: rate <= FASTEST)
+    monkeypatch.setattr("harness.cli.goodput.sweeping.latency.e2e_s", lambda _: [0.1])
+    monkeypatch.setattr(
+        "harness.cli.goodput.sweeping.latency.arrival_rate_per_s", lambda found: found.scheduled_ns
+    )
+    return SimpleNamespace(label=lambda: "fast, gsm8k")
+
+
+def test_a_late_client_is_no_saturation_of_the_system(system: Any) -> None:
+    prober: Any = Prober()
+    points: list[Any] = []
+    ended = sweeping._search(prober, system, EXPERIMENT, points)
+    assert ended == "the client was late at 40/s: more cannot be asked here"
+    swept = SweptSystem(system, points, ended)
+    assert swept.line().startswith("fast, gsm8k: kept up with 20/s and less; ")
