@@ -213,6 +213,8 @@ def _sweep_rates(
             lines.append(done.line())
             result.statuses.update({"ok": done.measured, "failed": int(done.failed)})
             result.stored += done.stored
+            if done.refusal:
+                result.refusals[done.refusal] += 1
     print("\n".join(lines), flush=True)
 
 

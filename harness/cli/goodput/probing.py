@@ -90,6 +90,10 @@ class ProbedLoad:
         ]
 
 
+class RefusedProbeError(UserError):
+    """Input that the engine refuses; the probe's record is stored."""
+
+
 class FailedProbeError(UserError):
     """A probe did not end well, for a reason that is no bad input; its record is stored."""
 
@@ -154,7 +158,8 @@ class Prober:
 
     def run(self, trial: Trial, *, last: bool = False) -> ProbedLoad:
         """What the trial comes to; the engine stays loaded unless it is the `last` one. Raises
-        `UserError` for input that the engine refuses, `FailedProbeError` for a trial that fails."""
+        `RefusedProbeError` for input that the engine refuses, `FailedProbeError` for a trial that
+        fails."""
         code = self._pins.of(trial)
         key = trial.key(self._fingerprint, code)
         self._began(key)
@@ -174,7 +179,7 @@ class Prober:
             record = write_record(self._store, record)
             teller.tell("finished", record=record, refused=self._fleet.refused)
         if record.status != "ok":
-            kind = UserError if self._fleet.refused else FailedProbeError
+            kind = RefusedProbeError if self._fleet.refused else FailedProbeError
             raise kind(by_backend(trial.backend, record.error or record.status))
         stored = self._store.read_stored(key)
         file = self._store.open_file(key, stored.payload)

@@ -14,6 +14,7 @@ from harness.cli.goodput.probing import (
     ProbedLoad,
     ProbedSystem,
     Prober,
+    RefusedProbeError,
     described,
     systems,
 )
@@ -73,6 +74,8 @@ class SweptSystem:
     points: list[_Loaded]
     ended: str
     failed: bool = False
+    refusal: str = ""
+    """What its engine says of input that it does not take."""
 
     @property
     def stored(self) -> int:
@@ -122,7 +125,8 @@ def sweep_rates(
     events: Callable[[SweepEvent], None] | None = None,
 ) -> Iterator[SweptSystem]:
     """Each system of an experiment that has a sweep, as it is done; what is stored is not measured
-    again. `experiment`: as the file has it. Raises `UserError` for what an engine refuses."""
+    again, and what an engine refuses or fails at costs its own system alone. `experiment`: as the
+    file has it."""
     kept = KeptAnswer(store.path, {}, CURVES, only)
     with Prober(store, experiment, kept.began, events) as prober:
         for system in systems(experiment, only):
@@ -140,6 +144,8 @@ def _swept(prober: Prober, system: ProbedSystem, experiment: Experiment) -> Swep
             # to and fro, so that a machine that drifts does not bend the curve
             for point in done.points[:: -1 if repeat % 2 else 1]:
                 _measure(prober, system, point, repeat)
+    except RefusedProbeError as error:
+        done.ended, done.failed, done.refusal = f"refused: {error}", True, str(error)
     except FailedProbeError as error:
         done.ended, done.failed = f"a trial failed: {error}", True
     done.points = [point for point in done.points if point.keys]

@@ -1,4 +1,4 @@
-"""What a sweep makes of a client that limits."""
+"""What a sweep makes of a client that limits, and of a system that is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.cli.goodput import sweeping
+from harness.cli.goodput.probing import RefusedProbeError
 from harness.cli.goodput.sweeping import SweptSystem
 
 FASTEST = 30.0
@@ -48,3 +49,14 @@ def test_a_late_client_is_no_saturation_of_the_system(system: Any) -> None:
     assert ended == "the client was late at 40/s: more cannot be asked here"
     swept = SweptSystem(system, points, ended)
     assert swept.line().startswith("fast, gsm8k: kept up with 20/s and less; ")
+
+
+def test_a_refusal_costs_its_own_system_alone(system: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any) -> None:
+        raise RefusedProbeError("backend 'fast': too long")
+
+    prober: Any = Prober()
+    monkeypatch.setattr(prober, "run", refuse)
+    swept = sweeping._swept(prober, system, EXPERIMENT)
+    assert (swept.failed, swept.refusal, swept.measured) == (True, "backend 'fast': too long", 0)
+    assert swept.line() == "fast, gsm8k: 0 loads; refused: backend 'fast': too long"
