@@ -94,9 +94,9 @@ def _change(one: CurvePoint, other: CurvePoint) -> float:
 def kept_up(arrived_ns: Ints, left_ns: Ints) -> bool:
     """Whether as many left as came under an open load: the mean number in the system over its last
     quarter may exceed that over its second quarter by `GROWS` of what arrived between the two, or
-    by what chance explains. In a steady state that number varies like a Poisson count at most
-    (exactly so for M/G/inf), so chance is one deviation of such a count: it holds for means over a
-    quarter, which vary less.
+    by what chance explains, for which one deviation of a Poisson count is taken: exact for M/G/inf.
+    A single server's queue varies more near its capacity (M/M/1: by its mean), so that with 100
+    requests one time in five to ten says no at 0.9 of it, and one in three yes at 1.2.
 
     Args:
         arrived_ns: (R,) when each request was due.

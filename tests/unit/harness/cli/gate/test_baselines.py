@@ -74,6 +74,13 @@ def test_a_subfolder_keeps_the_baselines_of_other_machines(
     assert sorted(open_store(STORE).machines()) == ["abc", "def"]
 
 
+def test_filters_of_the_repository_leave_a_baseline_as_it_is(repository: Path) -> None:
+    git("config", "filter.odd.clean", "tr A-Za-z B-ZAb-za")
+    (repository / ".gitattributes").write_text("*.parquet filter=odd\n")
+    open_store(STORE).write("abc", run_of(5))
+    assert times(open_store(STORE).read("abc")) == 0.005
+
+
 def test_a_folder_does_the_same(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "kept"))
     assert store.machines() == []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from harness.core.nouns import Model, Sampling, TrialRecord
+from results.compare.lossless import verdicts
 from results.compare.lossless.verdicts import BackendText
 from results.rows import text_verdicts
 from tests.support.results.make_trials import generation, record, trial
@@ -161,3 +162,26 @@ def test_sampled_text_is_compared_as_a_distribution(tmp_path: Path) -> None:
     assert other.distance == pytest.approx(0.3, abs=0.12)
     (few,) = drawn_run(tmp_path / "few", (0.3, 0.6, 0.1), again=3)
     assert (few.verdict, few.p_value) == ("unknown", None)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_load_without_evidence_hides_no_other_s(turned: bool) -> None:
+    """The same prompts sampled under two loads, of which one asked too seldom."""
+    evidence = {"pairs": 0, "equal": 0, "requests": 0, "differing": {}, "forks": []}
+    draws = {"p_value": 5e-4, "draws": 100, "beginnings": 4, "distance": 0.3}
+    cell: dict[str, Any] = {
+        "variant": "fast",
+        "backend": "fast",
+        "options": {},
+        "label": None,
+        "model": "demo",
+        "dtype": "bfloat16",
+        "against": "vllm",
+        "is_self": False,
+        "checksum": "c",
+        "other_draws": True,
+        "lossless": True,
+    }
+    cells = [{**cell, "evidence": {**evidence, "draws": found}} for found in (None, draws)]
+    (one,) = verdicts.text_verdicts(cells[:: -1 if turned else 1])
+    assert (one.verdict, one.p_value) == ("lossy", 5e-4)
