@@ -18,7 +18,7 @@ EXPERIMENT: Any = SimpleNamespace(
 )
 
 
-class Prober:
+class LateProber:
     """Each answer takes 100 ms; the client is late beyond `FASTEST`, and then a queue is left."""
 
     def trial(self, system: Any, load: Any, number: int, requests: int, repeat: int) -> Any:
@@ -43,7 +43,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_late_client_is_no_saturation_of_the_system(system: Any) -> None:
-    prober: Any = Prober()
+    prober: Any = LateProber()
     points: list[Any] = []
     ended = sweeping._search(prober, system, EXPERIMENT, points)
     assert ended == "the client was late at 40/s: more cannot be asked here"
@@ -55,7 +55,7 @@ def test_a_refusal_costs_its_own_system_alone(system: Any, monkeypatch: pytest.M
     def refuse(_: Any) -> None:
         raise RefusedProbeError("backend 'fast': too long")
 
-    prober: Any = Prober()
+    prober: Any = LateProber()
     monkeypatch.setattr(prober, "run", refuse)
     swept = sweeping._swept(prober, system, EXPERIMENT)
     assert (swept.failed, swept.refusal, swept.measured) == (True, "backend 'fast': too long", 0)
