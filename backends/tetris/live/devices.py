@@ -14,7 +14,13 @@ from harness.core.errors import UserError
 ANSWERS_S = 10.0
 MOST_LOCAL = 64
 """Processes that a Ray of its own starts on this machine."""
-_HEALTH = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
+_HEALTH = """
+import sys
+from ray.scripts.scripts import main
+print("asking", flush=True)
+sys.argv[0] = "ray"
+main()
+"""
 
 
 def start_ray(address: str | None = None, option: str = "--live") -> Any:
@@ -56,12 +62,15 @@ def check_devices(count: int, address: str | None = None) -> None:
 
 def _health(address: str) -> None:
     command = [sys.executable, "-c", _HEALTH, "health-check", "--address", address]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=ANSWERS_S, check=False)
-        answers = done.returncode == 0
-    except subprocess.TimeoutExpired:
-        answers = False
-    if not answers:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asker:
+        # to import Ray takes long on a busy machine, and says nothing about the cluster
+        assert asker.stdout is not None
+        asker.stdout.readline()
+        try:
+            asker.communicate(timeout=ANSWERS_S)
+        except subprocess.TimeoutExpired:
+            asker.kill()
+    if asker.returncode != 0:
         told = f"no Ray cluster answers within {ANSWERS_S:g} s; expected HOST:PORT of one"
         raise UserError(f"--address {address}: {told}")
 

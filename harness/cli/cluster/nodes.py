@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +42,9 @@ def connect(address: str | None) -> Any:
 def open_nodes(ray: Any, trials: Sequence[Trial], logs: Path) -> list[ClusterNode]:
     """A worker on each node that is alive: on those with a GPU where any has one, else on all.
 
-    Raises `UserError` for a cluster without a node, and for a node without this package, with
-    other code or with another model under the name of a trial's.
+    A cluster lists a node that has died for some seconds more: such a node is left out, with a
+    warning. Raises `UserError` for a cluster without a node, and for a node without this package,
+    with other code or with another model under the name of a trial's.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -53,6 +55,7 @@ def open_nodes(ray: Any, trials: Sequence[Trial], logs: Path) -> list[ClusterNod
         raise UserError(f"{OPTION}: the cluster has no node with a processor to run trials on")
     remote = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=4)(NodeWorker)
     workers: dict[str, Any] = {}
+    ids: dict[str, str] = {}
     for number, node in enumerate(chosen):
         name = f"{node['NodeManagerAddress']}/{number}"
         whole = {
@@ -60,6 +63,7 @@ def open_nodes(ray: Any, trials: Sequence[Trial], logs: Path) -> list[ClusterNod
             "num_gpus": node["Resources"].get("GPU", 0),
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         }
+        ids[name] = node["NodeID"]
         workers[name] = remote.options(**whole).remote(name, logs)
     one_of_each = list({code_key(trial): trial for trial in trials}.values())
     asked = {name: worker.describe.remote(one_of_each) for name, worker in workers.items()}
@@ -68,8 +72,13 @@ def open_nodes(ray: Any, trials: Sequence[Trial], logs: Path) -> list[ClusterNod
         try:
             state = ray.get(answer, timeout=READY_S)
         except Exception as error:
+            if not _is_alive(ray, ids[name]):
+                print(f"warning: node {name} is lost before it has begun", file=sys.stderr)
+                continue
             raise UserError(f"{OPTION}: node {name}: {_reason(ray, error)}") from None
         nodes.append(ClusterNode(name, workers[name], state))
+    if not nodes:
+        raise UserError(f"{OPTION}: every node of the cluster is lost before it has begun")
     check(nodes, one_of_each)
     return nodes
 
@@ -92,6 +101,10 @@ def check(nodes: Sequence[ClusterNode], trials: Sequence[Trial]) -> None:
                     f"expected {trial.model.checksum}, that of this machine, under the same name "
                     "or path"
                 )
+
+
+def _is_alive(ray: Any, node_id: str) -> bool:
+    return any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes())
 
 
 def _reason(ray: Any, error: Exception) -> str:
