@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ import pytest
 from backends.checkpoints import models
 from harness.cli.cluster import nodes as found_nodes
 from harness.cli.cluster.node import NodeState, NodeWorker, ShareOver, code_key
-from harness.cli.cluster.nodes import ClusterNode, open_nodes
+from harness.cli.cluster.nodes import ClusterNode
 from harness.cli.cluster.sweep import ClusterSweep
 from harness.cli.pins import Pins, whole_records
 from harness.core.errors import UserError
@@ -250,59 +248,3 @@ def test_a_node_tells_of_itself_and_runs_what_it_is_given() -> None:
 def workload() -> Workload:
     made = Workload("gsm8k")
     return replace(made, checksum=rows_checksum(made, load_rows(made, 0, 4, None)))
-
-
-class WorkerMaker:
-    """Of what `ray.remote` gives: makes actors, the n-th of which answers as the n-th of those."""
-
-    def __init__(self, answers: Sequence[Callable[[], NodeState]]) -> None:
-        self._left = list(answers)
-
-    def __call__(self, **_: Any) -> WorkerMaker:
-        return self
-
-    options = __call__
-
-    def remote(self, name: str, logs: Path) -> Any:
-        answer = self._left.pop(0)
-        return SimpleNamespace(describe=ActorMethod(lambda asked: answer()))
-
-
-def cluster_of(answers: Sequence[Callable[[], NodeState]], lost: set[int]) -> Any:
-    """A module `ray` whose nodes answer so; those in `lost` are listed as alive only at first."""
-    pytest.importorskip("ray")
-    maker, listed = WorkerMaker(answers), iter([set(), *itertools.repeat(lost)])
-
-    def nodes() -> list[dict[str, Any]]:
-        gone = next(listed)
-        common = {"Resources": {"CPU": 1.0}, "NodeManagerAddress": "host"}
-        return [common | {"NodeID": f"{n:056x}", "Alive": n not in gone} for n in range(2)]
-
-    def get(answer: Answer, timeout: float) -> Any:
-        return answer.value()
-
-    exceptions = SimpleNamespace(GetTimeoutError=TimeoutError)
-    given = {"nodes": nodes, "get": get, "exceptions": exceptions}
-    return SimpleNamespace(remote=lambda **_: lambda of: maker, **given)
-
-
-def gone() -> NodeState:
-    raise LostNodeError("its raylet has died")
-
-
-def test_a_node_that_has_died_unnoticed_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A cluster lists it as alive for some seconds more."""
-    asked = trials(cells=1, repeats=1)
-    known = {code_key(trial): Pins().of(trial) for trial in asked}
-    state = NodeState({}, "m", known, {"demo": "c0ffee"})
-    ray = cluster_of([gone, lambda: state], lost={0})
-    assert [node.name for node in open_nodes(ray, asked, tmp_path)] == ["host/1"]
-    assert capsys.readouterr().err == "warning: node host/0 is lost before it has begun\n"
-    ray = cluster_of([gone, gone], lost={0, 1})
-    with pytest.raises(UserError, match="every node of the cluster is lost"):
-        open_nodes(ray, asked, tmp_path)
-    ray = cluster_of([gone, lambda: state], lost=set())
-    with pytest.raises(UserError, match="node host/0: its raylet has died"):
-        open_nodes(ray, asked, tmp_path)
