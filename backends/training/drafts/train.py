@@ -61,36 +61,51 @@ def train_drafts(
     """
     begun = DraftRecipe("", (), tuple(workloads), kind=kind, **choices)
     check_draft_recipe(begun)
-    eagle = kind == draft_heads.EAGLE3
-    directory, architecture, recipe = bind(
-        begun, model, lambda depth: fused_layers(depth)[:-1] if eagle else ()
-    )
+    directory, architecture, recipe = bind(begun, model, partial(_read_layers, kind))
     if (finished := finished_run(out, recipe)) is not None:
         return finished
     run = ExitTraining(out, recipe, minutes, progress)
     found = run.collect(directory, architecture, normed=False, whole=True)
     if found is None:
         return {"finished": False}
-    train, held_out = (
+    texts = tuple(
         DraftData(found.backbone, found.pairs, cache, own)
         for cache, own in ((found.train, False), (found.held_out, True))
     )
-    problem_of, write = PARTS[kind]
+    told = _fitted(run, recipe, directory, *texts, save_every_s=save_every_s)
+    return run.ended(
+        write_bound(out / draft_heads.ABOUT, recipe.checkpoint, draft_heads.FORMAT, told)
+    )
+
+
+def _read_layers(kind: str, depth: int) -> tuple[int, ...]:
+    """The layers, below the last, whose states a head of this kind reads."""
+    return fused_layers(depth)[:-1] if kind == draft_heads.EAGLE3 else ()
+
+
+def _fitted(
+    run: ExitTraining,
+    recipe: DraftRecipe,
+    directory: Path,
+    train: DraftData,
+    held_out: DraftData,
+    *,
+    save_every_s: float,
+) -> dict[str, Any]:
+    """Fit the head, write its weights, and judge its drafts; what `draft_head.json` tells of it."""
+    problem_of, write = PARTS[recipe.kind]
     problem, drafts_of = problem_of(recipe, train, held_out)
-    done = fit(out, recipe, problem, run.epochs(), save_every_s)
-    best = [parameter.to(found.backbone.head.device) for parameter in done.best]
-    weights = best[0] if eagle else torch.stack(best)
-    write(out, recipe, train, directory, weights)
+    done = fit(run.out, recipe, problem, run.epochs(), save_every_s)
+    best = [parameter.to(train.backbone.head.device) for parameter in done.best]
+    weights = best[0] if recipe.kind == draft_heads.EAGLE3 else torch.stack(best)
+    write(run.out, recipe, train, directory, weights)
     measured = acceptance_report(held_out, partial(drafts_of, weights), recipe.drafts)
-    told = {
-        "kind": kind,
+    return {
+        "kind": recipe.kind,
         "finished": done.stopped(recipe) is not None,
         "recipe": recipe.to_dict(),
         "report": {"training": _training(done, recipe, train), "held_out": measured},
     }
-    return run.ended(
-        write_bound(out / draft_heads.ABOUT, recipe.checkpoint, draft_heads.FORMAT, told)
-    )
 
 
 def _training(done: Fit, recipe: DraftRecipe, train: DraftData) -> dict[str, Any]:
