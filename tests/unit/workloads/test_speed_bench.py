@@ -55,13 +55,38 @@ def test_the_first_turn_is_asked_as_it_stands(tmp_path: Path, make: Any) -> None
     assert plain_text("speed_bench", data).startswith("Question 1?")
 
 
-def test_parquet_holds_the_turns_as_lists(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "category"), [({}, "qa"), ({"subset": "throughput_1k"}, "mixed")]
+)
+def test_the_prepared_folder_is_read_as_it_stands(
+    tmp_path: Path, options: dict[str, Any], category: str
+) -> None:
+    """All published fields, and a folder with a Parquet file for each subset, as the authors'
+    preparing script leaves it."""
     import pyarrow
     from pyarrow import parquet
 
-    file = tmp_path / "test-00000-of-00001.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist([row(1), row(2)]), file)
-    assert [found[0] for found in loaded(str(tmp_path), 2)] == ["q1", "q2"]
+    published = {
+        "sub_category": "a",
+        "source": "b",
+        "src_id": "c",
+        "difficulty": "d",
+        "multiturn": True,
+    }
+    for subset, own in (("qualitative", "qa"), ("throughput_1k", "mixed")):
+        rows = [row(n, own, question_id=f"{own}{n}", **published) for n in (1, 2)]
+        file = tmp_path / subset / "test.parquet"
+        file.parent.mkdir()
+        parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    found = loaded(str(tmp_path), 2, **options)
+    assert found == [(f"{category}{n}", category, f"Question {n}?") for n in (1, 2)]
+
+
+def test_subsets_and_categories_are_the_published_ones() -> None:
+    assert {subset: len(names) for subset, names in SUBSETS.items()} == {
+        "qualitative": 11,
+        **{f"throughput_{k}k": 3 for k in (1, 2, 8, 16, 32)},
+    }
 
 
 def test_categories_are_chosen(tmp_path: Path) -> None:
