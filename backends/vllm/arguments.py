@@ -5,16 +5,14 @@ Importing this module imports nothing of vLLM, so that an experiment's options a
 
 from __future__ import annotations
 
-import ast
 import difflib
-import functools
-import importlib.util
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
+from backends.vllm import sources
 from backends.vllm.tiles import allow_tiles
 from harness.core.errors import UserError, nearest
 
@@ -66,14 +64,17 @@ def check_engine(
     """Raise `UserError` for an engine argument that vLLM lacks or that is not the user's: `own` has
     those by name, with the reason."""
     _check_names(
-        f"backend '{backend}': engine", arguments, own, _fields("engine/arg_utils.py", "EngineArgs")
+        f"backend '{backend}': engine",
+        arguments,
+        own,
+        sources.fields("engine/arg_utils.py", "EngineArgs"),
     )
 
 
 def check_speculative(where: str, fields: Mapping[str, Any], own: Mapping[str, str]) -> None:
     """Raise `UserError`, which begins with `where`, for a field that vLLM's SpeculativeConfig lacks
     or that is not the user's, as `own` says."""
-    known = _fields("config/speculative.py", "SpeculativeConfig")
+    known = sources.fields("config/speculative.py", "SpeculativeConfig")
     _check_names(where, fields, own, known)
 
 
@@ -182,18 +183,3 @@ def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
     }
-
-
-@functools.cache
-def _fields(module: str, name: str) -> frozenset[str]:
-    """The names of the fields of one of vLLM's classes, read from its source: importing it takes
-    seconds."""
-    spec = importlib.util.find_spec("vllm")
-    if spec is None or spec.origin is None:
-        raise UserError("vllm is not installed; run 'make setup'")
-    source = Path(spec.origin).parent / module
-    for node in ast.parse(source.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            fields = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
-            return frozenset(target.id for target in fields if isinstance(target, ast.Name))
-    raise RuntimeError(f"{source}: no class {name}")

@@ -19,6 +19,7 @@ from backends.checkpoints.draft_models import (
 from backends.checkpoints.draft_traces import open_drafts
 from backends.checkpoints.shapes.drafts import draft_folder, drafting_shape
 from backends.engine.model.architecture import FAMILIES
+from backends.vllm import sources
 from harness.core.errors import UserError
 from results.traces.recorded import DecisionTrace
 
@@ -70,7 +71,13 @@ def check_draft_model(model_dir: Path, options: Mapping[str, Any]) -> None:
 
 
 def check_method(method: str, draft: str) -> None:
-    """Raise `UserError` for a method that cannot run here."""
+    """Raise `UserError` for a method that this vLLM has not, or that cannot run here."""
+    known = sources.choices("config/speculative.py", "SpeculativeMethod")
+    if known and method not in known:
+        raise UserError(
+            f"{PREFIX} 'method': the installed vLLM has no method {method}; of those that can be "
+            f"asked for it has {', '.join(name for name in METHODS if name in known)}"
+        )
     if method in (*LOOKUPS, SUFFIX) and draft != AUTO:
         raise UserError(f"{PREFIX} 'draft': '{draft}': {method} drafts from the text alone")
     if method == SUFFIX and importlib.util.find_spec("arctic_inference") is None:

@@ -12,6 +12,7 @@ import pytest
 
 import backends
 from backends.checkpoints import models
+from backends.vllm import sources
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 from tests.support.small_shapes import small_shape
@@ -52,19 +53,19 @@ def refused(name: str, options: dict[str, Any], model: Model = DEMO) -> str:
         ({"method": "layerskip", "threshold": 0.5}, "'threshold': belongs to method"),
         ({"method": "self_speculation", "sublayers": "autoo"}, "no folder 'autoo'; did you mean"),
         ({"draft": ""}, "'draft': is empty; expected a bundled name"),
-        ({"window": 3}, "'window': belongs to method lookahead, not draft_model"),
+        ({"window": 4}, "'window': belongs to method lookahead, not draft_model"),
         ({"method": "lookahead", "window": 0}, "expected at least 1, got 0"),
         ({"method": "lookahead", "ngram": 17}, "expected at most 16, got 17"),
         ({"method": "lookahead", "pool_prompt": 2}, "'pool_prompt'"),
         (
-            {"method": "lookahead", "window": 60, "guesses": 5},
+            {"method": "lookahead", "window": 60, "guesses": 5, "ngram": 5},
             "(window 60 + guesses 5) x (ngram 5 - 1) are 260 rows a pass; expected at most 256",
         ),
         (
-            {"method": "lookahead", "max_model_len": 11},
-            "window 7 + ngram 5 are more than a context of 11 tokens has",
+            {"method": "lookahead", "max_model_len": 5},
+            "window 3 + ngram 3 are more than a context of 5 tokens has",
         ),
-        ({"method": "lookahead", "drafts": 5}, "is 5; expected at most ngram - 1, 4"),
+        ({"method": "lookahead", "drafts": 3}, "is 3; expected at most ngram - 1, 2"),
         ({"method": "lookahead", "record": True, "replay": "demo"}, "has no meaning with 'replay'"),
         ({"method": "eagle"}, "did you mean 'eagle3'?"),
         ({"method": "eagle3", "exit_layer": 2}, "'exit_layer': belongs to method layerskip"),
@@ -135,6 +136,19 @@ def test_what_this_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         lambda name: None if name == "arctic_inference" else found(name),
     )
     assert "arctic-inference==0.1.1" in refused("vllm-speculative", {"method": "suffix"})
+
+
+@WITH_VLLM
+def test_a_method_that_vllm_has_dropped_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = sources.choices("config/speculative.py", "SpeculativeMethod")
+    assert own >= {"draft_model", "ngram", "eagle", "eagle3", "medusa"}, "nested literals too"
+    options = {"method": "mlp_speculator", "draft": "demo-draft"}
+    monkeypatch.setattr(sources, "choices", lambda *_: own - {"mlp_speculator"})
+    said = refused("vllm-speculative", options)
+    assert "the installed vLLM has no method mlp_speculator; of those that can be asked" in said
+    assert "draft_model, ngram" in said
+    monkeypatch.setattr(sources, "choices", lambda *_: frozenset())
+    assert "no method" not in refused("vllm-speculative", options), "it does not tell them"
 
 
 @WITH_VLLM
