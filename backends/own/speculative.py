@@ -67,17 +67,17 @@ class Speculative(EngineBackend):
             maximum=0.95,
         ),
         "window": Option(
-            int, 7, "lookahead: places that are guessed ahead", minimum=1, maximum=64
+            int, 3, "lookahead: places that are guessed ahead", minimum=1, maximum=64
         ),
         "ngram": Option(
-            int, 5, "lookahead: tokens of an n-gram, one more than a guess has", minimum=2,
+            int, 3, "lookahead: tokens of an n-gram, one more than a guess has", minimum=2,
             maximum=MOST_DRAFTS + 1,
         ),
         "guesses": Option(
-            int, 7, "lookahead: most n-grams verified at once", minimum=1, maximum=64
+            int, 3, "lookahead: most n-grams verified at once", minimum=1, maximum=64
         ),
         "pool_prompt": Option(
-            bool, False, "lookahead: n-grams of the prompt are guesses too"
+            bool, True, "lookahead: n-grams of the prompt are guesses too"
         ),
         "record": traces.RECORD,
     }  # fmt: skip

@@ -17,7 +17,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
-LOOKAHEAD = {"name": "speculative", "method": "lookahead", "drafts": 4, "pool_prompt": True}
+WIDE = {"window": 7, "ngram": 5, "guesses": 7}
+LOOKAHEAD = {"name": "speculative", "method": "lookahead", "drafts": 4, **WIDE}
 SUBLAYERS = {"name": "speculative", "method": "swift", "drafts": 3, "threshold": 0.5}
 EAGLE = [
     {"name": "speculative", "method": "eagle3", "drafts": 3, "threshold": 0.0},

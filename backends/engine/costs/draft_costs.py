@@ -20,8 +20,9 @@ from backends.engine.sublayers.sets import Sublayers
 LOOKUP_US = 10.0
 """Of looking up one sequence's drafts in its text: some calls of the interpreter."""
 
-LOOKAHEAD_US = 60.0
-"""Of one sequence's tree: made, walked through and kept, and its window's next iteration."""
+LOOKAHEAD_US, LOOKAHEAD_ROW_US = 20.0, 1.0
+"""Of one sequence's tree, and of each of its rows: made, walked through and kept, and its window's
+next iteration."""
 
 
 class DraftPass(Protocol):
@@ -137,7 +138,7 @@ class LookAheadCosts:
         """See `TreeCosts.of`."""
         plain = self.verify.of(sequences, positions)
         trees = self.tree * self.verify.of(sequences * rows, positions)
-        return plain, trees + LOOKAHEAD_US * sequences
+        return plain, trees + (LOOKAHEAD_US + LOOKAHEAD_ROW_US * rows) * sequences
 
 
 def _verified(

@@ -28,7 +28,7 @@ METHODS = {
     "eagle3": 8,
     "self_speculation": 12,
     "swift": 12,
-    "lookahead": 4,
+    "lookahead": 2,
 }
 """Method -> drafts of its bundled trace."""
 
@@ -139,7 +139,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
         ),
         (
             {"replay": "demo", "method": "lookahead", "window": 5},
-            "'window': is 5; expected 7, that of the trace: another one would draft other tokens",
+            "'window': is 5; expected 3, that of the trace: another one would draft other tokens",
         ),
         (
             {"replay": "demo", "method": "swift", "skip": 0.25},

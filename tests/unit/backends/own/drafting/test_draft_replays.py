@@ -29,7 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "layerskip": {"method": "layerskip", "drafts": 5, "exit_layer": 4},
     "self_speculation": {"method": "self_speculation", "drafts": 5},
     "eagle3": {"method": "eagle3", "drafts": 5},
-    "lookahead": {"method": "lookahead", "drafts": 4},
+    "lookahead": {"method": "lookahead", "drafts": 4, "ngram": 5, "pool_prompt": False},
 }
 WORK = ("steps", "step_tokens", "drafted", "accepted", "tokens")
 

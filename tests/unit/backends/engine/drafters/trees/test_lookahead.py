@@ -9,7 +9,11 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from backends.engine.costs.draft_costs import LOOKAHEAD_US, LookAheadCosts
+from backends.engine.costs.draft_costs import (
+    LOOKAHEAD_ROW_US,
+    LOOKAHEAD_US,
+    LookAheadCosts,
+)
 from backends.engine.costs.row_costs import RowCosts, tree_factor
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.trees.adaptive import BURST, PAUSES, AdaptiveTrees
@@ -206,7 +210,7 @@ def test_trials_become_rare_and_end_where_nothing_can_pay() -> None:
 def test_costs_of_a_pass_over_trees() -> None:
     verify = RowCosts((1, 11), (100.0, 200.0), 10, 0.0)
     plain, trees = LookAheadCosts(verify, 1.5).of(2, 20, 5)
-    assert (plain, trees) == (110.0, 1.5 * 190 + 2 * LOOKAHEAD_US)
+    assert (plain, trees) == (110.0, 1.5 * 190 + 2 * (LOOKAHEAD_US + 5 * LOOKAHEAD_ROW_US))
     executor = open_executor(random_model("llama"), (), 1)
     usual = LookAhead(128, 4, 4, 3).usual()
     assert len(usual.tokens) == 3 + 4 * 3
