@@ -101,7 +101,7 @@ def slower(model: StageProfile, scale: float) -> StageProfile:
     """The model on devices that take so many times as long."""
     by_layer = {kind: tuple(scale * ms for ms in layers) for kind, layers in model.layer_ms.items()}
     ramps = {kind: scale * ms for kind, ms in model.ramp_ms.items()}
-    transfer_ms = scale * model.transfer_ms
+    transfer_ms = tuple(scale * ms for ms in model.transfer_ms)
     return replace(model, layer_ms=by_layer, ramp_ms=ramps, transfer_ms=transfer_ms)
 
 
