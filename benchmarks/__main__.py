@@ -56,8 +56,6 @@ SCRIPTS = (
     Script("soundness/cluster", "--nodes 2 --trials 8 --seconds 0.1"),
     Script("tetris/planner", "--quick"),
     Script("tetris/paper", "--quick"),
-    Script("tetris/shift", "--quick"),
-    Script("tetris/figures", f"--quick --out {OUT}/figures.html", f"--out {OUT}/figures.html"),
     Script("tetris/live", "--quick"),
     Script("tetris/nothing_lost", "--quick"),
     Script("tetris/workers", "--quick"),
