@@ -7,35 +7,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backends.tetris.drift import DRIFTS
+from backends.tetris.figures.forecasts import FORECASTS, MEASURED
 from backends.tetris.figures.goodput import SYSTEMS
 from backends.tetris.figures.point import FigurePoint
 from backends.tetris.figures.shift import SHIFTED
+from backends.tetris.survival import LEAST_WINDOWS
 from harness.cli.figures.settings import SETTINGS, point_from
 from harness.core.errors import UserError
 from harness.experiment.section import YamlSection
 from harness.experiment.strict_yaml import read_yaml
 
-GOODPUT, BY_MIX, DEVICES, PRICE, PLANNING = (
-    "goodput",
-    "goodput by mix",
-    "devices",
-    "price",
-    "planning",
-)
+GOODPUT, BY_MIX = "goodput", "goodput by mix"
+DEVICES, PRICE, PLANNING = "devices", "price", "planning"
+SURVIVAL, ERROR = "survival", "forecast error"
 MEASURES: dict[str, tuple[str, ...]] = {
     GOODPUT: SYSTEMS,
     BY_MIX: SHIFTED,
     DEVICES: SYSTEMS[:-1],
     PRICE: SYSTEMS[:-1],
     PLANNING: SYSTEMS[:1],
+    SURVIVAL: FORECASTS,
+    ERROR: tuple(one for one in FORECASTS if one != MEASURED),
 }
 """What a figure may be of, and for which systems."""
-MIX = "mix"
+MIX, WINDOW, DRIFT = "mix", "window", "drift"
+OWN = {BY_MIX: MIX, SURVIVAL: WINDOW, ERROR: DRIFT}
+"""Measures that are over something else than a setting."""
+MOST_WINDOWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class AskedSeries:
-    """A line of a figure: a system and its settings at each place."""
+    """A line of a figure: a system and its settings at each place, none of forecasts."""
 
     name: str
     system: str
@@ -44,8 +48,9 @@ class AskedSeries:
 
 @dataclass(frozen=True, slots=True)
 class AskedFigure:
-    """A figure of a file. `mixes` and `window_s` are of `goodput by mix`, where the places are
-    shares of easy inputs; `rate` (requests a second) is of devices and price."""
+    """A figure of a file. `window_s` is of `goodput by mix`, where the places are shares of easy
+    inputs; `rate` (requests a second) is of devices and price; `drift`, `windows` and `inputs` (of
+    each window) are of forecasts."""
 
     name: str
     title: str
@@ -58,6 +63,9 @@ class AskedFigure:
     ratios: tuple[tuple[str, str], ...]
     rate: float
     window_s: float
+    drift: str
+    windows: int
+    inputs: int
 
 
 def read_figures(path: Path, requests: int | None) -> list[AskedFigure]:
@@ -102,6 +110,9 @@ def _figure(
         ratios=_ratios(told, [one.name for one in series]),
         rate=told.number("rate", above=0) if measure in (DEVICES, PRICE) else 0.0,
         window_s=told.number("window_s", above=0) if measure == BY_MIX else 0.0,
+        drift=_drift(told, told.text(DRIFT)) if measure == SURVIVAL else "",
+        windows=_windows(told, told.take("windows")) if measure == ERROR else 0,
+        inputs=told.as_integer("requests", settings.get("requests", 10_000), least=100),
     )
     told.finish()
     return figure
@@ -113,14 +124,30 @@ def _over(told: YamlSection, measure: str) -> tuple[str, tuple[Any, ...]]:
     if not isinstance(over, Mapping) or len(over) != 1:
         raise told.wrong("over", "one setting with a list of values", over)
     ((key, places),) = over.items()
-    known = [MIX] if measure == BY_MIX else [one for one in SETTINGS if one != "requests"]
+    known = [OWN[measure]] if measure in OWN else [one for one in SETTINGS if one != "requests"]
     if key not in known:
         raise told.error("over", f"'{key}' is no setting that a figure is over", str(key), known)
     if not isinstance(places, list) or not places:
         raise told.wrong(f"over.{key}", "a list with at least one value", places)
     if key == MIX:
         places = [told.as_number(f"over.{key}", one, least=0, most=1) for one in places]
+    elif key == DRIFT:
+        places = [_drift(told, one) for one in places]
+    elif key == WINDOW:
+        places = [_windows(told, one) for one in places]
+        if places != sorted(set(places)):
+            raise told.wrong(f"over.{key}", "ascending windows", places)
     return str(key), tuple(places)
+
+
+def _windows(told: YamlSection, value: Any) -> int:
+    return told.as_integer("windows", value, least=LEAST_WINDOWS + 1, most=MOST_WINDOWS)
+
+
+def _drift(told: YamlSection, value: Any) -> str:
+    if value not in DRIFTS:
+        raise told.error(DRIFT, f"unknown drift '{value}'", str(value), DRIFTS)
+    return str(value)
 
 
 def _each_series(
@@ -142,7 +169,7 @@ def _each_series(
             raise one.error("system", what, system, MEASURES[measure])
         own = {**settings, **_settings(one)}
         points = []
-        for place in places:
+        for place in places if measure not in (SURVIVAL, ERROR) else ():
             here = own if key == MIX else {**own, key: place}
             section = YamlSection(here, told.where, one.path)
             points.append(_checked(point_from(section, folder), section, measure))

@@ -69,6 +69,8 @@ def test_the_files_of_the_paper_are_whole() -> None:
         *(f"Figure {number}" for number in range(7, 20)),
         "Figure 11, unlike devices",
         "Table 1",
+        "Survival",
+        "Forecast error",
     }
 
 
@@ -112,9 +114,33 @@ def test_figures_of_devices_and_of_mixes(
     assert Path("runs/f/report.html").exists()
 
 
+def test_forecasts_stand_beside_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {key: FIGURE[key] for key in ("name", "title", "paper", "why")}
+    series = [{"name": one, "system": one} for one in ("arima", "last value", "measured")]
+    windows = words | {"measure": "survival", "drift": "wave", "over": {"window": [10, 11]}}
+    errors = words | {"measure": "forecast error", "over": {"drift": ["steps"]}, "windows": 10}
+    figures = [windows | {"series": series}, errors | {"series": series[:2]}]
+    write({"name": "f", "settings": {"requests": 500}, "figures": figures}, MODEL)
+    assert call(monkeypatch, "f.yaml", "--json") == 0
+    by_window, error = (one["series"] for one in json.loads(capsys.readouterr().out))
+    assert by_window["last value"][1] == by_window["measured"][0]
+    assert all(0 < share < 1 for share in by_window["arima"])
+    assert 0 < error["arima"][0] < 0.5
+
+
+FORECAST: dict[str, Any] = {"measure": "survival", "drift": "wave"}
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
+        (FORECAST | {"drift": "waves", "over": {"window": [9]},
+         "series": [{"name": "plain", "system": "arima"}], "ratios": []},
+         "drift: unknown drift 'waves'; did you mean 'wave'?"),
+        (FORECAST | {"over": {"window": [8]}}, "windows: expected a whole number of at least 9"),
+        (FORECAST | {"over": {"window": [12, 9]}}, "over.window: expected ascending windows"),
         ({"measure": "goodputs"}, "measure: unknown measure 'goodputs'; did you mean 'goodput'?"),
         ({"over": {"bach": [1]}}, "over: 'bach' is no setting that a figure is over; did you mean"),
         ({"over": {"batch": [0]}}, "series[0].batch: expected a whole number of at least 1, got 0"),
