@@ -96,22 +96,7 @@ def at_batch(
 ) -> dict[str, Any]:
     """Every system over the plain one, measured and predicted."""
     cut, planned = cuts(known[0])
-    systems: dict[str, tuple[str, dict[str, Any], int]] = {
-        "plain": ("classifier", {}, WORKERS),
-        "shrinking": ("classifier-early-exit", {}, WORKERS),
-        "together": ("classifier-early-exit", {"batching": "together"}, WORKERS),
-        "regrouping": (
-            "classifier-early-exit",
-            {"batching": "regrouped", "layers": [cut]},
-            WORKERS,
-        ),
-        "tetris": ("tetris-classifier", {"layers": [cut]}, 1),
-    }
-    common = {"threads": 1, "batch": batch}
-    workers = {
-        label: [BackendProcess(name, model, {**common, **options}) for _ in range(count)]
-        for label, (name, options, count) in systems.items()
-    }
+    workers = opened(model, batch, cut)
     wanted = [Request(str(n), ids, 1, answer="label") for n, ids in enumerate(prompts)]
 
     def turn(label: str) -> float:
@@ -137,6 +122,26 @@ def at_batch(
             "over_predicted": round(statistics.median(found) / guessed[label], 3),
         }
     return result
+
+
+def opened(model: Model, batch: int, cut: int) -> dict[str, list[BackendProcess]]:
+    """The workers of every system."""
+    systems: dict[str, tuple[str, dict[str, Any], int]] = {
+        "plain": ("classifier", {}, WORKERS),
+        "shrinking": ("classifier-early-exit", {}, WORKERS),
+        "together": ("classifier-early-exit", {"batching": "together"}, WORKERS),
+        "regrouping": (
+            "classifier-early-exit",
+            {"batching": "regrouped", "layers": [cut]},
+            WORKERS,
+        ),
+        "tetris": ("tetris-classifier", {"layers": [cut]}, 1),
+    }
+    common = {"threads": 1, "batch": batch}
+    return {
+        label: [BackendProcess(name, model, {**common, **options}) for _ in range(count)]
+        for label, (name, options, count) in systems.items()
+    }
 
 
 def profiled(

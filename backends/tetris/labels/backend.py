@@ -99,23 +99,18 @@ class TetrisClassifier(LabelBackend):
             check_ramps(cls.NAME, ends, load(model_dir, model.dtype).ramps)
         threads = set_threads(options, shared_by=options["stages"])
         spans = list(zip((0, *ends), (*ends, config.depth), strict=True))
-        workers = PipedStages(
-            cls.NAME,
-            worker.__name__,
-            [
-                LabelStageSetup(
-                    model_dir=str(model_dir),
-                    dtype=model.dtype,
-                    threads=threads,
-                    first=first,
-                    last=last,
-                    rule=asked,
-                    ends=ends if asked is not None else (),
-                    black_box=options["black_box"],
-                )
-                for first, last in spans
-            ],
+        setup = LabelStageSetup(
+            model_dir=str(model_dir),
+            dtype=model.dtype,
+            threads=threads,
+            first=0,
+            last=0,
+            rule=asked,
+            ends=ends if asked is not None else (),
+            black_box=options["black_box"],
         )
+        setups = [replace(setup, first=first, last=last) for first, last in spans]
+        workers: LabelStages = PipedStages(cls.NAME, worker.__name__, setups)
         pipeline = LabelPipeline(
             workers,
             [last - first for first, last in spans],
