@@ -19,7 +19,9 @@ BOOT = (
 PATIENCE_S = 10.0
 """For a process to end."""
 
-Setup, Job, Done = TypeVar("Setup"), TypeVar("Job"), TypeVar("Done")
+Setup = TypeVar("Setup")
+Job = TypeVar("Job")
+Done = TypeVar("Done")
 
 
 class StageDiedError(RuntimeError):
