@@ -25,6 +25,8 @@ class InputInFlight:
     batch_rows: int = 0
     """Inputs of the batch in which it ran last."""
     waiting_since_ns: int = 0
+    arrived_ns: int = 0
+    """Of a pipeline: when it came, by the monotonic clock."""
 
 
 def answer(one: InputInFlight, labels: tuple[str, ...], depth: int) -> Commit:

@@ -126,8 +126,7 @@ class DeviceBound:
     def __init__(self, costs: StageCosts, affordable: NDArray[np.bool_]) -> None:
         self._costs = costs
         self._affordable = affordable.reshape(-1)
-        work = np.minimum.accumulate(costs.work, axis=1)
-        self._work = np.minimum.accumulate(work[:, :, ::-1], axis=2)[:, :, ::-1]
+        self._work = _of_containing(costs.work)
         self._kind = np.repeat(np.arange(len(costs.devices)), costs.devices)
         self._many = np.concatenate([np.arange(1, count + 1) for count in costs.devices])
         self._levels = self._links() if len(self._affordable) * len(self._many) < MOST_LINKS else []
@@ -152,9 +151,11 @@ class DeviceBound:
         if not self._levels:
             return True
         L = self._costs.layers
+        shut = self._costs.shut(cycle_ms)
         work = self._work
-        if cycle_ms * (1 + SAME) < self._costs.transfer_ms:
-            work = np.broadcast_to(self._costs.work[:, :1, L:], work.shape)
+        if shut.any():
+            possible = np.where(shut[:, None] | np.append(shut, False), np.inf, self._costs.work)
+            work = _of_containing(possible)
         fits = work[self._kind] <= (self._many * (cycle_ms / (1 - SAME)))[:, None, None]
         fits &= ~np.tri(L, L + 1, dtype=bool)
         end = np.zeros((len(self._many), L + 2), dtype=np.int64)
@@ -177,3 +178,9 @@ class DeviceBound:
             else:
                 low = middle + 1
         return low
+
+
+def _of_containing(work: Floats) -> Floats:
+    """Of each stage the least work of those that contain it, (K, L, L + 1)."""
+    begun = np.minimum.accumulate(work, axis=1)
+    return np.asarray(np.minimum.accumulate(begun[:, :, ::-1], axis=2)[:, :, ::-1])

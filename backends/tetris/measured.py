@@ -77,13 +77,13 @@ def _passes(
     calls = [advance(index, nobody) for index in range(count)]
     calls += [advance(index, everyone) for index in range(count)]
     calls += [owed(index) for index in range(1, count)]
-    found = _lower_quartiles_ms(calls)
+    found = lower_quartiles_ms(calls)
     behind = [*found[2 * count :], 0.0]
     fills = [max(0.0, a - b) for a, b in pairwise(behind)]
     return found[:count], found[count : 2 * count], [0.0, *fills]
 
 
-def _lower_quartiles_ms(calls: Sequence[Callable[[], object]]) -> list[float]:
+def lower_quartiles_ms(calls: Sequence[Callable[[], object]]) -> list[float]:
     """Of calls in turns, which other work on the machine disturbs least."""
     times: list[list[float]] = [[] for _ in calls]
     begin = time.perf_counter()
@@ -113,7 +113,7 @@ def transfer_ms(size: int) -> float:
 
     try:
         both_ways()
-        return _lower_quartiles_ms([both_ways])[0] / 2
+        return lower_quartiles_ms([both_ways])[0] / 2
     finally:
         here.close()
         other.join()

@@ -213,8 +213,8 @@ class _Search:
             )
             for first, end, kind, many in stages
         )
-        transfer = [costs.transfer_ms] if len(stages) > 1 else []
-        cycle_ms = max([self._least_ms, *transfer, *(one.cycle_ms for one in made)])
+        moved = (float(costs.transfer_ms[one.first]) for one in made)
+        cycle_ms = max([self._least_ms, *moved, *(one.cycle_ms for one in made)])
         waits = costs.waits(cycle_ms)
         latency_ms = sum(
             float(costs.service[kind, first, end] + waits[first]) for first, end, kind, _ in stages

@@ -31,7 +31,8 @@ class StageProfile:
     layer_ms, fill_ms: L values of each kind: a layer for B inputs, and the keys and values alone
         that it needs of B inputs that have left.
     ramp_ms: the exit check of B inputs at a stage's end, by kind.
-    transfer_ms: moving the hidden states of B inputs over a cut.
+    transfer_ms: moving the hidden states of B inputs over a cut, L values at the layer behind it;
+        the first is 0, since no cut is before the model.
     time_share: by kind, ascending (inputs, time of so many relative to that of B); the last is B's
         and 1. Empty where batches smaller than B were not measured: a plan needs none.
     ramps: ascending layers (1..L-1) behind which a ramp stands, and so a cut may; None: all.
@@ -42,7 +43,7 @@ class StageProfile:
     survival: tuple[float, ...]
     layer_ms: Mapping[str, tuple[float, ...]]
     ramp_ms: Mapping[str, float]
-    transfer_ms: float
+    transfer_ms: tuple[float, ...]
     fill_ms: Mapping[str, tuple[float, ...]]
     time_share: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     ramps: tuple[int, ...] | None = None
@@ -113,7 +114,7 @@ def profile_from(told: Any, where: str) -> StageProfile:
         survival=_survival(told["survival"], f"{where}: survival", layers),
         layer_ms=layer_ms,
         ramp_ms={k: _number(v, f"{where}: ramp_ms of '{k}'") for k, v in ramp.items()},
-        transfer_ms=_number(told["transfer_ms"], f"{where}: transfer_ms"),
+        transfer_ms=_transfers(told["transfer_ms"], f"{where}: transfer_ms", layers),
         fill_ms=_by_kind(fill, f"{where}: fill_ms", layers, zero=True),
         time_share=_shares(told.get("time_share"), f"{where}: time_share", layer_ms, batch),
         ramps=_ramps(told.get("ramps"), f"{where}: ramps", layers),
@@ -219,6 +220,13 @@ def _shares(
                 raise UserError(f"{place}: more inputs never take less time, found {fall}")
         found[kind] = ascending
     return found
+
+
+def _transfers(told: Any, where: str, layers: int) -> tuple[float, ...]:
+    """One time for all cuts, or one for each."""
+    if isinstance(told, list):
+        return (0.0, *_values(told, where, layers - 1, "one for each cut"))
+    return (0.0, *[_number(told, where)] * (layers - 1))
 
 
 def _ramps(told: Any, where: str, layers: int) -> tuple[int, ...] | None:

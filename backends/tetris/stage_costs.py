@@ -39,11 +39,12 @@ class StageCosts:
         there is no such stage: none begins where nobody is alive, nor inside the model without a
         ramp before it.
     alive: (L + 1,) share alive on entering a layer.
+    transfer_ms: (L,) float64, of a batch over the cut before a layer; the first is 0.
     kinds, devices, prices: K names, counts and prices, in one order.
     """
 
     batch: int
-    transfer_ms: float
+    transfer_ms: Floats
     kinds: tuple[str, ...]
     devices: tuple[int, ...]
     prices: tuple[float, ...]
@@ -63,13 +64,17 @@ class StageCosts:
 
     def needed(self, cycle_ms: float) -> Counts:
         """Fewest devices of kind c that keep layers i..j-1 within the cycle: (K, L, L + 1) int64,
-        more than there are where no number does. Cuts need the transfer within the cycle."""
+        more than there are where no number does. A cut needs its transfer within the cycle."""
         counts = np.ceil(self.work * ((1 - SAME) / cycle_ms))
-        if cycle_ms * (1 + SAME) < self.transfer_ms:
-            counts[:, 1:] = np.inf
-            counts[:, :, :-1] = np.inf
+        shut = self.shut(cycle_ms)
+        counts[:, shut] = np.inf
+        counts[:, :, :-1][:, :, shut] = np.inf
         counts[counts > max(self.devices)] = max(self.devices) + 1
         return np.asarray(np.maximum(counts, 1), np.int64)
+
+    def shut(self, cycle_ms: float) -> NDArray[np.bool_]:
+        """Whether the cut before a layer takes longer than the cycle: (L,), the first never."""
+        return np.asarray(self.transfer_ms > cycle_ms * (1 + SAME))
 
     def waits(self, cycle_ms: float) -> Floats:
         """Longest wait before a stage that begins with layer i, (L,) float64: until a batch is
@@ -86,9 +91,9 @@ class StageCosts:
 
     def cycles(self, least_ms: float) -> Floats:
         """Every cycle time that a plan can have which is at least `least_ms`, and that one if it is
-        above 0; ascending. A cycle is the time of a stage's devices or the transfer."""
+        above 0; ascending. A cycle is the time of a stage's devices or of a transfer."""
         begin, end = np.triu_indices(self.layers, 1, self.layers + 1)
-        found = [np.array([least_ms, max(self.transfer_ms, least_ms)])]
+        found = [np.append(self.transfer_ms[self.transfer_ms > least_ms], least_ms)]
         for work, count in zip(self.work, self.devices, strict=True):
             some = work[begin, end]
             some = np.unique(some[np.isfinite(some)])
@@ -123,9 +128,8 @@ def stage_costs(profile: StageProfile, cluster: DeviceCluster) -> StageCosts:
         work[place] = np.where(impossible, np.inf, entering * time + fill)
         service[place] = np.where(impossible, np.inf, time + fill)
     prices = tuple(cluster.price[kind] for kind in kinds)
-    return StageCosts(
-        profile.batch, profile.transfer_ms, kinds, devices, prices, alive, work, service
-    )
+    moved = np.asarray(profile.transfer_ms)
+    return StageCosts(profile.batch, moved, kinds, devices, prices, alive, work, service)
 
 
 def _spans(values: tuple[float, ...]) -> Floats:

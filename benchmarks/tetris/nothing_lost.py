@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from backends.tetris.figures.point import mixed
 from backends.tetris.live.devices import start_ray
 from backends.tetris.live.pipeline_driver import LivePipeline
 from backends.tetris.live.replanned_run import ReplannedLiveRun
@@ -35,7 +36,6 @@ from backends.tetris.profile import StageProfile, Wanted, cluster_from
 from backends.tetris.simulation.compare import summary
 from backends.tetris.simulation.lanes import Lane
 from benchmarks.tetris import paper
-from benchmarks.tetris.shift import inputs
 
 DEVICES = 8
 MIXES = (0.9, 0.5, 0.8, 0.4, 0.7)
@@ -101,17 +101,17 @@ def slower(model: StageProfile, scale: float) -> StageProfile:
     """The model on devices that take so many times as long."""
     by_layer = {kind: tuple(scale * ms for ms in layers) for kind, layers in model.layer_ms.items()}
     ramps = {kind: scale * ms for kind, ms in model.ramp_ms.items()}
-    transfer_ms = scale * model.transfer_ms
+    transfer_ms = tuple(scale * ms for ms in model.transfer_ms)
     return replace(model, layer_ms=by_layer, ramp_ms=ramps, transfer_ms=transfer_ms)
 
 
 def workload(count: int) -> LeaveDecisions:
     """`MIXES` after one another, an equal share each."""
     each = [count // len(MIXES)] * (len(MIXES) - 1)
-    found = inputs(MIXES[0], each[0], 0)
+    found = mixed(paper.BERT.layers, MIXES[0], each[0], 0)
     for seed, share in enumerate(MIXES[1:], 1):
         many = each[0] if seed < len(each) else count - sum(each)
-        found = found.then(inputs(share, many, seed))
+        found = found.then(mixed(paper.BERT.layers, share, many, seed))
     return found
 
 
@@ -127,7 +127,8 @@ def main() -> None:
     count = 800 if given.quick else given.requests
     decisions = workload(count)
     model = slower(paper.model(8), given.scale)
-    model = replace(model, survival=tuple(inputs(MIXES[0], 20_000, 0).alive().tolist()))
+    first = mixed(model.layers, MIXES[0], 20_000, 0)
+    model = replace(model, survival=tuple(first.alive().tolist()))
     devices = {"devices": {"V100": DEVICES}, "price": {"V100": paper.PRICE["V100"]}}
     cluster, limit_ms = cluster_from(devices, "cluster", model), 1e3 * given.scale
     planner = WindowPlanner(model, cluster, Wanted(limit_ms))

@@ -2,18 +2,9 @@
 
     python benchmarks/tetris/paper.py [--quick] [--write DIR]
 
-Nothing here was measured: no V100, P100 or K80 is at hand. A layer's time is a roofline, the longer
-of a floor (launching kernels) and the arithmetic of its inputs, from what follows.
-
-From the paper: BERT-Base, SLO 100 ms; a V100 is not saturated at batch 8 (§5.1), so that its floor
-is taken to end there; 26 P100 cost what 16 V100 do and answer more at small batches (§2.3), so that
-a P100's floor is a V100's; 16 V100, and 6 V100 + 8 P100 + 15 K80, cost 0.013 $ a second (§5.5.3),
-which gives the three prices; the second is up to 34% quicker at small batches, which gives a K80's
-floor. From data sheets: float32 peaks of 15.7, 9.3 and 2.8 TFLOP/s, PCIe at 12 GB/s.
-
-Fitted to what the paper says of its baseline and of batch 1, not to its gains at larger batches:
-ramps at 0.1 of a layer (BERT is 1.44 / 1.30 of DeeBERT where batches are large), and survival that
-falls evenly to 0.4 (TETRIS is 3% behind DeeBERT at batch 1).
+Nothing here was measured: no V100, P100 or K80 is at hand. `models/bert_base.yaml` in
+`experiments/tetris` says where its numbers come from; `decodebench simulate
+experiments/tetris/*.yaml` has all figures.
 
 `--write` makes the files of `docs/examples/tetris`.
 """
@@ -28,50 +19,20 @@ from typing import Any
 from backends.tetris.pipeline.leaving import drawn
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import plan
-from backends.tetris.profile import StageProfile, Wanted, cluster_from, profile_from
+from backends.tetris.profile import StageProfile, Wanted, cluster_from
 from backends.tetris.simulation.compare import SimulatedLoad, SimulatedSystem, compare
+from harness.cli.figures.model_file import read_model
 
-LAYERS, WIDTH, TOKENS = 12, 768, 128
-PEAK_FLOPS = {"V100": 15.7e12, "P100": 9.3e12, "K80": 2.8e12}
-PCIE_BYTES_PER_S = 12e9
-UNSATURATED = 8
-SLOWER_FLOOR = {"V100": 1.0, "P100": 1.0, "K80": 2.0}
-RAMP, LAST_ALIVE = 0.1, 0.4
-PRICE = {"V100": 2.925, "P100": 1.8, "K80": 0.99}
-"""Dollars an hour: 0.013 a second over 16; over 26; and what 6 V100 and 8 P100 leave for 15."""
+BERT = read_model(Path(__file__).parents[2] / "experiments/tetris/models/bert_base.yaml")
+PRICE = {kind: device.price for kind, device in BERT.devices.items()}
 CLUSTERS = {"v100": {"V100": 16}, "mixed": {"V100": 6, "P100": 8, "K80": 15}}
 SLO_MS = 100.0
 PAPER = {"shrinking batch": "up to 1.44, 0.97 at batch 1", "plain": "up to 1.30"}
 
 
-def layer_ms(kind: str, inputs: int) -> float:
-    """A layer's time: 24 d^2 operations a token for its matrices and 4 n d for its attention."""
-    operations = TOKENS * (24 * WIDTH**2 + 4 * TOKENS * WIDTH)
-    each_ms = {name: 1e3 * operations / peak for name, peak in PEAK_FLOPS.items()}
-    floor_ms = UNSATURATED * each_ms["V100"] * SLOWER_FLOOR[kind]
-    return max(floor_ms, each_ms[kind] * inputs)
-
-
-def profile(batch: int) -> dict[str, Any]:
-    """What `decodebench plan` and `simulate` are told of BERT-Base at a batch."""
-    whole = {kind: layer_ms(kind, batch) for kind in PEAK_FLOPS}
-    return {
-        "layers": LAYERS,
-        "batch": batch,
-        "survival": [round(1 - (1 - LAST_ALIVE) * n / LAYERS, 6) for n in range(LAYERS + 1)],
-        "layer_ms": {kind: [round(ms, 6)] * LAYERS for kind, ms in whole.items()},
-        "ramp_ms": {kind: round(RAMP * ms, 6) for kind, ms in whole.items()},
-        "transfer_ms": round(1e3 * 4 * TOKENS * WIDTH * batch / PCIE_BYTES_PER_S, 6),
-        "time_share": {
-            kind: {str(n): round(layer_ms(kind, n) / ms, 6) for n in range(1, batch + 1)}
-            for kind, ms in whole.items()
-        },
-    }
-
-
 def model(batch: int) -> StageProfile:
-    """The same, checked."""
-    return profile_from(profile(batch), "profile")
+    """BERT-Base at a batch."""
+    return BERT.profile(batch)
 
 
 def cluster(name: str) -> dict[str, Any]:
@@ -93,7 +54,7 @@ def simulated(batch: int, name: str, requests: int) -> dict[str, SimulatedSystem
 def write(folder: Path) -> None:
     """The examples, at batch 8."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bert_base.json").write_text(json.dumps(profile(8), indent=1) + "\n")
+    (folder / "bert_base.json").write_text(json.dumps(BERT.told(8), indent=1) + "\n")
     for name in CLUSTERS:
         told = cluster(name)
         lines = [

@@ -26,8 +26,7 @@ from harness.core.nouns import BackendInfo, Commit, Model
 
 if TYPE_CHECKING:
     from backends.classifiers.flight import InputInFlight
-    from backends.tetris.labels.pipeline import LabelPipeline
-    from backends.tetris.labels.workers import LabelWorkers
+    from backends.tetris.labels.pipeline import LabelPipeline, LabelStages
 
 MOST_STAGES = 64
 
@@ -48,6 +47,13 @@ class TetrisClassifier(LabelBackend):
         "wait_ms": Option(
             float, 20.0, "that survivors wait to be fused to a whole batch, at most", minimum=0
         ),
+        "slo_ms": Option(
+            float,
+            None,
+            "from an input's arrival to its label: who can still make it waits no longer for a "
+            "whole batch; default: no such deadline",
+            minimum=1,
+        ),
         "black_box": Option(
             bool, False, "ask all ramps, also inside stages, as without the paper's exit_wrapper"
         ),
@@ -57,7 +63,7 @@ class TetrisClassifier(LabelBackend):
         self,
         config: ClassifierConfig,
         info: BackendInfo,
-        workers: LabelWorkers,
+        workers: LabelStages,
         pipeline: LabelPipeline,
     ) -> None:
         super().__init__(config, info)
@@ -80,9 +86,10 @@ class TetrisClassifier(LabelBackend):
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Start the stages. Raises `UserError` for weights that do not fit and missing ramps."""
         from backends.classifiers.weights import load
+        from backends.tetris.labels import worker
         from backends.tetris.labels.jobs import LabelStageSetup
         from backends.tetris.labels.pipeline import LabelPipeline
-        from backends.tetris.labels.workers import LabelWorkers
+        from backends.tetris.piped_stages import PipedStages
 
         assert model_dir is not None
         config = refuse_unknown(cls.NAME, model_dir)
@@ -92,26 +99,24 @@ class TetrisClassifier(LabelBackend):
             check_ramps(cls.NAME, ends, load(model_dir, model.dtype).ramps)
         threads = set_threads(options, shared_by=options["stages"])
         spans = list(zip((0, *ends), (*ends, config.depth), strict=True))
-        workers = LabelWorkers(
-            [
-                LabelStageSetup(
-                    model_dir=str(model_dir),
-                    dtype=model.dtype,
-                    threads=threads,
-                    first=first,
-                    last=last,
-                    rule=asked,
-                    ends=ends if asked is not None else (),
-                    black_box=options["black_box"],
-                )
-                for first, last in spans
-            ]
+        setup = LabelStageSetup(
+            model_dir=str(model_dir),
+            dtype=model.dtype,
+            threads=threads,
+            first=0,
+            last=0,
+            rule=asked,
+            ends=ends if asked is not None else (),
+            black_box=options["black_box"],
         )
+        setups = [replace(setup, first=first, last=last) for first, last in spans]
+        workers: LabelStages = PipedStages(cls.NAME, worker.__name__, setups)
         pipeline = LabelPipeline(
             workers,
             [last - first for first, last in spans],
             batch=options["batch"],
             wait_ms=options["wait_ms"],
+            slo_ms=options["slo_ms"],
         )
         in_force = taken({**options, "threads": threads, "layers": list(ends)})
         info = cls.describe(in_force, lossless=options["measure"] == NEVER)

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from backends.classifiers.flight import InputInFlight
-from backends.tetris.labels.jobs import packed, unpacked
-from backends.tetris.labels.workers import LabelWorkers, WorkerDiedError
+from backends.tetris.labels.jobs import LabelJob, LabelStageSetup, packed, unpacked
+from backends.tetris.piped_stages import PipedStages, StageDiedError
 from backends.tetris.pipeline.fusion import FusionQueue
 from harness.core.backend import NAP_S
 
+LabelStages = PipedStages[LabelStageSetup, LabelJob, LabelJob]
+WEIGHT = 0.2
+"""Of the last batch in the time that a stage's batches take."""
 MOST_DEATHS = 6
 """In a row, without a batch answered."""
 
@@ -19,18 +22,27 @@ MOST_DEATHS = 6
 class LabelPipeline:
     """Inputs on their way through the stages. The entrance never waits for a whole batch; a later
     stage does, by the rules of `FusionQueue`: a whole batch, one whose first input has waited
-    `wait_ms`, or all there are where nobody can join them.
+    `wait_ms`, or all there are where nobody can join them. With an SLO it also goes when the stages
+    ahead, as long as their batches took of late, leave no more time; who is late already does not.
 
     Args:
         workers: the stages' processes.
         layers: of each stage.
         batch: inputs of a batch, at most.
         wait_ms: for survivors.
+        slo_ms: from an input's arrival to its answer; None: there is none.
     """
 
     def __init__(
-        self, workers: LabelWorkers, layers: Sequence[int], *, batch: int, wait_ms: float
+        self,
+        workers: LabelStages,
+        layers: Sequence[int],
+        *,
+        batch: int,
+        wait_ms: float,
+        slo_ms: float | None = None,
     ) -> None:
+        self._slo_ms, self._took_ms = slo_ms, [0.0] * len(layers)
         self._workers, self._layers = workers, layers
         self._batch, self._wait_ms = batch, wait_ms
         self._sums: dict[str, float] = {}
@@ -41,6 +53,7 @@ class LabelPipeline:
 
     def add(self, one: InputInFlight) -> None:
         """An input before the first stage."""
+        one.arrived_ns = time.monotonic_ns()
         self._push(0, [one])
 
     def step(self) -> list[InputInFlight]:
@@ -94,8 +107,8 @@ class LabelPipeline:
         sent = self._busy.pop(index)
         try:
             job = self._workers.receive(index)
-        except WorkerDiedError:
-            self._replace(index, sent)
+        except StageDiedError as death:
+            self._replace(index, sent, death)
             return []
         self._deaths = 0
         inputs = unpacked(job)
@@ -105,11 +118,12 @@ class LabelPipeline:
             self._push(index + 1, on)
         return [one for one in inputs if one.state is None]
 
-    def _replace(self, index: int, sent: Sequence[InputInFlight]) -> None:
-        """Start another process and put its batch back: nothing of it was told."""
+    def _replace(self, index: int, sent: Sequence[InputInFlight], death: StageDiedError) -> None:
+        """Start another process and put its batch back: nothing of it was told. Raises
+        `RuntimeError` after `MOST_DEATHS` in a row."""
         self._deaths += 1
         if self._deaths >= MOST_DEATHS:
-            raise WorkerDiedError(f"stage {index + 1} died {MOST_DEATHS} times without an answer")
+            raise RuntimeError(f"{death}; {self._deaths} died in a row") from death
         self._workers.restart(index)
         self._sums["stages_replaced"] = self._sums.get("stages_replaced", 0.0) + 1.0
         self._push(index, sent)
@@ -119,9 +133,19 @@ class LabelPipeline:
         numbers = range(self._next, self._next + len(inputs))
         self._next += len(inputs)
         self._inputs |= dict(zip(numbers, inputs, strict=True))
-        self._queues[index].push(numbers, [now + self._wait_ms] * len(inputs), now)
+        self._queues[index].push(numbers, [self._due_ms(index, one, now) for one in inputs], now)
+
+    def _due_ms(self, index: int, one: InputInFlight, now_ms: float) -> float:
+        """When it goes on without the others of a whole batch."""
+        due_ms = now_ms + self._wait_ms
+        if self._slo_ms is None:
+            return due_ms
+        latest_ms = one.arrived_ns / 1e6 + self._slo_ms - sum(self._took_ms[index:])
+        return min(due_ms, latest_ms) if latest_ms >= now_ms else due_ms
 
     def _count(self, index: int, rows: int, left: int, busy_us: float) -> None:
+        before, took_ms = self._took_ms[index], busy_us / 1e3
+        self._took_ms[index] = before + WEIGHT * (took_ms - before) if before else took_ms
         numbers = {
             "passes": 1.0,
             "rows": float(rows),

@@ -248,7 +248,7 @@ class LiveRun:
         if going:
             assert lane.after is not None  # nobody goes on behind the last stage
             begin_ms = max(now_ms, lane.link_free_ms)
-            lane.link_free_ms = begin_ms + self.live.times.transfer_ms(len(going))
+            lane.link_free_ms = begin_ms + self.live.times.transfer_ms(lane.end, len(going))
             move = (lane.link_free_ms, next(self._order), lane.after, going)
             heapq.heappush(self.moving, move)
         self._answer(new)

@@ -60,6 +60,7 @@ class StageTimes:
         in whole batches, so that it is proportional."""
         return inputs / self.profile.batch * sum(self.profile.fill_ms[kind][first:end])
 
-    def transfer_ms(self, inputs: int) -> float:
-        """Moving the hidden states of so many inputs over a cut: proportional to their number."""
-        return self.profile.transfer_ms * inputs / self.profile.batch
+    def transfer_ms(self, cut: int, inputs: int) -> float:
+        """Moving the hidden states of so many inputs over the cut behind `cut` layers: proportional
+        to their number."""
+        return self.profile.transfer_ms[cut] * inputs / self.profile.batch

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from backends.engine.decisions import DecisionHook
 from backends.engine.streams import Output, Stream
 from backends.own.exits.rule import SequenceRule
+from backends.tetris.piped_stages import StageDiedError
 from backends.tetris.serving.counts import StageCounts
 from backends.tetris.serving.jobs import StageDone
-from backends.tetris.serving.processes import StageDiedError, StageProcesses
+from backends.tetris.serving.processes import StageProcesses
 from backends.tetris.serving.queues import Assigned, StageQueues
 from backends.tetris.serving.rebuilding import Rebuilding
 from backends.tetris.serving.staged import StagedStream
@@ -101,10 +102,7 @@ class StagePipeline:
             if assigned is None:
                 continue
             self._at_work[index] = assigned
-            try:
-                self._processes.send(index, assigned.job)
-            except StageDiedError as death:
-                self._recover(death)
+            self._processes.send(index, assigned.job)
 
     def _answer(self, index: int) -> None:
         """Hear what a stage has to say."""

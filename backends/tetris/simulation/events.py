@@ -202,7 +202,7 @@ class LaneSimulation:
             self.join(after, going)
             return
         free = max(self.now_ms, lane.link_free_ms)
-        lane.link_free_ms = free + self.times.transfer_ms(len(going))
+        lane.link_free_ms = free + self.times.transfer_ms(lane.end, len(going))
         self.inside += 1
         self.at(lane.link_free_ms, self._moved, (after, going))
 

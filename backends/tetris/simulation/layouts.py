@@ -109,7 +109,8 @@ def _ahead_ms(times: StageTimes, stages: Sequence[Stage], linked: bool = True) -
     """From here to the end for a whole batch: stages and the transfers between them."""
     batch = times.profile.batch
     service = sum(times.stage_ms(kind, first, end, batch) for first, end, kind in stages)
-    return service + (len(stages) - 1) * times.profile.transfer_ms * linked
+    moved = sum(times.profile.transfer_ms[first] for first, _, _ in stages[1:])
+    return service + moved * linked
 
 
 def _stage_work(

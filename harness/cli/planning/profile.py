@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,12 +14,18 @@ from harness.cli.planning.told import read_json
 from harness.core.errors import UserError
 from harness.core.files import MIB, write_atomic
 
+if TYPE_CHECKING:
+    from harness.core.nouns import Model
+
 MOST_BATCH = 256
 MOST_LOG_BYTES = 512 * MIB
 
 
 def profile(
-    log: Annotated[Path, typer.Option(help="Logged ramps (JSON): who leaves where.")],
+    log: Annotated[
+        Path | None,
+        typer.Option(help="Logged ramps (JSON): who leaves where. A classifier needs none."),
+    ] = None,
     model: Annotated[str, typer.Option(help="Bundled name, folder or hub id.")] = "demo",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     batches: Annotated[
@@ -26,15 +33,20 @@ def profile(
     ] = "1,2,4,8,16",
     device: Annotated[str, typer.Option(help="What to call this kind of device.")] = "here",
     threads: Annotated[int, typer.Option(help="CPU threads of a stage.")] = 1,
+    entropy: Annotated[
+        float, typer.Option(help="Of a classifier without --log: who leaves, in nats.")
+    ] = 0.2,
     out: Annotated[Path | None, typer.Option(help="Write it here instead of printing it.")] = None,
 ) -> None:
-    """Measure a model's layers on our engine: a profile for plan and simulate (JSON)."""
+    """Measure a model's layers here: a profile for plan and simulate (JSON)."""
     sizes = _ascending("--batches", batches, MOST_BATCH)
     if dtype not in ("float32", "bfloat16"):
         raise UserError(f"--dtype: expected float32 or bfloat16, found '{dtype}'")
     if threads < 1:
         raise UserError(f"--threads: expected 1 or more, found {threads}")
-    told = _measured(model, dtype, sizes, log, device, threads)
+    if not 0 < entropy < math.inf:
+        raise UserError(f"--entropy: expected a number above 0, found {entropy:g}")
+    told = _told(model, dtype, sizes, log, device, threads, entropy)
     text = json.dumps(told, allow_nan=False)
     if out is None:
         print(text)
@@ -45,23 +57,41 @@ def profile(
         raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
 
 
-def _measured(
+def _told(
     model: str,
     dtype: str,
     sizes: list[int],
-    log: Path,
+    log: Path | None,
     device: str,
     threads: int,
+    entropy: float,
 ) -> dict[str, Any]:
+    """The profile, its times by kind of device."""
     from backends.checkpoints import models
-    from backends.engine.model.heads import ExitHead
-    from backends.own.backend import Loaded, check_fit
-    from backends.tetris import measured
-    from backends.tetris.pipeline import leaving
+    from harness.cli.planning.label_profile import is_classifier, measured_labels
     from harness.core.nouns import Model
 
     chosen = Model(model, dtype=dtype)
     directory = models.resolve(chosen)
+    if is_classifier(directory):
+        found = measured_labels(chosen, directory, sizes, log, entropy, threads, _tell)
+    elif log is None:
+        raise UserError("--log: missing; only a classifier's ramps are asked here")
+    else:
+        found = _measured(chosen, directory, sizes, log, threads)
+    by_kind = ("layer_ms", "ramp_ms", "fill_ms", "time_share")
+    return {key: {device: value} if key in by_kind else value for key, value in found.items()}
+
+
+def _measured(
+    chosen: Model, directory: Path, sizes: list[int], log: Path, threads: int
+) -> dict[str, Any]:
+    """A decoder on our engine."""
+    from backends.engine.model.heads import ExitHead
+    from backends.own.backend import Loaded, check_fit
+    from backends.tetris import measured
+    from backends.tetris.pipeline import leaving
+
     options = {
         "max_model_len": None,
         "replay": None,
@@ -81,10 +111,9 @@ def _measured(
         found = measured.costs(executor, sizes, _tell)
     finally:
         executor.close()
-    each = {key: {device: value} for key, value in found.items()}
-    size = sizes[-1] * shape.width * (2 if dtype == "bfloat16" else 4)
+    size = sizes[-1] * shape.width * (2 if chosen.dtype == "bfloat16" else 4)
     about = {"layers": shape.layers, "batch": sizes[-1], "survival": survival, "ramps": after}
-    return {**about, **each, "transfer_ms": measured.transfer_ms(size)}
+    return {**about, **found, "transfer_ms": measured.transfer_ms(size)}
 
 
 def _tell(batch: int) -> None:

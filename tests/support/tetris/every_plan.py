@@ -46,7 +46,7 @@ def one_plan(
     spans: list[tuple[int, int]],
     placed: tuple[tuple[str, int], ...],
 ) -> WrittenPlan:
-    cycles = [profile.transfer_ms] if len(spans) > 1 else []
+    cycles = [profile.transfer_ms[first] for first, _ in spans[1:]]
     inside = 0.0
     for (first, end), (kind, many) in zip(spans, placed, strict=True):
         alive = profile.survival[first]
@@ -58,7 +58,7 @@ def one_plan(
         inside += layers + fill
     cycle = max(cycles) if rate is None else max(*cycles, 1e3 * profile.batch / rate)
     waits = cycle + sum(
-        cycle / profile.survival[first] + profile.transfer_ms for first, _ in spans[1:]
+        cycle / profile.survival[first] + profile.transfer_ms[first] for first, _ in spans[1:]
     )
     cost = sum(cluster.price[kind] * many for kind, many in placed)
     return WrittenPlan(1e3 * profile.batch / cycle, inside + waits, cost)

@@ -43,6 +43,9 @@ def instances(draw: st.DrawFn) -> Instance:
         "transfer_ms": draw(st.sampled_from((0.0, 0.25, 1.0, 8.0))),
     }
     if draw(st.booleans()):
+        every = st.sampled_from((0.0, 0.25, 1.0, 8.0))
+        told["transfer_ms"] = [draw(every) for _ in range(layers - 1)]
+    if draw(st.booleans()):
         told["fill_ms"] = {k: [draw(TIMES) / 4 for _ in range(layers)] for k in kinds}
     if draw(st.booleans()):
         told["ramps"] = [at for at in range(1, layers) if draw(st.booleans())]
@@ -171,6 +174,17 @@ def test_the_filling_of_keys_and_values_is_work() -> None:
 def test_a_transfer_above_the_stage_time_keeps_the_model_whole() -> None:
     assert len(planned(3, Wanted(100), transfer_ms=1.4).stages) == 1
     assert len(planned(3, Wanted(100), transfer_ms=1.3).stages) == 2
+
+
+def test_the_cut_is_where_the_states_are_small() -> None:
+    """Seven devices, a batch each 0.5 ms: cut before layer 2 it takes four for 2 ms and two for
+    half of 2 ms. Where that cut's transfer takes 0.6 ms, it takes six for 3 ms and one for half of
+    1 ms: a batch waits 0.5 ms, runs 3, crosses in 0.25, waits 1 for a second half and runs 1."""
+    alike = planned(7, Wanted(100), transfer_ms=0.25)
+    assert [(one.first, one.end, one.count) for one in alike.stages] == [(0, 2, 4), (2, 4, 2)]
+    unlike = planned(7, Wanted(100), transfer_ms=[9, 0.6, 0.25])
+    assert [(one.first, one.end, one.count) for one in unlike.stages] == [(0, 3, 6), (3, 4, 1)]
+    assert (unlike.cycle_ms, unlike.latency_ms) == pytest.approx((0.5, 5.75))
 
 
 def test_a_transfer_above_the_arrivals_keeps_the_model_whole_whatever_it_costs() -> None:

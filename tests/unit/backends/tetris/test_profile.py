@@ -47,6 +47,9 @@ CLUSTER: dict[str, Any] = {"devices": {"V100": 2}, "price": {"V100": 3.0}}
         ({"ramp_ms": {"V100": float("nan"), "K80": 1}}, "p: ramp_ms of 'V100': expected a number "
          "of 0 to 1e+12, found nan"),
         ({"transfer_ms": "1"}, "p: transfer_ms: expected a number of 0 to 1e+12, found '1'"),
+        ({"transfer_ms": [1]}, "p: transfer_ms: expected a list of 2 values, one for each cut, "
+         "found 1 values"),
+        ({"transfer_ms": [1, -1]}, "p: transfer_ms[1]: expected a number of 0 to 1e+12, found -1"),
         ({"fill_ms": [1, 2]}, "p: fill_ms of 'V100': expected a list of 3 values, one for each "
          "layer, found 2 values"),
         ({"fill_ms": {"V100": [1, 2, 3]}}, "p: fill_ms: device kind 'K80' is missing"),
@@ -95,6 +98,11 @@ def test_kinds_without_devices_are_left_out() -> None:
     told = {"devices": {"V100": 2, "K80": 0}, "price": {"V100": 3, "K80": 1}}
     found = cluster_from(told, "c", profile_from(PROFILE, "p"))
     assert (found.devices, found.price) == ({"V100": 2}, {"V100": 3.0})
+
+
+def test_a_transfer_for_all_cuts_or_for_each() -> None:
+    assert profile_from(PROFILE, "p").transfer_ms == (0, 0.5, 0.5)
+    assert profile_from(PROFILE | {"transfer_ms": [4, 1]}, "p").transfer_ms == (0, 4, 1)
 
 
 def test_fills_of_all_kinds_alike() -> None:

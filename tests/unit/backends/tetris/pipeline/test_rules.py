@@ -66,7 +66,9 @@ def test_a_stage_takes_its_share_of_a_whole_batch() -> None:
     assert times.stage_ms("V100", 2, 4, 4) == pytest.approx(7)
     assert times.stage_ms("V100", 2, 4, 2) == pytest.approx(0.6 * 7)
     assert times.fill_ms("V100", 2, 4, 2) == pytest.approx(0.2)
-    assert times.transfer_ms(1) == pytest.approx(0.1)
+    assert times.transfer_ms(2, 1) == pytest.approx(0.1)
+    unlike = StageTimes(profile_from({**PROFILE, "transfer_ms": [8, 4, 0]}, "p"))
+    assert [unlike.transfer_ms(cut, 2) for cut in (1, 2, 3)] == pytest.approx([4, 2, 0])
 
 
 def test_fewer_inputs_must_have_been_measured() -> None:

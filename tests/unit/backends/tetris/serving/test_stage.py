@@ -28,7 +28,7 @@ def first(request: pytest.FixtureRequest) -> Iterator[Stage]:
     backend = open_backend("tetris", models.resolve(MODEL), MODEL, options)
     processes = vars(backend)["_executor"]
     assert isinstance(processes, StageProcesses)
-    setup = vars(processes)["_setup"]
+    setup = vars(processes)["_setups"][0]
     backend.close()
     states = SharedStates(setup.states)
     yield Stage(replace(setup, index=0), states)

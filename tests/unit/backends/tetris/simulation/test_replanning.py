@@ -13,7 +13,7 @@ from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.pipeline.stragglers import Slowdown
 from backends.tetris.pipeline.windows import WindowPlanner
-from backends.tetris.profile import Wanted, cluster_from, profile_from
+from backends.tetris.profile import Wanted, cluster_from
 from backends.tetris.simulation.events import LaneSimulation
 from backends.tetris.simulation.layouts import pipeline
 from backends.tetris.simulation.replanning import ReplanningSimulation
@@ -64,7 +64,7 @@ def test_a_plan_follows_its_workload_and_leaves_a_straggler_out() -> None:
 
 
 def test_a_window_that_ends_at_the_first_ramp_changes_the_plan() -> None:
-    model = profile_from(paper.profile(8), "p")
+    model = paper.model(8)
     cluster = cluster_from(paper.cluster("v100"), "c", model)
     planner = WindowPlanner(model, cluster, Wanted(100))
     assert len(planner.plan.stages) == 3

@@ -75,15 +75,16 @@ def test_clients_of_a_shrinking_batch_ask_again_with_their_answer() -> None:
     assert slow.answered_ms == pytest.approx(2 * run.answered_ms)
 
 
-def test_survivors_are_fused_over_the_cut() -> None:
-    model = profile()
+@pytest.mark.parametrize(("transfer_ms", "answered_ms"), [(0.2, 4.7), ([9, 0.6, 9], 5.1)])
+def test_survivors_are_fused_over_the_cut(transfer_ms: Any, answered_ms: float) -> None:
+    model = profile(transfer_ms=transfer_ms)
     times = StageTimes(model)
     cluster = cluster_from({"devices": {"V100": 3}, "price": {"V100": 1}}, "c", model)
     found = plan(model, cluster, Wanted(1e6))
     assert [(one.first, one.end, one.count) for one in found.stages] == [(0, 2, 2), (2, 4, 1)]
     run = served(pipeline(times, found), times, depths(2, 4, 4, 2), [0.0, 0.0, 0.0, 0.0])
-    # both batches end at 2.5; each survivor's transfer takes 0.1, one after the other
-    assert run.answered_ms == pytest.approx([2.5, 4.7, 4.7, 2.5])
+    # both batches end at 2.5; each survivor's transfer takes half, one after the other
+    assert run.answered_ms == pytest.approx([2.5, answered_ms, answered_ms, 2.5])
     assert run.batches == 3
 
 

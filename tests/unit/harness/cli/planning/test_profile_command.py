@@ -59,6 +59,46 @@ def test_a_measured_profile_is_planned_with(
     assert stages[-1]["layers"][1] == 8
 
 
+@pytest.mark.parametrize("model", ["demo-sentiment", "demo-shapes"])
+def test_a_classifier_is_measured_and_planned_with(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("backends.classifiers.measured.DRAWS", 1)
+    monkeypatch.setattr("harness.cli.planning.label_profile.ROWS", 40)
+    monkeypatch.setattr(measured, "RUNS", 3)
+    given = ("--model", model, "--batches", "1,4", "--device", "cpu", "--out", "p.json")
+    assert call(monkeypatch, "profile", *given) == 0
+    told = json.loads(Path("p.json").read_text())
+    found = profile_from(told, "p.json")
+    depth = {"demo-sentiment": 8, "demo-shapes": 6}[model]
+    assert (found.layers, found.batch, len(told["transfer_ms"])) == (depth, 4, depth - 1)
+    assert found.ramps == tuple(range(1, depth))
+    assert 1 > found.survival[1] > found.survival[-1]
+    assert [count for count, _ in found.time_share["cpu"]] == [1, 4]
+    Path("c.yaml").write_text(yaml.safe_dump({"devices": {"cpu": 2}, "price": {"cpu": 1.0}}))
+    asked = ("--profile", "p.json", "--cluster", "c.yaml", "--slo-ms", "60000", "--json")
+    assert call(monkeypatch, "plan", *asked) == 0
+    assert json.loads(capsys.readouterr().out)["stages"][-1]["layers"][1] == depth
+
+
+def test_a_log_says_who_leaves_a_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.classifiers.measured.DRAWS", 1)
+    monkeypatch.setattr("harness.cli.planning.label_profile.ROWS", 8)
+    monkeypatch.setattr(measured, "RUNS", 3)
+    given = ("--model", "demo-sentiment", "--batches", "1", "--log", "log.json", "--out", "p.json")
+    assert call(monkeypatch, "profile", *given) == 0
+    found = profile_from(json.loads(Path("p.json").read_text()), "p.json")
+    assert found.survival == (1, 1, 0.75, 0.75, *[0.5] * 5)
+    assert found.ramps == (2, 4)
+
+
+def test_a_decoder_needs_a_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "profile") == 2
+    assert "--log: missing; only a classifier's ramps are asked here" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -66,6 +106,7 @@ def test_a_measured_profile_is_planned_with(
         (("--batches", "x"), "--batches: expected ascending numbers of 1 to 256, found 'x'"),
         (("--dtype", "int8"), "--dtype: expected float32 or bfloat16, found 'int8'"),
         (("--threads", "0"), "--threads: expected 1 or more, found 0"),
+        (("--entropy", "0"), "--entropy: expected a number above 0, found 0"),
         (("--log", "none.json"), "none.json: cannot be read: no such file or directory"),
         (("--log", "last.json"), "last.json: expected a ramp before the last of 8 layers"),
     ],

@@ -1,4 +1,4 @@
-"""The stages' processes: started, listened to, replaced when one dies."""
+"""Processes of stages that talk through pipes: started, listened to, replaced when one dies."""
 
 from __future__ import annotations
 
@@ -8,36 +8,52 @@ import subprocess
 import sys
 from collections.abc import Collection, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
+from typing import Generic, TypeVar
 
-from backends.tetris.labels import worker
-from backends.tetris.labels.jobs import LabelJob, LabelStageSetup
 from harness.core.errors import UserError
 
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    f"from {worker.__name__} import main; main(*map(int, sys.argv[1:]))"
+    "from {module} import main; main(*map(int, sys.argv[1:]))"
 )
 PATIENCE_S = 10.0
 """For a process to end."""
 
+Setup = TypeVar("Setup")
+Job = TypeVar("Job")
+Done = TypeVar("Done")
 
-class WorkerDiedError(RuntimeError):
-    """The process of a stage is gone."""
+
+class StageDiedError(RuntimeError):
+    """The process of a stage, counted from 0, is gone."""
+
+    def __init__(self, backend: str, index: int, code: int | None) -> None:
+        super().__init__(
+            f"backend '{backend}': the process of stage {index} ended with code {code}"
+        )
+        self.index = index
 
 
-class LabelWorkers:
-    """One process for each stage.
+class PipedStages(Generic[Setup, Job, Done]):
+    """One process for each stage, which runs `main` of a module: it is given file descriptors, its
+    channel's first, is sent its setup, and answers None or what it refuses; then a job at a time.
 
     Args:
+        backend: whose stages they are, for messages.
+        module: its name.
         setups: of the stages, in order.
+        shared: more file descriptors that all of them are given.
 
     Raises:
-        UserError: for weights that do not fit.
-        WorkerDiedError: when a process ends while it opens its layers.
+        UserError: for what a stage refuses.
+        StageDiedError: when a process ends while it opens its layers.
     """
 
-    def __init__(self, setups: Sequence[LabelStageSetup]) -> None:
-        self._setups = setups
+    def __init__(
+        self, backend: str, module: str, setups: Sequence[Setup], shared: Sequence[int] = ()
+    ) -> None:
+        self._backend, self._module = backend, module
+        self._setups, self._shared = setups, shared
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._channels: dict[int, Connection] = {}
         try:
@@ -49,31 +65,29 @@ class LabelWorkers:
             self.close()
             raise
 
-    def __len__(self) -> int:
-        return len(self._setups)
-
-    def send(self, index: int, job: LabelJob) -> None:
-        """Give an idle stage a batch; one that is dead will say so in `receive`."""
+    def send(self, index: int, job: Job) -> None:
+        """Give a stage its next job; its last one has been answered. A dead one is told by
+        `receive`."""
         with contextlib.suppress(OSError):
             self._channels[index].send(job)
 
-    def receive(self, index: int) -> LabelJob:
-        """A stage's answer. Raises `WorkerDiedError`."""
+    def receive(self, index: int) -> Done:
+        """A stage's answer. Raises `StageDiedError`."""
         try:
-            found: LabelJob = self._channels[index].recv()
+            found: Done = self._channels[index].recv()
             return found
         except (EOFError, OSError):
-            raise WorkerDiedError(f"the process of stage {index + 1} ended") from None
+            raise self._death(index) from None
 
-    def ready(self, busy: Collection[int], timeout_s: float) -> list[int]:
-        """The busy stages that have answered or died, after at most so long."""
+    def ready(self, busy: Collection[int], timeout_s: float | None = None) -> list[int]:
+        """The busy stages that have answered, or died; waits for the first, at most so long."""
         by_channel = {self._channels[index]: index for index in busy}
         found = wait(list(by_channel), timeout_s)
         return sorted(by_channel[channel] for channel in found)  # type: ignore[index]
 
     def restart(self, index: int) -> None:
         """End a stage's process, whatever it does, and start another one in its place. Raises
-        `WorkerDiedError` when that does not come up."""
+        `StageDiedError` when that does not come up."""
         self._end(index, at_once=True)
         self._start(index)
         self._opened(index)
@@ -91,11 +105,12 @@ class LabelWorkers:
 
     def _start(self, index: int) -> None:
         ours, theirs = Pipe()
-        number = theirs.fileno()
-        command = [sys.executable, "-c", BOOT, str(number), json.dumps(sys.path)]
+        numbers = theirs.fileno(), *self._shared
+        boot = BOOT.format(module=self._module)
+        command = [sys.executable, "-c", boot, *map(str, numbers), json.dumps(sys.path)]
         self._channels[index] = ours
         self._processes[index] = subprocess.Popen(
-            command, pass_fds=[number], stdin=subprocess.DEVNULL
+            command, pass_fds=numbers, stdin=subprocess.DEVNULL
         )
         theirs.close()
         with contextlib.suppress(OSError):
@@ -105,9 +120,14 @@ class LabelWorkers:
         try:
             refused = self._channels[index].recv()
         except (EOFError, OSError):
-            raise WorkerDiedError(f"the process of stage {index + 1} did not start") from None
+            raise self._death(index) from None
         if refused is not None:
             raise UserError(refused)
+
+    def _death(self, index: int) -> StageDiedError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._processes[index].wait(PATIENCE_S)
+        return StageDiedError(self._backend, index, self._processes[index].poll())
 
     def _end(self, index: int, at_once: bool = False) -> None:
         self._channels.pop(index).close()

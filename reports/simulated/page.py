@@ -1,4 +1,4 @@
-"""One self-contained page of the paper's figures beside ours."""
+"""One self-contained page of a paper's figures beside ours."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import jinja2
 from markupsafe import Markup
 
-from benchmarks.tetris.paper_figures.figure import PaperFigure
-from harness.core.files import write_atomic
 from reports.figures.axes import value_axis
 from reports.page import CSS
 from reports.panels import Panel, Size, draw, drawing
+from reports.simulated.figure import PaperFigure, shown
 from reports.svg import MUTED, series_colour
 
 if TYPE_CHECKING:
@@ -23,15 +22,14 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).with_name("page.html.j2")
 
 
-def write_page(figures: Sequence[PaperFigure], target: Path) -> None:
-    """Write the page, which needs nothing else. Raises `OSError`."""
+def figures_page(title: str, figures: Sequence[PaperFigure]) -> str:
+    """The page's HTML, which needs nothing else."""
     with drawing():
         drawn = [(one, _drawn(one, f"f{place}-")) for place, one in enumerate(figures)]
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     css = Markup(CSS.read_text(encoding="utf-8"))
     page = environment.from_string(PAGE.read_text(encoding="utf-8"))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(target, page.render(figures=drawn, css=css).encode())
+    return page.render(title=title, figures=drawn, css=css, shown=shown)
 
 
 def _drawn(one: PaperFigure, prefix: str) -> Markup:
@@ -43,12 +41,12 @@ def _paint(axes: Axes, one: PaperFigure) -> None:
     every = [value for values in one.series.values() for value in values if value is not None]
     for number, (name, values) in enumerate(one.series.items(), 1):
         places = [place for place, value in enumerate(values) if value is not None]
-        shown = [value for value in values if value is not None]
+        some = [value for value in values if value is not None]
         colour = series_colour(number)
-        axes.plot(places, shown, "o-", markersize=4, linewidth=1.4, color=colour, label=name)
+        axes.plot(places, some, "o-", markersize=4, linewidth=1.4, color=colour, label=name)
     value_axis(axes, "y", every, log_from=40.0)
-    if axes.get_yscale() == "linear":
-        axes.set_ylim(0, 1.08 * max(every))
+    if axes.get_yscale() == "linear" and every:
+        axes.set_ylim(0, 1.08 * max(every) or 1.0)
     axes.set_xticks(range(len(one.at)), list(one.at))
     axes.set_xlabel(one.at_label)
     axes.set_ylabel(one.unit)

@@ -1,0 +1,83 @@
+"""What a rate costs: devices, their price, and the time that planning them takes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Mapping
+from functools import cache
+
+from backends.tetris.figures.goodput import PIPELINE, one_device
+from backends.tetris.figures.point import Devices, FigurePoint
+from backends.tetris.planner import plan
+from backends.tetris.profile import Wanted
+from harness.core.errors import UserError
+
+TIGHT = 0.7
+"""Of the latency of the plan with the highest goodput."""
+
+
+def devices_needed(point: FigurePoint, system: str, rate: float) -> float | None:
+    """The fewest devices of a cluster of one kind that keep up with a rate, None where all of them
+    do not: a pipeline's cheapest plan, or whole devices that each run the model."""
+    ((kind, _),) = point.clusters[0]
+    price = least_price(point, system, rate)
+    return None if price is None else float(round(price / point.model.devices[kind].price))
+
+
+def least_price(point: FigurePoint, system: str, rate: float) -> float | None:
+    """The least price an hour of what keeps up with a rate, None where nothing does."""
+    (cluster,), (batch,) = point.clusters, point.batches
+    if system == PIPELINE:
+        return _cheapest_plan(point, cluster, batch, rate)
+    per_s = {kind: one_device(point, system, kind, batch) for kind, _ in cluster}
+    prices = {kind: point.model.devices[kind].price for kind in per_s}
+    found = cheapest_mix(per_s, prices, rate)
+    return None if math.isinf(found) else found
+
+
+@cache
+def _cheapest_plan(point: FigurePoint, cluster: Devices, batch: int, rate: float) -> float | None:
+    there = point.model.cluster(dict(cluster))
+    try:
+        wanted = Wanted(point.slo_ms, target=rate)
+        return plan(point.profile(batch, staged=True), there, wanted).cost
+    except UserError:
+        return None
+
+
+def cheapest_mix(per_s: Mapping[str, float], price: Mapping[str, float], rate: float) -> float:
+    """Of whole devices that reach the rate together; infinite where none answers anything."""
+    some = [kind for kind in per_s if per_s[kind]]
+    kinds = sorted(some, key=lambda kind: price[kind] / per_s[kind])
+    most = [range(math.ceil(rate / per_s[kind]) + 1) for kind in kinds[1:]]
+    least = math.inf
+    for counts in itertools.product(*most) if kinds else ():
+        rest = rate - sum(n * per_s[kind] for n, kind in zip(counts, kinds[1:], strict=True))
+        first = max(math.ceil(rest / per_s[kinds[0]]), 0)
+        every = zip((first, *counts), kinds, strict=True)
+        least = min(least, sum(n * price[kind] for n, kind in every))
+    return least
+
+
+def planning_ms(point: FigurePoint) -> float:
+    """Processor time of the slowest of four questions on this machine: the highest goodput, that
+    within 0.7 of its latency, and the least cost of half of it, at either latency."""
+    ((cluster,), (batch,)) = point.clusters, point.batches
+    profile, there = point.profile(batch, staged=True), point.model.cluster(dict(cluster))
+    begin = time.process_time()
+    found = plan(profile, there, Wanted(point.slo_ms))
+    took = [time.process_time() - begin]
+    tight_ms, half = TIGHT * found.latency_ms, found.goodput_per_s / 2
+    for wanted in (
+        Wanted(tight_ms),
+        Wanted(point.slo_ms, target=half),
+        Wanted(tight_ms, target=half),
+    ):
+        begin = time.process_time()
+        with contextlib.suppress(UserError):  # that there is none was found out, too
+            plan(profile, there, wanted)
+        took.append(time.process_time() - begin)
+    return 1e3 * max(took)

@@ -1,0 +1,78 @@
+"""A workload that shifts from one mix of easy and hard inputs to the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from backends.tetris.figures.goodput import PIPELINE, PLAIN, SHRINKING
+from backends.tetris.figures.point import FigurePoint, mixed
+from backends.tetris.pipeline.leaving import LeaveDecisions
+from backends.tetris.pipeline.stage_times import StageTimes
+from backends.tetris.pipeline.windows import WindowPlanner
+from backends.tetris.profile import Wanted
+from backends.tetris.simulation.events import LaneSimulation, Served
+from backends.tetris.simulation.layouts import data_parallel, pipeline
+from backends.tetris.simulation.replanning import ReplanningSimulation
+from harness.core.errors import UserError
+
+AGAIN = "pipeline planned again"
+SHIFTED = (PIPELINE, AGAIN, PLAIN, SHRINKING)
+CLIENTS = 2
+"""Over what all devices hold at once."""
+
+
+def goodput_by_mix(
+    point: FigurePoint, system: str, mixes: tuple[float, ...], window_s: float
+) -> list[float]:
+    """Answers within the SLO a second while each mix is asked, `point.requests` of each; mixes are
+    shares of easy inputs. The pipeline is planned for the first, once or at each window's end. 0
+    where nothing meets the SLO."""
+    alone = replace(point, copies=())
+    return list(_by_mix(alone, system, mixes, window_s))
+
+
+@cache
+def _by_mix(
+    point: FigurePoint, system: str, mixes: tuple[float, ...], window_s: float
+) -> tuple[float, ...]:
+    try:
+        run = _run(point, system, mixes, window_s)
+    except UserError:  # no plan meets the SLO
+        return (0.0,) * len(mixes)
+    starts = [*run.asked_ms[:: point.requests], run.asked_ms[-1]]
+    good = run.answered_ms[run.answered_ms - run.asked_ms <= point.slo_ms]
+    counts = (((good > a) & (good <= b)).sum() / (b - a) for a, b in pairwise(starts))
+    return tuple(float(1e3 * count) for count in counts)
+
+
+def _run(point: FigurePoint, system: str, mixes: tuple[float, ...], window_s: float) -> Served:
+    inputs, survival = _workload(point, mixes)
+    (cluster,), (batch,) = point.clusters, point.batches
+    profile = replace(point.profile(batch, staged=False), survival=survival)
+    there, times = point.model.cluster(dict(cluster)), StageTimes(profile)
+    clients = CLIENTS * batch * sum(there.devices.values())
+    if system not in (AGAIN, PIPELINE):
+        made = data_parallel(times, there.devices, system)
+        return LaneSimulation(made, times, inputs, clients, point.slo_ms).run()
+    planner = WindowPlanner(profile, there, Wanted(point.slo_ms))
+    if system == PIPELINE:
+        made = pipeline(times, planner.plan)
+        return LaneSimulation(made, times, inputs, clients, point.slo_ms).run()
+    again = ReplanningSimulation(planner, inputs, clients, point.slo_ms, window_s=window_s)
+    return again.run()
+
+
+def _workload(
+    point: FigurePoint, mixes: tuple[float, ...]
+) -> tuple[LeaveDecisions, tuple[float, ...]]:
+    """All inputs, and the survival of the first mix."""
+    layers = point.shape().layers
+    found = mixed(layers, mixes[0], point.requests, 0)
+    survival = np.minimum.accumulate(found.alive()).tolist()
+    for seed, easy in enumerate(mixes[1:], 1):
+        found = found.then(mixed(layers, easy, point.requests, seed))
+    return found, tuple(survival)

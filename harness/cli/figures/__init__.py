@@ -1,0 +1,1 @@
+"""`simulate` with experiment files: figures of simulated numbers beside a paper's."""

@@ -1,0 +1,83 @@
+"""What `decodebench simulate FILE...` does: simulate the figures of files and write their page."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.core.errors import UserError
+from harness.core.files import write_atomic
+
+if TYPE_CHECKING:
+    from harness.cli.figures.figure_file import AskedFigure
+    from reports.simulated.figure import PaperFigure
+
+TITLE = "Figures beside a paper's"
+PAGE, NUMBERS = "report.html", "figures.json"
+
+
+def simulate_files(files: list[Path], out: Path, requests: int | None, as_json: bool) -> None:
+    """Simulate every figure of the files, and write `report.html` and `figures.json` into `out`.
+    All files are read before anything is simulated. Raises `UserError`."""
+    from harness.cli.figures.figure_file import read_figures
+
+    asked = [one for path in files for one in read_figures(path, requests)]
+    begin = time.monotonic()
+    made: list[PaperFigure] = []
+    for one in asked:
+        made.append(_made(one))
+        if not as_json:
+            _tell(made[-1])
+    _write(made, out)
+    if as_json:
+        print(json.dumps([one.to_json() for one in made], allow_nan=False))
+    else:
+        print(f"{out / PAGE} in {time.monotonic() - begin:.0f} s")
+
+
+def _tell(one: PaperFigure) -> None:
+    print(f"{one.name} ({one.provenance}): {one.title}")
+    print(f"  the paper: {one.paper}\n  here: {one.ours()}", flush=True)
+
+
+def _write(made: list[PaperFigure], out: Path) -> None:
+    from reports.simulated.page import figures_page
+
+    numbers = json.dumps([one.to_json() for one in made], allow_nan=False, indent=1)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomic(out / NUMBERS, numbers.encode() + b"\n")
+        write_atomic(out / PAGE, figures_page(TITLE, made).encode())
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
+
+
+def _made(asked: AskedFigure) -> PaperFigure:
+    from backends.tetris.simulation import PROVENANCE
+    from harness.cli.figures.figure_file import PLANNING
+    from harness.cli.figures.values import UNITS, values
+    from reports.simulated.figure import PaperFigure
+
+    unit, digits = UNITS[asked.measure]
+    return PaperFigure(
+        name=asked.name,
+        title=asked.title,
+        paper=asked.paper,
+        why=asked.why,
+        at_label=asked.over,
+        at=[_word(place) for place in asked.places],
+        unit=unit,
+        digits=digits,
+        series={one.name: values(asked, one) for one in asked.series},
+        ratios=asked.ratios,
+        provenance="measured here" if asked.measure == PLANNING else PROVENANCE,
+    )
+
+
+def _word(place: Any) -> str:
+    """A place of a figure: a number, a model's file, or a cluster's devices."""
+    if isinstance(place, dict):
+        return " + ".join(f"{count} {kind}" for kind, count in place.items())
+    return f"{place:g}" if isinstance(place, float) else str(place)

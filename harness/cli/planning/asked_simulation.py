@@ -1,0 +1,206 @@
+"""One simulation as it was asked for: checked, planned, and run beside its baselines."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli.planning.simulated_run import SimulatedRun
+from harness.cli.planning.straggling import slowdowns
+from harness.cli.planning.told import read_json
+from harness.core.errors import UserError
+from harness.core.files import MIB
+
+if TYPE_CHECKING:
+    from backends.tetris.pipeline.leaving import LeaveDecisions
+    from backends.tetris.pipeline.stage_times import StageTimes
+    from backends.tetris.pipeline.stragglers import Slowdown
+    from backends.tetris.pipeline.windows import WindowPlanner
+    from backends.tetris.planner import StagePlan
+    from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
+    from backends.tetris.simulation.compare import SimulatedLoad, SimulatedSystem
+
+MOST_REQUESTS = 10_000_000
+MOST_TRACE_BYTES = 512 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSimulation:
+    """The options of `decodebench simulate`, which tells what each is."""
+
+    profile: Path
+    cluster: Path
+    slo_ms: float
+    slack_ms: float
+    rate: float | None
+    plan_rate: float | None
+    clients: int | None
+    requests: int
+    copies: int
+    trace: Path | None
+    live: bool
+    address: str | None
+    window_s: float | None
+    straggler: list[str]
+    seed: int
+
+    def run(self) -> SimulatedRun:
+        """Everything that was asked for. Raises `UserError`."""
+        from backends.tetris import planner
+        from backends.tetris.simulation.compare import SimulatedLoad, compare
+
+        self._check()
+        setting = self._setting()
+        begin = time.perf_counter()
+        found = planner.plan(setting.model, setting.devices, setting.wanted)
+        planned_s = time.perf_counter() - begin
+        if self.live:
+            self._check_live(setting, found)
+        load = SimulatedLoad(self.rate, self.clients, self.seed)
+        asked = (setting.decisions, load, self.slo_ms, self.copies, setting.slow)
+        systems = list(compare(setting.times, setting.devices, found, *asked))
+        told = SimulatedRun(systems, found, self.copies, planned_s)
+        kept = systems[0]
+        if self.window_s is not None:
+            systems.insert(1, self._planned_again(setting, load, kept, told, self.window_s))
+        if self.live:
+            row = self._run_live(setting, load, kept, told)
+            systems.insert(1 if self.window_s is None else 2, row)
+        told.seconds = time.perf_counter() - begin
+        return told
+
+    def _check(self) -> None:
+        _check_load(self.rate, self.plan_rate, self.clients, self.requests, self.copies, self.seed)
+        if self.address is not None and not self.live:
+            raise UserError("--address: expected --live beside it")
+        alone = (
+            ("--live", self.live),
+            ("--window-s", self.window_s),
+            ("--straggler", self.straggler),
+        )
+        for option, asked in alone:
+            if asked and self.copies > 1:
+                raise UserError(f"{option}: expected one cluster, found --copies above 1")
+        if self.window_s is not None and not 0 < self.window_s < math.inf:
+            raise UserError(f"--window-s: expected a number above 0, found {self.window_s:g}")
+
+    def _setting(self) -> _Setting:
+        """What the files say."""
+        from backends.tetris.pipeline.stage_times import StageTimes
+        from backends.tetris.profile import Wanted, cluster_from, profile_from
+        from harness.experiment.strict_yaml import read_yaml
+
+        wanted = Wanted(self.slo_ms, self.slack_ms, self.rate)
+        planned_for = self.rate if self.plan_rate is None else self.plan_rate
+        if planned_for is not None:
+            wanted = replace(wanted, rate=planned_for / self.copies)
+        model = profile_from(read_json(self.profile), str(self.profile))
+        devices = cluster_from(read_yaml(self.cluster), str(self.cluster), model)
+        slow = slowdowns(self.straggler, devices)
+        decisions, ramps = _decisions(model, self.trace, self.requests, self.seed)
+        if self.trace is not None:
+            model = replace(model, survival=tuple(decisions.alive().tolist()), ramps=ramps)
+        times = StageTimes(model, str(self.profile))
+        return _Setting(model, times, devices, wanted, decisions, slow)
+
+    def _check_live(self, setting: _Setting, found: StagePlan) -> None:
+        from backends.tetris.live.devices import check_devices, check_ray
+
+        check_ray(self.address)
+        every = sum(setting.devices.devices.values())
+        planned = sum(one.count for one in found.stages)
+        check_devices(every if self.window_s else planned, self.address)
+
+    def _planned_again(
+        self,
+        setting: _Setting,
+        load: SimulatedLoad,
+        kept: SimulatedSystem,
+        told: SimulatedRun,
+        window_s: float,
+    ) -> SimulatedSystem:
+        from backends.tetris.simulation.planned_again import planned_again
+
+        asked = (setting.decisions, load, kept, self.slo_ms, window_s, setting.slow)
+        row, told.planned_again = planned_again(setting.planning(), *asked)
+        return row
+
+    def _run_live(
+        self, setting: _Setting, load: SimulatedLoad, kept: SimulatedSystem, told: SimulatedRun
+    ) -> SimulatedSystem:
+        from backends.tetris.live.row import live_system
+
+        row, told.faults, told.live_plans = live_system(
+            setting.times,
+            told.found,
+            setting.decisions,
+            load,
+            kept,
+            self.slo_ms,
+            self.address,
+            setting.slow,
+            None if self.window_s is None else setting.planning(),
+            self.window_s or 0.0,
+        )
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    model: StageProfile
+    times: StageTimes
+    devices: DeviceCluster
+    wanted: Wanted
+    decisions: LeaveDecisions
+    slow: dict[str, Slowdown]
+
+    def planning(self) -> WindowPlanner:
+        """Of a run that plans again, which it keeps."""
+        from backends.tetris.pipeline.windows import WindowPlanner
+
+        return WindowPlanner(self.model, self.devices, self.wanted)
+
+
+def _check_load(
+    rate: float | None,
+    plan_rate: float | None,
+    clients: int | None,
+    requests: int,
+    copies: int,
+    seed: int,
+) -> None:
+    if rate is not None and clients is not None:
+        raise UserError("--clients: closed loop; expected it or --rate, not both")
+    if plan_rate is not None and rate is None:
+        raise UserError("--plan-rate: open loop; expected --rate beside it")
+    if plan_rate is not None and not 0 < plan_rate < math.inf:
+        raise UserError(f"--plan-rate: expected a number above 0, found {plan_rate:g}")
+    _whole("--requests", requests, 1, MOST_REQUESTS)
+    _whole("--copies", copies, 1, requests)
+    if clients is not None:
+        _whole("--clients", clients, copies, MOST_REQUESTS)
+    _whole("--seed", seed, 0, 2**31)
+
+
+def _whole(option: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise UserError(f"{option}: expected a whole number of {least} to {most:,}, found {value}")
+
+
+def _decisions(
+    model: StageProfile, trace: Path | None, requests: int, seed: int
+) -> tuple[LeaveDecisions, tuple[int, ...] | None]:
+    """Who leaves where, and behind which layers there is a ramp (None: behind all)."""
+    from backends.tetris.pipeline import leaving
+
+    if requests * model.layers > leaving.MOST_DECISIONS:
+        most = f"{leaving.MOST_DECISIONS // model.layers:,} for a model of {model.layers} layers"
+        raise UserError(f"--requests: expected at most {most}, found {requests}")
+    if trace is None:
+        return leaving.drawn(model.survival, requests, seed), model.ramps
+    log = leaving.log_from(read_json(trace, MOST_TRACE_BYTES), str(trace), model.layers)
+    ramps = tuple(one for one in log.after if one < model.layers)
+    return leaving.logged(log, model.layers, requests), ramps

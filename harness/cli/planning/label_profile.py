@@ -1,0 +1,90 @@
+"""A classifier measured for `plan` and `simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.cli.planning.told import read_json
+from harness.core.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from backends.classifiers.models.base import RampedClassifier
+    from harness.core.nouns import Model
+
+ROWS, SEED = 400, 5
+"""Bundled inputs from which survival is counted."""
+
+
+def is_classifier(directory: Path) -> bool:
+    """Whether a model's folder has a classifier with ramps."""
+    from backends.checkpoints import models
+    from backends.classifiers.config import FAMILIES
+
+    return str(models.architecture(directory)) in FAMILIES
+
+
+def measured_labels(
+    model: Model,
+    directory: Path,
+    sizes: list[int],
+    log: Path | None,
+    entropy: float,
+    threads: int,
+    progress: Callable[[int], None],
+) -> dict[str, Any]:
+    """The keys of a profile but for device kinds, which stand below each time: of the bundled
+    inputs of its kind, that leave below an entropy (nats), or as a log says. Raises `UserError`."""
+    import torch
+
+    from backends.classifiers import measured
+    from backends.classifiers.weights import load
+
+    torch.set_num_threads(threads)
+    network = load(directory, model.dtype)
+    if not network.ramps:
+        raise UserError(f"--model {model.name}: it has no ramps, so that nobody leaves")
+    prompts = _prompts(directory)
+    ramps, survival = _survival(network, prompts, log, entropy)
+    found = measured.costs(network, prompts, sizes, progress)
+    moved = measured.transfers(found.pop("state_bytes"))
+    about = {"layers": network.depth, "batch": sizes[-1], "survival": survival, "ramps": ramps}
+    return {**about, **found, "transfer_ms": moved}
+
+
+def _survival(
+    network: RampedClassifier, prompts: list[tuple[int, ...]], log: Path | None, entropy: float
+) -> tuple[list[int], list[float]]:
+    """Behind which layers there are ramps, and who is left."""
+    from backends.classifiers import measured
+    from backends.tetris.pipeline import leaving
+    from backends.tetris.ramps.rules import EntropyRule
+
+    if log is None:
+        leaves = measured.decisions(network, EntropyRule(entropy), prompts)
+        return list(network.ramps), leaving.LeaveDecisions(leaves).alive().tolist()
+    logged = leaving.log_from(read_json(log), str(log), network.depth)
+    after = [one for one in logged.after if one < network.depth]
+    for one in after:
+        if one not in network.ramps:
+            raise UserError(f"{log}: after: the model has no ramp behind layer {one}")
+    alive = leaving.logged(logged, network.depth, len(logged.leaves)).alive()
+    return after, alive.tolist()
+
+
+def _prompts(directory: Path) -> list[tuple[int, ...]]:
+    """Test inputs of the bundled workload that a network of its kind reads."""
+    from backends.checkpoints import models
+    from backends.classifiers.config import read
+    from backends.classifiers.models.shapes import EncoderShape
+    from workloads import bundled
+
+    shape = read(directory).shape
+    encoder = isinstance(shape, EncoderShape)
+    workload, key = ("sentiment", "sentence") if encoder else ("shapes", "image")
+    tokenizer = models.load_tokenizer(directory)
+    rows = bundled.rows(workload, "test", ROWS, SEED)
+    found = [tuple(tokenizer.encode(str(row[key]))) for row in rows]
+    return [ids[: shape.positions] for ids in found] if isinstance(shape, EncoderShape) else found

@@ -1,0 +1,78 @@
+"""The numbers of figures: goodput, costs, and a workload that shifts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from backends.tetris.figures.costs import (
+    cheapest_mix,
+    devices_needed,
+    least_price,
+    planning_ms,
+)
+from backends.tetris.figures.goodput import IN_TURN, PIPELINE, PLAIN, best
+from backends.tetris.figures.shift import AGAIN, goodput_by_mix
+from tests.support.tetris.bert import BERT, point
+
+ONE_PASS_MS = 12 * BERT.layer_ms("V100", 8)[0]
+PLAIN_PER_S = 1e3 * 8 / ONE_PASS_MS
+"""Of one V100 at batch 8."""
+
+
+def test_the_plain_model_answers_a_batch_a_pass_on_each_device() -> None:
+    assert best(point(), PLAIN) == pytest.approx(16 * PLAIN_PER_S, rel=0.02)
+
+
+def test_the_best_of_clusters_batches_and_copies_is_taken() -> None:
+    two = point(clusters=((("V100", 2),), (("V100", 16),)), batches=(1, 8))
+    assert best(two, PLAIN) == best(point(), PLAIN)
+    alone = point(clusters=((("V100", 2),),))
+    assert best(point(copies=(8,)), PIPELINE) == pytest.approx(8 * best(alone, PIPELINE))
+    each = [best(point(copies=(copies,)), PIPELINE) for copies in (1, 8)]
+    assert best(point(copies=(1, 8)), PIPELINE) == max(each)
+    assert best(point(copies=(17, 1)), PIPELINE) == each[0]
+
+
+@pytest.mark.parametrize("system", [PIPELINE, PLAIN, IN_TURN])
+def test_nothing_is_good_where_no_plan_meets_the_slo(system: str) -> None:
+    assert best(point(slo_ms=1.0), system) == 0
+
+
+def test_the_cheapest_mix_of_whole_devices() -> None:
+    per_s, price = {"V100": 1000.0, "P100": 700.0}, {"V100": 2.925, "P100": 1.8, "K80": 0.99}
+    every = [
+        a * price["V100"] + b * price["P100"]
+        for a in range(10)
+        for b in range(12)
+        if a * 1000 + b * 700 >= 6_000
+    ]
+    assert cheapest_mix(per_s, price, 6_000) == pytest.approx(min(every))
+    assert math.isfinite(cheapest_mix({**per_s, "K80": 0.0}, price, 6_000))
+    assert math.isinf(cheapest_mix({"K80": 0.0}, price, 6_000))
+
+
+def test_a_rate_needs_so_many_devices() -> None:
+    many = point(clusters=((("V100", 80),),))
+    assert devices_needed(many, PLAIN, 6_000) == math.ceil(6_000 / (PLAIN_PER_S * 1.01))
+    fewer = devices_needed(many, PIPELINE, 6_000)
+    assert fewer is not None
+    assert fewer < math.ceil(6_000 / PLAIN_PER_S)
+    assert least_price(many, PIPELINE, 6_000) == pytest.approx(fewer * 2.925)
+    assert devices_needed(point(clusters=((("V100", 1),),)), PIPELINE, 6_000) is None
+    assert least_price(point(slo_ms=1.0), PLAIN, 6_000) is None
+
+
+def test_planning_takes_some_time_of_the_processor() -> None:
+    assert planning_ms(point(clusters=((("V100", 4),),))) > 0
+
+
+def test_a_plan_that_follows_the_mix_loses_less_than_one_that_does_not() -> None:
+    shifting, mixes = point(requests=8_000), (0.8, 0.2)
+    once, again, plain = (
+        goodput_by_mix(shifting, system, mixes, 0.25) for system in (PIPELINE, AGAIN, PLAIN)
+    )
+    assert again[0] == pytest.approx(once[0], rel=0.05)
+    assert once[0] > 1.5 * plain[0]
+    assert again[1] > 1.2 * once[1]

@@ -1,0 +1,66 @@
+"""A pipeline of labels without processes: who waits to be fused, and for how long."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, cast
+
+import torch
+
+from backends.classifiers.flight import InputInFlight
+from backends.classifiers.models.base import RowState
+from backends.tetris.labels.jobs import LabelJob, packed, unpacked
+from backends.tetris.labels.pipeline import LabelPipeline
+
+LONG_MS = 600_000.0
+
+
+class SlowSecondInput:
+    """Stages of which the first answers once, with an input that goes on, and then is at work."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, LabelJob]] = []
+        self._answered = False
+
+    def send(self, index: int, job: LabelJob) -> None:
+        self.sent.append((index, job))
+
+    def ready(self, busy: Any, timeout_s: float) -> list[int]:
+        return [] if self._answered else [0]
+
+    def receive(self, index: int) -> LabelJob:
+        self._answered = True
+        inputs = unpacked(self.sent[0][1])
+        for one in inputs:
+            one.state = RowState(torch.zeros(1), 1)
+        return packed(inputs, busy_us=1_000.0)
+
+
+def asked(slo_ms: float | None, came_ms_ago: float = 0.0) -> list[int]:
+    """The stages that are sent something while the second input stays in the first stage."""
+    stages = SlowSecondInput()
+    pipeline = LabelPipeline(cast(Any, stages), [1, 1], batch=8, wait_ms=LONG_MS, slo_ms=slo_ms)
+    first = InputInFlight("a", (1,))
+    pipeline.add(first)
+    first.arrived_ns -= int(1e6 * came_ms_ago)
+    pipeline.step()
+    pipeline.add(InputInFlight("b", (1,)))
+    for _ in range(100):
+        pipeline.step()
+        if len(stages.sent) == 3:
+            break
+        time.sleep(0.002)
+    return [index for index, _ in stages.sent]
+
+
+def test_without_an_slo_a_survivor_waits_for_others() -> None:
+    assert asked(None) == [0, 0]
+    assert asked(LONG_MS) == [0, 0]
+
+
+def test_who_can_still_make_it_goes_in_time() -> None:
+    assert asked(30.0) == [0, 0, 1]
+
+
+def test_who_is_late_already_hurries_nobody() -> None:
+    assert asked(30.0, came_ms_ago=1_000.0) == [0, 0]
