@@ -59,7 +59,7 @@ def _ranking(
     found = races(cells, variants)
     said = [_race(race, cells, quality) for race in found]
     apart = found != [Race(found[0].name, rivals)] if found else True
-    return " ".join([*said, *[BETWEEN_ENGINES] * apart])
+    return "\n".join([*said, *[BETWEEN_ENGINES] * apart])
 
 
 def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]) -> str:
