@@ -124,7 +124,8 @@ def print_catalogue(what: str, rows: Sequence[Mapping[str, Any]]) -> None:
     if what == "backends":
         table = _table("backend", "option", "type", "default", "what it does")
         for row in rows:
-            table.add_row(row["name"], "", "", "", "", end_section=not row["options"])
+            told = row.get("error") or row["text"]
+            table.add_row(row["name"], "", "", "", told, end_section=not row["options"])
             for key, option in row["options"].items():
                 default = json.dumps(option["default"])
                 table.add_row("", key, option["type"], default, option["help"])

@@ -202,6 +202,7 @@ def doctor(
 @app.command("list")
 def list_what(
     what: Annotated[str, typer.Argument(metavar="backends|workloads|models")],
+    name: Annotated[str | None, typer.Argument(help="Of one of them alone.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what there is, with options."""
@@ -216,7 +217,10 @@ def list_what(
     }
     if what not in catalogues:
         raise UserError(f"list: unknown list '{what}'; {nearest(what, catalogues)}")
-    rows = catalogues[what]()
+    rows = [row for row in catalogues[what]() if name in (None, row["name"])]
+    if not rows:
+        known = [row["name"] for row in catalogues[what]()]
+        raise UserError(f"list {what}: none is called '{name}'; {nearest(str(name), known)}")
     if as_json:
         print_json_lines(rows)
     else:

@@ -6,6 +6,7 @@ import pytest
 
 from harness.cli import main as cli
 from harness.cli.first.panels import PANELS
+from harness.core.errors import UserError
 
 
 def listed() -> list[str]:
@@ -51,3 +52,14 @@ def test_nothing_at_all_is_answered_by_the_help_alone(
     found = capsys.readouterr()
     assert "Measure and look" in found.out
     assert found.err == ""
+
+
+def test_a_list_can_be_of_one_alone_and_says_what_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cli.app(["list", "backends", "vllm-early-exit"], standalone_mode=False)
+    told = capsys.readouterr().out
+    assert "Iteration-level batched early exit inside vLLM." in told
+    assert "adadecode" not in told
+    with pytest.raises(UserError, match="none is called 'demoo'; did you mean 'demo'"):
+        cli.app(["list", "models", "demoo"], standalone_mode=False)
