@@ -268,7 +268,8 @@ def main() -> None:
 def _help_of(error: Exception) -> str:
     """Where to read on, for an argument or an option that is missing."""
     context, names = getattr(error, "ctx", None), list[str]()
-    if context is None or getattr(error, "param", None) is None or getattr(error, "message", ""):
+    said: str | None = getattr(error, "message", None)
+    if context is None or getattr(error, "param", None) is None or said:
         return ""
     while context.parent is not None:
         names.insert(0, context.info_name)

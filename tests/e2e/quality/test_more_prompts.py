@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from results.compare.quality import quality_keys
 from results.rows import summaries
 
 REQUESTS, QUALITY_REQUESTS, REPEATS = 3, 9, 2
-CONTENT = {
+CONTENT: dict[str, Any] = {
     "name": "more",
     "model": "demo",
     "backends": [{"name": "scripted", "label": "{itl_s}", "itl_s": [0.002, 0.003]}],
