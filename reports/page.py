@@ -59,7 +59,7 @@ def write_report(run_dir: Path, tokens: Tokens = lambda _: None) -> Path:
     folder is no results folder or holds no trial, and `OSError` when it cannot be written to.
     """
     run = load(run_dir)
-    if not run.stored:
+    if not without_quality(run).stored:
         raise UserError(f"{run_dir}: no trials in it; expected a folder that 'run' has filled")
     target = run_dir / FILE_NAME
     write_atomic(target, render(run, tokens).encode())

@@ -56,7 +56,8 @@ def terminal_width() -> int | None:
 def print_run(run: Run, cells: Sequence[Mapping[str, Any]], width: int | None = None) -> None:
     """What `print_cells` prints of a run's cells, and tables of its answers where more prompts were
     asked than timed."""
-    print_cells(timed(cells), width)
+    if own := timed(cells):
+        print_cells(own, width)
     for table in quality_tables(run, cells):
         _print_quality(table, width)
 
