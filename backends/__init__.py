@@ -77,6 +77,13 @@ def check_options(name: str, options: Mapping[str, Any], model_dir: Path | None 
         cls.check(model_dir, settings(name, options))
 
 
+def batch_decides(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether answers of backend `name` may depend on what is decoded beside them. Raises
+    `UserError`."""
+    with asking(name, "batch_decides"):
+        return bool(load_class(name).batch_decides(settings(name, options)))
+
+
 def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     """What the user probably did not mean by these options of backend `name`, one line each.
     Raises `UserError` for what it cannot run."""

@@ -40,7 +40,7 @@ class _ScriptedRequest:
 
 
 class ScriptedBackend(Backend):
-    """Emits made-up tokens on time. `OPTIONS` says what can be scripted."""
+    """Emits made-up tokens on a schedule known in advance: the harness's own yardstick."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
         "ttft_s": Option(float, 0.02, "seconds from start of service to first commit", minimum=0),

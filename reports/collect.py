@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.core.nouns import Slo
+from harness.core.nouns import Slo, Trial
 from reports.cells import Cell, Overview
 from reports.sections.answers.requests import Answers
 from results.compare.intervals.wilson import wilson_interval
+from results.compare.judged import Mean, add_scores, workload_asked
+from results.compare.pairing import variant
 from results.compare.rivals import RequestTimes
 from results.compare.stats import by_row
 from results.metrics import latency
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 
 SCALES = tuple(float(s) for s in np.geomspace(0.5, 4.0, 25))
 LATENCIES = {"ttft_s": latency.ttft_s, "tpot_s": latency.tpot_s, "e2e_s": latency.e2e_s}
-
-
-@dataclass(slots=True)
-class Mean:
-    """Sum and count of one request's score over the trials that scored it."""
-
-    total: float = 0.0
-    count: int = 0
 
 
 @dataclass(slots=True)
@@ -52,10 +45,15 @@ class Samples:
     """Metric -> cell -> repeat -> its requests' times, of the repeats that the cell uses."""
     answers: dict[str, Answers] = field(default_factory=lambda: defaultdict(Answers))
     """Workload -> answers."""
+    more_prompts: dict[str, int] = field(default_factory=dict)
+    """Workload -> prompts beyond those of the loads, of which `scores` has the scores."""
+    more_failed: int = 0
+    """Trials of such prompts that did not end well."""
 
 
-def collect(run: Run, overview: Overview) -> Samples:
-    """Read every trial once, one comparison group at a time."""
+def collect(run: Run, overview: Overview, more: Run | None = None) -> Samples:
+    """Read every trial once, one comparison group at a time. `more`: trials of more prompts, of
+    which the scores alone are read; a variant's are pooled with its others on the workload."""
     samples = Samples()
     cells = overview.by_key()
     left_out = {row["key"] for row in overview.rows if row["left_out"]}
@@ -69,7 +67,30 @@ def collect(run: Run, overview: Overview) -> Samples:
                 for name, values in LATENCIES.items():
                     times = RequestTimes(requests.ids, by_row(requests, values))
                     samples.times[name][cells[key]][member.trial.repeat] = times
+    if more is not None:
+        places = {_asked(s.record.trial): cells[s.record.key] for s in run.stored}
+        _add_more(samples, places, more)
     return samples
+
+
+def _add_more(samples: Samples, places: Mapping[tuple[str, str], Cell], more: Run) -> None:
+    """`places`: a cell of each engine and workload."""
+    for group in more.groups():
+        for member in group:
+            cell = places.get(_asked(member.trial))
+            if cell is None:
+                continue
+            if member.requests is None:
+                samples.more_failed += 1
+                continue
+            _add_scores(samples, cell, member.requests)
+            count = max(samples.more_prompts.get(cell.workload, 0), len(member.requests))
+            samples.more_prompts[cell.workload] = count
+
+
+def _asked(trial: Trial) -> tuple[str, str]:
+    """Equal for trials of one engine on one workload, whichever of its prompts they ask."""
+    return variant(trial.backend, trial.options), workload_asked(trial)
 
 
 def _add(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
@@ -78,16 +99,15 @@ def _add(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
         samples.latencies[name][cell].append(found[~np.isnan(found)])
     if cell.has_slo:
         samples.goodput[cell].append(scaled_goodput(requests, cell.slo))
-    if cell.variant.is_replay:
-        return
-    for name, column in requests.scores.items():
-        means = samples.scores.setdefault((cell.variant.index, cell.workload, name), {})
-        for request_id, value in zip(requests.ids, column.tolist(), strict=True):
-            if not math.isnan(value):
-                mean = means.setdefault(request_id, Mean())
-                mean.total += value
-                mean.count += 1
-    samples.answers[cell.workload].add(cell.variant, requests)
+    if not cell.variant.is_replay:
+        _add_scores(samples, cell, requests)
+        samples.answers[cell.workload].add(cell.variant, requests)
+
+
+def _add_scores(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
+    place = cell.variant.index, cell.workload
+    own = {name: samples.scores.setdefault((*place, name), {}) for name in requests.scores}
+    add_scores(own, requests)
 
 
 def scaled_goodput(requests: RequestArrays, slo: Slo) -> list[float]:
@@ -103,7 +123,7 @@ def score_interval(means: Mapping[str, Mean]) -> tuple[float, float, float]:
     proportion: exact in form for right-or-wrong scores, and wide enough for the others, whose
     variance is at most that of a right-or-wrong score of the same mean.
     """
-    values = [mean.total / mean.count for mean in means.values()]
+    values = [mean.value for mean in means.values()]
     mean = sum(values) / len(values)
     return mean, *wilson_interval(mean, len(values))
 

@@ -32,6 +32,7 @@ from reports.words.ranking.curves import probes_only
 from reports.words.ranking.scoped import scoped_verdicts
 from reports.words.scale import banner
 from results import load
+from results.compare.quality import only_quality, without_quality
 
 if TYPE_CHECKING:
     import jinja2
@@ -58,7 +59,7 @@ def write_report(run_dir: Path, tokens: Tokens = lambda _: None) -> Path:
     folder is no results folder or holds no trial, and `OSError` when it cannot be written to.
     """
     run = load(run_dir)
-    if not run.stored:
+    if not without_quality(run).stored:
         raise UserError(f"{run_dir}: no trials in it; expected a folder that 'run' has filled")
     target = run_dir / FILE_NAME
     write_atomic(target, render(run, tokens).encode())
@@ -67,8 +68,9 @@ def write_report(run_dir: Path, tokens: Tokens = lambda _: None) -> Path:
 
 def render(run: Run, tokens: Tokens = lambda _: None) -> str:
     """The whole page as text."""
-    run, seen = without_probes(run)
-    samples = collect(run, seen) if seen.cells else Samples()
+    more = only_quality(run)
+    run, seen = without_probes(without_quality(run))
+    samples = collect(run, seen, more) if seen.cells else Samples()
     made = list(sections(seen, samples))
     numbers = {section.id: itertools.count() for section in made}
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)

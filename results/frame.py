@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from harness.core.names import QUALITY
 from harness.core.nouns import Slo, canonical_json, to_json
 from results import registry
 from results.compare import agreement, quality
@@ -161,11 +162,13 @@ def commit_frames(
 def vllm_bench_frame(
     members: Iterable[tuple[Member, ComparableTrials]], known: Mapping[str, TrialNames]
 ) -> pd.DataFrame:
-    """One row per trial that ended well: its key and names, and what `vllm bench serve` would have
-    printed, by that tool's names. `known`: by trial key."""
+    """One row per timed trial that ended well: its key and names, and what `vllm bench serve` would
+    have printed, by that tool's names. `known`: by trial key."""
     rows = []
     for member, _ in members:
         assert member.requests is not None
+        if member.trial.load.kind == QUALITY:
+            continue
         slo = member.trial.slo if member.trial.slo != Slo() else None
         found = other_tools.as_vllm_bench(member.requests, slo)
         key = member.stored.record.key

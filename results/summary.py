@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.names import TOKEN_COUNTING
+from harness.core.names import QUALITY, TOKEN_COUNTING
 from results import registry
 from results.compare.pairing import ComparableTrials, Member
 from results.metrics.distribution import describe
@@ -16,12 +16,14 @@ from results.registry import TrialInputs
 
 def metrics(trial: TrialInputs) -> dict[str, Any]:
     """Every metric of one trial by name, always the same names. All but `setup_s` are None for a
-    trial that did not end well, what belongs to a cell is for every trial, and what is said of
-    answers is for a replay, whose answers are chance."""
+    trial that did not end well, what belongs to a cell is for every trial, what is said of answers
+    is for a replay, whose answers are chance, and all else but counts where answers alone count."""
     found: dict[str, Any] = {}
+    quality = trial.record.trial.load.kind == QUALITY
     for metric in registry.METRICS:
         known = metric.formula is not None and trial.has(metric.needs)
         known = known and not (metric.is_of_answers and trial.record.is_replay)
+        known = known and (not quality or metric.is_of_answers or metric.section == "counts")
         value = metric.formula(trial) if metric.formula and known else None
         found |= describe(value, metric.name) if metric.each else {metric.name: _plain(value)}
     return found

@@ -21,7 +21,8 @@ SMALLEST = 1e-9
 def arrival_times(load: Load, count: int, seed: int, budget: Budget | None = None) -> list[float]:
     """Arrival times of `count` requests, ascending.
 
-    * closed: all 0; the load loop submits when a slot is free.
+    * closed, and prompts asked for their answers' sake: all 0; the load loop submits when a slot is
+      free.
     * constant: every 1/rate seconds.
     * poisson: independent exponential gaps with mean 1/rate.
     * gamma: independent gamma gaps with mean 1/rate and shape `burstiness`, so that their
@@ -36,7 +37,7 @@ def arrival_times(load: Load, count: int, seed: int, budget: Budget | None = Non
     Raises:
         UserError: for a missing or impossible rate or burstiness, or a bad or too short trace.
     """
-    if load.kind == "closed":
+    if not load.is_open:
         return [0.0] * count
     if load.kind == "trace":
         return _trace_times(load, count, budget)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.core.errors import UserError
+from harness.core.names import QUALITY
 from harness.core.nouns import Load, Trial, Workload, canonical_json
 from workloads import datasets, prompts
 from workloads.own import sharegpt, synthetic
@@ -30,9 +31,13 @@ class MeasuredPrompt:
 
 
 def load_prompts(trial: Trial, tokenizer: Any) -> list[MeasuredPrompt]:
-    """The prompts of a trial, in request order. Equal for every backend, repeat and load."""
+    """The prompts of a trial, in request order. Equal for every backend, repeat and load; where
+    answers alone count, those that the timed trials leave out."""
     workload = trial.workload
-    rows = load_rows(workload, trial.seed, trial.requests, tokenizer)
+    if trial.load.kind == QUALITY:
+        rows = more_rows(workload, trial.seed, trial.requests, tokenizer)
+    else:
+        rows = load_rows(workload, trial.seed, trial.requests, tokenizer)
     if rows_checksum(workload, rows) != workload.checksum:
         raise UserError(f"workload {workload.name}: its data changed while the experiment ran")
     make = _maker(workload, tokenizer)
@@ -97,6 +102,20 @@ def load_rows(
         return len(tokenizer.encode(text, add_special_tokens=False))
 
     return datasets.load_rows(workload, seed, count, count_tokens=count_tokens, budget=budget)
+
+
+def more_rows(
+    workload: Workload, seed: int, count: int, tokenizer: Any, budget: Budget | None = None
+) -> list[datasets.Row]:
+    """The last `count` of the `rows` that a workload names: those that are no rows of as many
+    requests as there are others. Raises `UserError` as `load_rows`."""
+    every = workload.rows or count
+    drawn = load_rows(workload, seed, every, tokenizer, budget)
+    if every == count:
+        return drawn
+    first = load_rows(workload, seed, every - count, tokenizer, budget)
+    known = {row.id for row in first}
+    return [row for row in drawn if row.id not in known][:count]
 
 
 def rows_checksum(workload: Workload, rows: Sequence[datasets.Row]) -> str:

@@ -94,6 +94,13 @@ def score_all(
     return [{"rouge_l_to_label": rouge_l(row[label], text)} for row, text in pairs]
 
 
+def is_scored(workload: str, row: Mapping[str, str]) -> bool:
+    """Whether answers to this row of a workload get a score."""
+    if workload in OWN:
+        return row.get("scorer", scorers.NONE) != scorers.NONE
+    return workload not in UNSCORED
+
+
 def _judge(programs: Sequence[UntrustedProgram], timeout_s: float) -> None:
     """Run each of them once and keep those that pass in `_PASSED`."""
     once = list(dict.fromkeys(programs))

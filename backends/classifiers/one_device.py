@@ -15,6 +15,7 @@ from backends.classifiers.options import (
     RAMP_OPTIONS,
     REGROUPED,
     SHRINKING,
+    TOGETHER,
     check,
     check_cuts,
     even_cuts,
@@ -111,6 +112,11 @@ class EarlyExitClassifier(OneDeviceBackend):
             float, 20.0, "of regrouped: who waited so long goes before whole batches", minimum=0
         ),
     }
+
+    @classmethod
+    def batch_decides(cls, options: Mapping[str, Any]) -> bool:
+        """A batch that stays together leaves where its last input is sure."""
+        return bool(options["measure"] != NEVER and options["batching"] == TOGETHER)
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:

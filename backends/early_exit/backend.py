@@ -88,6 +88,11 @@ class VllmEarlyExit(VllmBackend):
         self.configure({})
 
     @classmethod
+    def batch_decides(cls, options: Mapping[str, Any]) -> bool:
+        """A batch leaves when its last sequence is sure: alone, each leaves earlier."""
+        return bool(options["measure"] != NEVER)
+
+    @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other, engine arguments that are not
         the user's, and for layers, heads and classifiers that do not fit the model."""

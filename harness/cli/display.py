@@ -10,15 +10,17 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.cells.table import FOLDING, NONE, fitted
+from harness.cli.cells.table import FOLDING, NONE, CellTable, fitted
+from harness.cli.quality.told import HEADINGS, LEFT, quality_tables, timed
 from harness.core.files import size
-from harness.core.names import repeat_label
+from harness.core.names import QUALITY, repeat_label
 from harness.core.nouns import Trial
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from harness.cli.doctor import Finding
+    from results import Run
 
 
 def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
@@ -27,11 +29,17 @@ def print_plan(trials: Sequence[Trial], note: Callable[[Trial], str]) -> None:
     for trial in trials:
         options = json.dumps(dict(trial.options)) if trial.options else ""
         model = trial.model.label() if several else ""
-        parts = (trial.backend, options, model, trial.workload.name, trial.load.label())
+        count = f" of {trial.requests} more" if trial.load.kind == QUALITY else ""
+        load = f"{trial.load.label()}{count}"
+        parts = (trial.backend, options, model, trial.workload.name, load)
         line = "  ".join(part for part in parts if part) + f"  repeat {repeat_label(trial.repeat)}"
         print("  ".join(filter(None, (line, note(trial)))))
-    each = f" of {trials[0].requests} requests" if trials else ""
-    print(f"{len(trials)} trials{each}; nothing was run")
+    timed = [trial for trial in trials if trial.load.kind != QUALITY]
+    each = f" of {timed[0].requests} requests" if timed else ""
+    more = len(trials) - len(timed)
+    told = f" and {more} of more prompts, for quality" if more else ""
+    named = "trial" if len(timed) == 1 else "trials"
+    print(f"{len(timed)} {named}{each}{told}; nothing was run")
 
 
 WIDTH = 160
@@ -43,6 +51,15 @@ def terminal_width() -> int | None:
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return None
+
+
+def print_run(run: Run, cells: Sequence[Mapping[str, Any]], width: int | None = None) -> None:
+    """What `print_cells` prints of a run's cells, and tables of its answers where more prompts were
+    asked than timed."""
+    if own := timed(cells):
+        print_cells(own, width)
+    for table in quality_tables(run, cells):
+        _print_quality(table, width)
 
 
 def print_cells(cells: Sequence[Mapping[str, Any]], width: int | None = None) -> None:
@@ -66,6 +83,17 @@ def print_cells(cells: Sequence[Mapping[str, Any]], width: int | None = None) ->
         _print(table, width)
     for note in shown.notes:
         print(note if width is None else textwrap.fill(note, width, subsequent_indent="  "))
+
+
+def _print_quality(one: CellTable, width: int | None) -> None:
+    table = _table()
+    table.title, table.title_justify = one.title, "left"
+    for heading in HEADINGS:
+        words = heading in LEFT
+        table.add_column(heading, justify="left" if words else "right", no_wrap=not words)
+    for row in one.rows:
+        table.add_row(*row)
+    _print(table, width)
 
 
 def print_bias(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -97,7 +125,8 @@ def print_catalogue(what: str, rows: Sequence[Mapping[str, Any]]) -> None:
     if what == "backends":
         table = _table("backend", "option", "type", "default", "what it does")
         for row in rows:
-            table.add_row(row["name"], "", "", "", "", end_section=not row["options"])
+            told = row.get("error") or row["text"]
+            table.add_row(row["name"], "", "", "", told, end_section=not row["options"])
             for key, option in row["options"].items():
                 default = json.dumps(option["default"])
                 table.add_row("", key, option["type"], default, option["help"])

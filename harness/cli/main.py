@@ -21,6 +21,7 @@ from harness.cli.calibrate import calibrate
 from harness.cli.cells.lossless import lossless
 from harness.cli.cells.show import AsJson, RunDir, print_json_lines, show
 from harness.cli.first.init import init
+from harness.cli.first.panels import arrange
 from harness.cli.first.quick import quick
 from harness.cli.first.schema import schema
 from harness.cli.gate.calibrate import gate_app
@@ -201,6 +202,7 @@ def doctor(
 @app.command("list")
 def list_what(
     what: Annotated[str, typer.Argument(metavar="backends|workloads|models")],
+    name: Annotated[str | None, typer.Argument(help="Of one of them alone.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what there is, with options."""
@@ -215,13 +217,19 @@ def list_what(
     }
     if what not in catalogues:
         raise UserError(f"list: unknown list '{what}'; {nearest(what, catalogues)}")
-    rows = catalogues[what]()
+    rows = [row for row in catalogues[what]() if name in (None, row["name"])]
+    if not rows:
+        known = [row["name"] for row in catalogues[what]()]
+        raise UserError(f"list {what}: none is called '{name}'; {nearest(str(name), known)}")
     if as_json:
         print_json_lines(rows)
     else:
         from harness.cli.display import print_catalogue
 
         print_catalogue(what, rows)
+
+
+arrange(app)
 
 
 def main() -> None:
@@ -242,7 +250,9 @@ def main() -> None:
         _fail(STOPPED, INTERRUPTED)
     except typer.exceptions.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
-        _fail(message.replace("\n", " "), BAD_INPUT)
+        if not message:  # no command at all: the help has been printed
+            sys.exit(BAD_INPUT)
+        _fail(f"{message.replace(chr(10), ' ')}{_help_of(error)}", BAD_INPUT)
     except BrokenPipeError:
         _drop_output()
         sys.exit(READER_GONE)
@@ -253,6 +263,18 @@ def main() -> None:
     if code == INTERRUPTED:  # typer catches the interrupt and gives back its code
         _fail(STOPPED, INTERRUPTED)
     sys.exit(code)
+
+
+def _help_of(error: Exception) -> str:
+    """Where to read on, for an argument or an option that is missing."""
+    context, names = getattr(error, "ctx", None), list[str]()
+    said: str | None = getattr(error, "message", None)
+    if context is None or getattr(error, "param", None) is None or said:
+        return ""
+    while context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    return f" See 'decodebench {' '.join(names)} --help'."
 
 
 def _drop_output() -> None:

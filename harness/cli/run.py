@@ -22,6 +22,7 @@ from harness.cli.folders.run_folder import (
 )
 from harness.cli.pins import OlderTrials, Pins, whole_records
 from harness.cli.progress import SweepDisplay, warn_of_others
+from harness.cli.quality.more_prompts import quality_trials
 from harness.cli.repeats.measured_again import measure_again
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
@@ -101,12 +102,15 @@ def run_parsed(
         raise UserError("load: a sweep finds its rates on one machine; expected --executor local")
     asked = experiment
     experiment, trials = _resolved(experiment, only)
+    more = quality_trials(experiment, only)
+    everything = [*trials, *more]
     store = Store(directory)
     if dry_run:
         for model in experiment.models:
             wiring.check_tokenizer(model)
         check_writing(store)
-        display.print_plan(trials, _notes(store, trials) if not fresh else lambda trial: "")
+        notes = _notes(store, everything) if not fresh else lambda trial: ""
+        display.print_plan(everything, notes)
         if asked.sweep is not None:
             print(
                 f"and of each system a sweep of {asked.sweep.points} rates from idle to saturation"
@@ -117,12 +121,12 @@ def run_parsed(
         deque(whole_records(store), maxlen=0)
         if fresh:
             forget(store, only, experiment.models if shapes else ())
-        write_inputs(store, experiment, shapes)
+        write_inputs(store, experiment, shapes, more)
         if cluster is None:
             warn_of_others(watch.share())
-            result = _sweep(store, trials, experiment.time_limit_s)
+            result = _sweep(store, everything, experiment.time_limit_s)
         else:
-            result = sweep_cluster(store, trials, experiment.time_limit_s, cluster.address)
+            result = sweep_cluster(store, everything, experiment.time_limit_s, cluster.address)
         if only is None and again_share and cluster is None:
             measure_again(store, trials, experiment, again_share, _sweep)
         if asked.sweep is not None:

@@ -72,7 +72,8 @@ def resolve(experiment: Experiment) -> Experiment:
     """
     runs_model = any(backends.load_class(choice.name).needs_model for choice in experiment.backends)
     found = [_pinned_model(model, experiment, runs_model) for model in experiment.models]
-    made = sum(datasets.rows_made(c.workload, experiment.requests) for c in experiment.workloads)
+    asked = max(experiment.requests, experiment.quality_requests or 0)
+    made = sum(datasets.rows_made(c.workload, asked) for c in experiment.workloads)
     experiment.limits.refuse(experiment.name, "bundled_rows", "bundled rows to be made", made)
     budget = Budget(experiment.limits.data_mib * MIB, experiment.limits.data_rows)
     loads = tuple(_pinned_load(load, experiment, budget) for load in experiment.loads)
@@ -277,11 +278,12 @@ def backend_catalogue() -> list[dict[str, Any]]:
 
 def _described(name: str) -> dict[str, Any]:
     try:
-        options = backends.load_class(name).OPTIONS
+        options, told = backends.load_class(name).OPTIONS, backends.load_class(name).__doc__
     except UserError as error:
         return {"name": name, "options": {}, "error": str(error)}
     return {
         "name": name,
+        "text": " ".join((told or "").partition("\n\n")[0].split()),
         "options": {
             key: {
                 "type": option.type.__name__,

@@ -114,6 +114,11 @@ class Backend(abc.ABC):
         options that passed `check`, before anything runs."""
 
     @classmethod
+    def batch_decides(cls, options: Mapping[str, Any]) -> bool:
+        """Whether an answer may depend, by more than rounding, on what is decoded beside it."""
+        return False
+
+    @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
         """What the user probably did not mean, one line each. For options that passed `check`."""
         return []

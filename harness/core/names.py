@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 SERVER = "server"
 """Capability: the work is done by processes outside the sweep."""
@@ -18,6 +18,10 @@ plain decoding's, of the same distribution."""
 
 BUNDLED = "bundled"
 """Source of prompts: our own generators, not the data set of a workload's name."""
+
+QUALITY: Final = "quality"
+"""The load of prompts that are asked once for the sake of their answers: nothing of it is a time.
+Its workload has all prompts of the experiment, and the trial asks those that no timed one does."""
 
 CACHED_TOKENS = "cached_tokens"
 """Telemetry: prompt tokens that came from a cache of an earlier request's."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from harness.core.canonical import canonical_json as canonical_json
 from harness.core.canonical import to_json as to_json
 from harness.core.decisions import Decisions
+from harness.core.names import QUALITY
 
 SCHEMA_VERSION = 1
 UNKNOWN_TOKEN = -1  # in a `Commit`: a server counted it without saying which it was
@@ -32,7 +33,7 @@ REPLAYED: Provenance = "measured cost, replayed decisions"  # the answers say no
 Status = Literal["ok", "failed", "timeout", "out_of_memory", "skipped"]
 Answer = Literal["tokens", "label"]
 """What a request asks for: text, or one of a classifier's labels."""
-LoadKind = Literal["closed", "poisson", "gamma", "constant", "trace"]
+LoadKind = Literal["closed", "poisson", "gamma", "constant", "trace", "quality"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,7 @@ class Generation:
     client_lag_ns: int = 0
     """Lateness that is the harness's own: from the first moment it could have submitted (the later
     of the scheduled time and the return of the backend call in progress) to the submit. With a
-    server: from the scheduled time (closed loop: from the end of the answer that made room) to the
-    moment at which the request left."""
+    server: to when it left, from the scheduled time (closed loop: the answer that made room)."""
     commit_ns: list[int] = field(default_factory=list)
     commit_tokens: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -205,12 +205,12 @@ class Load:
     @property
     def is_open(self) -> bool:
         """Whether arrivals follow a clock rather than completions."""
-        return self.kind != "closed"
+        return self.kind not in ("closed", QUALITY)
 
     def label(self) -> str:
         """Short text for tables: ``closed c=8``, ``poisson 4/s``."""
-        if self.kind == "closed":
-            return f"closed c={self.concurrency}"
+        if not self.is_open:
+            return QUALITY if self.kind == QUALITY else f"closed c={self.concurrency}"
         if self.kind == "trace":
             return f"trace {self.trace}"
         shape = f" burstiness={self.burstiness:g}" if self.kind == "gamma" else ""

@@ -62,6 +62,8 @@ class Experiment:
     requests: int = 64
     duration_s: float | None = None
     """Each load lasts so long, the `requests` prompts asked over and over; None: each once."""
+    quality_requests: int | None = None
+    """Prompts whose answers are judged, those of the loads among them; None: only those."""
     slo: Slo = field(default_factory=Slo)
     sampling: Sampling = field(default_factory=Sampling)
     ignore_eos: bool = False
@@ -126,6 +128,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
         sweep=sweep,
         requests=top.integer("requests", 64, least=1),
         duration_s=_duration(top),
+        quality_requests=_quality_requests(top),
         slo=_slo(top),
         sampling=_sampling(top),
         ignore_eos=top.flag("ignore_eos", False),
@@ -136,6 +139,7 @@ def parse_experiment(data: Any, where: str, known: Known) -> Experiment:
         limits=limits,
     )
     _refuse_long(top, experiment)
+    _refuse_more_than_rows(top, experiment)
     published = take_published(top, known.metrics, experiment.backends, experiment.workloads)
     names = list(dict.fromkeys(choice.name for choice in experiment.backends))
     reference = top.text("reference", names[0])
@@ -172,7 +176,8 @@ def _refuse_too_much(top: YamlSection, experiment: Experiment) -> None:
     engines = len(experiment.models) * len(experiment.backends)
     loads = len(experiment.loads) + (experiment.sweep.points if experiment.sweep else 0)
     trials = engines * experiment.repeats * len(experiment.workloads) * loads
-    prompts = experiment.requests * len(experiment.workloads)
+    asked = max(experiment.requests, experiment.quality_requests or 0)
+    prompts = asked * len(experiment.workloads)
     several = "models x " * (len(experiment.models) > 1) + "backends x options"
     axes = f"{several} x workloads x loads x repeats"
     experiment.limits.refuse(top.label(), "engines", several, engines)
@@ -201,6 +206,25 @@ def _refuse_doubles(top: YamlSection, key: str, choices: Sequence[Any]) -> None:
 def _duration(top: YamlSection) -> float | None:
     value = top.take("duration_s", None)
     return None if value is None else top.as_number("duration_s", value, above=0.0)
+
+
+def _quality_requests(top: YamlSection) -> int | None:
+    value = top.take("quality_requests", None)
+    return None if value is None else top.as_integer("quality_requests", value, least=1)
+
+
+def _refuse_more_than_rows(top: YamlSection, experiment: Experiment) -> None:
+    """Raise `UserError` for more prompts to be judged than a workload's `rows` allow."""
+    asked, key = experiment.quality_requests, "quality_requests"
+    if asked is None:
+        return
+    if not experiment.loads:
+        raise UserError(f"{top.label(key)}: expected a load beside the sweep, whose quality it is")
+    for choice in experiment.workloads:
+        rows = choice.workload.rows
+        if rows is not None and rows < asked:
+            most = f"at most the {rows} 'rows' of workload {choice.workload.name}"
+            raise top.wrong(key, most, asked)
 
 
 def _refuse_long(top: YamlSection, experiment: Experiment) -> None:

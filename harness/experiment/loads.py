@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from harness.core.errors import UserError
 from harness.core.nouns import Load, LoadKind
@@ -52,9 +52,8 @@ def take_loads(top: YamlSection, limits: Limits) -> tuple[tuple[Load, ...], Rate
 
 
 def _loads(kind: str, section: YamlSection, limits: Limits) -> Iterator[Load]:
-    kinds = (*get_args(LoadKind), SWEEP)
-    if kind not in kinds:
-        raise section.error("kind", f"unknown load '{kind}'", kind, kinds)
+    if kind not in LOAD_KEYS:
+        raise section.error("kind", f"unknown load '{kind}'", kind, LOAD_KEYS)
     checksum = section.optional_text("checksum") if kind == "trace" else None
     options = section.rest()
     for key in options:

@@ -9,6 +9,7 @@ from harness.core.names import (
     CACHE_TELEMETRY,
     CACHED_TOKENS,
     COLD_RESET,
+    QUALITY,
     SERVER,
     SERVER_TOKENS,
     row_id,
@@ -49,15 +50,17 @@ def check_trial(
     "output-clipped", "token-counts", "clocks-throttled", "machine-noisy", "too-few-samples",
     "noise-not-checked". A trial with too few samples for its high percentiles only is still valid:
     the reason names the percentiles that say nothing. Nor does the last one make a server's trial
-    invalid. `asked`: by request id the tokens asked for, where that is not the trial's number.
+    invalid. Of a load for the answers' sake it is asked only whether all answers are there, whole.
+    `asked`: by request id the tokens asked for, where that is not the trial's number.
     `remarks`: more of those that leave a trial valid.
     """
-    asked = asked or {}
+    whole = [*_failures(trial, generations), *_clipped(trial, generations, asked or {})]
+    if trial.load.kind == QUALITY:
+        return Validity(not whole, (*whole, *remarks))
     reasons = [
-        *_failures(trial, generations),
+        *whole,
         *_client(generations),
         *_cache(trial, generations, info),
-        *_clipped(trial, generations, asked),
         *_counts(generations),
         *(_machine(disturbance, info) if disturbance is not None else ()),
     ]

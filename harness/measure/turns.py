@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from harness.core.canonical import canonical_json, to_json
+from harness.core.names import QUALITY
 from harness.core.nouns import Trial
 
 Key = TypeVar("Key", bound=Hashable)
@@ -22,6 +23,8 @@ def cell_by_cell(trials: Sequence[Trial]) -> list[Trial]:
     come out too narrow (`benchmarks/soundness/wandering.py --systems 7`). Neighbouring cells go in
     opposite directions: the engine that ends one begins the next.
 
+    What is asked for the answers' sake alone comes last.
+
     It asks for all engines of a model to be loaded at once: `engine_by_engine` where they are not.
     """
     models = _places(trial.model for trial in trials)
@@ -32,11 +35,11 @@ def cell_by_cell(trials: Sequence[Trial]) -> list[Trial]:
     }
     turns = _places(sorted(trial.repeat for trial in trials))
 
-    def rank(trial: Trial) -> tuple[int, int, int, int]:
+    def rank(trial: Trial) -> tuple[bool, int, int, int, int]:
         turn, cell, rivals = turns[trial.repeat], cells[_cell(trial)], engines[trial.model]
         place = (rivals[trial.engine_key()] - turn // 2 * 2) % len(rivals)
         model = models[trial.model]
-        return trial.repeat, _back(turn) * model, cell, _back(turn + cell) * place
+        return _is_last(trial), trial.repeat, _back(turn) * model, cell, _back(turn + cell) * place
 
     return sorted(trials, key=rank)
 
@@ -68,11 +71,16 @@ def engine_by_engine(rest: Sequence[Trial], loaded: str, trials: Sequence[Trial]
     turns = _places(sorted(trial.repeat for trial in trials))
     first = min((turns[trial.repeat] for trial in rest), default=0)
 
-    def rank(trial: Trial) -> tuple[int, bool, int]:
+    def rank(trial: Trial) -> tuple[bool, int, bool, int]:
         key, turn = trial.engine_key(), turns[trial.repeat]
-        return trial.repeat, turn > first or key != loaded, _back(turn) * engines[key]
+        other = turn > first or key != loaded
+        return _is_last(trial), trial.repeat, other, _back(turn) * engines[key]
 
     return sorted(rest, key=rank)
+
+
+def _is_last(trial: Trial) -> bool:
+    return trial.load.kind == QUALITY
 
 
 def _back(turn: int) -> int:

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from reports.collect import Samples
 
 SECTIONS = (
+    "speed.sizes",
+    "speed.stored_sizes",
+    "speed.steps",
     "results",
     "speed.throughput",
     "speed.latency",
     "speed.distributions",
     "speed.load",
-    "speed.sizes",
     "speed.parts",
-    "speed.steps",
-    "speed.stored_sizes",
     "answers.tradeoff",
     "speed.goodput",
     "speed.sustained",

@@ -1,31 +1,18 @@
-"""Are a variant's answers as good as the reference's? Paired scores of the same requests.
-
-Not worse means: not by more than a margin of a task's score, at one-sided 95%. The bound is Agresti
-and Min's for paired proportions (2005, Biometrics 61:515), a pseudo-count of one half in each of
-the four cells of right and wrong, with the mean square of the differences in the place of the
-discordant pairs' share, so that it serves scores between right and wrong too. It stays wide where
-few prompts were asked and none of them differed.
-"""
+"""Are a variant's answers as good as the reference's (`results.compare.judged`), in words."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 from harness.core.nouns import QUALITY_MARGIN
 from reports.cells import Cell
-from reports.collect import Mean, Samples
+from reports.collect import Samples
 from reports.numbers import counted, significant
 from reports.tables import QUALITY
 from reports.variants import Variant
-
-_Z = 1.645
-_PSEUDO = 2.0
-"""Pairs added in all."""
-Judgement = Literal["as good", "worse", "too few"]
+from results.compare.judged import Judgement, PairedScores, paired
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +22,17 @@ class TaskQuality:
     workload: str
     score: str
     """Its label."""
-    reference: float
-    own: float
-    prompts: int
-    judgement: Judgement
-    needed: int
-    """Prompts that would settle it if they went on like these; 0 where it is settled."""
+    pair: PairedScores
+
+    @property
+    def judgement(self) -> Judgement:
+        """Of the pair."""
+        return self.pair.judgement
 
     @property
     def change(self) -> str:
         """``gsm8k exact match 0.790 -> 0.210``."""
-        numbers = f"{significant(self.reference)} → {significant(self.own)}"
+        numbers = f"{significant(self.pair.reference)} → {significant(self.pair.own)}"
         return f"{self.workload} {self.score} {numbers}"
 
 
@@ -72,8 +59,8 @@ class AnswerQuality:
             return f"as good as the reference's within {self.margin:g} of the score"
         if self.judgement == "worse":
             return f"worse than the reference's: {changes}"
-        needed = max(task.needed for task in here)
-        least = min(task.prompts for task in here)
+        needed = max(task.pair.needed for task in here)
+        least = min(task.pair.prompts for task in here)
         return (
             f"not to be judged on {counted(least, 'prompt')} (about {needed:,} would settle it): "
             f"{changes}"
@@ -85,7 +72,7 @@ class AnswerQuality:
         worse = [task for task in self.tasks if task.judgement == "worse"]
         if len(worse) < 2:
             return self.words
-        most = min(worse, key=lambda task: task.own - task.reference)
+        most = min(worse, key=lambda task: task.pair.own - task.pair.reference)
         tasks = counted(len(self.tasks), "task")
         return f"worse than the reference's on {len(worse)} of {tasks}, most of all {most.change}"
 
@@ -121,40 +108,6 @@ def _tasks(
         for name, label in QUALITY.items():
             theirs = samples.scores.get((reference, workload, name))
             ours = samples.scores.get((index, workload, name))
-            if theirs and ours and (task := _task(told, label, theirs, ours, margin)):
-                yield task
+            if theirs and ours and (pair := paired(theirs, ours, margin)):
+                yield TaskQuality(told, label, pair)
                 break
-
-
-def _task(
-    workload: str,
-    label: str,
-    theirs: Mapping[str, Mean],
-    ours: Mapping[str, Mean],
-    margin: float,
-) -> TaskQuality | None:
-    pairs = [(_value(theirs[name]), _value(mean)) for name, mean in ours.items() if name in theirs]
-    if not pairs:
-        return None
-    count, sums = len(pairs), [sum(side) / len(pairs) for side in zip(*pairs, strict=True)]
-    judgement, needed = judge([own - reference for reference, own in pairs], margin)
-    return TaskQuality(workload, label, sums[0], sums[1], count, judgement, needed)
-
-
-def _value(mean: Mean) -> float:
-    return mean.total / mean.count
-
-
-def judge(differences: Sequence[float], margin: float = QUALITY_MARGIN) -> tuple[Judgement, int]:
-    """Of paired differences (own score - the reference's, each from -1 to 1; at least one), and the
-    prompts that would settle it if they went on like these, 0 where it is settled."""
-    count = len(differences) + _PSEUDO
-    mean = sum(differences) / count
-    square = (sum(d * d for d in differences) + _PSEUDO / 2) / count
-    reach = _Z * math.sqrt(max(square - mean * mean, 0.0) / count)
-    if mean - reach > -margin:
-        return "as good", 0
-    if mean + reach < -margin:
-        return "worse", 0
-    far = abs(mean + margin) or max(margin, 1e-3) / 10
-    return "too few", math.ceil(count * (reach / far) ** 2)

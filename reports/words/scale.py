@@ -33,7 +33,8 @@ def banner(run: Run) -> str:
         names = f"The prompts of {visible(clipped(told, 90))}" if others else "All prompts"
         found.append(f"{names} are generated stand-ins, not rows of the data sets of these names.")
     about = [*["models"] * bool(small), *["data sets"] * bool(made)]
-    found.append(f"Nothing here is about real {' or '.join(about)}.")
+    larger = ": a model of 8B may rank them otherwise" * bool(small)
+    found.append(f"Nothing here is about real {' or '.join(about)}{larger}.")
     return " ".join(found)
 
 

@@ -129,7 +129,7 @@ def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> Ver
     ends, strip = "", None
     if side.race is None:
         shown = "reference" if variant.is_reference else "plain decoding"
-        others = "the others" if variant.is_reference else "what else runs on its engine"
+        others = "the others" if variant.is_reference else "all else on its engine"
         speed_caption = f"what {others} {'are' if variant.is_reference else 'is'} compared with"
     elif found is None:
         shown = "–"

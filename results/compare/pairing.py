@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.nouns import Trial, canonical_json, to_json
+from harness.core.names import QUALITY
+from harness.core.nouns import Load, Trial, canonical_json, to_json
 from results.compare.agreement import Agreement, compare
 from results.compare.decomposition import speedup_parts
 from results.compare.stats import log_ratios, matched_log_ratios
@@ -53,7 +54,7 @@ class Versus:
     agreement: Agreement
     log_ratios: Floats | None
     """(R,) log speed-up per request of this trial, NaN where undefined; None across repeats, which
-    are never paired for speed."""
+    are never paired for speed, and where answers alone count."""
     matched: Floats | None = None
     """(R,) the same at equal lengths; the very same array where no lengths differ."""
     parts: Mapping[str, Floats] | None = None
@@ -82,6 +83,8 @@ def group_key(stored: StoredTrial) -> str:
     trial = to_json(stored.record.trial)
     machine = stored.record.environment.get("fingerprint")
     alike = {k: v for k, v in trial.items() if k not in _DIFFER}
+    if stored.record.trial.load.kind == QUALITY:
+        alike["load"] = QUALITY  # how many are in flight decides times, which nobody reads there
     return canonical_json([machine, alike, *["replay"] * stored.record.trial.replays])
 
 
@@ -111,7 +114,7 @@ def versus(member: Member, others: Mapping[int, Member]) -> Versus | None:
         return None
     counts_hold = _counts_tokens(member) and _counts_tokens(other)
     agreement = compare(member.requests, other.requests, counts_hold=counts_hold)
-    if other.trial.repeat != repeat:
+    if other.trial.repeat != repeat or member.trial.load.kind == QUALITY:
         return Versus(other, agreement, None)
     logs = log_ratios(member.requests, other.requests)
     matched = matched_log_ratios(member.requests, other.requests, logs)
@@ -204,7 +207,7 @@ def ordering(experiment: Mapping[str, Any]) -> Callable[[Trial], tuple[Any, ...]
             model,
             workloads.get(trial.workload.name, len(workloads)),
             trial.workload.name,
-            (load.kind, load.concurrency or 0, load.rate or 0.0, load.label()),
+            _load_place(load),
             names.get(trial.backend, len(names)),
             trial.backend,
             variants.get(own, len(variants)),
@@ -213,6 +216,13 @@ def ordering(experiment: Mapping[str, Any]) -> Callable[[Trial], tuple[Any, ...]
         )
 
     return key
+
+
+def _load_place(load: Load) -> tuple[Any, ...]:
+    """What is asked for the answers' sake stands last, whatever is in flight."""
+    if load.kind == QUALITY:
+        return True, load.kind
+    return False, load.kind, load.concurrency or 0, load.rate or 0.0, load.label()
 
 
 def _repeats(

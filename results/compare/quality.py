@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from harness.core.names import QUALITY
 from harness.core.nouns import Slo
 from harness.core.rouge import rouge_l
 from results.compare.agreement import Agreement
 from results.metrics import latency
 from results.metrics.arrays import Flags, Floats, RequestArrays
 
+if TYPE_CHECKING:
+    from results.run import Run
+
 RIGHT = ("pass_at_1", "exact_match")
 """What makes an answer right: the workload's official score, not a lenient one beside it."""
+
+
+def without_quality(run: Run) -> Run:
+    """The run as if prompts that were asked for their answers' sake alone were not stored."""
+    more = quality_keys(run)
+    return run.without(more) if more else run
+
+
+def only_quality(run: Run) -> Run:
+    """The run as if nothing else was stored."""
+    return run.without({one.record.key for one in run.stored} - quality_keys(run))
+
+
+def quality_keys(run: Run) -> frozenset[str]:
+    """Keys of the trials whose prompts were asked for their answers' sake alone."""
+    return frozenset(s.record.key for s in run.stored if s.record.trial.load.kind == QUALITY)
 
 
 def mean_score(requests: RequestArrays, name: str) -> float | None:

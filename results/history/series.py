@@ -14,6 +14,7 @@ from harness.core.nouns import canonical_json
 from results import registry
 from results.compare.gate.identity import FIELDS, PACKAGES, identity
 from results.compare.gate.reduced import CellName, cell_name
+from results.compare.quality import without_quality
 from results.goodput.stored import without_probes
 from results.history.change_points import FEWEST, ChangePoint, change_points, fewest_points
 from results.registry.metric import Metric
@@ -172,7 +173,7 @@ def _runs(folders: Iterable[Path]) -> Iterator[Run]:
             if path.resolve() in seen:
                 continue
             seen.add(path.resolve())
-            run = without_probes(results.load(path))
+            run = without_quality(without_probes(results.load(path)))
             if run.stored:
                 yield run
 

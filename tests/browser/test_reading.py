@@ -24,6 +24,12 @@ WIDER = """return [...document.querySelectorAll('body *')]
   .filter(e => !e.closest('svg, .scroll, nav') && e.getBoundingClientRect().width > innerWidth + 1)
   .map(e => e.outerHTML.slice(0, 200))"""
 
+COLUMNS = """const x = e => Math.round(e.getBoundingClientRect().left);
+const left = li => [...li.children].map(x);
+const rows = [...document.querySelectorAll('.choices li:not(.engine)')].filter(l => l.offsetHeight);
+return rows.filter(li => left(li).join() !== left(rows[0]).join()).map(li => li.innerText)"""
+"""Rows of what to run whose columns do not line up with the first row's."""
+
 
 def test_the_filters_reach_the_verdict(open_report: Open) -> None:
     browser = open_report()
@@ -92,6 +98,25 @@ def test_on_a_desk_every_table_fits_the_page(open_report: Open) -> None:
     tables = f"return [...{wide}.map(s => [s.closest('section').id, s.scrollWidth])"
     assert run_script(browser, tables) == []
     assert run_script(browser, "return document.querySelectorAll('.folded').length") == 0
+
+
+def test_the_answer_comes_first_and_every_section_is_listed(open_report: Open) -> None:
+    browser = open_report(1240)
+    order = (
+        f"const part = {SHOWN}[0]; const top = s => part.querySelector(s)?."
+        "getBoundingClientRect().top; return [top('.choices'), top('.headline')]"
+    )
+    choices, words = run_script(browser, order)
+    assert choices < words
+    hidden = (
+        "const nav = document.querySelector('.bar-top nav'), end = nav.getBoundingClientRect();"
+        "return [...nav.children].map(a => [a.innerText, a.getBoundingClientRect()])"
+        ".filter(([, r]) => r.right > end.right + 1 || r.bottom > end.bottom + 1).map(([t]) => t)"
+    )
+    assert run_script(browser, hidden) == []
+    assert run_script(browser, COLUMNS) == []
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert run_script(browser, COLUMNS) == [], "on paper, too"
 
 
 def test_paper_has_everything_open_and_no_controls(open_report: Open) -> None:

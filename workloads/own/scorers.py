@@ -10,8 +10,9 @@ from typing import Any
 from harness.core import rouge
 from harness.core.errors import UserError
 
+NONE = "none"
 SCORERS: Mapping[str, str] = {
-    "none": "",
+    NONE: "",
     "exact": "equals_answer",
     "contains": "contains_answer",
     "regex": "matches_pattern",
@@ -28,7 +29,7 @@ def is_scorer(value: Any) -> bool:
 def check_answer(scorer: str, answer: str | None, values: Mapping[str, Any], where: str) -> None:
     """Raise `UserError`, which begins with `where`, for a row without the answer that its scorer
     compares with, and for an answer that is no regular expression where one is asked for."""
-    if scorer == "none":
+    if scorer == NONE:
         return
     if answer is None:
         others = [str(name) for name in values if name != "answer"]
@@ -52,8 +53,8 @@ def score_all(rows: Sequence[Mapping[str, str]], texts: Sequence[str]) -> list[d
 
 
 def _score(row: Mapping[str, str], text: str) -> dict[str, float]:
-    scorer, answer = row.get("scorer", "none"), row.get("answer", "")
-    if scorer == "none":
+    scorer, answer = row.get("scorer", NONE), row.get("answer", "")
+    if scorer == NONE:
         return {}
     if scorer == "exact":
         value = float(text.strip() == answer.strip())

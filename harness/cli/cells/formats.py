@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.cli.cells.table import fitted
+from harness.cli.cells.table import FOLDING, CellTable, fitted
+from harness.cli.quality.told import HEADINGS, LEFT
 
 
 def as_csv(cells: Sequence[Mapping[str, Any]]) -> str:
@@ -26,17 +27,19 @@ def _plain(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | dict | bool) else value
 
 
-def as_markdown(cells: Sequence[Mapping[str, Any]]) -> str:
-    """The tables of `show`, each under its title."""
+def as_markdown(cells: Sequence[Mapping[str, Any]], quality: Sequence[CellTable] = ()) -> str:
+    """The tables of `show`, each under its title; `quality`: `harness.cli.quality.told`'s."""
     found = fitted(cells)
-    left = ("backend", "valid")
-    rule = ["---" if heading in left else "---:" for heading in found.headings]
-    parts = []
-    for table in found.tables:
-        rows = [found.headings, rule, *([_escaped(text) for text in row] for row in table.rows)]
-        lines = [f"| {' | '.join(row)} |" for row in rows]
-        parts.append("\n".join([f"### {_escaped(table.title)}", "", *lines]))
+    parts = [_markdown(table, found.headings, FOLDING) for table in found.tables]
+    parts += [_markdown(table, HEADINGS, LEFT) for table in quality]
     return "\n\n".join([*parts, "  \n".join(found.notes)])
+
+
+def _markdown(table: CellTable, headings: Sequence[str], left: Sequence[str]) -> str:
+    rule = ["---" if heading in left else "---:" for heading in headings]
+    rows = [headings, rule, *([_escaped(text) for text in row] for row in table.rows)]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([f"### {_escaped(table.title)}", "", *lines])
 
 
 def _escaped(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ def tell_results(directory: Path) -> None:
     stored = without_probes(results.load(directory))
     if stored.stored:
         found = cells(stored)
-        display.print_cells(found, display.terminal_width())
-        print("\n".join(unsound(found)))
+        width = display.terminal_width()
+        display.print_run(stored, found, width)
+        for line in unsound(found):
+            print(line if width is None else textwrap.fill(line, width, subsequent_indent="    "))
     place = shlex.quote(str(directory))
     print(f"next: decodebench report {place}   (the page; again: decodebench show {place})")
 

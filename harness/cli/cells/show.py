@@ -39,12 +39,16 @@ def show(
         raise UserError(f"{directory}: no trials in it; 'run' goes on with one that was stopped")
     from harness.cli import display
     from harness.cli.cells import formats
+    from harness.cli.quality.told import quality_tables, timed
     from results.rows import cells
 
-    if as_csv or markdown:
-        print((formats.as_csv if as_csv else formats.as_markdown)(cells(stored)))
+    found = cells(stored)
+    if as_csv:
+        print(formats.as_csv(found))
+    elif markdown:
+        print(formats.as_markdown(timed(found), quality_tables(stored, found)))
     else:
-        display.print_cells(cells(stored), None if wide else display.terminal_width())
+        display.print_run(stored, found, None if wide else display.terminal_width())
 
 
 def print_json_lines(rows: Sequence[dict[str, Any]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import string
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.names import COUNTED_BY, TOKEN_COUNTING
-from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, SAYS_NOTHING
+from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, SAYS_NOTHING, canonical_json
 
 if TYPE_CHECKING:
     from results.registry import Metric
@@ -115,7 +114,7 @@ def _width(columns: Sequence[_TextColumn]) -> int:
 
 
 def _columns(cells: Sequence[Mapping[str, Any]], *, compact: bool) -> list[_TextColumn]:
-    names = _variant_names(cells)
+    names = variant_names(cells)
     found = [_TextColumn("backend", LEAST_NAME, [names[_variant(cell)] for cell in cells])]
     for metric in _metrics():
         heading = f"{metric.short} ms" if metric.unit == "s" else metric.short
@@ -135,12 +134,16 @@ def _columns(cells: Sequence[Mapping[str, Any]], *, compact: bool) -> list[_Text
 def _title(cells: Sequence[Mapping[str, Any]]) -> str:
     """Workload, load, model, and where the prompts are from."""
     first = cells[0]
-    source = first.get("source", "")
-    named = Path(source).name if "/" in source else source
-    told = (
-        f" ({named} prompts)" if named in ("bundled", "generated") else f" ({named})" * bool(named)
-    )
+    told = prompts_of(first.get("source", ""))
     return f"{first['workload']}, {first['load']}{_realised(cells)}, {first['model']}{told}"
+
+
+def prompts_of(source: str) -> str:
+    """Where prompts are from, to follow a title: `` (bundled prompts)``."""
+    named = Path(source).name if "/" in source else source
+    if named in ("bundled", "generated"):
+        return f" ({named} prompts)"
+    return f" ({named})" if named else ""
 
 
 def _notes(
@@ -184,16 +187,16 @@ def _metrics() -> list[Metric]:
 def _realised(cells: Sequence[Mapping[str, Any]]) -> str:
     """What the arrivals of an open load came to, beside the rate asked for."""
     rates = [cell["realised_rate_per_s"] for cell in cells if cell["realised_rate_per_s"]]
-    return f" (realised {_number(rates[0])}/s)" if rates else ""
+    return f" (realised {number(rates[0])}/s)" if rates else ""
 
 
 def _variant(cell: Mapping[str, Any]) -> str:
-    return json.dumps([cell["backend"], cell["options"]], sort_keys=True)
+    return canonical_json([cell["backend"], cell["options"]])
 
 
-def _variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Backend, the options in which its variants differ, and whether it is other than official code
-    or lossy."""
+def variant_names(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """By backend and options as JSON: backend, the options in which its variants differ, and
+    whether it is other than official code or lossy."""
     variants = {_variant(cell): cell for cell in cells}
     names = {}
     for variant, cell in variants.items():
@@ -220,7 +223,7 @@ def _quality(cell: Mapping[str, Any]) -> str:
     from results import registry
 
     scores = (cell.get(metric.name) for metric in registry.scores())
-    return _number(next((score for score in scores if score is not None), None))
+    return number(next((score for score in scores if score is not None), None))
 
 
 def _metric(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
@@ -229,7 +232,7 @@ def _metric(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
     if metric.each:
         return _percentiles(cell, metric, compact)
     value = cell[metric.name]
-    return _number(value * 1e3 if metric.unit == "s" and value is not None else value)
+    return number(value * 1e3 if metric.unit == "s" and value is not None else value)
 
 
 def _percentiles(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
@@ -240,8 +243,8 @@ def _percentiles(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
     doubt = "" if cell["n_completed"] >= SAMPLES_NEEDED["p99"] else "?"
     factor = 1e3 if metric.unit == "s" else 1
     if compact:
-        return _number(middle * factor)
-    return f"{_number(middle * factor)} / {_number(tail * factor)}{doubt}"
+        return number(middle * factor)
+    return f"{number(middle * factor)} / {number(tail * factor)}{doubt}"
 
 
 def _speedup(cell: Mapping[str, Any]) -> str:
@@ -281,7 +284,8 @@ def _slugs(cell: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(reason.split(":")[0] for reason in cell["invalid_reasons"]))
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Three digits, or whole thousands; `NONE` of nothing."""
     if value is None:
         return NONE
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -31,6 +31,10 @@ LIBRARIES = (("vllm", "vllm"), ("", "torch"))
 """By the beginning of a backend's name, the library without which it cannot run."""
 
 
+CACHING: Mapping[str, bool | str] = {"true": True, "none": "none"}
+ADDS = ("repeats", "quality_requests")
+
+
 def quick(
     model: Annotated[str, typer.Option(help="A bundled name, a hub id or a folder.")],
     workload: Annotated[
@@ -44,6 +48,14 @@ def quick(
         str | None, typer.Option(help="A server to be measured, with /v1; others as --backend.")
     ] = None,
     api: Annotated[str, typer.Option(help="The server's: completions or chat.")] = "completions",
+    prefix_caching: Annotated[
+        str | None,
+        typer.Option(
+            metavar="true|none",
+            help="Of the server at --url, if it cannot tell: true, shared prompt beginnings are "
+            "meant to be reused; none, they never are.",
+        ),
+    ] = None,
     concurrency: Annotated[
         str | None, typer.Option(help="Requests in flight, by commas; by default 1,8.")
     ] = None,
@@ -54,6 +66,9 @@ def quick(
         bool, typer.Option("--sweep", help="Rates from idle to saturation, found for each.")
     ] = False,
     requests: Annotated[int, typer.Option(help="Of each trial.")] = 64,
+    quality_requests: Annotated[
+        int | None, typer.Option(help="Prompts whose answers are judged: more than are timed.")
+    ] = None,
     duration_s: Annotated[
         float | None, typer.Option("--duration", help="Seconds of each load.")
     ] = None,
@@ -69,11 +84,12 @@ def quick(
 
     content: dict[str, Any] = {
         "model": model,
-        "backends": list(_backends(backend, url, api)),
+        "backends": list(_backends(backend, url, api, prefix_caching)),
         "workloads": [_workload(name) for name in _parts(workload, "--workload")],
         "load": list(_loads(concurrency, rate, sweep)),
         "requests": requests,
         "duration_s": duration_s,
+        "quality_requests": quality_requests,
         "max_new_tokens": max_new_tokens,
         "repeats": repeats,
     }
@@ -90,10 +106,10 @@ def quick(
 
 def _name(model: str, workload: str, content: Mapping[str, Any]) -> str:
     """A run folder's name: what is read easily, and a digest of all that decides the trials.
-    `repeats` does not: more of them go on with what is there."""
+    What `ADDS` names does not: more of it goes on with what is there."""
     from harness.core.nouns import canonical_json
 
-    decides = {key: value for key, value in content.items() if key != "repeats"}
+    decides = {key: value for key, value in content.items() if key not in ADDS}
     digest = hashlib.sha256(canonical_json(decides).encode()).hexdigest()[:DIGEST]
     return f"quick-{_slug(model)}-{_slug(workload)}-{digest}"
 
@@ -105,14 +121,21 @@ def _parts(text: str, option: str) -> list[str]:
     return found
 
 
-def _backends(names: str | None, url: str | None, api: str) -> Iterator[dict[str, Any]]:
+def _backends(
+    names: str | None, url: str | None, api: str, caching: str | None
+) -> Iterator[dict[str, Any]]:
     for name in _parts(names, "--backend") if names is not None else ():
         if name != "http":
             yield {"name": name}
         elif url is None:
             raise UserError(f"{WHERE}: --backend http: a server needs its address: --url")
+    if caching not in (None, *CACHING):
+        raise UserError(f"{WHERE}: --prefix-caching: {nearest(str(caching), CACHING)}")
     if url is not None:
-        yield {"name": "http", "base_url": url, "api": api}
+        told = {} if caching is None else {"prefix_caching": CACHING[caching]}
+        yield {"name": "http", "base_url": url, "api": api, **told}
+    elif caching is not None:
+        raise UserError(f"{WHERE}: --prefix-caching: is of a server; expected --url beside it")
 
 
 def _workload(text: str) -> str | dict[str, str]:

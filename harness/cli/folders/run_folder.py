@@ -105,13 +105,16 @@ def _all_models(store: Store, experiment: Experiment, all_kinds: bool) -> tuple[
     return kept + own if all_kinds else own + kept
 
 
-def write_inputs(store: Store, experiment: Experiment, on_shapes: bool) -> None:
-    """Keep the resolved experiment and every prompt beside the trials."""
+def write_inputs(
+    store: Store, experiment: Experiment, on_shapes: bool, more: Sequence[Trial] = ()
+) -> None:
+    """Keep the resolved experiment and every prompt beside the trials; `more`: trials beside the
+    experiment's own."""
     directory = wiring.model_folder(experiment.models[0])
     try:
         whole = dataclasses.replace(experiment, models=_all_models(store, experiment, on_shapes))
         store.write_experiment(whole.to_yaml())
-        write_prompts(store, experiment.trials(), directory)
+        write_prompts(store, [*experiment.trials(), *more], directory)
     except OSError as error:
         raise UserError(f"{store.path}: cannot be written: {error.strerror or error}") from None
 

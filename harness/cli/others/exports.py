@@ -19,9 +19,10 @@ def export(
     """Write each trial as 'vllm bench serve --save-result --save-detailed' would have: its keys, by
     its definitions."""
     import results
+    from results.compare.quality import without_quality
     from results.imports.vllm_bench import as_file
 
-    run = results.load(directory)
+    run = without_quality(results.load(directory))
     written = 0
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -35,10 +35,12 @@ def trace(
 ) -> None:
     """Write what a run decided (exits, acceptance, lengths) for replay on other models."""
     import results
+    from results.compare.quality import without_quality
     from results.traces.file import write_trace
     from results.traces.recording import has_recorded, make_trace
 
-    run = results.load(directory)
+    # prompts asked for quality alone are no load of their own
+    run = without_quality(results.load(directory))
     ended = [s for s in run.stored if s.record.status == "ok" and not _is_replay(s)]
     if not ended:
         raise UserError(f"{directory}: no trial in it that ended well and decided for itself")

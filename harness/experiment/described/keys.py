@@ -188,6 +188,13 @@ TOP: dict[str, Schema] = {
         "`requests` prompts are asked over and over.",
         60,
     ),
+    "quality_requests": said(
+        {**COUNT, "type": ["integer", "null"]},
+        "Prompts of each workload whose answers are judged: those of the loads, and as many more, "
+        "asked once behind them and never timed (docs/method.md).",
+        300,
+        default=None,
+    ),
     "max_new_tokens": said(
         {**COUNT, "type": ["integer", "null"]},
         "How long an answer may be; by default the workload's own length.",

@@ -8,6 +8,7 @@ from functools import partial
 from reports.cells import Overview
 from reports.collect import Samples, score_interval
 from reports.figures import tradeoff
+from reports.numbers import counted
 from reports.panels import Panel, Place, beside, group, panels, rows
 from reports.sections import Section
 from reports.tables import QUALITY
@@ -21,7 +22,22 @@ def section(seen: Overview, samples: Samples) -> Section:
         if groups
         else "No task scores were stored."
     )
+    note += _more(samples, asked=bool(groups))
     return Section("quality", "Quality", note, groups)
+
+
+def _more(samples: Samples, *, asked: bool) -> str:
+    """On prompts that were asked once, beside the loads; where there are none, how to have some."""
+    told = " The key quality_requests of an experiment judges answers on more prompts." * asked
+    if samples.more_prompts:
+        counts = sorted({f"{count:,}" for count in samples.more_prompts.values()})
+        told = (
+            f" Among them are {' or '.join(counts)} prompts of a workload that were asked once "
+            "behind the timed trials, for their answers alone."
+        )
+    if samples.more_failed:
+        told += f" {counted(samples.more_failed, 'trial')} of such prompts failed."
+    return told
 
 
 def _scores(seen: Overview, samples: Samples, place: Place) -> Iterator[Panel]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,10 +10,9 @@ from reports.collect import Samples
 from reports.numbers import interval, ratio
 from reports.variants import Variant
 from reports.words.quality import AnswerQuality
+from reports.words.ranking.held_against import held_against
 from reports.words.ranking.races import Race, common_scopes, races
 from reports.words.speed import Speed, speed
-from results.compare.intervals.several import over_cells
-from results.compare.rivals import rival_effects
 
 UNJUDGED = "other answers that no score judges"
 INCOMPARABLE = "answers that could not be compared"
@@ -154,7 +152,7 @@ def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: S
     others = [entry for entry in good if entry is not chosen]
     if not others:
         return ""
-    found = _against(chosen.cells, others[0].cells, samples)
+    found = held_against(chosen.cells, others[0].cells, samples)
     name = others[0].variant.label
     if found is None:
         return f"{name}: no common repeats to compare"
@@ -172,28 +170,8 @@ def _over(
     would compare unequal work."""
     if chosen is None or not all(cell.holds("e2e_s_mean") for cell in chosen.cells):
         return "", ""
-    found = _against(chosen.cells, [c for c in cells if race.is_over(c)], samples, metric)
+    found = held_against(chosen.cells, [c for c in cells if race.is_over(c)], samples, metric)
     return (f"{ratio(found[0])}×", interval(*found[1:])) if found else ("", "")
-
-
-def _against(
-    ours: Sequence[Cell], others: Sequence[Cell], samples: Samples, metric: str = "tpot_s"
-) -> tuple[float, float, float] | None:
-    """By how much a time is shorter, over our workloads, request by request: the ratio with its
-    interval; None where a workload has no pair."""
-    theirs, times = {cell.workload: cell for cell in others}, samples.times[metric]
-    found = [
-        rival_effects(times[cell], times[theirs[cell.workload]], cell.workload)
-        for cell in ours
-        if cell.workload in theirs
-    ]
-    known = [one for one in found if one is not None]
-    pooled = over_cells(known) if len(known) == len(ours) else None
-    bounds = pooled.bounds() if pooled is not None else None
-    if pooled is None or bounds is None:
-        return None
-    value, low, high = (math.exp(x) for x in (pooled.mean, *bounds))
-    return value, low, high
 
 
 def _price(beyond: Sequence[_Entry], quality: Mapping[int, AnswerQuality]) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from reports.cells import Cell
-from reports.numbers import counted, ratio
+from reports.collect import Samples
+from reports.numbers import counted, interval, ratio
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
+from reports.words.ranking.held_against import held_against
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
 from reports.words.speed import speed
 
@@ -15,6 +17,7 @@ BETWEEN_ENGINES = (
     "Engines are not ranked against each other: on this model over half of a step is overhead "
     "around the passes, so that such ratios shrink with its size."
 )
+FASTEST = "was the fastest"
 COST_ALONE = "Decisions were replayed: this compares what they cost, and says nothing of answers."
 
 
@@ -23,24 +26,26 @@ def headline(
     variants: Sequence[Variant],
     why_no_speedup: str,
     quality: Mapping[int, AnswerQuality] = NO_SCORES,
+    samples: Samples | None = None,
 ) -> str:
-    """The page's first sentence: the winner, or why there is none. A faster one whose answers are
-    worse, or cannot be judged, is named behind it. Runs whose decisions were replayed are ranked
-    among themselves, and never beside real ones.
+    """The page's first sentence: the winner, or why there is none, held against the next best. A
+    faster one whose answers are worse, or cannot be judged, is named behind it. Runs whose
+    decisions were replayed are ranked among themselves, and never beside real ones.
 
-    `quality`: by variant, of those that have task scores.
+    `quality`: by variant, of those that have task scores. `samples`: the times of requests, without
+    which nothing is held against the next best.
     """
     real = [v for v in variants if not v.is_replay]
     if not real:
-        return f"{_ranking(cells, variants, why_no_speedup, quality)} {COST_ALONE}"
+        return f"{_ranking(cells, variants, why_no_speedup, quality, samples)} {COST_ALONE}"
     if len(real) == len(variants):
-        return _ranking(cells, variants, why_no_speedup, quality)
+        return _ranking(cells, variants, why_no_speedup, quality, samples)
     names = ", ".join(v.label for v in variants if v.is_replay)
     apart = f"Not ranked, for their decisions were replayed: {names}."
     if not any(v.is_reference for v in real):
         return f"The reference was not run with its own decisions, so nothing is ranked. {apart}"
     own = [cell for cell in cells if not cell.variant.is_replay]
-    return f"{_ranking(own, real, why_no_speedup, quality)} {apart}"
+    return f"{_ranking(own, real, why_no_speedup, quality, samples)} {apart}"
 
 
 def _ranking(
@@ -48,6 +53,7 @@ def _ranking(
     variants: Sequence[Variant],
     why_no_speedup: str,
     quality: Mapping[int, AnswerQuality],
+    samples: Samples | None,
 ) -> str:
     if not any(cell.is_measured for cell in cells):
         return "Every trial failed, so there is nothing to compare. The errors are listed below."
@@ -57,12 +63,17 @@ def _ranking(
     if not rivals:
         return "Only the reference was run, so there is nothing to compare it with."
     found = races(cells, variants)
-    said = [_race(race, cells, quality) for race in found]
+    said = [_race(race, cells, quality, samples) for race in found]
     apart = found != [Race(found[0].name, rivals)] if found else True
-    return " ".join([*said, *[BETWEEN_ENGINES] * apart])
+    return "\n".join([*said, *[BETWEEN_ENGINES] * apart])
 
 
-def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality]) -> str:
+def _race(
+    race: Race,
+    cells: Sequence[Cell],
+    quality: Mapping[int, AnswerQuality],
+    samples: Samples | None,
+) -> str:
     rivals, metric = race.rivals, race.speedup
     groups = {v.index: [c for c in cells if c.variant.index == v.index] for v in rivals}
     lost = [v.label for v in rivals if (s := speed(groups[v.index], metric)) and not s.valid]
@@ -85,10 +96,13 @@ def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality
     ]
     best, winner = max(kept or faster, key=lambda pair: pair[0].value)
     beyond = [(s, v) for s, v in faster if s.value > best.value]
-    only = " whose answers are as good" * bool(beyond)
+    others = [pair for pair in kept or faster if pair[1] is not winner]
+    next_best = max(others, key=lambda pair: pair[0].value)[1] if others else None
+    won, ahead = _against(next_best, winner, groups, samples)
+    only = " of those" * (won != FASTEST) + " whose answers are as good"
     text = (
-        f"{winner.label} ({winner.provenance}) was the fastest{only}{over}: "
-        f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}"
+        f"{winner.label} ({winner.provenance}) {won}{only * bool(beyond)}{over}: "
+        f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}{ahead}"
     )
     if not winner.is_replay:
         words = race.answers(groups[winner.index]) or "answers that could not be compared"
@@ -102,6 +116,25 @@ def _race(race: Race, cells: Sequence[Cell], quality: Mapping[int, AnswerQuality
         named = f"{other.label} ({other.provenance})"
         return f"{text}. {named} reached {ratio(most.value)}× {most.interval}. {price}{doubt}"
     return f"{text}.{doubt}"
+
+
+def _against(
+    other: Variant | None,
+    winner: Variant,
+    groups: Mapping[int, Sequence[Cell]],
+    samples: Samples | None,
+) -> tuple[str, str]:
+    """What the winner was, and by how much beside the next best."""
+    if other is None or samples is None:
+        return FASTEST, ""
+    found = held_against(groups[winner.index], groups[other.index], samples)
+    if found is None:
+        return FASTEST, ""
+    value, low, high = found
+    told = f"{ratio(value)}× {interval(low, high)}"
+    if low > 1:
+        return FASTEST, f" and {told} that of {other.label}, the next best"
+    return "had the highest speed-up", f" (over {other.label} {told}: no difference shown)"
 
 
 def _price(

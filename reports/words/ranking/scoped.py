@@ -62,7 +62,7 @@ def _verdict(
     return ScopedVerdict(
         workload,
         load,
-        _headline(seen, quality),
+        _headline(seen, quality, samples),
         trust_line(seen.cells),
         [
             (model, found)
@@ -83,11 +83,13 @@ def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
         yield model, [cell for cell in seen.cells if cell.model == model]
 
 
-def _headline(seen: Overview, quality: Mapping[str, Mapping[int, AnswerQuality]]) -> str:
+def _headline(
+    seen: Overview, quality: Mapping[str, Mapping[int, AnswerQuality]], samples: Samples
+) -> str:
     found = {
-        model: headline(own, seen.variants, seen.why_no_speedup, quality[model])
+        model: headline(own, seen.variants, seen.why_no_speedup, quality[model], samples)
         for model, own in by_model(seen)
     }
     if len(set(found.values())) == 1:
         return next(iter(found.values()))
-    return " ".join(f"{model}: {words}" for model, words in found.items())
+    return "\n".join(f"{model}: {words}" for model, words in found.items())

@@ -28,6 +28,7 @@ from results.compare.gate.reduced import (
     cell_name,
 )
 from results.compare.pairing import ComparableTrials, Member, make_group, plain_decoding
+from results.compare.quality import without_quality
 from results.compare.reasons import slug
 from results.goodput.stored import without_probes
 from results.metrics.arrays import Floats, Ints, RequestArrays
@@ -37,14 +38,15 @@ from results.run import Run
 
 def reduce_run(run: Run, names: Iterable[str]) -> ReducedRun:
     """The trials of a run with these quantities, all that `names` has of `quantities()`. Probes of
-    searches and sweeps, whose rates differ from run to run, are none of them.
+    searches and sweeps, whose rates differ from run to run, are none of them, nor is what was asked
+    for the answers' sake alone.
 
     Raises `UserError` for a folder without trials and for one whose run was stopped half way.
     """
     where = str(run.path)
     if not run.stored:
         raise UserError(f"{where}: no trials in it; 'run' goes on with one that was stopped")
-    run = without_probes(run)
+    run = without_quality(without_probes(run))
     if not run.stored:
         raise UserError(f"{where}: holds a search or a sweep alone; expected loads to compare")
     check_whole(run)

@@ -18,7 +18,7 @@ from results.store.folder import Store
 from tests.support.results.report_runs import ENGINES, MadeUpBackend, write_run
 
 SECTIONS = [
-    "verdict", "results", "throughput", "latency", "distributions", "load", "stored-sizes",
+    "verdict", "stored-sizes", "results", "throughput", "latency", "distributions", "load",
     "tradeoff", "goodput", "same_text", "quality", "validity", "failures", "requests",
     "environment", "definitions",
 ]  # fmt: skip

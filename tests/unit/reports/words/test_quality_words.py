@@ -9,11 +9,12 @@ import pytest
 
 from harness.core.nouns import QUALITY_MARGIN, Slo
 from reports.cells import Cell
-from reports.collect import Mean, Samples
+from reports.collect import Samples
 from reports.variants import NamedOptions, Variant, variants
-from reports.words.quality import AnswerQuality, judge, qualities
+from reports.words.quality import AnswerQuality, qualities
 from reports.words.ranking.headline import headline
 from reports.words.verdict import verdicts
+from results.compare.judged import Mean, judge
 
 VLLM, EXACT, LOSSY = variants(
     [
@@ -174,8 +175,8 @@ def engines(overhead: float) -> list[Cell]:
 def test_engines_are_not_ranked_against_each_other_on_a_model_that_is_overhead() -> None:
     assert headline(engines(0.7), OWN, "") == (
         "vllm-early-exit (re-implementation, lossy†) was the fastest: 1.20× the decode speed of "
-        "vllm [1.10, 1.30], with the same answers. adadecode (re-implementation) was the fastest: "
-        "1.50× the decode speed of autoregressive [1.50, 1.50], with the same answers. Engines "
+        "vllm [1.10, 1.30], with the same answers.\nadadecode (re-implementation) was the fastest: "
+        "1.50× the decode speed of autoregressive [1.50, 1.50], with the same answers.\nEngines "
         "are not ranked against each other: on this model over half of a step is overhead around "
         "the passes, so that such ratios shrink with its size."
     )

@@ -29,7 +29,7 @@ def test_model_and_prompts_are_named(tmp_path: Path) -> None:
     words = banner(load(tmp_path))
     assert words.startswith("The model is the bundled one, on a CPU")
     assert "All prompts are generated" in words
-    assert words.endswith("Nothing here is about real models or data sets.")
+    assert "Nothing here is about real models or data sets: a model of 8B may" in words
     assert words in render(load(tmp_path)).replace("&#39;", "'")
 
 
@@ -39,7 +39,9 @@ def test_only_what_is_bundled_is_named(tmp_path: Path) -> None:
     _run(tmp_path / "prompts", "demo", "hub")
     words = banner(load(tmp_path / "prompts"))
     assert "prompts" not in words
-    assert words.endswith("Nothing here is about real models.")
+    assert words.endswith(
+        "Nothing here is about real models: a model of 8B may rank them otherwise."
+    )
 
 
 def test_a_workload_of_both_sources_is_not_called_made_up(tmp_path: Path) -> None:

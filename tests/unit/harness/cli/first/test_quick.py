@@ -245,3 +245,23 @@ def test_labels_are_asked_of_classifiers(
     assert names == ["classifier", "classifier-early-exit", "tetris-classifier"]
     assert found.reference == "classifier"
     assert capsys.readouterr().err == ""
+
+
+def test_a_server_s_cache_can_be_told(kept: KeptExperiment) -> None:
+    server = ("--url", "http://127.0.0.1:1/v1")
+    for said, option in (("true", True), ("none", "none")):
+        (http,) = made(kept, *server, "--prefix-caching", said).backends
+        assert http.options["prefix_caching"] == option
+    for arguments, message in (
+        ((*server, "--prefix-caching", "tru"), "did you mean 'true'"),
+        (("--backend", "scripted", "--prefix-caching", "none"), "expected --url beside it"),
+    ):
+        with pytest.raises(UserError, match=message):
+            ask(*arguments)
+
+
+def test_more_prompts_for_quality_go_on_in_the_same_folder(kept: KeptExperiment) -> None:
+    plain = made(kept, "--backend", "scripted")
+    more = made(kept, "--backend", "scripted", "--quality-requests", "200")
+    assert (plain.quality_requests, more.quality_requests) == (None, 200)
+    assert plain.name == more.name

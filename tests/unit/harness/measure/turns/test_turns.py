@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core.nouns import Model, Trial
+from harness.core.nouns import Load, Model, Trial
 from harness.measure.fleet import Fleet
 from harness.measure.turns import cell_by_cell, engine_by_engine
 from tests.support.harness.sessions import make_trial
@@ -115,3 +115,16 @@ class Gone:
     """An engine that can end."""
 
     def close(self) -> None: ...
+
+
+def test_what_is_asked_for_its_answers_alone_comes_last() -> None:
+    trials = trials_of(2)
+    more = [
+        replace(trial, load=Load("quality", concurrency=8), seed=9)
+        for trial in trials
+        if (trial.seed, trial.repeat) == (0, 0)
+    ]
+    found = cell_by_cell([*more, *trials])
+    assert [t.load.kind for t in found] == ["closed"] * len(trials) + ["quality"] * len(more)
+    found = engine_by_engine([*more, *trials], trials[0].engine_key(), [*more, *trials])
+    assert [t.load.kind for t in found[-len(more) :]] == ["quality"] * len(more)

@@ -9,10 +9,11 @@ import pytest
 
 from harness.core.nouns import Slo
 from reports.cells import Cell
-from reports.collect import Mean, Samples
+from reports.collect import Samples
 from reports.variants import NamedOptions, Variant, variants
 from reports.words.quality import qualities
 from reports.words.ranking.choices import Choice, choices
+from results.compare.judged import Mean
 from results.compare.rivals import RequestTimes
 from tests.support.results.made_effects import made_effects
 

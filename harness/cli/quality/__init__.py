@@ -1,0 +1,1 @@
+"""Answers that are asked for their quality alone."""

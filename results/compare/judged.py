@@ -1,0 +1,144 @@
+"""Are answers as good as the reference's? Paired scores of the same prompts.
+
+Not worse means: not by more than a margin of a task's score, at one-sided 95%. The bound is Agresti
+and Min's for paired proportions (2005, Biometrics 61:515), a pseudo-count of one half in each of
+the four cells of right and wrong, with the mean square of the differences in the place of the
+discordant pairs' share, so that it serves scores between right and wrong too. It stays wide where
+few prompts were asked and none of them differed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from harness.core.nouns import QUALITY_MARGIN, Trial, TrialRecord, canonical_json, to_json
+from results.compare.pairing import variant
+from results.metrics.arrays import RequestArrays
+
+if TYPE_CHECKING:
+    from results.run import Run
+
+_Z = 1.645
+_PSEUDO = 2.0
+"""Pairs added in all."""
+Judgement = Literal["as good", "worse", "too few"]
+
+
+@dataclass(slots=True)
+class Mean:
+    """Sum and count of one request's score over the trials that scored it."""
+
+    total: float = 0.0
+    count: int = 0
+
+    @property
+    def value(self) -> float:
+        """Of one trial at least."""
+        return self.total / self.count
+
+
+MeanScores = dict[str, dict[str, Mean]]
+"""Score -> request id -> its mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedScores:
+    """One task's score, the reference's and another's, over the prompts that both answered."""
+
+    reference: float
+    own: float
+    prompts: int
+    judgement: Judgement
+    needed: int
+    """Prompts that would settle it if they went on like these; 0 where it is settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledQuality:
+    """What all answers of one engine to a workload come to, beside the reference's."""
+
+    trial: Trial
+    """One of the engine's on that workload."""
+    score: str
+    pair: PairedScores | None
+    """None of the reference itself, and where no prompt was answered by both."""
+    mean: float
+    prompts: int
+    is_lossless: bool
+    """Whether plain decoding's answers are promised."""
+
+
+def add_scores(found: MeanScores, requests: RequestArrays) -> None:
+    """Add one trial's scores; answers without one are left out."""
+    for name, column in requests.scores.items():
+        means = found.setdefault(name, {})
+        for request_id, value in zip(requests.ids, column.tolist(), strict=True):
+            if not math.isnan(value):
+                mean = means.setdefault(request_id, Mean())
+                mean.total += value
+                mean.count += 1
+
+
+def workload_asked(trial: Trial) -> str:
+    """Equal for trials of one model and workload, whichever of its prompts they ask."""
+    workload = replace(trial.workload, rows=None, checksum=None)
+    return canonical_json([to_json(trial.model), to_json(workload)])
+
+
+def paired(
+    theirs: Mapping[str, Mean], ours: Mapping[str, Mean], margin: float
+) -> PairedScores | None:
+    """Both means by request id. `margin`: absolute, of the score. None without common prompts."""
+    pairs = [(theirs[name].value, mean.value) for name, mean in ours.items() if name in theirs]
+    if not pairs:
+        return None
+    count, sums = len(pairs), [sum(side) / len(pairs) for side in zip(*pairs, strict=True)]
+    judgement, needed = judge([own - reference for reference, own in pairs], margin)
+    return PairedScores(sums[0], sums[1], count, judgement, needed)
+
+
+def judge(differences: Sequence[float], margin: float = QUALITY_MARGIN) -> tuple[Judgement, int]:
+    """Of paired differences (own score - the reference's, each from -1 to 1; at least one), and the
+    prompts that would settle it if they went on like these, 0 where it is settled."""
+    count = len(differences) + _PSEUDO
+    mean = sum(differences) / count
+    square = (sum(d * d for d in differences) + _PSEUDO / 2) / count
+    reach = _Z * math.sqrt(max(square - mean * mean, 0.0) / count)
+    if mean - reach > -margin:
+        return "as good", 0
+    if mean + reach < -margin:
+        return "worse", 0
+    far = abs(mean + margin) or max(margin, 1e-3) / 10
+    return "too few", math.ceil(count * (reach / far) ** 2)
+
+
+def pooled_quality(run: Run, scores: Sequence[str]) -> Iterator[PooledQuality]:
+    """Of each engine that has one of the `scores`, by the first that it has, on each workload, in
+    the run's order: all loads and repeats and what was asked for quality alone together. Replays,
+    whose answers are chance, have none."""
+    margin = run.experiment.get("quality_margin", QUALITY_MARGIN)
+    means, records = dict[tuple[str, str], MeanScores](), dict[tuple[str, str], TrialRecord]()
+    reference = ""
+    for member, group in run.members():
+        trial = member.trial
+        if member.stored.record.is_replay or member.requests is None:
+            continue
+        key = workload_asked(trial), variant(trial.backend, trial.options)
+        add_scores(means.setdefault(key, {}), member.requests)
+        records.setdefault(key, member.stored.record)
+        if member is group.reference.get(trial.repeat):
+            reference = key[1]
+    for (workload, engine), own in means.items():
+        name = next((name for name in scores if own.get(name)), None)
+        if name is None:
+            continue
+        theirs = means.get((workload, reference), {}).get(name, {})
+        pair = paired(theirs, own[name], margin) if engine != reference else None
+        values = [mean.value for mean in own[name].values()]
+        mean = sum(values) / len(values)
+        record = records[workload, engine]
+        lossless = record.backend is not None and record.backend.lossless is True
+        yield PooledQuality(record.trial, name, pair, mean, len(values), lossless)

@@ -1,0 +1,76 @@
+"""The winner of a ranking is held against the next best: who is ahead, and who only looks it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.core.nouns import Slo
+from reports.cells import Cell
+from reports.collect import Samples
+from reports.variants import NamedOptions, Variant, variants
+from reports.words.ranking.headline import headline
+from reports.words.ranking.held_against import held_against
+from results.compare.rivals import RequestTimes
+from tests.support.results.made_effects import made_effects
+
+VLLM, FAST, NEXT = variants(
+    [
+        NamedOptions("vllm", {}, "official code", True),
+        NamedOptions("fast", {}, "re-implementation", False),
+        NamedOptions("next", {}, "re-implementation", False),
+    ]
+)
+IDS = [f"r{i}" for i in range(30)]
+LOADS = ("closed c=1", "closed c=8")
+
+
+def measured(samples: Samples, variant: Variant, speedup: float, load: str, noise: float) -> Cell:
+    ends = {"speedup": speedup, "speedup_low": speedup - 0.1, "speedup_high": speedup + 0.1}
+    cell = Cell(
+        variant=variant, workload="gsm8k", load=load, load_kind="closed", load_value=1, order=0,
+        keys=(), slo=Slo(), trials=3, failed=0, valid_trials=3,
+        metrics={**ends, "consistency_ratio": 1.0, "repeats": 3, "spread": {}, "void_metrics": []},
+        effects={"speedup": made_effects(speedup, speedup - 0.1, speedup + 0.1, "gsm8k")},
+    )  # fmt: skip
+    draw = np.random.default_rng(variant.index)
+    samples.times["tpot_s"][cell] = {
+        repeat: RequestTimes(IDS, np.exp(draw.normal(0, noise, len(IDS))) / speedup)
+        for repeat in range(3)
+    }
+    return cell
+
+
+def ranked(fast: float, other: float, noise: float) -> tuple[list[Cell], Samples]:
+    samples = Samples()
+    pairs = ((VLLM, 1.0), (FAST, fast), (NEXT, other))
+    return [measured(samples, v, s, load, noise) for load in LOADS for v, s in pairs], samples
+
+
+@pytest.mark.parametrize(
+    ("other", "noise", "told"),
+    [
+        (1.5, 0.05, "fast (re-implementation) was the fastest over both pairs of workload and "),
+        (1.98, 0.5, "fast (re-implementation) had the highest speed-up over both pairs of "),
+    ],
+)
+def test_a_winner_is_one_only_where_a_difference_is_shown(
+    other: float, noise: float, told: str
+) -> None:
+    cells, samples = ranked(2.0, other, noise)
+    found = headline(cells, [VLLM, FAST, NEXT], "", samples=samples)
+    assert found.startswith(told)
+    assert ("no difference shown" in found) == (noise > 0.1)
+    assert ("that of next, the next best" in found) == (noise < 0.1)
+
+
+def test_every_cell_of_ours_needs_its_pair() -> None:
+    cells, samples = ranked(2.0, 1.0, 0.01)
+    ours, theirs = ([c for c in cells if c.variant is v] for v in (FAST, NEXT))
+    found = held_against(ours, theirs, samples)
+    assert found is not None
+    value, low, high = found
+    assert low < 2.0 < high
+    assert value == pytest.approx(2.0, rel=0.02)
+    assert held_against(ours, theirs[:1], samples) is None
+    assert held_against([], theirs, samples) is None
