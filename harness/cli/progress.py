@@ -154,6 +154,15 @@ class SweepDisplay:
             text = f"{event.label}: {event.phase}" if event.phase else event.label
             self._bar.reset(self._task, total=None, description=text, unit="", rate="")
 
+    def result(self, line: str) -> None:
+        """Print a line to standard output, which need not be where the live line is."""
+        if self._bar is not None:
+            # while it runs, rich takes over standard output
+            self._bar.stop()
+        print(line, flush=True)
+        if self._bar is not None:
+            self._bar.start()
+
     def _tell(self, line: str) -> None:
         if self._bar is None:
             print(line, file=sys.stderr)

@@ -57,6 +57,23 @@ def test_an_objective_that_nobody_meets_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_a_system_that_fails_costs_itself_alone(tmp_path: Path) -> None:
+    quick = {**SERVER, "ttft_s": SERVICE_S / 10}
+    both = [{**quick, "label": "broken", "fault": "start"}, {**quick, "label": "sound"}]
+    file = experiment(tmp_path, backends=both, slo={"e2e_ms": 300 * SERVICE_S})
+    done = decodebench("goodput", file, "--out", "g", *FEW, cwd=tmp_path)
+    assert done.returncode == 4
+    assert "scripted | gsm8k | closed c=1 | repeat 0: failed: " in done.stderr
+    broken, sound, *_ = done.stdout.splitlines()
+    assert broken.startswith("broken, gsm8k: no rate found: a trial failed: scripted: ")
+    assert sound.startswith("sound, gsm8k: ")
+    assert " probes; limited by " in sound
+    found = json.loads((tmp_path / "g/goodput.json").read_text())["systems"]
+    assert [one["ended"] == "a trial failed" for one in found] == [True, False]
+    page = decodebench("report", "g", cwd=tmp_path)
+    assert page.returncode == 0, page.stderr
+
+
 @pytest.mark.parametrize(
     ("changes", "asked", "words"),
     [

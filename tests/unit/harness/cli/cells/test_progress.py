@@ -76,6 +76,20 @@ def test_a_terminal_shows_requests_or_seconds(monkeypatch: pytest.MonkeyPatch) -
         assert task.fields["unit"] == ""
 
 
+def test_a_result_goes_to_standard_output_beside_a_live_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    monkeypatch.setattr(sys, "stdout", piped := io.StringIO())
+    monkeypatch.setenv("TERM", "xterm")
+    with SweepDisplay() as display:
+        display.show(event("phase", phase="loading"))
+        display.result("vllm, gsm8k: 12/s")
+        assert display._bar.live.is_started, "and it goes on"
+    assert piped.getvalue() == "vllm, gsm8k: 12/s\n"
+    assert "12/s" not in screen.getvalue()
+
+
 def test_lines_come_while_an_engine_is_silent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
