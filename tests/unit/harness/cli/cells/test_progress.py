@@ -46,6 +46,8 @@ def test_a_line_says_where_the_sweep_is(monkeypatch: pytest.MonkeyPatch) -> None
         timed = LoadProgress(24, 64, 900, elapsed_s, 30.0)
         found = line_of(event("progress", progress=timed, tokens_per_s=812.4), 90, monkeypatch)
         assert f"; {said}, 812 tok/s; " in found, "a load of a time is as far as its time is"
+    search = SweepEvent("phase", 2, 0, make_trial(), phase="loading")
+    assert line_of(search, 60, monkeypatch) == f"0:01:00 trial 3; {label}; loading", "of how many?"
     last = event("finished", index=5)
     assert line_of(last, 3700, monkeypatch) == f"1:01:40 trial 6 of 6; {label}"
 
