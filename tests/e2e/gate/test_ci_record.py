@@ -1,4 +1,7 @@
-"""The last step of `.ci/run`: this repository's own record refuses one answer of another kind."""
+"""The last step of `.ci/run`: what it holds a run against refuses one answer of another kind.
+
+The run itself is that step's: here the record stands for it.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,21 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-import pytest
-
 from results.compare.gate.record_file import read_record, write_record
 from results.compare.gate.reduced import ReducedRun
 from tests.e2e.test_cli import decodebench
 
 ROOT = Path(__file__).parents[3]
 RECORD = ".ci/gate/record.parquet"
-PROGRAM = ".venv/bin/decodebench"
+PROGRAM = ".venv/bin/decodebench compare "
 
 
-def steps(run: Path) -> list[list[str]]:
-    """What `.ci/run` asks of the program, with its own folder for the run."""
-    lines = (ROOT / ".ci/run").read_text().splitlines()
-    words = [shlex.split(line.replace("$run", str(run))) for line in lines]
-    return [asked[1:] for asked in words if asked[:1] == [PROGRAM]]
+def asked(base: object, new: object) -> list[object]:
+    """The comparison that `.ci/run` asks for, of these two."""
+    (line,) = (x for x in (ROOT / ".ci/run").read_text().splitlines() if x.startswith(PROGRAM))
+    first, _, *options = shlex.split(line.removeprefix(PROGRAM))
+    assert first == RECORD
+    return ["compare", base, new, *options]
 
 
 def changed(run: ReducedRun) -> ReducedRun:
@@ -34,27 +36,12 @@ def changed(run: ReducedRun) -> ReducedRun:
     return ReducedRun(run.where, trials)
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("ci") / "run"
-    measure, _ = steps(run)
-    done = decodebench(*measure, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return run
-
-
-def test_this_code_passes(measured: Path) -> None:
-    _, compare = steps(measured)
-    assert compare[:2] == ["compare", RECORD]
-    done = decodebench(*compare, cwd=ROOT)
+def test_equal_answers_pass_and_one_other_of_24_is_refused(tmp_path: Path) -> None:
+    done = decodebench(*asked(RECORD, RECORD), cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verdict: pass" in done.stdout
-
-
-def test_one_other_answer_of_24_is_refused(measured: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.parquet"
     write_record(other, changed(read_record(ROOT / RECORD)))
-    _, (name, _, *rest) = steps(measured)
-    done = decodebench(name, other, *rest, cwd=ROOT)
+    done = decodebench(*asked(RECORD, other), cwd=ROOT)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "lossless, yet 2 of 48 answers are not BASE's" in done.stdout
