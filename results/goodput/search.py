@@ -155,7 +155,8 @@ class RateSearch:
         low, high = self.bracket()
         if low is None or high is None:
             return None
-        holds, misses = [], []
+        holds: list[float] = []
+        misses: list[float] = []
         for one in self._near(low, high):
             least, most = share_interval(one.met, self.confidence)
             if least <= self.share <= most:
