@@ -43,6 +43,7 @@ SCRIPTS = (
     Script("soundness/wandering", "--comparisons 10"),
     Script("soundness/change_points", "--quick"),
     Script("soundness/goodput_search", "--quick"),
+    Script("soundness/kept_up", "--quick"),
     Script("soundness/real_aa", "--quick"),
     Script("soundness/fuzz_inputs", "--experiments 20 --data 4 --command 1"),
     Script("soundness/planted_faults", "--only load_loop"),

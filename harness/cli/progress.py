@@ -62,7 +62,8 @@ class SweepLog:
         event = self._event
         if event is None:
             return f"{_clock(elapsed)} starting"
-        parts = [f"{_clock(elapsed)} trial {event.index + 1} of {event.total}", event.label]
+        of = f" of {event.total}" if event.total else ""
+        parts = [f"{_clock(elapsed)} trial {event.index + 1}{of}", event.label]
         if event.kind == "progress" and event.progress is not None:
             done, total, unit = _extent(event.progress)
             parts.append(f"{done} of {total} {unit}, {event.tokens_per_s:,.0f} tok/s")
@@ -139,7 +140,7 @@ class SweepDisplay:
         if self._bar is None:
             return
         done = event.index + (event.kind == "finished")
-        self._bar.update(self._overall, total=event.total, completed=done)
+        self._bar.update(self._overall, total=event.total or None, completed=done)
         if event.kind == "progress" and event.progress is not None:
             completed, total, unit = _extent(event.progress)
             self._bar.update(
@@ -153,6 +154,15 @@ class SweepDisplay:
         else:
             text = f"{event.label}: {event.phase}" if event.phase else event.label
             self._bar.reset(self._task, total=None, description=text, unit="", rate="")
+
+    def result(self, line: str) -> None:
+        """Print a line to standard output, which need not be where the live line is."""
+        if self._bar is not None:
+            # while it runs, rich takes over standard output
+            self._bar.stop()
+        print(line, flush=True)
+        if self._bar is not None:
+            self._bar.start()
 
     def _tell(self, line: str) -> None:
         if self._bar is None:

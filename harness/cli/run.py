@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from harness.cli import display, doctor, wiring
@@ -121,12 +122,14 @@ def run_parsed(
         deque(whole_records(store), maxlen=0)
         if fresh:
             forget(store, only, experiment.models if shapes else ())
-        write_inputs(store, experiment, shapes, more)
+        write = partial(write_inputs, store, experiment, shapes, more)
         if cluster is None:
+            write()
             warn_of_others(watch.share())
             result = _sweep(store, everything, experiment.time_limit_s)
         else:
-            result = sweep_cluster(store, everything, experiment.time_limit_s, cluster.address)
+            limit = experiment.time_limit_s
+            result = sweep_cluster(store, everything, limit, cluster.address, write)
         if only is None and again_share and cluster is None:
             measure_again(store, trials, experiment, again_share, _sweep)
         if asked.sweep is not None:

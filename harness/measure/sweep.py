@@ -84,7 +84,8 @@ class StoreProtocol(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SweepEvent:
-    """Something happened to the trial number `index` (from 0) of the `total` still to run."""
+    """Something happened to the trial number `index` (from 0) of the `total` still to run; 0 where
+    nobody knows how many there will be."""
 
     kind: Literal["started", "phase", "progress", "finished"]
     index: int
@@ -127,6 +128,12 @@ class SweepResult:
     def failed(self) -> int:
         """Trials run now that did not end well."""
         return self.statuses.total() - self.statuses["ok"]
+
+    def note(self, record: TrialRecord, *, refused: bool) -> None:
+        """Count a trial that was run now; `refused`: for its input."""
+        self.statuses[record.status] += 1
+        if refused:
+            self.refusals[by_backend(record.trial.backend, record.error)] += 1
 
 
 def run_sweep(
@@ -185,10 +192,7 @@ def run_sweep(
             record = fleet.run(job, rest, teller.message)
             if fleet.crowded and together:
                 together, rest = False, engine_by_engine(rest, trial.engine_key(), trials)
-            record = write_record(store, record)
-            result.statuses[record.status] += 1
-            if fleet.refused:
-                result.refusals[by_backend(trial.backend, record.error)] += 1
+            result.note(record := write_record(store, record), refused=fleet.refused)
             teller.tell("finished", record=record, refused=fleet.refused)
     except BaseException:
         fleet.close(at_once=True)

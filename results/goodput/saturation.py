@@ -20,8 +20,13 @@ from results.metrics.arrays import Ints
 
 NEAR = 1.15
 """Saturation is known when the rates on its two sides are within this factor."""
-GROWS = 0.1
-"""Of the arrivals: by so much has a queue to grow."""
+WAITS = 0.09
+"""Of the time in which requests came: answers are so much later at its end than when the system was
+nearly idle. A queue in front of one that is asked for 1.1 times its capacity grows by 0.1 of that
+time."""
+STILL = 0.04
+"""Of that time: answers that come no later at its end than this beyond those of its second quarter
+wait in no queue that grows. A system that works on many at once answers each more slowly."""
 MANY = 100
 FEWEST = 8
 """Requests of which anything can be said."""
@@ -92,30 +97,30 @@ def _change(one: CurvePoint, other: CurvePoint) -> float:
 
 
 def kept_up(arrived_ns: Ints, left_ns: Ints) -> bool:
-    """Whether as many left as came under an open load: the mean number in the system over its last
-    quarter may exceed that over its second quarter by `GROWS` of what arrived between the two, or
-    by what chance explains, for which one deviation of a Poisson count is taken: exact for M/G/inf.
-    A single server's queue varies more near its capacity (M/M/1: by its mean), so that with 100
-    requests one time in five to ten says no at 0.9 of it, and one in three yes at 1.2.
+    """Whether as many left as came under an open load, by how far the departures are behind the
+    arrivals: the k-th to leave behind the k-th to come, the median over a quarter of the requests.
+    That grows by more than `WAITS` of the load's duration from its least tenth to the last quarter
+    and, taken twice since half a load lies between, by more than `STILL` from the second quarter to
+    the last, where the system does not keep up. It is the rate that came about that is judged: how
+    many came by chance changes how long the load lasts, and so both sides.
 
     Args:
         arrived_ns: (R,) when each request was due.
         left_ns: (K,) when each answer was whole; K < R where some failed or were never answered,
             which therefore do not leave.
     """
-    if len(arrived_ns) < FEWEST:
+    count = len(arrived_ns)
+    if count < FEWEST:
         return True
-    first, last = int(arrived_ns.min()), int(arrived_ns.max())
-    ends = [first + (last - first) * place / 4 for place in range(5)]
-
-    def inside(quarter: int) -> float:
-        begin, end = ends[quarter], ends[quarter + 1]
-        spent = [np.clip(end - np.maximum(t, begin), 0, None).sum() for t in (arrived_ns, left_ns)]
-        return float(spent[0] - spent[1]) / max(end - begin, 1.0)
-
-    before, after = inside(1), inside(3)
-    came = len(arrived_ns) / 2  # between the middles of the two
-    return after - before <= max(GROWS * came, math.sqrt(max(before, 1.0)))
+    arrived, left = np.sort(arrived_ns), np.sort(left_ns)
+    lasted = max(float(arrived[-1] - arrived[0]), 1.0)
+    behind = np.ones(count)  # as if whoever never leaves had waited all the time
+    behind[: len(left)] = (left - arrived[: len(left)]) / lasted
+    quarters = np.array_split(behind, 4)
+    last = float(np.median(quarters[3]))
+    waits = last - float(np.quantile(behind, 0.1))
+    grows = 2 * (last - float(np.median(quarters[1])))
+    return waits <= WAITS or grows <= STILL
 
 
 def probe_requests(least: int, rate: float, alone_s: float) -> int:

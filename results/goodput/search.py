@@ -6,6 +6,8 @@ itself, until its interval is narrow. The model: the logit of the share of misse
 logarithm of the arrival rate that came about, fitted by maximum likelihood to the probes near the
 bracket. Misses come in bursts, since requests that wait wait together: the interval is from fits to
 resampled blocks of consecutive requests of each probe (Künsch 1989), so that a burst counts once.
+Where every probe near the bracket clearly holds or clearly does not, the model cannot tell what is
+between the two: the interval is that gap then, and it is halved.
 """
 
 from __future__ import annotations
@@ -17,14 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from results.goodput.shares import BLOCKS, share_interval
 from results.metrics.arrays import Flags, Floats
 
 STEP = 2.0
 """By which factor rates go up or down while there is no bracket."""
 NEAR = 1.25
 """Probes within this factor of the bracket shape the model."""
-BLOCKS = 20
-"""Of a probe, for resampling."""
 DRAWS = 200
 FEWEST = 3
 """Probes about the rate that is found."""
@@ -98,6 +99,9 @@ class RateSearch:
             # inside the bracket, and not so near its ends that it hardly shrinks
             room = (high / low) ** 0.2
             return float(min(max(found.rate, low * room), high / room))
+        gap = self._gap()
+        if gap is not None and gap[1] - gap[0] > 2 * self.tolerance * found.rate:
+            return math.sqrt(gap[0] * gap[1])
         about = 1 + 2 * self.tolerance
         here = sum(1 / about <= one.asked / found.rate <= about for one in self.probes)
         narrow = (found.high - found.low) / 2 <= self.tolerance * found.rate
@@ -120,7 +124,7 @@ class RateSearch:
         low, high = self.bracket()
         if low is None or high is None:
             return None
-        near = [one for one in self.probes if low / NEAR <= one.asked <= high * NEAR]
+        near = self._near(low, high)
         rates = np.array([math.log(one.rate) for one in near])
         counts = np.array([float(len(one.met)) for one in near])
         misses = np.array([float((~one.met).sum()) for one in near])
@@ -137,7 +141,30 @@ class RateSearch:
         clipped = [
             math.exp(min(max(value + middle, bounds[0]), bounds[1])) for value in (best, *ends)
         ]
-        return FoundRate(*clipped)
+        if (gap := self._gap()) is None:
+            return FoundRate(*clipped)
+        rate, *ends = clipped
+        return FoundRate(min(max(rate, gap[0]), gap[1]), min(ends[0], gap[0]), max(ends[1], gap[1]))
+
+    def _near(self, low: float, high: float) -> list[Probe]:
+        return [one for one in self.probes if low / NEAR <= one.asked <= high * NEAR]
+
+    def _gap(self) -> tuple[float, float] | None:
+        """The greatest rate that clearly holds and the least that clearly does not, as they came
+        about, where all probes near the bracket are clear and in this order."""
+        low, high = self.bracket()
+        if low is None or high is None:
+            return None
+        holds: list[float] = []
+        misses: list[float] = []
+        for one in self._near(low, high):
+            least, most = share_interval(one.met, self.confidence)
+            if least <= self.share <= most:
+                return None
+            (holds if least > self.share else misses).append(one.rate)
+        if not holds or not misses or max(holds) >= min(misses):
+            return None
+        return max(holds), min(misses)
 
 
 def bracket_of(held: Mapping[float, bool]) -> tuple[float | None, float | None]:

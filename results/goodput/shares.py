@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from results.compare.intervals.wilson import wilson_interval
-from results.goodput.search import BLOCKS
 from results.metrics.arrays import Flags
+
+BLOCKS = 20
+"""Of a probe's requests, consecutive ones in each."""
 
 
 def share_interval(met: Flags, confidence: float) -> tuple[float, float]:

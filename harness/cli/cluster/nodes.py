@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,11 @@ def connect(address: str | None) -> Any:
     return start_ray(address, OPTION)
 
 
-def open_nodes(ray: Any, trials: Sequence[Trial], logs: Path) -> list[ClusterNode]:
+def open_nodes(
+    ray: Any, trials: Sequence[Trial], logs: Path, meanwhile: Callable[[], None] = lambda: None
+) -> list[ClusterNode]:
     """A worker on each node that is alive: on those with a GPU where any has one, else on all.
+    While they start, which takes seconds, `meanwhile` is called.
 
     A cluster lists a node that has died for some seconds more: such a node is left out, with a
     warning. Raises `UserError` for a cluster without a node, and for a node without this package,
@@ -67,6 +70,7 @@ def open_nodes(ray: Any, trials: Sequence[Trial], logs: Path) -> list[ClusterNod
         workers[name] = remote.options(**whole).remote(name, logs)
     one_of_each = list({code_key(trial): trial for trial in trials}.values())
     asked = {name: worker.describe.remote(one_of_each) for name, worker in workers.items()}
+    meanwhile()
     nodes = []
     for name, answer in asked.items():
         try:

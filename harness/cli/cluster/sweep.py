@@ -15,7 +15,7 @@ from harness.cli.pins import OlderTrials, Pins
 from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
 from harness.core.nouns import Trial
-from harness.measure.sweep import SweepEvent, SweepResult, by_backend, write_record
+from harness.measure.sweep import SweepEvent, SweepResult, write_record
 from results.store.folder import Store
 
 WAIT_S = 1.0
@@ -128,9 +128,7 @@ class ClusterSweep:
         if event.record is not None:
             record = write_record(self._store, event.record)
             event = replace(event, record=record)
-            self._result.statuses[record.status] += 1
-            if event.refused:
-                self._result.refusals[by_backend(record.trial.backend, record.error)] += 1
+            self._result.note(record, refused=event.refused)
             if record.status == "ok":
                 busy.stored.add(record.key)
         index = min(self._over, self._total - 1)
@@ -170,13 +168,18 @@ class ClusterSweep:
 
 
 def sweep_cluster(
-    store: Store, trials: Sequence[Trial], time_limit_s: float, address: str | None
+    store: Store,
+    trials: Sequence[Trial],
+    time_limit_s: float,
+    address: str | None,
+    meanwhile: Callable[[], None],
 ) -> SweepResult:
     """Run the trials that the store does not have on the nodes of the Ray cluster at `address`, or
-    of a Ray of its own on this machine, and show how far they are. Raises `UserError`."""
+    of a Ray of its own on this machine, and show how far they are. `meanwhile` is called once,
+    while nodes start. Raises `UserError`."""
     ray = connect(address)
     try:
-        nodes = open_nodes(ray, trials, store.path.absolute() / "logs")
+        nodes = open_nodes(ray, trials, store.path.absolute() / "logs", meanwhile)
         print(f"cluster: {len(nodes)} nodes", file=sys.stderr)
         backends, pins = {trial.backend for trial in trials}, Pins()
         kinds = {node.state.fingerprint: node.state.environment for node in nodes}

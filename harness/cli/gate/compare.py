@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,24 +67,38 @@ def compare(
     if record is not None or update:
         _store(first, second, record, baseline_store if update else None)
         return
+    decision = _decided(first, second, baseline_store, gate, allow or (), confirm, against)
+    _tell(decision, as_json, markdown, junit)
+    if code := EXIT_CODES[decision.verdict]:
+        raise typer.Exit(code)
+
+
+def _decided(
+    first: Path,
+    second: Path | None,
+    store: str | None,
+    gate: Path | None,
+    allow: Sequence[str],
+    confirm: bool,
+    against: str | None,
+) -> Decision:
+    """The verdict; where asked to, what does not pass is run once more before it."""
     from harness.cli.gate.gate_file import read_rules
     from results.compare.gate.comparison import compare_runs
     from results.compare.gate.identity import check_allowed
     from results.compare.gate.margins import DEFAULTS
 
-    allowed = check_allowed(allow or ())
+    allowed = check_allowed(allow)
     rules = read_rules(gate) if gate is not None else DEFAULTS
-    base, new = _both(first, second, baseline_store, rules)
+    base, new = _both(first, second, store, rules)
     decision = compare_runs(base, new, rules, allowed)
-    if confirm and any(row.verdict != "pass" for row in decision.rows):
-        from harness.cli.gate import confirm as again
+    if not confirm or all(row.verdict == "pass" for row in decision.rows):
+        return decision
+    from harness.cli.gate import confirm as again
 
-        places = Path(base.where), Path(new.where)
-        fresh = again.confirm(decision, (base, new), places, against, rules.names)
-        decision = again.confirmed(compare_runs(*fresh, rules, allowed), decision)
-    _tell(decision, as_json, markdown, junit)
-    if code := EXIT_CODES[decision.verdict]:
-        raise typer.Exit(code)
+    places = Path(base.where), Path(new.where)
+    fresh = again.confirm(decision, (base, new), places, against, rules.names)
+    return again.confirmed(compare_runs(*fresh, rules, allowed), decision)
 
 
 def read_side(path: Path, names: Iterable[str]) -> ReducedRun:

@@ -22,6 +22,9 @@ class KeptAnswer:
         about: the settings of the search, first in the file.
         name: of the file.
         only: the backend that is looked at, whose systems alone are new; None: all.
+
+    Raises `UserError` where others were looked at with other settings, since one file has one set
+    of them.
     """
 
     def __init__(
@@ -36,9 +39,20 @@ class KeptAnswer:
         self._trials = set(begun(self._path))
         self._systems: list[dict[str, Any]] = []
         if only is not None and self._trials:
-            before = json.loads(self._path.read_bytes()).get("systems", ())
-            self._systems = [one for one in before if one.get("backend") != only]
+            before = json.loads(self._path.read_bytes())
+            systems = before.get("systems", ())
+            self._systems = [one for one in systems if one.get("backend") != only]
+            if self._systems:
+                self._check(before, only)
         self._own: list[str] = []
+
+    def _check(self, before: Mapping[str, Any], only: str) -> None:
+        for name, value in self._about.items():
+            if (was := before.get(name, value)) != value:
+                raise UserError(
+                    f"{self._path}: others than '{only}' were searched with {name} "
+                    f"{json.dumps(was)}; expected the same with --only, found {json.dumps(value)}"
+                )
 
     def began(self, key: str) -> None:
         """The probe of this key is about to run. Raises `UserError`."""

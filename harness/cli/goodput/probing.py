@@ -35,6 +35,8 @@ from results.metrics.arrays import RequestArrays, from_file
 from results.store.folder import Store
 
 LATE = "client-late"
+UNKNOWN = 0
+"""How many probes there will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class Prober:
             pinned = {"fingerprint": self._fingerprint, "code": code, **self._invocation.now()}
             limit = self._experiment.time_limit_s
             job = TrialJob(key, trial, {**self._machine, **pinned}, limit)
-            teller = Teller(self._events, self._count, self._count + 1, trial)
+            teller = Teller(self._events, self._count, UNKNOWN, trial)
             self._count += 1
             teller.tell("started")
             record = self._fleet.run(job, [] if last else [trial], teller.message)

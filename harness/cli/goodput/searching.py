@@ -6,8 +6,15 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.cli.goodput.probing import ProbedLoad, ProbedSystem, Prober, described
-from harness.core.nouns import Load, Slo
+from harness.cli.goodput.probing import (
+    FailedProbeError,
+    ProbedLoad,
+    ProbedSystem,
+    Prober,
+    RefusedProbeError,
+    described,
+)
+from harness.core.nouns import Load, Slo, Trial
 from results.goodput.answers import ProbedAnswers, answers_about, is_right_enough
 from results.goodput.search import FoundRate, Probe, RateSearch, limited_by
 from results.goodput.shares import share_interval
@@ -22,6 +29,8 @@ MOST_REQUESTS = 2_000
 """As many rows as the bundled generators make, where an experiment sets no other limit."""
 MOST_LATE = 2
 """Probes in a row in which the client was late: then it is what limits."""
+LATE = "the client was late"
+FAILED = "a trial failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,10 @@ class SearchedGoodput:
     first: FoundGoodput
     answers: ProbedAnswers | None
     scales: dict[float, FoundGoodput] = field(default_factory=dict)
+    failed: bool = False
+    """Whether a probe did not end well, so that the search was broken off."""
+    refusal: str = ""
+    """What its engine says of input that it does not take."""
 
     def plain(self, confidence: float) -> dict[str, Any]:
         """As goodput.json has it."""
@@ -97,11 +110,14 @@ class SystemSearch:
         self._prober, self._system, self._settings = prober, system, settings
         self._loads: list[tuple[float, ProbedLoad]] = []
         self._late, self._number = "", 0
-        trial = prober.trial(system, Load("closed", concurrency=1), 0, IDLE_REQUESTS)
-        self._idle = prober.run(trial)
+        self._error: FailedProbeError | RefusedProbeError | None = None
+        self._idle = self._run(
+            prober.trial(system, Load("closed", concurrency=1), 0, IDLE_REQUESTS)
+        )
 
     def searched(self) -> SearchedGoodput:
-        """The rate at the objective, what the answers are worth there, and the other rates."""
+        """The rate at the objective, what the answers are worth there, and the other rates. A probe
+        that fails, or that the engine refuses, ends the search; what was found before it stays."""
         settings = self._settings
         first = self._found(settings.slo)
         own = [(rate, load.requests) for rate, load in self._loads]
@@ -110,11 +126,27 @@ class SystemSearch:
             assert answers is not None
             told = f"answers: {answers.words()}, expected {settings.least_score:g}"
             first = FoundGoodput(first.probes, None, told, first.ended)
-        scales = {s: self._found(latency.scaled(settings.slo, s)) for s in settings.scales}
-        return SearchedGoodput(self._system, first, answers, scales)
+        scales = {
+            scale: self._found(latency.scaled(settings.slo, scale))
+            for scale in settings.scales
+            if self._error is None
+        }
+        refusal = str(self._error) if isinstance(self._error, RefusedProbeError) else ""
+        failed = self._error is not None
+        return SearchedGoodput(self._system, first, answers, scales, failed, refusal)
+
+    def _run(self, trial: Trial) -> ProbedLoad | None:
+        """None where the probe does not end well."""
+        try:
+            return self._prober.run(trial)
+        except (FailedProbeError, RefusedProbeError) as error:
+            self._error = error
+            return None
 
     def _found(self, slo: Slo) -> FoundGoodput:
         settings = self._settings
+        if self._idle is None:
+            return FoundGoodput([], None, f"{FAILED}: {self._error}", FAILED)
         holds = self._idle.probe(1.0, slo).share
         if holds < settings.share:
             told = (
@@ -143,12 +175,13 @@ class SystemSearch:
             load = Load("poisson", rate=rate)
             requests = enough_requests(rate, slo, self._settings.requests)
             trial = self._prober.trial(self._system, load, self._number, requests)
-            probed = self._prober.run(trial)
+            if (probed := self._run(trial)) is None:
+                return FAILED
             if probed.is_late:
                 late += 1
                 if late >= MOST_LATE:
                     self._late = f"the client, which was late at {rate:g}/s: more cannot be asked"
-                    return "the client was late"
+                    return LATE
                 continue
             late = 0
             self._loads.append((rate, probed))
@@ -156,8 +189,10 @@ class SystemSearch:
         return ""
 
     def _limit(self, search: RateSearch, slo: Slo, ended: str) -> str:
-        if ended == "the client was late":
+        if ended == LATE:
             return f"{self._late} here"
+        if ended == FAILED:
+            return f"{FAILED}: {self._error}"
         low, high = search.bracket()
         if high is None:
             return f"nothing up to {low:g}/s; more --max-probes may" if low else "nothing was seen"

@@ -18,10 +18,10 @@ from reports.words.ranking.curves import kept_up_with
 _NOTE = (
     "Poisson arrivals at rates that each system found for itself, doubled until it no longer kept "
     "up and then between: one engine, which stayed loaded. A point: the medians of one load, at "
-    "the rate that its arrivals came to; the first is one request at a time. Hollow: in the second "
-    "half of the load the queue grew by more than a tenth of what arrived, and by more than chance "
-    "explains. Latencies of such points say how long the load lasted. These trials enter no other "
-    "figure of this page, and nothing here is paired."
+    "the rate that its arrivals came to; the first is one request at a time. Hollow: answers were "
+    "behind requests by more at the end of the load than at its beginning, by 0.09 of its duration "
+    "or more, and fell back further. Latencies of such points say how long the load lasted. These "
+    "trials enter no other figure of this page, and nothing here is paired."
 )
 _FIGURES = ((RATE, FIRST), (RATE, EACH), (RATE, TOKENS), (TOKENS, WHOLE))
 

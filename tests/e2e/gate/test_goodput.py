@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from benchmarks.soundness.goodput_search import capacity
 from tests.e2e.test_cli import decodebench, write
+from tests.support.fake_openai import FakeReply, FakeServer, good
 
 SERVICE_S = 0.08
 FEW = ("--share", "0.9", "--requests", "30", "--max-probes", "6")
@@ -55,6 +58,48 @@ def test_an_objective_that_nobody_meets_is_said(tmp_path: Path) -> None:
     assert "even one request at a time meets the slo in 0.0% of the cases only (TTFT)" in (
         done.stderr
     )
+
+
+def test_a_system_that_fails_costs_itself_alone(tmp_path: Path) -> None:
+    quick = {**SERVER, "ttft_s": SERVICE_S / 10}
+    both = [{**quick, "label": "broken", "fault": "start"}, {**quick, "label": "sound"}]
+    file = experiment(tmp_path, backends=both, slo={"e2e_ms": 300 * SERVICE_S})
+    done = decodebench("goodput", file, "--out", "g", *FEW, cwd=tmp_path)
+    assert done.returncode == 4
+    assert "scripted | gsm8k | closed c=1 | repeat 0: failed: " in done.stderr
+    broken, sound, *_ = done.stdout.splitlines()
+    assert broken.startswith("broken, gsm8k: no rate found: a trial failed: scripted: ")
+    assert sound.startswith("sound, gsm8k: ")
+    assert " probes; limited by " in sound
+    found = json.loads((tmp_path / "g/goodput.json").read_text())["systems"]
+    assert [one["ended"] == "a trial failed" for one in found] == [True, False]
+    page = decodebench("report", "g", cwd=tmp_path)
+    assert page.returncode == 0, page.stderr
+
+
+def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
+    """One that answers one request at a time; others wait for it."""
+    service_s, turn = SERVICE_S / 4, threading.Lock()
+
+    def play(reply: FakeReply) -> None:
+        with turn:
+            time.sleep(service_s)
+        good(reply)
+
+    server = FakeServer(play)
+    backend = {"name": "http", "base_url": server.url, "prefix_caching": "none"}
+    asked = {"backends": [backend], "reference": "http", "max_new_tokens": 3}
+    file = experiment(tmp_path, slo={"e2e_ms": 3000 * service_s}, **asked)
+    try:
+        done = decodebench("goodput", file, "--out", "g", *FEW, cwd=tmp_path)
+    finally:
+        server.close()
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads((tmp_path / "g/goodput.json").read_text())["systems"]
+    truth = capacity(3.0, 0.9) / service_s
+    # threads of this process serve, beside other tests
+    assert truth / 2.5 < one["rate_per_s"] < truth * 1.6
+    assert one["limit"] == "end to end"
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,20 @@ def test_the_bracket_is_found_from_any_start(limit: float) -> None:
     assert found.rate == pytest.approx(limit, rel=0.25)
 
 
+def test_the_interval_is_no_narrower_than_what_was_tried() -> None:
+    """A system that goes from all in time to none at one rate: between the two any is as likely."""
+    limit = 10.8
+    done = RateSearch(0.95, start=1.0, tolerance=0.05, most=20)
+    while (rate := done.next_rate()) is not None:
+        done.add(Probe(rate, rate, np.full(300, rate <= limit)))
+        found = done.found()
+        if found is not None:
+            assert found.low <= limit <= found.high
+    assert found is not None
+    assert (found.high - found.low) / 2 <= 0.05 * found.rate
+    assert len(done.probes) < 15
+
+
 def test_the_search_ends_at_the_most_probes() -> None:
     done = RateSearch(0.99, start=1.0, most=4)
     while (rate := done.next_rate()) is not None:

@@ -46,6 +46,8 @@ def test_a_line_says_where_the_sweep_is(monkeypatch: pytest.MonkeyPatch) -> None
         timed = LoadProgress(24, 64, 900, elapsed_s, 30.0)
         found = line_of(event("progress", progress=timed, tokens_per_s=812.4), 90, monkeypatch)
         assert f"; {said}, 812 tok/s; " in found, "a load of a time is as far as its time is"
+    search = SweepEvent("phase", 2, 0, make_trial(), phase="loading")
+    assert line_of(search, 60, monkeypatch) == f"0:01:00 trial 3; {label}; loading", "of how many?"
     last = event("finished", index=5)
     assert line_of(last, 3700, monkeypatch) == f"1:01:40 trial 6 of 6; {label}"
 
@@ -74,6 +76,20 @@ def test_a_terminal_shows_requests_or_seconds(monkeypatch: pytest.MonkeyPatch) -
         assert "30/30 s" in re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
         display.show(event("phase", phase="scoring"))
         assert task.fields["unit"] == ""
+
+
+def test_a_result_goes_to_standard_output_beside_a_live_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    monkeypatch.setattr(sys, "stdout", piped := io.StringIO())
+    monkeypatch.setenv("TERM", "xterm")
+    with SweepDisplay() as display:
+        display.show(event("phase", phase="loading"))
+        display.result("vllm, gsm8k: 12/s")
+        assert display._bar.live.is_started, "and it goes on"
+    assert piped.getvalue() == "vllm, gsm8k: 12/s\n"
+    assert "12/s" not in screen.getvalue()
 
 
 def test_lines_come_while_an_engine_is_silent(

@@ -72,3 +72,38 @@ def test_a_node_that_has_died_unnoticed_is_left_out(
     ray = cluster_of([gone, lambda: state], lost=set())
     with pytest.raises(UserError, match="node host/0: its raylet has died"):
         open_nodes(ray, asked, tmp_path)
+
+
+def test_inputs_are_written_while_nodes_start(tmp_path: Path) -> None:
+    asked = trials(cells=1, repeats=1)
+    known = {code_key(trial): Pins().of(trial) for trial in asked}
+    order: list[str] = []
+
+    def answer() -> NodeState:
+        order.append("waited")
+        return NodeState({}, "m", known, {"demo": "c0ffee"})
+
+    ray = cluster_of([answer, answer], lost=set())
+    open_nodes(ray, asked, tmp_path, lambda: order.append("wrote"))
+    assert order == ["wrote", "waited", "waited"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            RuntimeError("The actor died: ModuleNotFoundError: No module named 'harness'"),
+            "node host/0: decodebench is not installed there; expected this version on every node",
+        ),
+        (TimeoutError(), "node host/0: no worker within 120 s; is another job using its"),
+    ],
+)
+def test_a_node_that_cannot_begin_is_named_with_the_reason(
+    tmp_path: Path, error: Exception, words: str
+) -> None:
+    def fail() -> NodeState:
+        raise error
+
+    with pytest.raises(UserError, match=words) as caught:
+        open_nodes(cluster_of([fail, fail], lost=set()), trials(cells=1, repeats=1), tmp_path)
+    assert "\n" not in str(caught.value)

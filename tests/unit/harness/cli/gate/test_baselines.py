@@ -74,6 +74,35 @@ def test_a_subfolder_keeps_the_baselines_of_other_machines(
     assert sorted(open_store(STORE).machines()) == ["abc", "def"]
 
 
+def test_who_commits_is_whom_git_knows_and_else_this_program(repository: Path) -> None:
+    # else git may make a name up from the machine's
+    git("config", "user.useConfigOnly", "true")
+    open_store(STORE).write("abc", run_of(5))
+    git("config", "user.name", "Ada")
+    git("config", "user.email", "ada@example.org")
+    open_store(STORE).write("abc", run_of(6))
+    assert git("log", "--format=%an <%ae>, %cn <%ce>", STORE.removeprefix("git:")).splitlines() == [
+        "Ada <ada@example.org>, Ada <ada@example.org>",
+        "decodebench <decodebench@localhost>, decodebench <decodebench@localhost>",
+    ]
+
+
+def test_a_clone_goes_on_from_the_branch_that_it_fetched(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/ci.md has it: a clone has no local branch, and a new one lacks the other machines."""
+    open_store(STORE).write("abc", run_of(5))
+    branch, clone = STORE.removeprefix("git:"), tmp_path_factory.mktemp("clone")
+    git("clone", "-q", str(repository), str(clone))
+    monkeypatch.chdir(clone)
+    assert open_store(f"git:origin/{branch}").machines() == ["abc"]
+    git("fetch", "-q", "origin", f"+refs/heads/{branch}:refs/heads/{branch}")
+    open_store(STORE).write("def", run_of(6))
+    git("push", "-q", "origin", branch)
+    monkeypatch.chdir(repository)
+    assert open_store(STORE).machines() == ["abc", "def"]
+
+
 def test_filters_of_the_repository_leave_a_baseline_as_it_is(repository: Path) -> None:
     git("config", "filter.odd.clean", "tr A-Za-z B-ZAb-za")
     (repository / ".gitattributes").write_text("*.parquet filter=odd\n")

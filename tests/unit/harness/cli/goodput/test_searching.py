@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.soundness.goodput_search import SERVICE_S, capacity, sojourn
 from harness.cli.goodput.command import _scales
-from harness.cli.goodput.probing import ProbedLoad, ProbedSystem, Prober
+from harness.cli.goodput.probing import FailedProbeError, ProbedLoad, ProbedSystem, Prober
 from harness.cli.goodput.searching import (
     MOST_REQUESTS,
     SearchedGoodput,
@@ -31,12 +31,14 @@ SETTINGS = SearchSettings(
 
 
 class VirtualServer:
-    """One server with a queue; `right` of its answers are, and from `late_from` on the client is
-    late."""
+    """One server with a queue; `right` of its answers are, from `late_from` on the client is late,
+    and its probe number `dies_at` fails, the idle one being number 0."""
 
-    def __init__(self, right: float = 1.0, late_from: float = np.inf) -> None:
+    def __init__(
+        self, right: float = 1.0, late_from: float = np.inf, dies_at: int | None = None
+    ) -> None:
         self.asked: list[Load] = []
-        self._right, self._late_from = right, late_from
+        self._right, self._late_from, self._dies_at = right, late_from, dies_at
 
     def trial(self, system: ProbedSystem, load: Load, number: int, requests: int) -> Any:
         return load, number, requests
@@ -44,6 +46,8 @@ class VirtualServer:
     def run(self, asked: Any) -> ProbedLoad:
         load, number, requests = asked
         self.asked.append(load)
+        if len(self.asked) - 1 == self._dies_at:
+            raise FailedProbeError("made up: died")
         rng = np.random.default_rng(number)
         times = np.full(requests, SERVICE_S)
         due = np.arange(requests) * SERVICE_S
@@ -107,6 +111,19 @@ def test_a_client_that_is_late_is_no_saturated_server() -> None:
     assert one.first.found is None
     assert one.first.ended == "the client was late"
     assert one.first.limit.startswith("the client, which was late at ")
+
+
+def test_a_probe_that_fails_ends_its_own_search_and_what_was_found_stays() -> None:
+    idle = searched(VirtualServer(dies_at=0), scales=(2.0,))
+    assert (idle.failed, idle.first.found, idle.scales) == (True, None, {})
+    assert idle.first.limit == "a trial failed: made up: died"
+    first = len(searched(VirtualServer()).first.probes)
+    later = searched(VirtualServer(dies_at=first + 1), scales=(2.0, 4.0))
+    assert later.failed
+    assert later.first.found is not None
+    assert later.first.ended == "narrow enough"
+    assert [found.ended for found in later.scales.values()] == ["a trial failed"]
+    assert later.plain(0.95)["ended"] == "narrow enough"
 
 
 def test_a_probe_lasts_until_its_queue_shows() -> None:

@@ -1,0 +1,145 @@
+"""A search on every system of an experiment file; what came of each is told and kept as it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from harness.cli import run as running
+from harness.cli import wiring
+from harness.cli.folders.run_folder import check_folder, only_writer
+from harness.cli.goodput import probing
+from harness.cli.goodput.kept import KeptAnswer
+from harness.cli.goodput.searching import (
+    FoundGoodput,
+    SearchedGoodput,
+    SearchSettings,
+    SystemSearch,
+)
+from harness.cli.progress import SweepDisplay, warn_of_others
+from harness.core.errors import UserError, nearest
+from harness.core.nouns import Slo
+from harness.experiment.config import Experiment, load_experiment
+from harness.measure.machine.others import OthersWatch
+from results.goodput.stored import ANSWER
+from results.store.folder import Store
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedSystems:
+    """What came of all systems that were asked for."""
+
+    folder: Path
+    found: list[SearchedGoodput]
+    answer: dict[str, Any]
+    """As goodput.json has it, with the systems of earlier searches where `--only` left them."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a probe of any system did not end well."""
+        return any(one.failed for one in self.found)
+
+
+def search_all(
+    file: Path,
+    out: Path | None,
+    only: str | None,
+    asked: Callable[[Slo], SearchSettings],
+    *,
+    quiet: bool,
+) -> SearchedSystems:
+    """Search on each system of the experiment in `file`, shown as it goes; its line is printed when
+    it ends, unless `quiet`. A system whose probe fails costs itself alone.
+
+    Args:
+        file: the experiment.
+        out: the run folder; None: one below runs/.
+        only: the one backend to search on; the others stay in goodput.json as they are.
+        asked: the settings, but for the experiment's objective.
+
+    Raises `UserError` for bad input, and where an engine refuses it for every system.
+    """
+    watch = OthersWatch()
+    experiment = _experiment(file, only)
+    settings = asked(experiment.slo)
+    directory = out if out is not None else running.RUNS / f"{experiment.name}-goodput"
+    check_folder(directory)
+    resolved = wiring.resolve(experiment)
+    for warning in wiring.warnings(resolved.trials()):
+        typer.echo(f"warning: {warning}", err=True)
+    with only_writer(directory):
+        kept = KeptAnswer(directory, _about(settings), only=only)
+        warn_of_others(watch.share())
+        store = Store(directory)
+        store.write_experiment(resolved.to_yaml())
+        found = []
+        with (
+            SweepDisplay() as progress,
+            probing.Prober(store, experiment, kept.began, progress.show) as prober,
+        ):
+            for system in probing.systems(experiment, only):
+                one = SystemSearch(prober, system, settings).searched()
+                kept.ended(one.plain(settings.confidence))
+                found.append(one)
+                for line in () if quiet else _lines(one):
+                    progress.result(line)
+    if all(one.refusal and one.first.found is None for one in found):
+        raise UserError("; ".join(dict.fromkeys(one.refusal for one in found)))
+    return SearchedSystems(directory, found, kept.plain())
+
+
+def tell(done: SearchedSystems, *, as_json: bool) -> None:
+    """Print where the answers are, or all of them. Raises `UserError` where no system has a rate,
+    though none failed."""
+    if as_json:
+        print(json.dumps(done.answer, allow_nan=False))
+    else:
+        print(f"goodput: {done.folder / ANSWER}; next: decodebench report {done.folder}")
+    if not done.failed and all(one.first.found is None for one in done.found):
+        raise UserError("; ".join(f"{one.system.label()}: {one.first.limit}" for one in done.found))
+
+
+def _experiment(file: Path, only: str | None) -> Experiment:
+    experiment = load_experiment(file, wiring.known())
+    if experiment.slo == Slo():
+        raise UserError(f"{file}: slo: is missing; expected ttft_ms, tpot_ms or e2e_ms")
+    names = {choice.name for choice in experiment.backends}
+    if only is not None and only not in names:
+        raise UserError(f"--only: no backend '{only}'; {nearest(only, names)}")
+    return experiment
+
+
+def _about(settings: SearchSettings) -> dict[str, Any]:
+    """What rates are searched for, without which they are not to be set beside each other."""
+    return {
+        "share": settings.share,
+        "confidence": settings.confidence,
+        "requests": settings.requests,
+        "slo": dataclasses.asdict(settings.slo),
+    }
+
+
+def _lines(one: SearchedGoodput) -> Iterator[str]:
+    name = one.system.label()
+    yield f"{name}: {_told(one.first)}"
+    if (answers := one.answers) is not None and one.first.found:
+        right = answers.right_per_s
+        beside = "" if right is None else f"; right and within the slo {right:.3g}/s"
+        yield f"{name}: {answers.words()}{beside}"
+    for scale, found in sorted(one.scales.items()):
+        yield f"{name}, slo x {scale:g}: {_told(found)}"
+
+
+def _told(one: FoundGoodput) -> str:
+    if one.found is None:
+        return f"no rate found: {one.limit}"
+    rate, low, high = one.found
+    return (
+        f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes; limited by {one.limit}"
+    )
