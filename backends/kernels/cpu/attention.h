@@ -225,11 +225,16 @@ template <class T> struct Attention : Work<T> {
         return partial + (int64_t(row) * m.heads + head) * chunks * part_size;
     }
 
-    // Rows of trees, in preorder: when a row comes, the cache holds what it follows at the very places
-    // where plain decoding has it, since what was written over them follows other rows. So a head is
-    // one thread's, and every sum is plain decoding's.
-    void attend_trees(const Layer& layer) const {
-        for (int head = omp_get_thread_num(); head < m.kv_heads; head += omp_get_num_threads())
+    // Whether each thread has heads of its own, as many as the others, so that none waits for another's
+    // queries and keys.
+    bool apart() const { return m.kv_heads % omp_get_num_threads() == 0; }
+
+    // The heads of this thread alone. A row's keys are written right before they are read: rows of
+    // trees come in preorder, so that the cache holds what a row follows at the very places where plain
+    // decoding has it, since what was written over them follows other rows.
+    void attend_own(const Layer& layer) const {
+        Range mine = share(m.kv_heads);
+        for (int head = int(mine.first); head < mine.last; ++head)
             for (int row = 0, next; row < n; row = next) {
                 next = run_end(row);
                 for (int r = row; r < next; ++r) place(layer, r, head);
@@ -237,30 +242,27 @@ template <class T> struct Attention : Work<T> {
             }
     }
 
-    // The attention of all rows into `attended`. Where the heads go into the threads evenly, no thread
-    // waits for another's keys; else few rows share out their chunks, many their tasks.
+    // The attention of all rows into `attended`, where heads are nobody's: few rows share out their
+    // chunks, many their tasks. In trees a head is one thread's all the same.
     void attention(const Layer& layer) const {
-        if (rows.back) return attend_trees(layer);
+        if (rows.back) return attend_own(layer);
         int threads = omp_get_num_threads(), me = omp_get_thread_num(), turn = 0;
-        bool by_head = m.kv_heads % threads == 0;
-        auto mine = [&](int head) { return (by_head ? head : turn++) % threads == me; };
+        auto mine = [&] { return turn++ % threads == me; };
         for (int row = 0; row < n; ++row)
             for (int head = 0; head < m.kv_heads; ++head)
-                if (mine(head)) place(layer, row, head);
-        if (!by_head) {
+                if (mine()) place(layer, row, head);
 #pragma omp barrier
-        }
         turn = 0;
-        bool whole = by_head || n > SPLIT;
+        bool whole = n > SPLIT;
         for (int head = 0; head < m.kv_heads; ++head)
             tasks(head, [&](const Task& task) {
                 if (whole) {
-                    if (mine(head)) attend_whole(layer, task);
+                    if (mine()) attend_whole(layer, task);
                     return;
                 }
                 int last = chunks_of(row_of(task, task.count - 1));
                 for (int chunk = 0; chunk < last; ++chunk)
-                    if (mine(head)) attend(layer, task, chunk, [&](int i) {
+                    if (mine()) attend(layer, task, chunk, [&](int i) {
                         int g = head * group + (task.first + i) % group;
                         return shared_part(row_of(task, i), g) + chunk * part_size;
                     });

@@ -25,7 +25,10 @@ template <class T> struct Layers : Attention<T> {
     using Attention<T>::filled;
     using Attention<T>::entering;
     using Attention<T>::embedded;
+    using Attention<T>::apart;
+    using Attention<T>::attend_own;
     using Attention<T>::attention;
+    using Attention<T>::group;
     using Attention<T>::remember;
     using Attention<T>::ring;
 
@@ -33,10 +36,17 @@ template <class T> struct Layers : Attention<T> {
 
     void attend(const Layer& layer) const {
         Inputs<T> x = read_by(layer);
-        Range mine = share((queries + 2 * keys) / LANES);
-        project(layer, x, mine.first * LANES, mine.last * LANES);
+        if (apart()) {
+            Range heads = share(m.kv_heads);
+            project(layer, x, heads.first * group * m.head_dim, heads.last * group * m.head_dim);
+            project_keys(layer, x, heads);
+            attend_own(layer);
+        } else {
+            Range mine = share((queries + 2 * keys) / LANES);
+            project(layer, x, mine.first * LANES, mine.last * LANES);
 #pragma omp barrier
-        attention(layer);
+            attention(layer);
+        }
 #pragma omp barrier
         add(Packed<T>::weights(layer.out, queries), attended);
     }
@@ -112,23 +122,20 @@ template <class T> struct Layers : Attention<T> {
     }
 
     // Of layers first to last - 1 the keys and values alone, as if each began with the states in
-    // boundary `from`, or (null) those that are given. Where the heads go into the threads evenly and every thread has the norms for
+    // boundary `from`, or (null) those that are given. Where every thread has heads and the norms for
     // itself, none waits for another.
     void fill(int first, int last, float* from) const {
         Range mine = share(width);
         begin(from, mine);
 #pragma omp barrier
         int threads = omp_get_num_threads(), me = omp_get_thread_num();
-        bool apart = m.kv_heads % threads == 0 && n <= FEW;
+        bool alone = apart() && n <= FEW;
         Range heads = share(m.kv_heads);
         for (int l = first; l < last; ++l) {
             const Layer& layer = m.layers[l];
             Inputs<T> x = read_by(layer);
-            if (apart) {
-                int64_t start = queries + heads.first * m.head_dim;
-                int64_t end = queries + heads.last * m.head_dim;
-                project(layer, x, start, end);
-                project(layer, x, start + keys, end + keys);
+            if (alone) {
+                project_keys(layer, x, heads);
             } else {
                 Range some = share(2 * keys / LANES);
                 project(layer, x, queries + some.first * LANES, queries + some.last * LANES);
@@ -136,9 +143,9 @@ template <class T> struct Layers : Attention<T> {
             }
             for (int row = 0, turn = 0; row < n; ++row)
                 for (int head = 0; head < m.kv_heads; ++head, ++turn)
-                    if (apart ? head >= heads.first && head < heads.last : turn % threads == me)
+                    if (alone ? head >= heads.first && head < heads.last : turn % threads == me)
                         remember(layer, row, head);
-            if (!apart) {
+            if (!alone) {
 #pragma omp barrier
             }
         }
@@ -153,6 +160,13 @@ template <class T> struct Layers : Attention<T> {
                     Vec bias = layer.qkv_bias ? load(layer.qkv_bias + block * LANES) : Vec{};
                     store(*value + bias, qkv + int64_t(r) * outputs + block * LANES);
                 });
+    }
+
+    // The keys and values of some heads.
+    void project_keys(const Layer& layer, const Inputs<T>& x, Range heads) const {
+        int64_t start = queries + heads.first * m.head_dim, end = queries + heads.last * m.head_dim;
+        project(layer, x, start, end);
+        project(layer, x, start + keys, end + keys);
     }
 
     // The tokens' embeddings.
