@@ -47,6 +47,14 @@ class PaperFigure:
             f"{name} {_span(values, digits)}" for name, values in (told or self.series).items()
         )
 
+    def rows(self) -> list[list[str]]:
+        """Of its table: each series and each ratio, its name first."""
+        told = [(name, values, self.digits) for name, values in self.series.items()]
+        told += [(name, values, 2) for name, values in self.quotients().items()]
+        return [
+            [name, *(shown(value, digits) for value in values)] for name, values, digits in told
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Of the file `figures.json`."""
         return {**asdict(self), "ours": self.ours(), "over": self.quotients()}

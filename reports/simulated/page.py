@@ -13,7 +13,7 @@ from markupsafe import Markup
 from reports.figures.axes import value_axis
 from reports.page import CSS
 from reports.panels import Panel, Size, draw, drawing
-from reports.simulated.figure import PaperFigure, shown
+from reports.simulated.figure import PaperFigure
 from reports.svg import MUTED, series_colour
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ def figures_page(title: str, figures: Sequence[PaperFigure]) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     css = Markup(CSS.read_text(encoding="utf-8"))
     page = environment.from_string(PAGE.read_text(encoding="utf-8"))
-    return page.render(title=title, figures=drawn, css=css, shown=shown)
+    overview = [
+        (Markup('<a href="#f{}">{}</a>').format(n, one.name), one.paper, one.ours(), one.provenance)
+        for n, one in enumerate(figures, 1)
+    ]
+    return page.render(title=title, figures=drawn, css=css, overview=overview)
 
 
 def _drawn(one: PaperFigure, prefix: str) -> Markup:
