@@ -229,15 +229,15 @@ template <class T> struct Attention : Work<T> {
     // queries and keys.
     bool apart() const { return m.kv_heads % omp_get_num_threads() == 0; }
 
-    // The heads of this thread alone. A row's keys are written right before they are read: rows of
-    // trees come in preorder, so that the cache holds what a row follows at the very places where plain
+    // The heads of this thread alone. Rows of trees come in preorder, and each stretch of them is written
+    // right before it attends: then the cache holds what a row follows at the very places where plain
     // decoding has it, since what was written over them follows other rows.
     void attend_own(const Layer& layer) const {
         Range mine = share(m.kv_heads);
         for (int head = int(mine.first); head < mine.last; ++head)
-            for (int row = 0, next; row < n; row = next) {
+            for (int row = 0, next, placed = 0; row < n; row = next) {
                 next = run_end(row);
-                for (int r = row; r < next; ++r) place(layer, r, head);
+                for (int end = rows.back ? next : n; placed < end; ++placed) place(layer, placed, head);
                 tasks_of_run(head, row, [&](const Task& task) { attend_whole(layer, task); });
             }
     }

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends.scripted import ScriptedBackend
 from harness.core.errors import UserError
@@ -30,6 +30,9 @@ from harness.core.nouns import (
     TrialRecord,
     Workload,
 )
+
+if TYPE_CHECKING:
+    import psutil
 
 FAST: Mapping[str, Any] = {"ttft_s": 0.002, "itl_s": 0.001}
 
@@ -149,18 +152,21 @@ def open_session(trial: Trial) -> TestSession:
     return TestSession(trial)
 
 
-def siblings() -> int:
-    """Other engine processes of this sweep; the test run may have children of other kinds."""
+def engines(parent: int) -> list[psutil.Process]:
+    """Engine processes that a process started; a test run may have children of other kinds."""
     import psutil
 
     def is_engine(process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
-            return process.pid != os.getpid() and "harness.measure.child" in " ".join(
-                process.cmdline()
-            )
+            return "harness.measure.child" in " ".join(process.cmdline())
         return False
 
-    return sum(map(is_engine, psutil.Process(os.getppid()).children()))
+    return list(filter(is_engine, psutil.Process(parent).children()))
+
+
+def siblings() -> int:
+    """Other engine processes of this sweep."""
+    return sum(engine.pid != os.getpid() for engine in engines(os.getppid()))
 
 
 class MemoryStore:

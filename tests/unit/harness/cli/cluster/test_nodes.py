@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from backends.checkpoints import models
@@ -19,7 +21,7 @@ from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Trial, TrialRecord, Workload
 from harness.measure.sweep import SweepEvent
 from results.store.folder import Store
-from tests.support.harness.sessions import make_trial
+from tests.support.harness.sessions import engines, make_trial
 from tests.support.results.make_trials import record
 from workloads.measured import load_rows, rows_checksum
 
@@ -219,6 +221,18 @@ def test_nodes_have_the_same_code_and_models(
     assert "\n" not in str(caught.value)
 
 
+@pytest.fixture
+def no_engine_stays() -> Iterator[None]:
+    """An actor's engines end with its process, which is that of other tests here."""
+    before = {engine.pid for engine in engines(os.getpid())}
+    yield
+    started = [engine for engine in engines(os.getpid()) if engine.pid not in before]
+    for engine in started:
+        engine.kill()
+    psutil.wait_procs(started, timeout=10)
+
+
+@pytest.mark.usefixtures("no_engine_stays")
 def test_a_node_tells_of_itself_and_runs_what_it_is_given() -> None:
     """The very actor, in this process."""
     worker = NodeWorker("here", None)
