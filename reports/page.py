@@ -84,6 +84,7 @@ def render(run: Run, tokens: Tokens = lambda _: None) -> str:
         "filters": facts.filters(seen),
         "sections": made,
         "larger": next((one.id for one in made if one.id == stored_sizes.ID), None),
+        "larger_at": stored_sizes.on_larger(seen),
         "svg": lambda panel, of: draw(panel, f"{of}{next(numbers[of])}-"),
         "contents": _contents(made),
         "requests": blocks,

@@ -68,13 +68,15 @@ class AnswerQuality:
 
     @property
     def short(self) -> str:
-        """`words`, of several tasks that are worse with the worst one alone."""
-        worse = [task for task in self.tasks if task.judgement == "worse"]
-        if len(worse) < 2:
+        """`words`, of several tasks that are not as good with the most changed one alone."""
+        here = [task for task in self.tasks if task.judgement == self.judgement]
+        if self.judgement == "as good" or len(here) < 2:
             return self.words
-        most = min(worse, key=lambda task: task.pair.own - task.pair.reference)
-        tasks = counted(len(self.tasks), "task")
-        return f"worse than the reference's on {len(worse)} of {tasks}, most of all {most.change}"
+        most = min(here, key=lambda task: task.pair.own - task.pair.reference)
+        on = f"{len(here)} of {counted(len(self.tasks), 'task')}, most of all {most.change}"
+        if self.judgement == "worse":
+            return f"worse than the reference's on {on}"
+        return f"too few prompts to judge {on}"
 
 
 NO_SCORES: Mapping[int, AnswerQuality] = MappingProxyType({})

@@ -23,6 +23,7 @@ _NOTE = (
     "Speed-up over the reference against the bytes of weights that a pass reads. Hollow: "
     "overhead-bound (see the step times) or not valid. Dashed: where neither is faster."
 )
+NATIVE_SPEED = "speedup_native"
 BASELINES = dict.fromkeys(("vllm-early-exit", "vllm-speculative"), "vllm")
 """The plain decoding of a backend's own engine, where it is not `NATIVE`."""
 
@@ -53,7 +54,7 @@ class Sized(NamedTuple):
     def metric(self) -> str:
         """The name of `over_plain`."""
         own = self.plain is not None and self.plain.variant.backend == NATIVE
-        return "speedup_native" if own else "speedup"
+        return NATIVE_SPEED if own else "speedup"
 
     def point(self) -> SizedSpeedup | None:
         """For the figure; None without a speed-up."""
@@ -154,13 +155,14 @@ def _sentence(same: Sequence[Sized]) -> str:
         (size, _mean(own.cell.value("speedup") or 0.0 for own in by_size[size])) for size in sound
     ]
     cell = same[0].cell
+    native = _over_plain([by_size[size] for size in sound])
     steps = ", ".join(
         f"{ratio(mean)}× on {by_size[size][0].cell.model} ({significant(size / 1e9, 2)} GB"
         + (")" if sound[size] else ", not valid)")
         for size, mean in means
     )
     over = sorted(tasks)[0] if len(tasks) == 1 else f"over {len(tasks)} workloads"
-    text = f"{cell.variant.label}, {cell.load}, {over}: {steps}."
+    text = f"{cell.variant.label}, {cell.load}, {over}: {steps}{native}."
     where = crossing(means)
     if where is not None and all(sound.values()):
         text += f" It crosses 1 at about {significant(where / 1e9, 2)} GB of weights."
@@ -172,10 +174,20 @@ def _sentence(same: Sequence[Sized]) -> str:
         text += " Up to the largest model here the steps are overhead-bound: beyond it is unknown."
     elif all(own.cell.value("floor_share") is not None for own in last):
         text += (
-            " There neither side is overhead-bound: on larger models the ratio follows what is "
-            "read and what is decided."
+            " Overhead no longer decides there: what a larger model gains depends on how often it "
+            "exits or accepts."
         )
     return text
+
+
+def _over_plain(by_size: Sequence[Sequence[Sized]]) -> str:
+    """Of a backend on an engine other than the reference's: the same over that engine's plain
+    decoding, which is its own part. Empty where that is not sound at every size."""
+    every = [own for found in by_size for own in found]
+    if any(own.metric != NATIVE_SPEED or not own.cell.holds(NATIVE_SPEED) for own in every):
+        return ""
+    ratios = [f"{ratio(_mean(own.over_plain or 0.0 for own in found))}×" for found in by_size]
+    return f"; over {NATIVE} {', '.join(ratios)}"
 
 
 def crossing(means: Sequence[tuple[int, float]]) -> float | None:
@@ -190,6 +202,7 @@ def crossing(means: Sequence[tuple[int, float]]) -> float | None:
 
 
 def _mean(values: Iterable[float]) -> float:
+    """Geometric, of those that are positive; 0 where none is."""
     kept = [math.log(value) for value in values if value > 0]
     return math.exp(sum(kept) / len(kept)) if kept else 0.0
 

@@ -2,64 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from reports.cells import Overview, overview
 from reports.collect import Samples
+from reports.numbers import ratio, significant
 from reports.sections import Section
-from reports.sections.speed import sizes
+from reports.sections.speed.sizes import NATIVE_SPEED, Sized, crossing, sized
+from reports.tables import BodyRow, Column, Group, bounds, build
 from reports.text import visible
+from reports.variants import Variant
+from reports.words.overhead import SHRINKS
 from reports.words.scale import SMALL
 from results import load
+from results.compare.pairing import NATIVE
 from results.run import Run
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
-RECORDS = ("cpu/sizes", "cpu-avx512bf16/sizes")
-"""Each says what those before it do not. The first has the largest model."""
+RECORD = "cpu/sizes"
 ID = "stored-sizes"
 _NOTE = (
     "The bundled model lives in a processor's cache, and much of its steps is overhead. So the "
     "same methods ran on models of random weights at the sizes that users run, with the exits and "
-    "acceptances that this model decided: measured cost, replayed decisions. Stored records: "
-    "'decodebench report results/reference/{0}' draws one, 'decodebench run "
+    "acceptances that this model decided: measured cost, replayed decisions, on {machine}, {day}. "
+    "A stored record: 'decodebench report results/reference/{record}' draws it, 'decodebench run "
     "experiments/sizes_all.yaml' measures it here."
 )
 
 
+class Grown(NamedTuple):
+    """A method under one load on each of a record's models."""
+
+    variant: Variant
+    load: str
+    on: Mapping[str, Sized]
+    """By model, the smallest first."""
+
+
+class LargerRatio(NamedTuple):
+    """What a speed-up came to on a larger model."""
+
+    model: str
+    value: float
+    interval: str
+
+    @property
+    def times(self) -> str:
+        """As it is shown."""
+        return f"{ratio(self.value)}×"
+
+
 def section(seen: Overview, _: Samples) -> Section | None:
-    """The stored records' sentences; None for runs of other models, and without a record."""
-    if {row["model"] for row in seen.rows} != {SMALL}:
+    """A row for each method of the run under each load of the record; None for runs of other
+    models, of other methods, and without a record."""
+    found = _grown(seen)
+    if not found:
         return None
-    words: list[str] = []
-    told: set[str] = set()
-    for name in RECORDS:
-        if (REFERENCE / name).is_dir():
-            words += _words(load(REFERENCE / name), told)
-    if not words:
-        return None
-    note = _NOTE.format(RECORDS[0])
-    return Section(ID, "On larger models", note, words=words, short="Larger models")
-
-
-def _words(run: Run, told: set[str]) -> list[str]:
-    """What a record says of backends that none before it told of, which it adds to `told`."""
-    stored = overview(run)
-    found = _new(sizes.sized(stored), told)
-    words = sizes.sentences(found)
-    told |= {own.cell.variant.backend for own in found}
-    if not words:
-        return []
-    last = max(str(row["started_at"]) for row in stored.rows)
-    machine = next(s.record.environment.get("cpu") for s in run.stored)
-    over = visible(str(run.experiment["reference"]))
-    head = (
-        f"Measured cost, replayed decisions, over {over}, on {visible(str(machine))}, {last[:10]}:"
+    run, stored = _stored(REFERENCE / RECORD)
+    models = list(dict.fromkeys(model for own in found for model in own.on))
+    note = _NOTE.format(
+        machine=visible(str(run.stored[0].record.environment.get("cpu"))),
+        day=max(str(row["started_at"]) for row in stored.rows)[:10],
+        record=RECORD,
     )
-    return [head, *words]
+    table = build(_columns(models, found, _reference(stored)), found, _row)
+    return Section(ID, "On larger models", note, table=table, short="Larger models")
 
 
-def _new(found: list[sizes.Sized], told: Collection[str]) -> list[sizes.Sized]:
-    return [
-        own for own in found if own.cell.value("speedup") and own.cell.variant.backend not in told
-    ]
+def on_larger(seen: Overview) -> dict[tuple[str, str, str], LargerRatio]:
+    """By backend, load and what it is over (the record's reference, or plain decoding on our
+    engine): the ratio on the largest model on which it is sound."""
+    found = {}
+    for own in _grown(seen):
+        overs = {_reference(_stored(REFERENCE / RECORD)[1]): "speedup", NATIVE: NATIVE_SPEED}
+        for over, metric in overs.items():
+            for model, on in own.on.items():
+                if (value := on.cell.value(metric)) and on.cell.holds(metric):
+                    told = LargerRatio(model, value, bounds(on.cell, metric))
+                    found[own.variant.backend, own.load, over] = told
+    return found
+
+
+def _grown(seen: Overview) -> list[Grown]:
+    """What the record has of the run's methods, in the run's colours."""
+    if {row["model"] for row in seen.rows} != {SMALL} or not (REFERENCE / RECORD).is_dir():
+        return []
+    _, stored = _stored(REFERENCE / RECORD)
+    found = sorted(sized(stored), key=lambda own: (own.cell.order, own.cell.variant.index))
+    looks = {v.backend: v for v in reversed(seen.variants)}
+    grown = []
+    for key in dict.fromkeys((o.cell.load, o.cell.variant.index) for o in found):
+        same = [o for o in found if (o.cell.load, o.cell.variant.index) == key]
+        variant = same[0].cell.variant
+        if look := looks.get(variant.backend):
+            shown = dataclasses.replace(variant, index=look.index, slot=look.slot, style=look.style)
+            grown.append(Grown(shown, same[0].cell.load, {o.cell.model: o for o in same}))
+    return grown
+
+
+def _reference(stored: Overview) -> str:
+    return next(cell.variant.label for cell in stored.cells if cell.variant.is_reference)
+
+
+@cache
+def _stored(folder: Path) -> tuple[Run, Overview]:
+    run = load(folder)
+    return run, overview(run)
+
+
+def _columns(
+    models: Sequence[str], found: Sequence[Grown], reference: str
+) -> tuple[Column[Grown], ...]:
+    weights = {model: on.size_bytes for own in found for model, on in own.on.items()}
+    over = Group(f"Over {reference}", "×")
+    plain = Group("Over plain decoding on its own engine", "×")
+    return (
+        Column("Load", lambda own: own.load, css=""),
+        *(_column(model, weights[model], plain, own_engine=True) for model in models),
+        *(_column(model, weights[model], over, own_engine=False) for model in models),
+        Column("", _remark, css=""),
+    )
+
+
+def _column(model: str, size: int, group: Group, *, own_engine: bool) -> Column[Grown]:
+    def metric(own: Grown) -> str:
+        return own.on[model].metric if own_engine else "speedup"
+
+    def value(own: Grown) -> float | None:
+        on = own.on.get(model)
+        if on is None or (not own_engine and on.plain is not None and on.metric == "speedup"):
+            return None
+        return on.over_plain if own_engine else on.cell.value("speedup")
+
+    def holds(own: Grown) -> bool:
+        return own.on[model].cell.holds(metric(own))
+
+    return Column(
+        model, value, ratio, f"{significant(size / 1e9, 2)} GB", "read by a pass", group,
+        why="its engine's plain decoding is the same, or is itself",
+        small=lambda own: bounds(own.on[model].cell, metric(own)),
+        marks=lambda own: "struck" * (value(own) is not None and not holds(own)),
+    )  # fmt: skip
+
+
+def _remark(own: Grown) -> str:
+    """Where overhead decides up to the largest model, and where a speed-up passes 1."""
+    last = max(own.on.values(), key=lambda on: on.size_bytes)
+    if last.bound:
+        return SHRINKS
+    where = crossing([(on.size_bytes, on.over_plain or 0.0) for on in own.on.values()])
+    return f"passes 1 at about {significant(where / 1e9, 2)} GB" if where else ""
+
+
+def _row(own: Grown) -> BodyRow:
+    return BodyRow(own.variant, None, own.load, group=own.load)

@@ -12,6 +12,7 @@ from reports.variants import Variant
 from reports.words.quality import AnswerQuality
 from reports.words.ranking.held_against import held_against
 from reports.words.ranking.races import Race, common_scopes, races
+from reports.words.ranking.same import SAME_ANSWERS
 from reports.words.speed import Speed, speed
 
 UNJUDGED = "other answers that no score judges"
@@ -138,7 +139,8 @@ def _answers(race: Race, chosen: _Entry | None, quality: Mapping[int, AnswerQual
         return "unchanged"
     known = quality.get(chosen.variant.index)
     if race.keeps(chosen.cells) or known is None:
-        return race.answers(chosen.cells)
+        found = race.answers(chosen.cells)
+        return f"{found} as {race.name}" if found == SAME_ANSWERS else found
     return f"others, {known.words}"
 
 
@@ -158,9 +160,19 @@ def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: S
         return f"{name}: no common repeats to compare"
     value, low, high = found
     ends = f"{ratio(value)}× {interval(low, high)}"
+    lost = ", ".join(_lost(chosen.cells, others[0].cells, samples))
     if low > 1:
-        return f"{ends} {name}"
-    return f"{ends} {name}: no difference shown"
+        return f"{ends} {name}" + f", which is faster on {lost}" * bool(lost)
+    return f"{ends} {name}: no difference shown" + f", but it is faster on {lost}" * bool(lost)
+
+
+def _lost(ours: Sequence[Cell], theirs: Sequence[Cell], samples: Samples) -> list[str]:
+    """The workloads on which the other is shown to be faster; none where there is but one."""
+    by_workload = {cell.workload: [c for c in ours if c.workload == cell.workload] for cell in ours}
+    if len(by_workload) < 2:
+        return []
+    found = {name: held_against(own, theirs, samples) for name, own in by_workload.items()}
+    return [name for name, times in found.items() if times is not None and times[2] < 1]
 
 
 def _over(

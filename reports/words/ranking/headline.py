@@ -15,7 +15,7 @@ from reports.words.speed import speed
 
 BETWEEN_ENGINES = (
     "Engines are not ranked against each other: on this model over half of a step is overhead "
-    "around the passes, so that such ratios shrink with its size."
+    "around the passes, and a ratio between two engines comes nearer to 1 as models grow."
 )
 FASTEST = "was the fastest"
 COST_ALONE = "Decisions were replayed: this compares what they cost, and says nothing of answers."
@@ -163,7 +163,7 @@ def _over(common: Collection[object], every: Collection[object]) -> str:
         return ""
     if len(common) == len(every):
         count = "both" if len(every) == 2 else f"all {len(every)}"
-        return f" over {count} pairs of workload and load"
+        return f" on average over {count} pairs of workload and load"
     pairs = f"{len(common)} of {len(every)} pairs of workload and load"
     return f" where every ranked backend has a valid speed-up ({pairs})"
 

@@ -11,7 +11,7 @@ from reports.variants import Variant
 from reports.words.drafts import engine
 from reports.words.overhead import shrinking
 from reports.words.quality import AnswerQuality
-from reports.words.ranking.same import answer_words, consistency
+from reports.words.ranking.same import SAME_ANSWERS, answer_words, consistency
 from results.compare.pairing import NATIVE
 
 
@@ -38,13 +38,13 @@ class Race(NamedTuple):
         if not shares:
             return ""
         if min(shares) == 1:
-            return "the same answers"
+            return SAME_ANSWERS
         return f"different answers to {percent(1 - sum(shares) / len(shares))}% of the requests"
 
     def keeps(self, cells: Sequence[Cell]) -> bool:
         """Whether the answers are the other's, up to what it differs from itself."""
         if self.same != "consistency_ratio":
-            return self.answers(cells) == "the same answers"
+            return self.answers(cells) == SAME_ANSWERS
         found = consistency(cells)
         if found is None:
             return False

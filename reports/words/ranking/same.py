@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from reports.cells import Cell
 from reports.numbers import percent
 
+SAME_ANSWERS = "the same answers"
+
 
 def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
     """Mean share of same answers and mean noise floor, over the cells where the share is valid (all
@@ -26,7 +28,7 @@ def answer_words(cells: Sequence[Cell]) -> str:
         return ""
     share, floor = found
     if share == 1:
-        return "the same answers"
+        return SAME_ANSWERS
     if floor is not None and share >= floor:
         return "answers that differ no more than the reference's own from repeat to repeat"
     return f"different answers to {percent(1 - share)}% of the requests"

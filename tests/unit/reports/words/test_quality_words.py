@@ -178,7 +178,7 @@ def test_engines_are_not_ranked_against_each_other_on_a_model_that_is_overhead()
         "vllm [1.10, 1.30], with the same answers.\nadadecode (re-implementation) was the fastest: "
         "1.50× the decode speed of autoregressive [1.50, 1.50], with the same answers.\nEngines "
         "are not ranked against each other: on this model over half of a step is overhead around "
-        "the passes, so that such ratios shrink with its size."
+        "the passes, and a ratio between two engines comes nearer to 1 as models grow."
     )
 
 

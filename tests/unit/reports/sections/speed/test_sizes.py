@@ -71,7 +71,7 @@ def test_each_method_has_a_line_over_the_sizes_and_a_sentence(run: Overview) -> 
     assert "on 0.1b, 1 layer (0.10 GB)" in words
     assert "on 0.1b, 4 layers (0.40 GB)" in words
     assert "crosses 1 at about 0.2" in words, "2.5 times as fast, then 1.25, then 0.62"
-    assert "neither side is overhead-bound" in words
+    assert "Overhead no longer decides there" in words
     assert [len(group.panels) for group in found.groups] == [1]
 
 

@@ -2,61 +2,130 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.core.nouns import REPLAYED, Model
-from reports.cells import overview
+from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
+from reports.page import write_report
 from reports.sections.speed import stored_sizes
+from reports.tables import Table
 from results import load
-from tests.support.results.report_runs import ENGINES, LOADS, write_run
+from tests.support.results.report_runs import ENGINES, LOADS, PLAIN, MadeUpBackend, write_run
 
-SMALL: dict[str, Any] = {
-    "engines": ENGINES[:2], "workloads": ["gsm8k"], "loads": LOADS[:1], "repeats": 1, "requests": 6,
+ADADECODE = MadeUpBackend("adadecode", 0.004, {"gamma": 0.75})
+ALL: dict[str, Any] = {
+    "engines": (ENGINES[0], ENGINES[1], PLAIN, ADADECODE), "workloads": ["gsm8k"],
+    "loads": LOADS[:2], "repeats": 2, "requests": 6,
 }  # fmt: skip
+SMALL = ALL | {"engines": ENGINES[:2], "loads": LOADS[:1]}
 
 
-def test_a_run_of_the_demo_model_shows_the_records(tmp_path: Path) -> None:
-    found = stored_sizes.section(overview(load(write_run(tmp_path, **SMALL))), Samples())
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Overview:
+    return overview(load(write_run(tmp_path_factory.mktemp("demo"), **ALL)))
+
+
+@pytest.fixture
+def small_record(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Changes the metrics of the record's cells: by model, what they are to be."""
+    run, stored = stored_sizes._stored(stored_sizes.REFERENCE / stored_sizes.RECORD)
+    told: dict[str, Any] = {}
+
+    def changed(cell: Cell) -> Cell:
+        return dataclasses.replace(cell, metrics={**cell.metrics, **told.get(cell.model, {})})
+
+    def record(_: Path) -> tuple[Any, Overview]:
+        return run, dataclasses.replace(stored, cells=tuple(map(changed, stored.cells)))
+
+    monkeypatch.setattr(stored_sizes, "_stored", record)
+    return told
+
+
+def table_of(seen: Overview) -> Table:
+    found = stored_sizes.section(seen, Samples())
     assert found is not None
-    heads = [place for place, text in enumerate(found.words) if text.endswith(":")]
-    assert heads[0] == 0
-    assert len(heads) == 2
-    first, second = found.words[1 : heads[1]], found.words[heads[1] + 1 :]
-    for place in heads:
-        assert found.words[place].startswith("Measured cost, replayed decisions, over vllm, on ")
-    assert all("0.1b" in text and "on 1b (2.0 GB" in text for text in first)
-    assert {text.partition(",")[0] for text in first} == {
-        "adadecode", "autoregressive", "vllm-early-exit",
-    }  # fmt: skip
-    assert all("0.1b" in text and "on 0.5b (" in text for text in second)
-    assert {text.partition(",")[0].partition(" ")[0] for text in second} == {
-        "speculative", "tetris", "vllm-speculative",
-    }  # fmt: skip
+    assert found.table is not None
+    return found.table
+
+
+def test_the_methods_of_a_run_of_the_demo_model_stand_on_larger_ones(demo: Overview) -> None:
+    table = table_of(demo)
+    own = {v.backend: v.id for v in demo.variants}
+    told = [(row.load, row.variant.backend) for row in table.rows]
+    assert told == [
+        (load, name)
+        for load in ("closed c=1", "closed c=8")
+        for name in ("vllm-early-exit", "autoregressive", "adadecode")
+    ]
+    assert all(row.variant.id == own[row.variant.backend] for row in table.rows), "same colours"
+    assert all(row.variant.provenance == REPLAYED for row in table.rows)
+    assert [(head.title, head.unit) for head in table.subheads[:3]] == [
+        ("0.1b", "0.20 GB"), ("0.5b", "1.0 GB"), ("1b", "2.0 GB"),
+    ]  # fmt: skip
+    found = stored_sizes.section(demo, Samples())
+    assert found is not None
     assert "results/reference/cpu/sizes" in found.note
 
 
-def test_other_models_and_a_clone_without_the_records_show_none(
+def test_a_method_has_each_of_its_ratios_once(demo: Overview) -> None:
+    exits, plain, ada = table_of(demo).rows[:3]
+    assert all(cell.text for cell in exits.cells[1:4])
+    assert not any(cell.text for cell in exits.cells[4:7]), "its engine is the reference's"
+    assert not any(cell.text for cell in plain.cells[1:4]), "it is plain decoding"
+    assert all(cell.text for cell in plain.cells[4:7])
+    assert all(cell.text and cell.small for cell in ada.cells[1:7])
+
+
+def test_only_what_ran_here_is_told_of(tmp_path: Path) -> None:
+    seen = overview(load(write_run(tmp_path, **SMALL)))
+    assert {row.variant.backend for row in table_of(seen).rows} == {"vllm-early-exit"}
+
+
+def test_a_ratio_that_is_not_sound_is_struck_and_not_the_one_that_is_told(
+    demo: Overview, small_record: dict[str, Any]
+) -> None:
+    sound = stored_sizes.on_larger(demo)["adadecode", "closed c=8", "autoregressive"]
+    assert sound.model == "1b"
+    small_record["1b"] = {"void_metrics": ["speedup", "speedup_native"]}
+    struck = [cell for row in table_of(demo).rows for cell in row.cells if "struck" in cell.css]
+    shown = [cell for row in table_of(demo).rows for cell in row.cells[3:7:3] if cell.text]
+    assert struck == shown
+    assert stored_sizes.on_larger(demo)["adadecode", "closed c=8", "autoregressive"].model == "0.5b"
+
+
+def test_what_a_choice_comes_to_on_a_larger_model_stands_beside_it(
+    tmp_path: Path, small_record: dict[str, Any]
+) -> None:
+    small_record["1b"] = {"speedup": 0.8, "speedup_low": 0.7, "speedup_high": 0.9}
+    page = write_report(write_run(tmp_path, **ALL)).read_text()
+    told = '<a class="caption warn" href="#stored-sizes">at 1b 0.80× [0.70, 0.90]</a>'
+    assert page.count(told) == 4, "for each load, in the verdict on all and in its own"
+    other = write_report(write_run(tmp_path / "other", **(ALL | {"models": (Model("mine"),)})))
+    assert "at 1b" not in other.read_text()
+
+
+def test_other_models_and_a_clone_without_the_record_show_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = (Model("0.5b", shape=True),)
     seen = overview(load(write_run(tmp_path / "other", models=other, **SMALL)))
     assert stored_sizes.section(seen, Samples()) is None
+    assert stored_sizes.on_larger(seen) == {}
     monkeypatch.setattr(stored_sizes, "REFERENCE", tmp_path / "gone")
     seen = overview(load(write_run(tmp_path / "demo", **SMALL)))
     assert stored_sizes.section(seen, Samples()) is None
+    assert stored_sizes.on_larger(seen) == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "models"),
-    [*zip(stored_sizes.RECORDS, ({"0.1b", "0.5b", "1b"}, {"0.1b", "0.5b"}), strict=True)],
-)
-def test_a_record_is_whole_and_says_what_it_is(name: str, models: set[str]) -> None:
-    rows = overview(load(stored_sizes.REFERENCE / name)).rows
-    assert {row["status"] for row in rows} == {"ok"}
-    assert {row["provenance"] for row in rows} == {REPLAYED}
-    assert {row["model"] for row in rows} == models
-    assert all(row["floor_share"] is not None for row in rows if row["backend"] != "tetris")
+def test_the_record_is_whole_and_says_what_it_is() -> None:
+    stored = overview(load(stored_sizes.REFERENCE / stored_sizes.RECORD))
+    assert {row["status"] for row in stored.rows} == {"ok"}
+    assert {row["provenance"] for row in stored.rows} == {REPLAYED}
+    assert {row["model"] for row in stored.rows} == {"0.1b", "0.5b", "1b"}
+    assert len({row["workload"] for row in stored.rows}) == 1, "a row is of one workload"
+    assert all(row["floor_share"] for row in stored.rows if row["backend"] != "tetris")

@@ -82,7 +82,7 @@ def test_each_load_has_a_choice_of_its_own(run: RankedRun) -> None:
     one, eight = run.choices()
     assert (one.load, one.load_words) == ("closed c=1", "one request at a time")
     assert (one.name, one.speed, one.interval) == ("exact", "1.50× vllm", "[1.40, 1.60]")
-    assert one.answers == "the same answers"
+    assert one.answers == "the same answers as vllm"
     whole, first = (float(times.rstrip("×")) for times, _ in (one.whole, one.first))
     assert whole == pytest.approx(1.5 * 0.8, abs=0.02)
     assert first == pytest.approx(1.5 * 2, abs=0.02)
@@ -124,6 +124,18 @@ def test_a_difference_that_is_not_shown_is_not_claimed() -> None:
     run.add(OTHER, 1.5, noise=0.4)
     (found,) = run.choices()
     assert found.rival.endswith("other: no difference shown")
+
+
+def test_where_the_next_best_is_shown_to_win_is_said() -> None:
+    run = RankedRun()
+    for workload, other in (("gsm8k", 1.1), ("xsum", 1.7)):
+        run.add(VLLM, 1.0, workload=workload)
+        run.add(EXACT, 1.5, workload=workload)
+        run.add(OTHER, other, workload=workload)
+    (found,) = run.choices()
+    assert found.name == "exact"
+    assert found.rival.endswith("] other, which is faster on xsum")
+    assert not found.rival.startswith("0."), "on average it is not"
 
 
 def test_whole_answers_of_other_lengths_are_not_compared(run: RankedRun) -> None:

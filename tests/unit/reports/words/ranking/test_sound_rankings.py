@@ -91,7 +91,8 @@ def test_how_many_pairs_are_ranked_is_said_where_it_is_all_of_them() -> None:
     cells = [measured(FAST, name, 1.5) for name in ("gsm8k", "xsum")]
     found = headline(cells, [VLLM, FAST], "")
     assert found.startswith(
-        "fast (re-implementation) was the fastest over both pairs of workload and load: 1.50×"
+        "fast (re-implementation) was the fastest on average over both pairs of workload and "
+        "load: 1.50×"
     )
 
 
