@@ -15,6 +15,7 @@ from harness.cli.quality.told import HEADINGS, LEFT, quality_tables, timed
 from harness.core.files import size
 from harness.core.names import QUALITY, repeat_label
 from harness.core.nouns import Trial
+from results.compare.machines import differing, machines
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,6 +61,13 @@ def print_run(run: Run, cells: Sequence[Mapping[str, Any]], width: int | None = 
         print_cells(own, width)
     for table in quality_tables(run, cells):
         _print_quality(table, width)
+    environments = [stored.record.environment for stored in run.stored]
+    if (count := machines(environments)) > 1:
+        _print_line(
+            f"trials of {count} machines or set-ups, which differ in "
+            f"{', '.join(differing(environments))}: their rows stand apart",
+            width,
+        )
 
 
 def print_cells(cells: Sequence[Mapping[str, Any]], width: int | None = None) -> None:
@@ -82,7 +90,11 @@ def print_cells(cells: Sequence[Mapping[str, Any]], width: int | None = None) ->
             table.add_row(*row)
         _print(table, width)
     for note in shown.notes:
-        print(note if width is None else textwrap.fill(note, width, subsequent_indent="  "))
+        _print_line(note, width)
+
+
+def _print_line(text: str, width: int | None) -> None:
+    print(text if width is None else textwrap.fill(text, width, subsequent_indent="  "))
 
 
 def _print_quality(one: CellTable, width: int | None) -> None:

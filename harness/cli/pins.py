@@ -28,6 +28,7 @@ from harness.measure.machine.environment import (
     FINGERPRINT_PACKAGES,
     fingerprint,
 )
+from results.compare.machines import differing
 from results.store.folder import Store
 from results.store.records import BrokenRecordError, StoredTrial
 from workloads import measurable
@@ -109,6 +110,16 @@ class OlderTrials:
         for _, stored in whole_records(store):
             if stored.record.trial.backend in names:
                 self._same.setdefault(_content(stored.record.trial), []).append(stored)
+
+    def of_others(self) -> str:
+        """That trials of another machine or set-up are in the folder, in a line; empty without."""
+        every = [stored for same in self._same.values() for stored in same]
+        others = [s.record.environment for s in every if not self._is_ours(s)]
+        if not others:
+            return ""
+        names = _names(differing([self._machine, *others]))
+        trials = f"{len(others)} stored trial{'s' * (len(others) > 1)}"
+        return f"{trials} of another machine or set-up ({names}): kept, in rows of their own"
 
     def drop_replaced(self) -> None:
         """Remove what stands beside today's, as a kill between the two leaves it."""

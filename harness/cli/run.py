@@ -185,6 +185,8 @@ def _sweep(
     pins = Pins()
     older = OlderTrials(store, machine, {trial.backend for trial in trials}, pins)
     older.drop_replaced()
+    if others := older.of_others():
+        print(f"warning: {others}", file=sys.stderr)
     write_code(store, pins.all_of(trials))
     with SweepDisplay() as progress:
 

@@ -9,6 +9,7 @@ from harness.core.names import counted_by, stands_in_for
 from reports.cells import Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
+from results.compare.machines import differing, machines
 
 if TYPE_CHECKING:
     from harness.core.nouns import TrialRecord
@@ -25,11 +26,6 @@ RESULTS_NOTE = (
     "the rate that its arrivals came to. Overhead-bound: over half of a step on either side of the "
     "speed-up is overhead that would not grow with the model (see the step times)."
 )
-MACHINE = (
-    *("cpu", "cores", "memory_gib", "gpus", "gpu_driver", "python"),
-    *("affinity", "niceness", "cpu_quota", "variables", "packages"),
-)
-"""Where the environments of trials that may not be pooled can differ."""
 
 
 def summary(run: Run, seen: Overview) -> str:
@@ -79,12 +75,12 @@ def alerts(run: Run, seen: Overview) -> list[str]:
     """What a reader must know before comparing: mixed machines or settings, partial runs."""
     records = [stored.record for stored in run.stored]
     found = []
-    machines = {str(r.environment.get("fingerprint")) for r in records}
-    if len(machines) > 1:
+    environments = [record.environment for record in records]
+    if (count := machines(environments)) > 1:
+        fields = _listed([visible(name) for name in differing(environments)])
         found.append(
-            f"The trials come from {len(machines)} machines or software stacks, which differ in "
-            f"{_listed(_differing([r.environment for r in records]))}: rows of different ones are "
-            "listed apart and must not be compared."
+            f"The trials come from {count} machines or software stacks, which differ in {fields}: "
+            "rows of different ones are listed apart and must not be compared."
         )
     trials = [r.trial for r in records]
     settings = {
@@ -133,19 +129,6 @@ def _few_repeats(seen: Overview) -> str:
         "drifts: where it drifts between repeats as much as requests differ, they hold the truth "
         f"in about nine cases of ten, not in 95%. {_ADVISED} or more repeats cover it."
     )
-
-
-def _differing(environments: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the fields that are not equal in all; of packages and variables, which ones."""
-    found: list[str] = []
-    for field in MACHINE:
-        values = [environment.get(field) for environment in environments]
-        if all(value == values[0] for value in values):
-            continue
-        inner = [value if isinstance(value, Mapping) else {} for value in values]
-        names = sorted({name for value in inner for name in value})
-        found += [n for n in names if any(v.get(n) != inner[0].get(n) for v in inner)] or [field]
-    return [visible(name) for name in found] or ["what is not recorded"]
 
 
 def _expected(experiment: Mapping[str, Any]) -> int | None:

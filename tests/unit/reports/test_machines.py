@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from harness.cli.cells.show import show
 from harness.measure.machine.environment import FINGERPRINT_FIELDS
 from reports.page import write_report
-from reports.words.facts import MACHINE
+from results.compare.machines import WHERE
 from tests.support.results.report_runs import ENGINES, LOADS, write_run
 
 
 def test_every_field_of_the_fingerprint_is_compared() -> None:
-    assert set(MACHINE) == {*FINGERPRINT_FIELDS, "packages"}
+    assert set(WHERE) == {*FINGERPRINT_FIELDS, "packages"}
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,18 @@ def test_the_fields_that_differ_are_named(
     record["environment"] |= {"fingerprint": "beef", **change}
     path.write_text(json.dumps(record))
     assert words in write_report(folder).read_text()
+
+
+def test_the_terminal_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_run(
+        tmp_path, engines=ENGINES[:1], workloads=["gsm8k"], loads=LOADS[:1], repeats=2, requests=6
+    )
+    show(folder)
+    assert "set-ups" not in capsys.readouterr().out
+    path = min((folder / "trials").glob("*.json"))
+    record = json.loads(path.read_text())
+    record["environment"] |= {"fingerprint": "beef", "cores": 64}
+    path.write_text(json.dumps(record))
+    show(folder)
+    told = "trials of 2 machines or set-ups, which differ in cores: their rows stand apart\n"
+    assert told in capsys.readouterr().out

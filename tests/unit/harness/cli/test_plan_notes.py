@@ -79,6 +79,21 @@ def test_a_dry_run_knows_other_machines_failures_and_old_records(
     assert note(tmp_path, stored) == "runs again: its record does not say which code measured it"
 
 
+def test_trials_of_another_set_up_are_told_of_before_a_run(tmp_path: Path) -> None:
+    stored = make_trial()
+    sweep(tmp_path, "one", stored)
+    machine = environment()
+
+    def told(here: Mapping[str, Any]) -> str:
+        return OlderTrials(Store(tmp_path), here, {stored.backend}, Pins()).of_others()
+
+    assert told(machine) == ""
+    elsewhere = {**machine, "variables": {**machine["variables"], "OMP_NUM_THREADS": "7"}}
+    assert told(elsewhere) == (
+        "1 stored trial of another machine or set-up (OMP_NUM_THREADS): kept, in rows of their own"
+    )
+
+
 @pytest.mark.parametrize("damage", ["", "{", "[]", "\0"])
 def test_damaged_code_is_as_good_as_none_and_is_written_again(tmp_path: Path, damage: str) -> None:
     store = Store(tmp_path)
