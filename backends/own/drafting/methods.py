@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 LOOKAHEAD = "lookahead"
 """The method whose drafts are trees."""
-ALWAYS = -1.0
-"""A threshold below every probability."""
 
 Made = tuple[Any, "Drafter | TreeDrafter", dict[str, Any]]
 """An executor of the model, what drafts for it, and options that took effect."""
@@ -112,16 +110,15 @@ def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> 
 
 
 def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
-    """LayerSkip (Elhoushi et al., 2024): a number of drafts from the first layers and the model's
-    own head, without asking how sure they are; the layers' caches serve both."""
+    """LayerSkip: a number of drafts from the first layers and the model's own head."""
     from backends.engine.costs.draft_costs import FirstLayersCosts
     from backends.engine.costs.row_costs import row_costs
-    from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
+    from backends.engine.drafters.first_layers import FirstLayers
     from backends.engine.model.heads import ExitHead
 
     layer = exit_layer(loaded.architecture.layers, options)
     executor = loaded.executor([ExitHead(layer, loaded.weights.head)])
-    drafter = ExitDrafter(executor, PredictionPolicy((ALWAYS,), _most(options)), loaded.decided)
+    drafter = FirstLayers(executor, _most(options), loaded.decided)
     found = _made(
         *(executor, drafter, options),
         lambda: FirstLayersCosts(row_costs(executor, 0, 1), row_costs(executor, 1, 2)),

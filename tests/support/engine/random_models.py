@@ -41,6 +41,9 @@ SHAPES = {
     "odd-vocabulary-wide": replace(BASE, width=208, feed_forward=16, vocabulary=1003, layers=5),
 }
 
+MORE_SHAPES = {"deep": replace(BASE, layers=11, width=32, heads=2, kv_heads=1, feed_forward=208)}
+"""For tests of whole texts, which the kernels' own have not to repeat."""
+
 
 @dataclass(frozen=True)
 class RandomModel:
@@ -61,11 +64,12 @@ def random_model(
     agreement: float = 0.25,
     vocabulary: int | None = None,
 ) -> RandomModel:
-    """One of `SHAPES`, or with another vocabulary.
+    """One of `SHAPES` or `MORE_SHAPES`, or with another vocabulary.
 
     `agreement` scales what later layers add: near 0 all layers agree.
     """
-    shape = replace(SHAPES[name], vocabulary=vocabulary or SHAPES[name].vocabulary)
+    shape = (SHAPES | MORE_SHAPES)[name]
+    shape = replace(shape, vocabulary=vocabulary or shape.vocabulary)
     frequencies = 10000.0 ** -(torch.arange(0, shape.head_dim, 2) / shape.head_dim)
     shape = replace(shape, inverse_frequencies=tuple(frequencies.tolist()))
     draw = torch.Generator().manual_seed(seed)

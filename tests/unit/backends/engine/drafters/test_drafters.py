@@ -13,7 +13,7 @@ import torch
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.counts import draft_counts
 from backends.engine.drafters.draft_model import DraftModel
-from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
+from backends.engine.drafters.first_layers import FirstLayers
 from backends.engine.drafters.lookup import PromptLookup
 from backends.engine.drafters.sublayers import SublayerDrafts
 from backends.engine.drafters.swift import SwiftDrafts
@@ -22,7 +22,13 @@ from backends.engine.executors.base import StepRows
 from backends.engine.sampling import GREEDY, TokenSampling
 from backends.engine.streams import Output, Stream
 from backends.engine.sublayers.sets import Sublayers
-from tests.support.engine.random_models import SHAPES, RandomModel, open_executor, random_model
+from tests.support.engine.random_models import (
+    MORE_SHAPES,
+    SHAPES,
+    RandomModel,
+    open_executor,
+    random_model,
+)
 
 SLOTS = 3
 NUCLEUS = TokenSampling(0.7, 0.9, seed=5)
@@ -48,7 +54,7 @@ def lookup(model: RandomModel, drafts: int) -> Decoder:
 
 def first_layers(model: RandomModel, drafts: int) -> Decoder:
     executor = open_executor(model, (1,), SLOTS)
-    return Decoder(executor, ExitDrafter(executor, PredictionPolicy((-1.0,), drafts)))
+    return Decoder(executor, FirstLayers(executor, drafts))
 
 
 def fewer_sublayers(model: RandomModel, drafts: int) -> Decoder:
@@ -115,7 +121,7 @@ def run(decoder: Decoder, streams: Sequence[Stream]) -> tuple[dict[str, Any], Co
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("sampling", [GREEDY, NUCLEUS], ids=str)
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [*SHAPES, *MORE_SHAPES])
 def test_the_text_is_plain_decodings(
     name: str, sampling: TokenSampling, dtype: torch.dtype
 ) -> None:
@@ -226,6 +232,30 @@ def test_drafts_of_a_batch_that_samples_in_part_are_the_models_own() -> None:
     found, total = run(same_model(model, 6), again)
     assert found == expected
     assert total["accepted"] == total["drafted"] > 100
+
+
+def test_first_layers_draft_until_all_streams_can_be_verified_at_once() -> None:
+    """Streams that came at other times, of other lengths and with stop tokens: the other layers run
+    for all of them or not at all."""
+    model, verified = random_model("llama", torch.bfloat16), list[int]()
+    executor = open_executor(model, (1,), SLOTS)
+
+    class Watched(FirstLayers):
+        def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
+            found = super().draft(streams)
+            verified.append(len(found))
+            assert found == streams
+            through = {stream.done[0] == len(stream.tokens) for stream in streams}
+            assert len(through) == 1, "every token of all of them, or nothing of any"
+            return found
+
+    _, total = run(Decoder(executor, Watched(executor, 4)), requests(97, GREEDY))
+    assert total["steps"] == sum(verified)
+    assert max(verified) == SLOTS
+    assert total["drafted"] > 100
+    last = Stream("a", (1, 2), 5, tokens=[1, 2, 3, 4, 5, 6], done=[5, 5], slot=0)
+    assert FirstLayers(executor, 4).draft([last]) == [last]
+    assert last.done == [5, 5], "no room: nothing is begun, so that all layers run in one call"
 
 
 def test_counts_of_a_verification() -> None:
