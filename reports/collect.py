@@ -12,6 +12,7 @@ import numpy as np
 from harness.core.nouns import Slo, Trial
 from reports.cells import Cell, Overview
 from reports.sections.answers.requests import Answers
+from reports.sections.exits.forecasts import LAST_VALUE, NextWindow
 from results.compare.intervals.wilson import wilson_interval
 from results.compare.judged import Mean, add_scores, workload_asked
 from results.compare.pairing import variant
@@ -19,6 +20,7 @@ from results.compare.rivals import RequestTimes
 from results.compare.stats import by_row
 from results.metrics import latency
 from results.metrics.arrays import Floats, RequestArrays
+from results.metrics.survival import SurvivalSeries, survival_series
 
 if TYPE_CHECKING:
     from results import Run
@@ -47,14 +49,24 @@ class Samples:
     """Workload -> answers."""
     more_prompts: dict[str, int] = field(default_factory=dict)
     """Workload -> prompts beyond those of the loads, of which `scores` has the scores."""
+    survival: dict[Cell, SurvivalSeries] = field(default_factory=dict)
+    """Cell -> that of the first of the repeats that it uses."""
+    next_window: NextWindow = LAST_VALUE
     more_failed: int = 0
     """Trials of such prompts that did not end well."""
 
 
-def collect(run: Run, overview: Overview, more: Run | None = None) -> Samples:
+def collect(
+    run: Run,
+    overview: Overview,
+    more: Run | None = None,
+    next_window: NextWindow = LAST_VALUE,
+    window_s: float | None = None,
+) -> Samples:
     """Read every trial once, one comparison group at a time. `more`: trials of more prompts, of
-    which the scores alone are read; a variant's are pooled with its others on the workload."""
-    samples = Samples()
+    which the scores alone are read; a variant's are pooled with its others on the workload.
+    `window_s`: see `results.metrics.survival.survival_series`."""
+    samples = Samples(next_window=next_window)
     cells = overview.by_key()
     left_out = {row["key"] for row in overview.rows if row["left_out"]}
     for group in run.groups():
@@ -64,6 +76,7 @@ def collect(run: Run, overview: Overview, more: Run | None = None) -> Samples:
                 continue
             _add(samples, cells[key], requests)
             if key not in left_out:
+                _add_survival(samples, cells[key], requests, window_s)
                 for name, values in LATENCIES.items():
                     times = RequestTimes(requests.ids, by_row(requests, values))
                     samples.times[name][cells[key]][member.trial.repeat] = times
@@ -102,6 +115,15 @@ def _add(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
     if not cell.variant.is_replay:
         _add_scores(samples, cell, requests)
         samples.answers[cell.workload].add(cell.variant, requests)
+
+
+def _add_survival(
+    samples: Samples, cell: Cell, requests: RequestArrays, window_s: float | None
+) -> None:
+    if cell not in samples.survival:
+        series = survival_series(requests, window_s)
+        if series is not None:
+            samples.survival[cell] = series
 
 
 def _add_scores(samples: Samples, cell: Cell, requests: RequestArrays) -> None:

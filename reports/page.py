@@ -23,6 +23,7 @@ from reports.panels import draw, drawing
 from reports.sections import Section, sections
 from reports.sections.answers import requests
 from reports.sections.answers.forks import Pieces
+from reports.sections.exits.forecasts import LAST_VALUE, NextWindow
 from reports.sections.searched import without_probes
 from reports.sections.speed import stored_sizes
 from reports.text import script_json, visible
@@ -51,9 +52,15 @@ Tokens = Callable[[Model], Pieces | None]
 """What tells the text of a model's token ids, where somebody knows it."""
 
 
-def write_report(run_dir: Path, tokens: Tokens = lambda _: None) -> Path:
+def write_report(
+    run_dir: Path,
+    tokens: Tokens = lambda _: None,
+    next_window: NextWindow = LAST_VALUE,
+    window_s: float | None = None,
+) -> Path:
     """Write the report of the run stored in `run_dir` and return its path, ``run_dir/report.html``.
-    `tokens`: without it, tokens are shown as ids.
+    `tokens`: without it, tokens are shown as ids. `next_window`: forecasts survival; `window_s`:
+    how long the windows are that it is counted in, where that is not left to the run's length.
 
     The file is replaced in one step; equal results give equal bytes. Raises `UserError` when the
     folder is no results folder or holds no trial, and `OSError` when it cannot be written to.
@@ -62,15 +69,20 @@ def write_report(run_dir: Path, tokens: Tokens = lambda _: None) -> Path:
     if not without_quality(run).stored:
         raise UserError(f"{run_dir}: no trials in it; expected a folder that 'run' has filled")
     target = run_dir / FILE_NAME
-    write_atomic(target, render(run, tokens).encode())
+    write_atomic(target, render(run, tokens, next_window, window_s).encode())
     return target
 
 
-def render(run: Run, tokens: Tokens = lambda _: None) -> str:
+def render(
+    run: Run,
+    tokens: Tokens = lambda _: None,
+    next_window: NextWindow = LAST_VALUE,
+    window_s: float | None = None,
+) -> str:
     """The whole page as text."""
     more = only_quality(run)
     run, seen = without_probes(without_quality(run))
-    samples = collect(run, seen, more) if seen.cells else Samples()
+    samples = collect(run, seen, more, next_window, window_s) if seen.cells else Samples()
     made = list(sections(seen, samples))
     numbers = {section.id: itertools.count() for section in made}
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)

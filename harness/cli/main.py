@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import os
 import sys
 from pathlib import Path
@@ -19,11 +18,12 @@ import typer
 from harness.cli.cached.command import cache_app
 from harness.cli.calibrate import calibrate
 from harness.cli.cells.lossless import lossless
-from harness.cli.cells.show import AsJson, RunDir, print_json_lines, show
+from harness.cli.cells.show import AsJson, print_json_lines, show
 from harness.cli.first.init import init
 from harness.cli.first.panels import arrange
 from harness.cli.first.quick import quick
 from harness.cli.first.schema import schema
+from harness.cli.folders.report import report
 from harness.cli.gate.calibrate import gate_app
 from harness.cli.gate.compare import compare
 from harness.cli.gate.history import history
@@ -55,6 +55,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")
 app.command()(show)
+app.command()(report)
 app.command()(lossless)
 app.command()(quick)
 app.command()(init)
@@ -137,24 +138,6 @@ def run(
     )
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)
-
-
-@app.command()
-def report(
-    directory: RunDir,
-    open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
-) -> None:
-    """Write DIR/report.html, one self-contained page; of a folder of runs, DIR/index.html."""
-    from harness.cli.folders.pieces import pieces
-    from reports.index import runs_below, write_index
-    from reports.page import write_report
-
-    # where the home is read-only it tells at length that it keeps its font list elsewhere
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    page = write_index(directory) if runs_below(directory) else write_report(directory, pieces)
-    print(f"report: {page}")
-    if open_page:
-        typer.launch(page.resolve().as_uri())
 
 
 @app.command()

@@ -19,8 +19,7 @@ from harness.core.names import QUALITY
 
 SCHEMA_VERSION = 1
 UNKNOWN_TOKEN = -1  # in a `Commit`: a server counted it without saying which it was
-SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}
-"""Fewest requests for a percentile to have one beyond it."""
+SAMPLES_NEEDED: Mapping[str, int] = {"p50": 5, "p95": 20, "p99": 100}  # one lies beyond it
 SAYS_NOTHING = 1000  # so far apart, the ends of a ratio's interval leave everything open
 QUALITY_MARGIN = 0.02  # absolute, of a task's score: worse by no more counts as good
 FinishReason = Literal["stop", "length", "error"]
@@ -31,8 +30,7 @@ Provenance = Literal[
 IMPORTED: Provenance = "imported"  # another tool measured it
 REPLAYED: Provenance = "measured cost, replayed decisions"  # the answers say nothing
 Status = Literal["ok", "failed", "timeout", "out_of_memory", "skipped"]
-Answer = Literal["tokens", "label"]
-"""What a request asks for: text, or one of a classifier's labels."""
+Answer = Literal["tokens", "label"]  # text, or one of a classifier's labels
 LoadKind = Literal["closed", "poisson", "gamma", "constant", "trace", "quality"]
 
 
@@ -153,6 +151,8 @@ class Generation:
     """The answer to a request for a label. Its one commit has no tokens."""
     decisions: Decisions | None = None
     """Where the backend recorded them."""
+    token_layers: list[int] = field(default_factory=list)
+    """Layers each token ran, where a backend leaves early; 0, or nothing at the end: not told."""
 
 
 @dataclass(frozen=True, slots=True)

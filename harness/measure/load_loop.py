@@ -19,7 +19,7 @@ from harness.core.errors import nearest
 from harness.core.names import SERVER, asked_again
 from harness.core.nouns import REPLAYED, Commit, FinishReason, Generation, Load, Request
 from harness.measure.machine.scheduling import prompt_wakeups
-from harness.measure.protocol import TrialProtocolError, check_label, check_output
+from harness.measure.protocol import TrialProtocolError, check_label, check_output, note_layers
 from harness.measure.timed_window import TimeUp, alarm, garbage_collection_off
 
 QUIET_NS = 20_000_000
@@ -278,6 +278,7 @@ class _Loop:
             generation.commit_tokens.append(len(commit.token_ids))
             if commit.arrived_ns is not None:
                 generation.stamp_lag_ns.append(commit.stamp_lag_ns)
+        note_layers(generation, commit)
         generation.token_ids.extend(commit.token_ids)
         self.tokens += len(commit.token_ids)
 
@@ -295,6 +296,5 @@ class _Loop:
 
     def generations(self) -> list[Generation]:
         """Everything submitted so far, in request order; the unfinished with `finished` None."""
-        unfinished = {key: flight.generation for key, flight in self.in_flight.items()}
-        known = self.done | unfinished
+        known = self.done | {key: flight.generation for key, flight in self.in_flight.items()}
         return [known[request.id] for request in self.requests if request.id in known]

@@ -1,4 +1,5 @@
-"""What a backend may hand out: what breaks the contract makes its numbers mean nothing."""
+"""What a backend may hand out: what breaks the contract makes its numbers mean nothing, and what
+it tells of each token is kept."""
 
 from __future__ import annotations
 
@@ -24,6 +25,18 @@ def check_label(commit: Commit, wanted: bool) -> None:
             f"tokens and ends with stop; this one has {commit.label}, {len(commit.token_ids)} "
             f"tokens and ends with {commit.finished}"
         )
+
+
+def note_layers(generation: Generation, commit: Commit) -> None:
+    """Keep how many layers each token of a commit ran, before its tokens are added. Only backends
+    that leave early are asked (they count `layers_skipped`), and only where one count is of each
+    token; of several tokens told together it is known where all are as deep."""
+    told, count = commit.telemetry, len(commit.token_ids)
+    if not count or "layers_skipped" not in told or told.get("steps") != count:
+        return
+    layers, rest = divmod(int(told["layers_run"]), count)
+    untold = len(generation.token_ids) - len(generation.token_layers)
+    generation.token_layers += [0] * untold + [0 if rest else layers] * count
 
 
 def check_output(request: Request, generation: Generation) -> None:

@@ -38,6 +38,7 @@ SECTIONS = (
     "exits.ablations",
     "exits.gamma",
     "stages",
+    "exits.survival",
     "drafts",
     "draft_numbers",
     "published",

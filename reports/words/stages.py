@@ -9,8 +9,11 @@ from reports.cells import Cell, Overview
 from reports.numbers import percent, ratio
 from results.compare.pairing import NATIVE
 
-BASELINES = ("own-early-exit", NATIVE)
+BASELINES = ("own-early-exit", NATIVE, "classifier-early-exit", "classifier")
 """On the same engine: the same exits in one process, and the whole model."""
+_RATES = {"output_tok_per_s": "Tokens per second", "request_per_s": "Labels per second"}
+"""The first that a cell has; arrivals of an open load decide it."""
+_GOODPUT = "goodput_req_per_s"
 
 
 class StageWork(NamedTuple):
@@ -55,8 +58,8 @@ def stages(seen: Overview) -> list[StageWork]:
 
 
 def sentences(seen: Overview, found: Sequence[StageWork]) -> list[str]:
-    """For each load (and model) and pipeline what bounds it, and its throughput over each of
-    `BASELINES` that ran beside it; nothing of cells that are not valid."""
+    """For each load (and model) and pipeline what bounds it, and its throughput and goodput over
+    those of each of `BASELINES` that ran beside it; nothing of cells that are not valid."""
     holding = [one for one in found if one.cell.stands_alone]
     places = dict.fromkeys((one.cell.condition, one.cell.variant.index) for one in holding)
     return [
@@ -76,19 +79,23 @@ def sentences(seen: Overview, found: Sequence[StageWork]) -> list[str]:
 def _of_one(seen: Overview, own: Sequence[StageWork]) -> Iterator[str]:
     cell = own[0].cell
     busiest = max(own, key=lambda one: one.busy)
-    beside = "; ".join(_beside(seen, own))
-    yield (
+    told = [
         f"Under {cell.condition} the busiest stage of {cell.variant.label} "
         f"({busiest.number} of {busiest.of}, {busiest.cell.workload}) works "
         f"{percent(busiest.busy)}% of the time"
-        + (f". Tokens per second: {beside}." if beside else ".")
-    )
+    ]
+    if cell.load_kind == "closed":
+        metric = next((one for one in _RATES if cell.value(one)), None)
+        if metric and (beside := "; ".join(_beside(seen, own, metric))):
+            told.append(f"{_RATES[metric]}: {beside}")
+    if beside := "; ".join(_beside(seen, own, _GOODPUT)):
+        told.append(f"Requests per second that meet the objective: {beside}")
+    yield ". ".join(told) + "."
 
 
-def _beside(seen: Overview, own: Sequence[StageWork]) -> Iterator[str]:
-    """Tokens per second over a baseline's, the range over the workloads."""
-    # arrivals of an open load decide its throughput
-    cells = {one.cell.workload: one.cell for one in own if one.cell.load_kind == "closed"}
+def _beside(seen: Overview, own: Sequence[StageWork], metric: str) -> Iterator[str]:
+    """A rate over a baseline's, the range over the workloads."""
+    cells = {one.cell.workload: one.cell for one in own}
     for name in BASELINES:
         # several variants of a baseline: the fastest is the one to beat
         found: dict[str, float] = {}
@@ -101,7 +108,7 @@ def _beside(seen: Overview, own: Sequence[StageWork]) -> Iterator[str]:
                 or not other.stands_alone
             ):
                 continue
-            rate, theirs = here.value("output_tok_per_s"), other.value("output_tok_per_s")
+            rate, theirs = here.value(metric), other.value(metric)
             if rate and theirs:
                 quotient = rate / theirs
                 found[other.workload] = min(found.get(other.workload, quotient), quotient)

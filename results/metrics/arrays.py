@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 SCORE_PREFIX = "score."
 COUNT_PREFIX = "count."
 DECIDED_PREFIX = "decided."
-ON_DEMAND = ("error", "telemetry", "text")
+ON_DEMAND = ("error", "telemetry", "text", "token_layers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class RequestArrays:
     counts: dict[str, Floats]
     """Telemetry count -> (R,), NaN where a request has none (margins are not among them)."""
     read: Callable[[str], Any]
-    """Decodes one of `ON_DEMAND` as an Arrow column."""
+    """Decodes one of `ON_DEMAND` as an Arrow column; None: the trial does not have it."""
     has_texts: bool
     """Whether each request is known to have a text; else `texts` says which."""
 
@@ -88,6 +88,18 @@ class RequestArrays:
         return self.read("telemetry")
 
     @property
+    def token_layers(self) -> Ints | None:
+        """(T,) layers that each output token ran, 0: not told; None of a backend that never is."""
+        column = self.read("token_layers")
+        if column is None:
+            return None
+        start, told = _parts(column)
+        found, lengths = np.zeros(len(self.token_ids), np.int64), np.diff(start)
+        moved = np.repeat(self.token_start[:-1] - start[:-1], lengths)
+        found[np.arange(len(told)) + moved] = told
+        return found
+
+    @property
     def failed(self) -> Flags:
         """(R,) ended by "error"."""
         return np.asarray(self.finished == "error", bool)
@@ -108,7 +120,12 @@ class RequestArrays:
 
 def from_table(table: Any) -> RequestArrays:
     """Numpy columns of an Arrow table made by `results.store.columns.to_table`."""
-    return _arrays(table, table.column, table.column("text").null_count == 0)
+    names = set(table.column_names)
+    return _arrays(
+        table,
+        lambda name: table.column(name) if name in names else None,
+        table.column("text").null_count == 0,
+    )
 
 
 def from_file(file: TrialFile) -> RequestArrays:
@@ -116,7 +133,9 @@ def from_file(file: TrialFile) -> RequestArrays:
     decoded when they are asked for, which may raise `UserError`."""
     names = [name for name in file.names if name not in ON_DEMAND]
     table = file.read([name for name in names if not name.startswith(DECIDED_PREFIX)])
-    read = functools.cache(lambda name: file.read([name]).column(name))
+    read = functools.cache(
+        lambda name: file.read([name]).column(name) if name in file.names else None
+    )
     return _arrays(table, read, file.nulls("text") == 0)
 
 
@@ -170,7 +189,12 @@ def from_record(record: TrialRecord) -> RequestArrays:
 
 
 def _ragged(table: Any, name: str, dtype: type = np.int64) -> tuple[Ints, Any]:
-    column = table.column(name).combine_chunks()
+    return _parts(table.column(name), dtype)
+
+
+def _parts(column: Any, dtype: type = np.int64) -> tuple[Ints, Any]:
+    """Of a column of lists where each begins, and all values."""
+    column = column.combine_chunks()
     start = _numpy(column.offsets).astype(np.int64)
     values = _numpy(column.values)
     return start - start[0], values[start[0] : start[-1]].astype(dtype, copy=False)

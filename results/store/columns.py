@@ -8,6 +8,7 @@
 | `commit_tokens` | list of int32 | tokens of each commit |
 | `stamp_lag_ns` | list of int64 | by how much each stamp can be late; empty: none can. Optional |
 | `token_ids` | list of int32 | every output token |
+| `token_layers` | list of int32 | layers that each ran, 0: not told; may end earlier. Optional |
 | `finished` | string or null | stop, length, error; null when the trial ended first |
 | `error` | string or null | |
 | `telemetry` | string or null | JSON object of counts |
@@ -64,6 +65,8 @@ DECIDED = {
 }
 """Lists of `Decisions`, columns of a trial whose backend recorded them. Files of earlier versions
 lack some, which are empty then."""
+LAYERS = {"token_layers": pa.list_(pa.int32())}
+"""A column of a trial whose backend leaves early, token by token."""
 OPTIONAL = {"stamp_lag_ns"}
 """Columns that files of earlier versions do not have."""
 
@@ -134,6 +137,9 @@ def to_table(record: TrialRecord) -> pa.Table:
         columns = {**COLUMNS, **LABELS}
         data["label"] = [_unicode(g.label.name) if g.label else None for g in generations]
         data["confidence"] = [g.label.confidence if g.label else None for g in generations]
+    if any(g.token_layers for g in generations):
+        columns = {**columns, **LAYERS}
+        data["token_layers"] = _lists([g.token_layers for g in generations], np.int32)
     arrays = {name: pa.array(data[name], kind) for name, kind in columns.items()}
     if any(g.decisions is not None for g in generations):
         decided = [g.decisions or Decisions() for g in generations]
@@ -176,6 +182,7 @@ def from_table(
             commit_ns=columns["commit_ns"][i],
             commit_tokens=columns["commit_tokens"][i],
             token_ids=columns["token_ids"][i],
+            token_layers=columns["token_layers"][i] if "token_layers" in columns else [],
             stamp_lag_ns=columns["stamp_lag_ns"][i] if "stamp_lag_ns" in columns else [],
             finished=columns["finished"][i],
             error=columns["error"][i],

@@ -1,11 +1,12 @@
-"""A server's own count of tokens against ours."""
+"""A server's own count of tokens against ours, and how many layers each token ran."""
 
 from __future__ import annotations
 
 import pytest
 
-from harness.core.nouns import BackendInfo, FinishReason, Generation
+from harness.core.nouns import BackendInfo, Commit, FinishReason, Generation
 from harness.measure.checks import check_trial
+from harness.measure.protocol import note_layers
 from tests.support.harness.sessions import make_trial
 
 INFO = BackendInfo("scripted", "1", "simulation", {}, True)
@@ -32,3 +33,30 @@ def test_counts_are_those_of_the_server_s_usage(
         f"(first: r99: 4 counted, {usage} by its usage)"
     )
     assert (verdict.valid, verdict.reasons) == (not doubted, (reason,) * doubted)
+
+
+def kept(*commits: tuple[int, dict[str, float]]) -> list[int]:
+    """Tokens and counts of each commit -> the layers that are kept."""
+    found = Generation("r", 0, 0)
+    for tokens, counts in commits:
+        ids = tuple(range(tokens))
+        note_layers(found, Commit("r", ids, telemetry=counts))
+        found.token_ids.extend(ids)
+    return found.token_layers
+
+
+def step(layers: float, steps: float = 1) -> dict[str, float]:
+    return {"steps": steps, "layers_run": layers, "layers_skipped": 12 * steps - layers}
+
+
+def test_the_prompt_s_own_token_left_nowhere() -> None:
+    assert kept((1, {}), (1, step(4)), (1, step(12)), (1, {})) == [0, 4, 12]
+
+
+def test_tokens_told_together_are_known_where_all_are_as_deep() -> None:
+    assert kept((2, step(8, 2)), (3, step(20, 3)), (1, step(6))) == [4, 4, 0, 0, 0, 6]
+
+
+def test_counts_that_are_of_no_token_are_left_alone() -> None:
+    full = {"steps": 1.0, "layers_run": 12.0}
+    assert kept((1, full), (0, step(6)), (2, step(6)), (1, full)) == []

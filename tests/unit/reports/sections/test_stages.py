@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.nouns import Load, TrialRecord, Workload
+from harness.core.nouns import Load, Slo, TrialRecord, Workload
 from reports.cells import Overview, overview
 from reports.collect import Samples
 from reports.page import write_report
@@ -126,6 +126,44 @@ def test_throughput_of_an_open_load_is_not_compared(seen: Overview) -> None:
     assert made is not None
     (text,) = made.words
     assert text.endswith("% of the time.")
+
+
+def test_goodput_over_the_baselines_is_told_where_there_is_an_objective(seen: Overview) -> None:
+    rates = {"tetris": 3.0, "own-early-exit": 4.0, "autoregressive": 2.0}
+    cells = tuple(
+        dataclasses.replace(
+            cell,
+            slo=Slo(e2e_ms=100),
+            load_kind="poisson",
+            metrics={**cell.metrics, "goodput_req_per_s": rates[cell.variant.backend]},
+        )
+        for cell in seen.cells
+    )
+    made = stages.section(dataclasses.replace(seen, cells=cells), Samples())
+    assert made is not None
+    (text,) = made.words
+    assert text.endswith(
+        "Requests per second that meet the objective: 0.75 times own-early-exit's on 2 of 2 "
+        "workloads; 1.50 times autoregressive's on 2 of 2 workloads."
+    )
+
+
+def test_labels_are_counted_where_there_are_no_tokens(seen: Overview) -> None:
+    rates = {"tetris": 3.0, "own-early-exit": 4.0, "autoregressive": 2.0}
+    cells = tuple(
+        dataclasses.replace(
+            cell,
+            metrics={
+                **cell.metrics,
+                "output_tok_per_s": 0.0,
+                "request_per_s": rates[cell.variant.backend],
+            },
+        )
+        for cell in seen.cells
+    )
+    made = stages.section(dataclasses.replace(seen, cells=cells), Samples())
+    assert made is not None
+    assert "Labels per second: 0.75 times own-early-exit's" in made.words[0]
 
 
 def test_a_stage_that_nobody_reached_has_dashes(seen: Overview) -> None:

@@ -15,6 +15,7 @@ import results
 from results.metrics.arrays import ON_DEMAND, from_file, from_record, from_table
 from results.rows import summaries
 from results.store.columns import TrialFile, to_table
+from results.store.columns import from_table as generations_of
 from tests.support.results.make_trials import generation, record, trial
 
 
@@ -105,3 +106,17 @@ def test_a_file_without_statistics_does_not_say_how_many_are_null() -> None:
     file = TrialFile(Path("x.parquet"), sink.getvalue().to_pybytes())
     assert file.nulls("text") is None
     assert from_file(file).has_texts is False
+
+
+def test_layers_of_tokens_are_kept_where_a_backend_tells_them() -> None:
+    early, plain = generation("a", [10, 20, 30]), generation("b", [10, 20])
+    early.token_layers = [0, 4]
+    table = to_table(record(trial(), [plain, early]))
+    found, _, _ = generations_of(table)
+    assert [one.token_layers for one in found] == [[], [0, 4]]
+    told = from_table(table).token_layers
+    assert told is not None
+    assert told.tolist() == [0, 0, 0, 4, 0]
+    without = to_table(record(trial(), [plain]))
+    assert "token_layers" not in without.column_names
+    assert from_table(without).token_layers is None

@@ -267,17 +267,3 @@ def test_kills_plans_and_stragglers_at_once_lose_nothing(live: LivePipeline) -> 
         assert audited(run, 900) == Counter()
     assert killer.killed >= run.faults.replaced > 0
     assert len(run.changing.plans) > 1
-
-
-def test_without_ray_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"^--live: Ray is not installed"):
-        devices.start_ray()
-
-
-def test_an_address_that_does_not_answer_is_one_line() -> None:
-    pytest.importorskip("ray")
-    with pytest.raises(
-        UserError, match=r"^--address 127\.0\.0\.1:9: no Ray cluster answers within"
-    ):
-        devices.start_ray("127.0.0.1:9")

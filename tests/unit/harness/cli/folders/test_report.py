@@ -1,0 +1,49 @@
+"""The command `report`: windows of survival, and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.core.nouns import Load
+from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.report_pages import rows
+from tests.support.results.stored_runs import run_of
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["decodebench", "report", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_windows_are_as_long_as_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"checks_layer_2": 1.0, "stage_rows_1": 1.0}
+    one = generation("a", [10.0 * place for place in range(20)], telemetry=counts)
+    told = replace(one, token_layers=[0, *[2, 6, 6] * 6])
+    made = record(trial("tetris", load=Load("closed", concurrency=1)), [told])
+    run_of(tmp_path, made, backends=[{"name": "tetris", "options": {}}], reference="tetris")
+    page = tmp_path / "report.html"
+    assert call(monkeypatch, str(tmp_path), "--window-s", "0.05") == 0
+    assert len(rows(page.read_text(), "survival")) == 1
+    assert "ARIMA, as TETRIS has it, from 8 windows on" in page.read_text()
+    assert call(monkeypatch, str(tmp_path)) == 0
+    assert 'id="survival"' not in page.read_text()
+
+
+@pytest.mark.parametrize("length", ["0", "-1", "inf", "nan"])
+def test_a_length_that_is_none_is_one_line(
+    length: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, str(tmp_path), "--window-s", length) == 2
+    told = f"--window-s: expected a number above 0, found {float(length):g}"
+    assert capsys.readouterr().err == f"decodebench: {told}\n"
