@@ -15,6 +15,7 @@ from typing import Any
 
 from backends.checkpoints import weight_files
 from backends.checkpoints.digests import FileDigests
+from backends.checkpoints.tokens.plain import read_plain
 from harness.core.errors import UserError, nearest
 from harness.core.files import MIB, read_text, user_path
 from harness.core.nouns import Model
@@ -92,6 +93,17 @@ def load_tokenizer(directory: Path) -> Any:
         )
     except Exception as error:  # the tokenizers library raises a bare Exception
         raise UserError(f"{directory / 'tokenizer.json'}: {one_line(error)}") from None
+    _check_chat_template(directory, tokenizer)
+    return tokenizer
+
+
+def prompt_tokenizer(directory: Path) -> Any:
+    """What makes prompts and reads answers of the checkpoint's model: `load_tokenizer` or, where
+    the files let it, a tokenizer that does the same without importing transformers. Raises
+    `UserError` where there is none that can be used."""
+    tokenizer = read_plain(directory)
+    if tokenizer is None:
+        return load_tokenizer(directory)
     _check_chat_template(directory, tokenizer)
     return tokenizer
 

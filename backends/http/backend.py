@@ -92,7 +92,7 @@ class HttpBackend(Backend):
         from backends.http.probe import check_base_url
 
         settings = {**options, "base_url": check_base_url(options["base_url"])}
-        tokenizer = None if model_dir is None else models.load_tokenizer(model_dir)
+        tokenizer = None if model_dir is None else models.prompt_tokenizer(model_dir)
         return cls(settings, tokenizer)
 
     def _describe(self) -> BackendInfo:
@@ -255,7 +255,7 @@ class HttpBackend(Backend):
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 def most_at_once(arrivals_s: Sequence[float]) -> int:

@@ -160,7 +160,7 @@ def open_session(trial: Trial) -> EngineSession:
     runs_model = backends.load_class(trial.backend).needs_model
     directory = models.resolve(trial.model, weights=runs_model)
     backend = backends.open_backend(trial.backend, directory, trial.model, trial.options)
-    tokenizer = models.load_tokenizer(directory)
+    tokenizer = models.prompt_tokenizer(directory)
     return EngineSession(
         backend=backend,
         tokenizer=tokenizer,

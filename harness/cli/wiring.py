@@ -256,7 +256,7 @@ def prompt_rows(
     A row has the prompt's text as the model reads it, its length in tokens, and the reference
     answer.
     """
-    tokenizer = models.load_tokenizer(directory)
+    tokenizer = models.prompt_tokenizer(directory)
     for trial in {trial.workload.checksum: trial for trial in trials}.values():
         name = trial.workload.name
         rows = [

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.nouns import UNKNOWN_TOKEN
 from results.metrics.arrays import Flags, Floats, Ints, RequestArrays
 
 MARGIN_PREFIX = "top2_margin@"
@@ -68,20 +67,12 @@ def pair(this: RequestArrays, other: RequestArrays) -> tuple[Ints, Ints]:
     return rows[usable], others[usable]
 
 
-def known_ids(requests: RequestArrays) -> Flags:
-    """(R,) requests whose token ids are all known: a server may tell counts only."""
-    known = np.diff(requests.token_start) == requests.tokens
-    unknown = np.flatnonzero(requests.token_ids == UNKNOWN_TOKEN)
-    known[np.searchsorted(requests.token_start, unknown, side="right") - 1] = False
-    return np.asarray(known)
-
-
 def compare(this: RequestArrays, other: RequestArrays, *, counts_hold: bool = True) -> Agreement:
     """Compare the token ids of two trials, for every request that has them in both, and the lengths
     of all others. `counts_hold`: both count what the engine made; where one was re-tokenised from
     text its counts may be off by the stop token, and only known ids tell a length."""
     rows, others = pair(this, other)
-    told = known_ids(this)[rows] & known_ids(other)[others]
+    told = this.known[rows] & other.known[others]
     counted = told | counts_hold
     counted_rows = rows[counted]
     tokens, other_tokens = this.tokens[counted_rows], other.tokens[others[counted]]
@@ -89,12 +80,12 @@ def compare(this: RequestArrays, other: RequestArrays, *, counts_hold: bool = Tr
     length = np.diff(this.token_start)[rows]
     other_length = np.diff(other.token_start)[others]
     shared = np.minimum(length, other_length)
-    differs = _tokens(this, rows, shared) != _tokens(other, others, shared)
-    end = np.cumsum(shared)
-    places = np.flatnonzero(differs)
-    pairs, first = np.unique(np.searchsorted(end, places, side="right"), return_index=True)
     divergence = np.where(length != other_length, shared, -1)
-    divergence[pairs] = places[first] - (end - shared)[pairs]
+    places = np.flatnonzero(_tokens(this, rows, shared) != _tokens(other, others, shared))
+    if len(places):
+        end = np.cumsum(shared)
+        pairs, first = np.unique(np.searchsorted(end, places, side="right"), return_index=True)
+        divergence[pairs] = places[first] - (end - shared)[pairs]
     if this.labels is not None and other.labels is not None:
         divergence[this.labels[rows] != other.labels[others]] = 0
     return Agreement(rows, others, divergence, counted_rows, tokens, other_tokens)

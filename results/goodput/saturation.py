@@ -30,8 +30,10 @@ wait in no queue that grows. A system that works on many at once answers each mo
 MANY = 100
 FEWEST = 8
 """Requests of which anything can be said."""
-PASSES = 6
-"""A probe lasts at least so many answers of an idle system: what is on its way is no queue."""
+PASSES = 9
+"""A probe lasts at least so many answers of an idle system: what is on its way is no queue. An
+engine that works on many at once answers each some three times as slowly when it is full, and on
+the way there its latency grows at rates that it keeps up with, too."""
 
 
 class CurvePoint(NamedTuple):

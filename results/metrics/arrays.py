@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.nouns import TrialRecord
+from harness.core.nouns import UNKNOWN_TOKEN, TrialRecord
 
 if TYPE_CHECKING:
     from results.store.columns import TrialFile
@@ -58,6 +58,8 @@ class RequestArrays:
     """(R + 1,)"""
     token_ids: NDArray[np.int32]
     """(T,)"""
+    known: Flags
+    """(R,) requests whose token ids are all known: a server may tell counts only."""
     labels: NDArray[np.object_] | None
     """(R,) the label that a request was answered with, or None; None where no trial's was."""
     scores: dict[str, Floats]
@@ -154,6 +156,7 @@ def _arrays(table: Any, read: Callable[[str], Any], has_texts: bool) -> RequestA
         commit_start = np.concatenate(([0], np.cumsum(kept)))[commit_start]
         commit_ns, commit_tokens = commit_ns[kept], commit_tokens[kept]
     token_start, token_ids = _ragged(table, "token_ids", np.int32)
+    tokens = np.diff(np.concatenate(([0], np.cumsum(commit_tokens)))[commit_start])
     finished = np.asarray(table.column("finished").to_pylist(), object)
     completed = np.asarray((finished == "stop") | (finished == "length"), bool)
     return RequestArrays(
@@ -164,7 +167,7 @@ def _arrays(table: Any, read: Callable[[str], Any], has_texts: bool) -> RequestA
         finished=finished,
         completed=completed,
         sampled=completed & (np.diff(commit_start) > 0),
-        tokens=np.diff(np.concatenate(([0], np.cumsum(commit_tokens)))[commit_start]),
+        tokens=tokens,
         commit_start=commit_start,
         commit_ns=commit_ns,
         commit_tokens=commit_tokens,
@@ -173,12 +176,20 @@ def _arrays(table: Any, read: Callable[[str], Any], has_texts: bool) -> RequestA
         else np.zeros(0, np.int64),
         token_start=token_start,
         token_ids=token_ids,
+        known=_known(tokens, token_start, token_ids),
         labels=labels,
         scores=_columns(table, SCORE_PREFIX),
         counts=_columns(table, COUNT_PREFIX),
         read=read,
         has_texts=has_texts,
     )
+
+
+def _known(tokens: Ints, token_start: Ints, token_ids: NDArray[np.int32]) -> Flags:
+    known = np.diff(token_start) == tokens
+    unknown = np.flatnonzero(token_ids == UNKNOWN_TOKEN)
+    known[np.searchsorted(token_start, unknown, side="right") - 1] = False
+    return np.asarray(known)
 
 
 def from_record(record: TrialRecord) -> RequestArrays:

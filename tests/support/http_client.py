@@ -19,9 +19,9 @@ Start = Callable[..., tuple[FakeServer, HttpBackend]]
 class WordTokenizer:
     """One token per word: enough for a server that speaks text only."""
 
-    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         assert not add_special_tokens
-        return {"input_ids": [len(word) for word in text.split()]}
+        return [len(word) for word in text.split()]
 
     bos_token_id = 5
 

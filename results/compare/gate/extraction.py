@@ -11,7 +11,7 @@ import numpy as np
 from harness.core.errors import UserError
 from harness.core.names import stands_in_for
 from harness.core.nouns import Trial, Validity
-from results.compare.agreement import compare, known_ids, not_lossless
+from results.compare.agreement import compare, not_lossless
 from results.compare.gate.identity import identity
 from results.compare.gate.quantities import (
     GateQuantity,
@@ -98,7 +98,7 @@ def answer_digests(requests: RequestArrays) -> Ints:
     found = np.full(len(requests), UNKNOWN_ANSWER, np.int64)
     data = np.ascontiguousarray(requests.token_ids, np.int32).tobytes()
     start = (4 * requests.token_start).tolist()
-    known = known_ids(requests)
+    known = requests.known
     for row in np.flatnonzero(known).tolist():
         content = data[start[row] : start[row + 1]]
         if requests.labels is not None and requests.labels[row] is not None:

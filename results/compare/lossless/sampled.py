@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.core.names import row_id
-from results.compare.agreement import known_ids
 from results.metrics.arrays import Floats, RequestArrays
 
 FEWEST = 5
@@ -56,7 +55,7 @@ class _Beginning(NamedTuple):
 
 def draws_of(requests: RequestArrays) -> dict[str, list[tuple[int, ...]]]:
     """The completed answers to each prompt, which is asked again as ID#2, ID#3 and so on."""
-    usable = requests.completed & known_ids(requests)
+    usable = requests.completed & requests.known
     known, found = set(requests.ids), dict[str, list[tuple[int, ...]]]()
     for row in np.flatnonzero(usable):
         start, end = requests.token_start[row], requests.token_start[row + 1]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from typing import Any
+
+from harness.core.rouge import porter
 
 _WORD = re.compile(r"[a-z0-9]+")
 
@@ -27,14 +28,7 @@ def stems(words: Sequence[str]) -> list[str]:
 
 @functools.lru_cache(maxsize=65_536)
 def _stem(word: str) -> str:
-    return str(_library().tokenize(word)[0])
-
-
-@functools.cache
-def _library() -> Any:
-    from rouge_score.tokenizers import DefaultTokenizer
-
-    return DefaultTokenizer(use_stemmer=True)
+    return porter.stem(word)
 
 
 def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:
