@@ -23,7 +23,7 @@ from harness.cli import run, session
 from harness.cli.main import main
 from harness.core.nouns import Request, Trial
 
-STEP = 20
+STEP = 5
 """Steps of the load that are let pass; those of its warm-up are not counted."""
 
 
