@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 SWEEP_DIES_IN, ENGINE_DIES_IN = "draft_model", "swift"
 REPEAT = 1
 """Whose trials come in the other order: first the engine's, then the sweep's last one."""
-REQUESTS = 8
+REQUESTS = 4
 EXPERIMENT = {
     "name": "killed",
     "model": "demo",
@@ -34,7 +34,7 @@ EXPERIMENT = {
         {"name": "speculative", "method": SWEEP_DIES_IN, "drafts": 12},
         {"name": "speculative", "method": ENGINE_DIES_IN, "drafts": 8},
     ],
-    "workloads": [{"name": "gsm8k", "max_new_tokens": 120}],
+    "workloads": [{"name": "gsm8k", "max_new_tokens": 60}],
     "load": [{"kind": "closed", "concurrency": 2}],
     "requests": REQUESTS,
     "repeats": REPEAT + 1,
