@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-
-from harness.core.rouge import porter
+from typing import Any
 
 _WORD = re.compile(r"[a-z0-9]+")
 
@@ -28,7 +27,14 @@ def stems(words: Sequence[str]) -> list[str]:
 
 @functools.lru_cache(maxsize=65_536)
 def _stem(word: str) -> str:
-    return porter.stem(word)
+    return str(_library().tokenize(word)[0])
+
+
+@functools.cache
+def _library() -> Any:
+    from rouge_score.tokenizers import DefaultTokenizer
+
+    return DefaultTokenizer(use_stemmer=True)
 
 
 def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:
