@@ -64,7 +64,7 @@ def costs(
     layers, ramp = list[float](), 0.0
     for batch in batches:
         progress(batch)
-        each = [_timed(model, some) for some in _draws(prompts, batch)]
+        each = [_timed(model, some) for some in draws(prompts, batch)]
         layers = [statistics.mean(some) for some in zip(*(one for one, _ in each), strict=True)]
         ramp = statistics.mean(one for _, one in each)
         totals[batch] = sum(layers)
@@ -85,7 +85,8 @@ def transfers(state_bytes: Sequence[int]) -> list[float]:
     return [took[size] for size in state_bytes]
 
 
-def _draws(prompts: Prompts, batch: int) -> list[Prompts]:
+def draws(prompts: Prompts, batch: int) -> list[Prompts]:
+    """The batches that are timed."""
     count = max(1, min(DRAWS, len(prompts) // batch))
     return [prompts[place * batch : (place + 1) * batch] for place in range(count)]
 

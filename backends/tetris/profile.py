@@ -18,7 +18,7 @@ MOST_LAYERS = 1_000
 MOST_BATCH = 2**31
 MOST, LEAST_MS = 1e12, 1e-9
 PROFILE_KEYS = ("layers", "batch", "survival", "layer_ms", "ramp_ms", "transfer_ms")
-OPTIONAL_KEYS = ("fill_ms", "time_share", "ramps")
+OPTIONAL_KEYS = ("fill_ms", "time_share", "ramps", "batch_ms", "stage_ms")
 CLUSTER_KEYS = ("devices", "price")
 
 
@@ -36,6 +36,9 @@ class StageProfile:
     time_share: by kind, ascending (inputs, time of so many relative to that of B); the last is B's
         and 1. Empty where batches smaller than B were not measured: a plan needs none.
     ramps: ascending layers (1..L-1) behind which a ramp stands, and so a cut may; None: all.
+    batch_ms, stage_ms: by kind, ascending (inputs, time outside the layers and the ramp): of a
+        batch through the whole model in one process, and through a stage that has a process of its
+        own. The last is B's. Empty where they were not measured: none is counted then.
     """
 
     layers: int
@@ -47,6 +50,8 @@ class StageProfile:
     fill_ms: Mapping[str, tuple[float, ...]]
     time_share: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     ramps: tuple[int, ...] | None = None
+    batch_ms: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    stage_ms: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     def ramps_before(self, end: int) -> list[int]:
         """Layers (1..end-1, ascending) behind which a ramp stands."""
@@ -118,6 +123,8 @@ def profile_from(told: Any, where: str) -> StageProfile:
         fill_ms=_by_kind(fill, f"{where}: fill_ms", layers, zero=True),
         time_share=_shares(told.get("time_share"), f"{where}: time_share", layer_ms, batch),
         ramps=_ramps(told.get("ramps"), f"{where}: ramps", layers),
+        batch_ms=_outside(told.get("batch_ms"), f"{where}: batch_ms", layer_ms, batch),
+        stage_ms=_outside(told.get("stage_ms"), f"{where}: stage_ms", layer_ms, batch),
     )
 
 
@@ -202,13 +209,7 @@ def _shares(
     found = {}
     for kind, shares in _kinds(told, where, kinds).items():
         place = f"{where} of '{kind}'"
-        if not isinstance(shares, Mapping) or not all(map(_inputs, shares)):
-            raise UserError(f"{place}: expected a mapping of numbers of inputs to shares of time")
-        pairs = [(int(n), _number(share, f"{place} at {n}")) for n, share in shares.items()]
-        ascending = tuple(sorted(pairs))
-        counts = [n for n, _ in ascending]
-        if not counts or counts[0] < 1 or len(set(counts)) < len(counts):
-            raise UserError(f"{place}: expected different numbers of inputs of 1 or more")
+        ascending = _by_inputs(shares, place, "shares of time")
         if ascending[-1] != (batch, 1.0):
             last = f"{ascending[-1][1]:g} at {ascending[-1][0]}"
             raise UserError(
@@ -220,6 +221,32 @@ def _shares(
                 raise UserError(f"{place}: more inputs never take less time, found {fall}")
         found[kind] = ascending
     return found
+
+
+def _outside(
+    told: Any, where: str, kinds: Mapping[str, Any], batch: int
+) -> dict[str, tuple[tuple[int, float], ...]]:
+    """Ascending (inputs, milliseconds) of each kind, up to the batch. None gives none."""
+    if told is None:
+        return {}
+    found = {}
+    for kind, times in _kinds(told, where, kinds).items():
+        found[kind] = _by_inputs(times, f"{where} of '{kind}'", "milliseconds")
+        if (last := found[kind][-1][0]) != batch:
+            ends = f"expected to end at the batch of {batch}, found {last}"
+            raise UserError(f"{where} of '{kind}': {ends}")
+    return found
+
+
+def _by_inputs(told: Any, place: str, what: str) -> tuple[tuple[int, float], ...]:
+    """Ascending pairs of a mapping whose keys are numbers of inputs, as JSON's texts."""
+    if not isinstance(told, Mapping) or not all(map(_inputs, told)):
+        raise UserError(f"{place}: expected a mapping of numbers of inputs to {what}")
+    ascending = tuple(sorted((int(n), _number(v, f"{place} at {n}")) for n, v in told.items()))
+    counts = [n for n, _ in ascending]
+    if not counts or counts[0] < 1 or len(set(counts)) < len(counts):
+        raise UserError(f"{place}: expected different numbers of inputs of 1 or more")
+    return ascending
 
 
 def _transfers(told: Any, where: str, layers: int) -> tuple[float, ...]:

@@ -5,14 +5,16 @@ A stage of layers i..j-1 on kind c works
     work[c, i, j] = s_i * t(i, j, c) + (1 - s_i) * fill(i, j, c)
 
 milliseconds for each batch that enters the model: survivors are fused to whole batches, so that it
-runs one for each 1 / s_i of them, and for those that left it fills in keys and values. With m
-devices it keeps up with a batch every `work / m` milliseconds. A batch takes a whole t(i, j, c) in
-it, and before that waits for at most the fills of one cycle: `service[c, i, j] = t + (1 - s_i) *
-fill`.
+runs one for each 1 / s_i of them, and for those that left it fills in keys and values. t includes
+what a batch costs outside the layers, which the whole model in one process has less of than a stage
+in a process of its own. With m devices a stage keeps up with a batch every `work / m` milliseconds.
+A batch takes a whole t(i, j, c) in it, and before that waits for at most the fills of one cycle:
+`service[c, i, j] = t + (1 - s_i) * fill`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,12 +126,20 @@ def stage_costs(profile: StageProfile, cluster: DeviceCluster) -> StageCosts:
     for place, kind in enumerate(kinds):
         time = _spans(profile.layer_ms[kind])
         time[:, :-1] += profile.ramp_ms[kind]
+        whole = time[0, L]
+        time += _of_batch(profile.stage_ms, kind)
+        time[0, L] = whole + _of_batch(profile.batch_ms, kind)
         fill = (1 - entering) * _spans(profile.fill_ms[kind])
         work[place] = np.where(impossible, np.inf, entering * time + fill)
         service[place] = np.where(impossible, np.inf, time + fill)
     prices = tuple(cluster.price[kind] for kind in kinds)
     moved = np.asarray(profile.transfer_ms)
     return StageCosts(profile.batch, moved, kinds, devices, prices, alive, work, service)
+
+
+def _of_batch(outside: Mapping[str, tuple[tuple[int, float], ...]], kind: str) -> float:
+    """Milliseconds outside the layers at the whole batch; 0 where nobody measured them."""
+    return outside[kind][-1][1] if kind in outside else 0.0
 
 
 def _spans(values: tuple[float, ...]) -> Floats:

@@ -14,8 +14,8 @@ take turns on the same inputs, half of them easy, and leave below an entropy of 
 
 Labels a second are counted between the first and the last fifth of all, over plain's. Beside them
 stands what the simulator says for these inputs and a profile that both workers measured at the same
-time. The cut is the one that shares the work best; what the planner would do is told too. The last
-line is JSON.
+time, with what a batch costs outside the layers. The cut is the one that shares the work best; what
+the planner would do is told too. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from backends.tetris.simulation.events import LaneSimulation
 from backends.tetris.simulation.layouts import data_parallel, pipeline, regrouped
 from benchmarks.support.turns import in_turns
 from benchmarks.tetris.workers import NO_SLO_MS, WORKERS, BackendProcess, tokens_per_s
+from harness.cli.planning.outside import outside
 from harness.core.nouns import Model, Request
 from workloads import bundled
 
@@ -154,9 +155,11 @@ def profiled(
     told["layer_ms"] = {"core": np.mean([one["layer_ms"] for one in found], axis=0).tolist()}
     told["layers"] = len(told["layer_ms"]["core"])
     told["ramp_ms"] = {"core": statistics.mean(one["ramp_ms"] for one in found)}
-    shares = [one["time_share"] for one in found]
-    share = {count: statistics.mean(one[count] for one in shares) for count in shares[0]}
-    told["time_share"] = {"core": share}
+    for key in ("time_share", "batch_ms", "stage_ms"):
+        each = [one[key] for one in found]
+        told[key] = {
+            "core": {count: statistics.mean(one[count] for one in each) for count in each[0]}
+        }
     told["transfer_ms"] = measured.transfers(found[0]["state_bytes"])
     return profile_from(told, "profile")
 
@@ -165,7 +168,9 @@ def _costs(model: Model, prompts: list[tuple[int, ...]], batch: int) -> dict[str
     torch.set_num_threads(1)
     network = load(models.resolve(model), model.dtype)
     sizes = sorted({one for one in (1, 2, 4, 8, 16, 32) if one < batch} | {batch})
-    return measured.costs(network, prompts, sizes, lambda batch: None)
+    found = measured.costs(network, prompts, sizes, lambda batch: None)
+    directory = models.resolve(model)
+    return {**found, **outside(model, directory, prompts, found, network.ramps, threads=1)}
 
 
 def cuts(profile: StageProfile) -> tuple[int, list[list[int]]]:

@@ -10,12 +10,12 @@ from backends.tetris.profile import StageProfile
 from harness.core.errors import UserError
 
 
-class _ShareCurve(dict[int, float]):
-    """Shares of time by number of inputs, linear between those measured; reckoned when asked, since
-    a batch may be larger than memory."""
+class _ByInputs(dict[int, float]):
+    """Times, or shares of one, by number of inputs, linear between those measured; reckoned when
+    asked, since a batch may be larger than memory."""
 
-    def __init__(self, counts: Sequence[int], shares: Sequence[float]) -> None:
-        self._counts, self._measured = counts, shares
+    def __init__(self, measured: Sequence[tuple[int, float]]) -> None:
+        self._counts, self._measured = zip(*measured, strict=True)
 
     def __missing__(self, inputs: int) -> float:
         self[inputs] = float(np.interp(inputs, self._counts, self._measured))
@@ -27,7 +27,8 @@ class StageTimes:
 
     A profile tells layers at its batch B and, in `time_share`, what fewer inputs take of that;
     between its numbers of inputs time is linear, and below the least of them constant. Ramps and
-    fills go with the layers, so that all have one curve.
+    fills go with the layers, so that all have one curve; what a batch costs outside of them has its
+    own, where the profile tells it.
 
     Raises:
         UserError: for a profile without `time_share` of a batch above 1.
@@ -38,11 +39,13 @@ class StageTimes:
             told = "batches that shrink need the time of fewer inputs"
             raise UserError(f"{where}: the key 'time_share' is missing: {told}")
         self.profile = profile
-        self._shares: dict[str, _ShareCurve] = {}
+        self._shares: dict[str, _ByInputs] = {}
         self._sums: dict[str, list[float]] = {}
+        nothing = ((1, 0.0),)
+        self._whole = {k: _ByInputs(profile.batch_ms.get(k, nothing)) for k in profile.layer_ms}
+        self._staged = {k: _ByInputs(profile.stage_ms.get(k, nothing)) for k in profile.layer_ms}
         for kind, layers in profile.layer_ms.items():
-            counts, shares = zip(*profile.time_share.get(kind, ((1, 1.0),)), strict=True)
-            self._shares[kind] = _ShareCurve(counts, shares)
+            self._shares[kind] = _ByInputs(profile.time_share.get(kind, ((1, 1.0),)))
             self._sums[kind] = np.concatenate([[0.0], np.cumsum(layers)]).tolist()
 
     def share(self, kind: str, inputs: int) -> float:
@@ -50,6 +53,17 @@ class StageTimes:
         return self._shares[kind][inputs]
 
     def stage_ms(self, kind: str, first: int, end: int, inputs: int) -> float:
+        """Layers first..end-1 for 1 to B inputs in a process of their own, with the ramp unless
+        they end the model, and what is outside of both."""
+        whole = end - first == self.profile.layers
+        outside = self.batch_ms(kind, inputs) if whole else self._staged[kind][inputs]
+        return self.layers_ms(kind, first, end, inputs) + outside
+
+    def batch_ms(self, kind: str, inputs: int) -> float:
+        """What a batch costs outside layers and ramps where one process has the whole model."""
+        return self._whole[kind][inputs]
+
+    def layers_ms(self, kind: str, first: int, end: int, inputs: int) -> float:
         """Layers first..end-1 for 1 to B inputs, with the ramp unless they end the model."""
         sums, profile = self._sums[kind], self.profile
         ramp = profile.ramp_ms[kind] if end < profile.layers else 0.0

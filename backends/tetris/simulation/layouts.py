@@ -59,8 +59,8 @@ def regrouped(times: StageTimes, devices: Mapping[str, int], cuts: Sequence[int]
 
     def lane(place: int) -> Lane:
         first, end = spans[place]
-        ahead = _ahead_ms(times, [(i, j, slowest) for i, j in spans[place:]], linked=False)
-        work = partial(_stage_work, times, first, end)
+        ahead = sum(_in_place_ms(times, slowest, i, j, profile.batch) for i, j in spans[place:])
+        work = partial(_stage_work, times, first, end, in_place=True)
         return Lane(end, FusionQueue(profile.batch, ahead), work)
 
     entrance = lane(0)
@@ -83,7 +83,7 @@ def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ..
     L, alive, ramps = profile.layers, profile.survival, profile.ramps_before(profile.layers)
 
     def work(first: int, end: int) -> float:
-        whole = times.stage_ms(kind, first, end, profile.batch)
+        whole = _in_place_ms(times, kind, first, end, profile.batch)
         gone = (1 - alive[first]) * profile.batch
         return alive[first] * whole + times.fill_ms(kind, first, end, gone)
 
@@ -105,21 +105,38 @@ def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ..
     return found
 
 
-def _ahead_ms(times: StageTimes, stages: Sequence[Stage], linked: bool = True) -> float:
+def _in_place_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int) -> float:
+    """A segment in the process that has the whole model: what is outside the layers is counted
+    where a batch enters."""
+    outside = times.batch_ms(kind, inputs) if first == 0 else 0.0
+    return times.layers_ms(kind, first, end, inputs) + outside
+
+
+def _ahead_ms(times: StageTimes, stages: Sequence[Stage]) -> float:
     """From here to the end for a whole batch: stages and the transfers between them."""
     batch = times.profile.batch
     service = sum(times.stage_ms(kind, first, end, batch) for first, end, kind in stages)
     moved = sum(times.profile.transfer_ms[first] for first, _, _ in stages[1:])
-    return service + moved * linked
+    return service + moved
 
 
 def _stage_work(
-    times: StageTimes, first: int, end: int, kind: str, requests: list[int], depths: list[int]
+    times: StageTimes,
+    first: int,
+    end: int,
+    kind: str,
+    requests: list[int],
+    depths: list[int],
+    *,
+    in_place: bool = False,
 ) -> tuple[float, None]:
     """A stage at its batch, with the fills of those that left in proportion to those that come."""
     inputs, alive = len(requests), times.profile.survival[first]
     gone = inputs * (1 - alive) / alive if alive > 0 else 0.0
-    took = times.stage_ms(kind, first, end, inputs)
+    if in_place:
+        took = _in_place_ms(times, kind, first, end, inputs)
+    else:
+        took = times.stage_ms(kind, first, end, inputs)
     return took + (times.fill_ms(kind, first, end, gone) if gone else 0.0), None
 
 
@@ -137,7 +154,7 @@ def _shrinking(
     profile, share = times.profile, times.share
     ramps = set(profile.ramps_before(profile.layers))
     layers, ramp, fill = profile.layer_ms[kind], profile.ramp_ms[kind], profile.fill_ms[kind]
-    total, alive, behind = len(depths), len(depths), [0.0]
+    total, alive, behind = len(depths), len(depths), [times.batch_ms(kind, len(depths))]
     leavers = [0] * (profile.layers + 1)
     for depth in depths:
         leavers[depth] += 1
@@ -158,7 +175,7 @@ def _together(
     profile, deepest, inputs = times.profile, max(depths), len(depths)
     ramps = len(profile.ramps_before(min(deepest + 1, profile.layers)))
     layers = sum(profile.layer_ms[kind][:deepest]) + ramps * profile.ramp_ms[kind]
-    rest = times.fill_ms(kind, deepest, profile.layers, inputs)
+    rest = times.fill_ms(kind, deepest, profile.layers, inputs) + times.batch_ms(kind, inputs)
     return times.share(kind, inputs) * layers + rest, None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.cli.planning.outside import outside
 from harness.cli.planning.told import read_json
 from harness.core.errors import UserError
 
@@ -49,6 +50,7 @@ def measured_labels(
     prompts = _prompts(directory)
     ramps, survival = _survival(network, prompts, log, entropy)
     found = measured.costs(network, prompts, sizes, progress)
+    found |= outside(model, directory, prompts, found, ramps or network.ramps, threads)
     moved = measured.transfers(found.pop("state_bytes"))
     about = {"layers": network.depth, "batch": sizes[-1], "survival": survival, "ramps": ramps}
     return {**about, **found, "transfer_ms": moved}

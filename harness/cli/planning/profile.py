@@ -79,7 +79,7 @@ def _told(
         raise UserError("--log: missing; only a classifier's ramps are asked here")
     else:
         found = _measured(chosen, directory, sizes, log, threads)
-    by_kind = ("layer_ms", "ramp_ms", "fill_ms", "time_share")
+    by_kind = ("layer_ms", "ramp_ms", "fill_ms", "time_share", "batch_ms", "stage_ms")
     return {key: {device: value} if key in by_kind else value for key, value in found.items()}
 
 

@@ -53,6 +53,9 @@ def one_plan(
         layers = sum(profile.layer_ms[kind][first:end])
         if end < profile.layers:
             layers += profile.ramp_ms[kind]
+        outside = profile.batch_ms if len(spans) == 1 else profile.stage_ms
+        if kind in outside:
+            layers += outside[kind][-1][1]
         fill = (1 - alive) * sum(profile.fill_ms[kind][first:end])
         cycles.append((alive * layers + fill) / many)
         inside += layers + fill

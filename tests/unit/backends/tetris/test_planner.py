@@ -49,6 +49,10 @@ def instances(draw: st.DrawFn) -> Instance:
         told["fill_ms"] = {k: [draw(TIMES) / 4 for _ in range(layers)] for k in kinds}
     if draw(st.booleans()):
         told["ramps"] = [at for at in range(1, layers) if draw(st.booleans())]
+    if draw(st.booleans()):
+        some = st.sampled_from((0.0, 0.25, 1.0, 8.0))
+        for key in ("batch_ms", "stage_ms"):
+            told[key] = {k: {str(told["batch"]): draw(some)} for k in kinds}
     profile = profile_from(told, "profile")
     devices = {k: draw(st.integers(1, 3)) for k in kinds}
     price = {k: draw(st.sampled_from((0.0, 0.5, 1.0, 3.0))) for k in kinds}
@@ -169,6 +173,15 @@ def test_the_filling_of_keys_and_values_is_work() -> None:
     assert max(one.cycle_ms for one in found.stages) == pytest.approx(4 / 3)
     one_stage = planned(1, Wanted(100), fill_ms=[1, 1, 1, 1])
     assert one_stage.cycle_ms == pytest.approx(4)
+
+
+def test_what_stages_cost_outside_their_layers_keeps_the_model_whole() -> None:
+    told = {"batch_ms": {"gpu": {"8": 1}}, "stage_ms": {"gpu": {"8": 1}}}
+    assert planned(3, Wanted(100), **told).cycle_ms == pytest.approx((2 + 1) / 2)
+    told["stage_ms"] = {"gpu": {"1": 0, "8": 3}}
+    found = planned(3, Wanted(100), **told)
+    assert [(one.first, one.end, one.count) for one in found.stages] == [(0, 4, 3)]
+    assert found.cycle_ms == pytest.approx((4 + 1) / 3)
 
 
 def test_a_transfer_above_the_stage_time_keeps_the_model_whole() -> None:

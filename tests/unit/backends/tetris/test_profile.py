@@ -53,6 +53,13 @@ CLUSTER: dict[str, Any] = {"devices": {"V100": 2}, "price": {"V100": 3.0}}
         ({"fill_ms": [1, 2]}, "p: fill_ms of 'V100': expected a list of 3 values, one for each "
          "layer, found 2 values"),
         ({"fill_ms": {"V100": [1, 2, 3]}}, "p: fill_ms: device kind 'K80' is missing"),
+        ({"batch_ms": {"V100": {"8": 1}}}, "p: batch_ms: device kind 'K80' is missing"),
+        ({"stage_ms": {"V100": {"4": 1}, "K80": {"8": 1}}}, "p: stage_ms of 'V100': expected to "
+         "end at the batch of 8, found 4"),
+        ({"stage_ms": {"V100": [1], "K80": {"8": 1}}}, "p: stage_ms of 'V100': expected a mapping "
+         "of numbers of inputs to milliseconds"),
+        ({"batch_ms": {"V100": {"8": -1}, "K80": {"8": 1}}}, "p: batch_ms of 'V100' at 8: expected "
+         "a number of 0 to 1e+12, found -1"),
         ({"ramps": 1}, "p: ramps: expected a list of layers, found '1'"),
         ({"ramps": [1, 3]}, "p: ramps[1]: expected a whole number of 1 to 2, found 3"),
         ({"ramps": [2, 1]}, "p: ramps: expected ascending layers, found [2, 1]"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.pipeline.stragglers import Slowdown
-from backends.tetris.planner import plan
+from backends.tetris.planner import PlannedStage, StagePlan, plan
 from backends.tetris.profile import Wanted, cluster_from
 from backends.tetris.simulation.compare import SimulatedLoad, compare
 from backends.tetris.simulation.events import LaneSimulation, Served
@@ -116,6 +116,30 @@ def test_fills_of_those_who_left_are_charged() -> None:
     assert run.answered_ms == pytest.approx([2.5 + 2 + 1] * 2)
     together = served(data_parallel(times, {"V100": 1}, "batch rule"), times, depths(2, 1), [0, 0])
     assert together.answered_ms == pytest.approx([3 + 1] * 2)
+
+
+def test_what_is_outside_the_layers_is_paid_once_in_a_process_and_in_each_stage() -> None:
+    told = {"batch_ms": {"V100": {"1": 2, "2": 4}}, "stage_ms": {"V100": {"2": 8}}}
+    model = profile(**told)
+    times = StageTimes(model)
+
+    def answered(layout: Layout, *layers: int) -> list[float]:
+        run = served(layout, times, depths(*layers), [0.0] * len(layers))
+        return [float(one) for one in run.answered_ms]
+
+    plain, shrinking, rule = (
+        data_parallel(times, {"V100": 1}, what)
+        for what in ("plain", "shrinking batch", "batch rule")
+    )
+    assert answered(plain, 4, 4) == [4 + 4] * 2
+    assert answered(plain, 4) == [0.75 * 4 + 2]
+    assert answered(shrinking, 2, 4) == [4 + 3, 4 + 3 + 0.75 * 2.5]
+    assert answered(rule, 2, 4) == [5.5 + 4] * 2
+    assert answered(regrouped(times, {"V100": 1}, (2,)), 4, 4) == [2.5 + 4 + 2] * 2
+    stages = (PlannedStage(0, 2, "V100", 1, 0, 1), PlannedStage(2, 4, "V100", 1, 0, 1))
+    staged = pipeline(times, StagePlan(stages, 2, 0, 0, 2.0, 0))
+    moved = times.transfer_ms(2, 2)
+    assert answered(staged, 4, 4) == pytest.approx([2.5 + 8 + moved + 2 + 8] * 2)
 
 
 def test_a_batch_may_be_larger_than_memory() -> None:
