@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from reports.cells import Cell
 
 BOUND = "overhead-bound"
-SHRINKS = "overhead-bound: shrinks with size"
+CHANGES = f"{BOUND}: changes with size"
 HALF = 0.5
 
 

@@ -16,7 +16,7 @@ from reports.numbers import ratio, significant
 from reports.panels import Panel, PanelGroup
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
-from reports.words.overhead import SHRINKS, shrinking
+from reports.words.overhead import CHANGES, shrinking
 from results.compare.pairing import NATIVE
 
 _NOTE = (
@@ -236,5 +236,5 @@ COLUMNS: tuple[Column[Sized], ...] = (
     Column("predicted", predicted, ratio, group=_SPEED,
            help="the same engine's, from costs and decisions alone",
            why="no costs were told, or requests shared passes"),
-    Column("", lambda own: SHRINKS if own.bound else "", css=""),
+    Column("", lambda own: CHANGES if own.bound else "", css=""),
 )  # fmt: skip

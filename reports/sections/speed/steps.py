@@ -13,7 +13,7 @@ from reports.numbers import counted, milliseconds, percent
 from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
 from reports.tables import LOAD, WORKLOAD, BodyRow, Column, Group, build, scope
-from reports.words.overhead import BOUND, SHRINKS, is_overhead_bound
+from reports.words.overhead import BOUND, CHANGES, is_overhead_bound
 
 _NOTE = (
     "A step is what a request waits for one pass through the model. Dark: the floor, which is the "
@@ -96,5 +96,5 @@ COLUMNS: tuple[Column[Cell], ...] = (
            help="of the model, beyond the floor"),
     Column("engine", lambda cell: cell.value("overhead_share"), percent, group=_PARTS, why=_UNTOLD,
            help="around the model's passes"),
-    Column("", lambda cell: SHRINKS if is_overhead_bound(cell) else "", css=""),
+    Column("", lambda cell: CHANGES if is_overhead_bound(cell) else "", css=""),
 )  # fmt: skip

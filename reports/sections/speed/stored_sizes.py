@@ -16,7 +16,7 @@ from reports.sections.speed.sizes import NATIVE_SPEED, Sized, crossing, sized
 from reports.tables import BodyRow, Column, Group, bounds, build
 from reports.text import visible
 from reports.variants import Variant
-from reports.words.overhead import SHRINKS
+from reports.words.overhead import BOUND
 from reports.words.scale import SMALL
 from results import load
 from results.compare.pairing import NATIVE
@@ -153,7 +153,7 @@ def _remark(own: Grown) -> str:
     """Where overhead decides up to the largest model, and where a speed-up passes 1."""
     last = max(own.on.values(), key=lambda on: on.size_bytes)
     if last.bound:
-        return SHRINKS
+        return f"{BOUND} at {last.cell.model} too: unknown beyond"
     where = crossing([(on.size_bytes, on.over_plain or 0.0) for on in own.on.values()])
     return f"passes 1 at about {significant(where / 1e9, 2)} GB" if where else ""
 

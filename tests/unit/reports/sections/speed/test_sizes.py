@@ -103,7 +103,7 @@ def test_a_ratio_with_an_overhead_bound_side_is_marked(run: Overview) -> None:
     found = sizes.section(seen, Samples())
     assert found is not None
     assert found.table is not None
-    assert all("shrinks with size" in row.cells[-1].text for row in found.table.rows)
+    assert all("changes with size" in row.cells[-1].text for row in found.table.rows)
     assert all("beyond it is unknown" in text for text in found.words)
     assert {cell.variant.backend for cell in shrinking(seen.cells)} == {
         "adadecode", "vllm-early-exit", "autoregressive",
