@@ -26,16 +26,17 @@ SHOWN = f"return {ROWS}.filter(r => r.offsetHeight > 0).length"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def _saved(browser: Chrome, folder: Path, button: str, ending: str) -> bytes:
-    """Press the first `button` of the page and wait for the file."""
+def _saved(browser: Chrome, folder: Path, button: str, ending: str, part: str = "body") -> bytes:
+    """Press the first `button` of a part of the page and wait for the file."""
     browser.execute_cdp_cmd(
         "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
     )
     run_script(
         browser,
-        "[...document.querySelectorAll('.tool')]"
+        "[...document.querySelectorAll(`${arguments[1]} .tool`)]"
         ".find(b => b.textContent.startsWith(arguments[0])).click()",
         button,
+        part,
     )
     for _ in range(200):
         if found := list(folder.glob(f"*.{ending}")):
@@ -141,7 +142,7 @@ def test_plots_are_saved_as_svg_and_png(open_report: Open, tmp_path: Path) -> No
 def test_tables_are_saved_with_the_rows_that_are_shown(open_report: Open, tmp_path: Path) -> None:
     browser = open_report()
     choose(browser, "workload", "gsm8k")
-    text = _saved(browser, tmp_path, "CSV", "csv").decode()
+    text = _saved(browser, tmp_path, "CSV", "csv", "#results").decode()
     head, *rows = csv.reader(io.StringIO(text))
     assert len(rows) == run_script(browser, SHOWN)
     assert {len(row) for row in rows} == {len(head)}
@@ -149,3 +150,8 @@ def test_tables_are_saved_with_the_rows_that_are_shown(open_report: Open, tmp_pa
     speed = next(n for n, name in enumerate(head) if name.startswith("Throughput"))
     assert all(row[speed] == "" or float(row[speed]) > 0 for row in rows)
     assert {row[head.index("Workload")] for row in rows} == {"gsm8k (bundled)"}
+    (tmp_path / "larger").mkdir()
+    larger = _saved(browser, tmp_path / "larger", "CSV", "csv", "#stored-sizes").decode()
+    (head, *rows) = csv.reader(io.StringIO(larger))
+    assert len(set(head)) == len(head), "the sizes stand under two headings"
+    assert len(rows) > 3
