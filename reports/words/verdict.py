@@ -258,7 +258,7 @@ def _sentence(side: _Side, why_no_speedup: str) -> str:
     if over := side.shrinking:
         parts.append(
             f"{ratio(over.value)}× the reference's decode speed {over.interval}, mostly overhead "
-            "around the passes, which shrinks with the model's size"
+            "beyond what a pass must read, whose share changes with the model's size"
         )
         if answers := answer_words(cells):
             parts.append(f"beside the reference {answers}")

@@ -211,7 +211,7 @@ STEPS = (
         "The part of that time that the layers and heads that ran take at the least: reading their "
         "weights and the cache, or multiplying with them, whichever is longer, at the rates that "
         "`decodebench doctor --bandwidth` measured. 1 is as fast as this machine can be without "
-        "running fewer layers. Below a half, every ratio with this trial shrinks as models grow.",
+        "running fewer layers. Below a half, every ratio with this trial changes as models grow.",
         better="larger",
     ),
 )

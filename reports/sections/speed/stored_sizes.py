@@ -27,10 +27,11 @@ RECORD = "cpu/sizes"
 ID = "stored-sizes"
 _NOTE = (
     "The bundled model lives in a processor's cache, and much of its steps is overhead. So the "
-    "same methods ran on models of random weights at the sizes that users run, with the exits and "
-    "acceptances that this model decided: measured cost, replayed decisions, on {machine}, {day}. "
-    "A stored record: 'decodebench report results/reference/{record}' draws it, 'decodebench run "
-    "experiments/sizes_all.yaml' measures it here."
+    "same methods ran on {models} of random weights (prompts of {workload}, {repeats} repeats), "
+    "with the exits and acceptances that this model decided: measured cost, replayed decisions, on "
+    "{machine}, {day}. Another model accepts and leaves otherwise. A stored record: 'decodebench "
+    "report results/reference/{record}' draws it, 'decodebench run experiments/sizes_all.yaml' "
+    "measures it here."
 )
 
 
@@ -68,6 +69,9 @@ def section(seen: Overview, _: Samples) -> Section | None:
         machine=visible(str(run.stored[0].record.environment.get("cpu"))),
         day=max(str(row["started_at"]) for row in stored.rows)[:10],
         record=RECORD,
+        models=", ".join(models),
+        workload=next(iter(found[0].on.values())).task,
+        repeats=run.experiment["repeats"],
     )
     table = build(_columns(models, found, _reference(stored)), found, _row)
     return Section(ID, "On larger models", note, table=table, short="Larger models")

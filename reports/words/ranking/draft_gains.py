@@ -80,7 +80,7 @@ def _common(mine: Sequence[Drafting], own: Sequence[Drafting], cells: Sequence[C
 def _listed(told: Sequence[tuple[Sequence[Drafting], Speed]], every: int, *, why: bool) -> str:
     """Each variant with its speed-up over the cells that it has here, of so many workloads."""
     rows = [
-        f"{_gain(same, found)} on {_workloads(same, every)}{_why(same) if why else ''}"
+        f"{_gain(same, found)} {_workloads(same, every)}{_why(same) if why else ''}"
         for same, found in told[:_MOST]
     ]
     more = [f"and {len(told) - _MOST} more in the table"] * (len(told) > _MOST)
@@ -97,10 +97,12 @@ def _workloads(same: Sequence[Drafting], every: int) -> str:
     # the model is said with the load
     names = [one.cell.workload.removesuffix(f" on {one.cell.model}") for one in same]
     if len(names) > 2 and len(names) == every:
-        return f"all {every} workloads"
+        return f"on average over all {every} workloads"
     if len(names) > _MOST:
-        return f"{len(names)} of {every} workloads"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+        return f"on average over {len(names)} of {every} workloads"
+    if len(names) == 1:
+        return f"on {names[0]}"
+    return f"on average over {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _why(same: Sequence[Drafting]) -> str:

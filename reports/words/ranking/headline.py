@@ -15,7 +15,7 @@ from reports.words.speed import speed
 
 BETWEEN_ENGINES = (
     "Engines are not ranked against each other: on this model over half of a step is overhead "
-    "around the passes, and a ratio between two engines comes nearer to 1 as models grow."
+    "beyond what a pass must read, and a ratio between two engines changes with its share."
 )
 FASTEST = "was the fastest"
 COST_ALONE = "Decisions were replayed: this compares what they cost, and says nothing of answers."

@@ -55,8 +55,8 @@ def test_a_loss_says_what_a_step_brings_and_takes(seen: Overview) -> None:
     ("names", "words"),
     [
         (["gsm8k"], "on gsm8k, where"),
-        (["gsm8k", "xsum", "humaneval"], "on gsm8k, xsum and humaneval."),
-        (["gsm8k", "xsum", "humaneval", "qa"], "on all 4 workloads."),
+        (["gsm8k", "xsum", "humaneval"], "on average over gsm8k, xsum and humaneval."),
+        (["gsm8k", "xsum", "humaneval", "qa"], "on average over all 4 workloads."),
     ],
 )
 def test_workloads_are_named_unless_it_is_all_of_them(
@@ -111,4 +111,4 @@ def test_gains_and_losses_are_pooled_together(seen: Overview) -> None:
     assert told(seen, on("gsm8k", 1.3), on("xsum", 0.77)) == []
     (gain,) = told(seen, on("gsm8k", 1.3), on("xsum", 1.2))
     assert "1.25×" in gain
-    assert "on gsm8k and xsum." in gain
+    assert "on average over gsm8k and xsum." in gain

@@ -177,8 +177,8 @@ def test_engines_are_not_ranked_against_each_other_on_a_model_that_is_overhead()
         "vllm-early-exit (re-implementation, lossy†) was the fastest: 1.20× the decode speed of "
         "vllm [1.10, 1.30], with the same answers.\nadadecode (re-implementation) was the fastest: "
         "1.50× the decode speed of autoregressive [1.50, 1.50], with the same answers.\nEngines "
-        "are not ranked against each other: on this model over half of a step is overhead around "
-        "the passes, and a ratio between two engines comes nearer to 1 as models grow."
+        "are not ranked against each other: on this model over half of a step is overhead beyond "
+        "what a pass must read, and a ratio between two engines changes with its share."
     )
 
 

@@ -69,6 +69,7 @@ def test_the_methods_of_a_run_of_the_demo_model_stand_on_larger_ones(demo: Overv
     ]  # fmt: skip
     found = stored_sizes.section(demo, Samples())
     assert found is not None
+    assert "0.1b, 0.5b, 1b of random weights (prompts of gsm8k, 3 repeats)" in found.note
     assert "results/reference/cpu/sizes" in found.note
 
 
@@ -103,7 +104,10 @@ def test_what_a_choice_comes_to_on_a_larger_model_stands_beside_it(
 ) -> None:
     small_record["1b"] = {"speedup": 0.8, "speedup_low": 0.7, "speedup_high": 0.9}
     page = write_report(write_run(tmp_path, **ALL)).read_text()
-    told = '<a class="caption warn" href="#stored-sizes">at 1b 0.80× [0.70, 0.90]</a>'
+    told = (
+        '<a class="caption warn" href="#stored-sizes">at 1b 0.80× '
+        '<span class="ends">[0.70, 0.90]</span></a>'
+    )
     assert page.count(told) == 4, "for each load, in the verdict on all and in its own"
     other = write_report(write_run(tmp_path / "other", **(ALL | {"models": (Model("mine"),)})))
     assert "at 1b" not in other.read_text()
