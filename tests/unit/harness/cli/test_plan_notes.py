@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from backends import pins as backend_pins
+from harness.cli import run as running
 from harness.cli import wiring
 from harness.cli.pins import OlderTrials, Pins, changes, whole_records
 from harness.core.closure import Sources
@@ -79,9 +80,12 @@ def test_a_dry_run_knows_other_machines_failures_and_old_records(
     assert note(tmp_path, stored) == "runs again: its record does not say which code measured it"
 
 
-def test_trials_of_another_set_up_are_told_of_before_a_run(tmp_path: Path) -> None:
+def test_trials_of_another_set_up_are_told_of_before_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     stored = make_trial()
     sweep(tmp_path, "one", stored)
+    assert "set-up" not in capsys.readouterr().err
     machine = environment()
 
     def told(here: Mapping[str, Any]) -> str:
@@ -92,6 +96,9 @@ def test_trials_of_another_set_up_are_told_of_before_a_run(tmp_path: Path) -> No
     assert told(elsewhere) == (
         "1 stored trial of another machine or set-up (OMP_NUM_THREADS): kept, in rows of their own"
     )
+    monkeypatch.setattr(running, "environment", lambda: elsewhere)
+    sweep(tmp_path, "one", stored)
+    assert "warning: 1 stored trial of another machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "\0"])
