@@ -80,9 +80,12 @@ def section(seen: Overview, _: Samples) -> Section | None:
 def on_larger(seen: Overview) -> dict[tuple[str, str, str], LargerRatio]:
     """By backend, load and what it is over (the record's reference, or plain decoding on our
     engine): the ratio on the largest model on which it is sound."""
+    grown = _grown(seen)
+    if not grown:
+        return {}
+    overs = {_reference(_stored(REFERENCE / RECORD)[1]): "speedup", NATIVE: NATIVE_SPEED}
     found = {}
-    for own in _grown(seen):
-        overs = {_reference(_stored(REFERENCE / RECORD)[1]): "speedup", NATIVE: NATIVE_SPEED}
+    for own in grown:
         for over, metric in overs.items():
             for model, on in own.on.items():
                 if (value := on.cell.value(metric)) and on.cell.holds(metric):
