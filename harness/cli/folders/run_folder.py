@@ -92,17 +92,33 @@ def _all_models(store: Store, experiment: Experiment, all_kinds: bool) -> tuple[
     """The experiment's models and those that earlier calls with other shapes have left trials of in
     the folder, so that the stored experiment lists every model that the report shows. Models that
     are no shapes stay only with `all_kinds`: without it, another one took their place in the file.
+    They stay in the order of the stored experiment; trials are not run in that of their models.
     """
-    own = experiment.models
+    own, listed = experiment.models, _listed(store)
     before = sorted((s.record for _, s in whole_records(store)), key=lambda r: r.started_at)
     found = {r.trial.model.label(): r.trial.model for r in before}
+    in_order = sorted(found.items(), key=lambda item: _place(listed, item[1]))
     labels, dtype = {model.label() for model in own}, own[0].dtype
     kept = tuple(
         model
-        for label, model in found.items()
+        for label, model in in_order
         if label not in labels and model.dtype == dtype and (model.shape or all_kinds)
     )
     return kept + own if all_kinds else own + kept
+
+
+def _listed(store: Store) -> list[tuple[object, object]]:
+    """Names and layers of the stored experiment's models, as far as its file can be read."""
+    with contextlib.suppress(UserError):
+        models = store.read_experiment().get("model")
+        every = models if isinstance(models, list) else [models]
+        return [(m.get("name"), m.get("layers")) for m in every if isinstance(m, Mapping)]
+    return []
+
+
+def _place(listed: Sequence[tuple[object, object]], model: Model) -> int:
+    named = model.name, model.layers
+    return listed.index(named) if named in listed else len(listed)
 
 
 def write_inputs(

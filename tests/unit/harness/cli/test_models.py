@@ -79,6 +79,18 @@ def test_shapes_from_the_command_line_join_what_the_folder_has(
     assert len(again.trials()) == len(results.load(tmp_path / "run").stored)
 
 
+def test_models_that_stay_keep_the_order_of_the_stored_experiment(tmp_path: Path) -> None:
+    small, other = (small_shape(tmp_path / name).name for name in ("a", "b"))
+    run(tmp_path, "demo", (small, other))
+    store = Store(tmp_path / "run")
+    for shapes in ([small, other], [other, small]):  # one of them is not how they were run
+        stored = store.read_experiment()
+        stored["model"] = sorted(stored["model"], key=lambda m: shapes.index(m["name"]))
+        store.write_experiment(yaml.safe_dump(stored))
+        assert run(tmp_path, "demo") == ["demo", *shapes]
+        store.write_experiment(yaml.safe_dump(stored))
+
+
 def test_only_shapes_are_run_and_only_they_are_listed(tmp_path: Path) -> None:
     small = small_shape(tmp_path / "small").name
     assert run(tmp_path, "demo", (small,)) == [small], "no trial of demo is missing"
