@@ -13,13 +13,13 @@ template <class T> inline void soften(float* scores, int count, int size, T* wei
     for (int i = count; i < size; ++i) scores[i] = LOWEST;
     for (int i = 0; i < size; i += LANES) {
         Vec here = load(scores + i);
-        most = here > most ? here : most;
+        most = choose(here > most, here, most);
     }
     float top = highest(most);
     Vec total = {};
     for (int i = 0; i < size; i += LANES) {
         Vec here = load(scores + i);
-        store(here == LOWEST ? Vec{} : exponential(here - top), weights + i);
+        store(choose(here == LOWEST, Vec{}, exponential(here - top)), weights + i);
         total += load(weights + i);
     }
     to[0] = top;

@@ -24,11 +24,11 @@ template <class T, class Do> inline void over(const T* row, int64_t size, float 
 template <class T> float margin(const T* logits, int64_t size) {
     Vec first = Vec{} + LOWEST, second = first, spoilt = {};
     over(logits, size, LOWEST, [&](Vec x) {
-        spoilt += (x > LOWEST ? x : Vec{}) * 0.0f;
-        spoilt += x != x ? x : Vec{};
-        Vec lower = x < first ? x : first;
-        second = lower > second ? lower : second;
-        first = x > first ? x : first;
+        spoilt += choose(x > LOWEST, x, Vec{}) * 0.0f;
+        spoilt += choose(x != x, x, Vec{});
+        Vec lower = choose(x < first, x, first);
+        second = choose(lower > second, lower, second);
+        first = choose(x > first, x, first);
     });
     float top = LOWEST, next = LOWEST;
     for (int i = 0; i < LANES; ++i)

@@ -65,18 +65,18 @@ template <class T> struct Heads : Layers<T> {
         for (int i = 0; i < LANES; ++i) number[i] = float(i);
         for (int i = LANES; i < BLOCK * LANES; i += LANES) {
             Vec here = load(logits + i);
-            most = here > most ? here : most;
+            most = choose(here > most, here, most);
         }
         float top = highest(most);
         for (int i = 0; i < BLOCK * LANES; i += LANES, number += float(LANES)) {
-            Vec at = load(logits + i) == top ? number : Vec{} + 1e9f;
-            highest_at = at < highest_at ? at : highest_at;
+            Vec at = choose(load(logits + i) == top, number, Vec{} + 1e9f);
+            highest_at = choose(at < highest_at, at, highest_at);
         }
         float found = -highest(-highest_at);
         int32_t place = found < float(count) ? int32_t(found) : 0;  // NaN is nowhere
         for (int i = 0; i < BLOCK * LANES; i += LANES) {
             Vec here = load(logits + i);
-            total += here == LOWEST ? Vec{} : exponential(here - top);
+            total += choose(here == LOWEST, Vec{}, exponential(here - top));
         }
         int32_t token = int32_t(start) + place;
         out[0] = top;
@@ -88,9 +88,9 @@ template <class T> struct Heads : Layers<T> {
     static float second(const float* logits) {
         Vec first = load(logits), then = Vec{} + LOWEST;
         for (int i = LANES; i < BLOCK * LANES; i += LANES) {
-            Vec here = load(logits + i), lower = here < first ? here : first;
-            then = lower > then ? lower : then;
-            first = here > first ? here : first;
+            Vec here = load(logits + i), lower = choose(here < first, here, first);
+            then = choose(lower > then, lower, then);
+            first = choose(here > first, here, first);
         }
         float top = LOWEST, next = LOWEST;
         for (int i = 0; i < LANES; ++i)

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "halved_products.h"
 #include "tiles.h"
 
 namespace decodebench {
@@ -22,6 +23,10 @@ template <> struct Dot<Bf16> {
         return (Vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)w, (__m512bh)x);
     }
 };
+#elif defined(DECODEBENCH_HALVES)
+template <> struct Dot<Bf16> {
+    static constexpr int GROUP = 2;  // a shift or a mask makes one of two inputs a float
+};
 #endif
 
 // Where input k of output n lies in a packed matrix of `size` inputs.
@@ -30,6 +35,7 @@ template <class T> inline int64_t packed(int64_t n, int64_t k, int64_t size) {
     return n / LANES * LANES * size + k / G * G * LANES + n % LANES * G + k % G;
 }
 
+#if !defined(DECODEBENCH_HALVES)
 // N blocks of outputs for R rows.
 template <class T, int R, int N>
 [[gnu::noinline]] void dot(const Packed<T>& m, const Inputs<T>& x, int row, int64_t block, Vec* out) {
@@ -67,6 +73,8 @@ inline void dots(const Packed<T>& m, const Inputs<T>& x, int row, int rows, int6
     }
 }
 
+#endif
+
 // put(row, block, values), for the rows of x times the blocks first to last - 1 of a packed matrix. Of
 // two blocks, from an even distance to `first` on, the second's values come right after the first's.
 // `room` has room_floats(rows) for this thread.
@@ -74,6 +82,9 @@ template <class T, class Put>
 inline void product(const Packed<T>& m, const Inputs<T>& x, int rows, int64_t first, int64_t last,
                     float* room, Put put) {
     if (Tiles<T>::used()) return Tiles<T>::product(m, x, rows, first, last, room, put);
+#if defined(DECODEBENCH_HALVES)
+    halved_product<T, Dot<T>::GROUP>(m, x, rows, first, last, put);
+#else
     alignas(64) Vec out[24];
     for (int64_t block = first, some; block < last; block += some) {
         int64_t left = last - block;
@@ -88,6 +99,7 @@ inline void product(const Packed<T>& m, const Inputs<T>& x, int rows, int64_t fi
                 for (int64_t n = 0; n < some; ++n) put(row + r, block + n, out + r * some + n);
         }
     }
+#endif
 }
 
 }  // namespace decodebench

@@ -8,14 +8,22 @@
 #include <omp.h>
 #if defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#define DECODEBENCH_HALVES  // vectors of 32 bytes are the longest
+#include "halves.h"
 #endif
 
 namespace decodebench {
 
-typedef float Vec __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
+#if defined(DECODEBENCH_HALVES)
+typedef Pair<float> Vec;
+typedef Pair<int32_t> Ints;
+#else
+typedef float Vec __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+#endif
 constexpr int LANES = 16;
 constexpr float LOWEST = -3.4e38f;
 
@@ -29,12 +37,19 @@ template <class V, class T> inline V read(const T* from) {
     return value;
 }
 
+#if defined(DECODEBENCH_HALVES)
+template <> inline Ints read<Ints>(const char* from) { return Ints::read(from); }
+inline Vec load(const float* from) { return Vec::read(from); }
+inline Vec load(const Bf16* from) { return {eight_of_bf16(from), eight_of_bf16(from + 8)}; }
+inline Vec load(const Fp16* from) { return {eight_of_fp16(from), eight_of_fp16(from + 8)}; }
+#else
 inline Vec load(const float* from) { return read<Vec>(from); }
 inline Vec load(const Bf16* from) {
     Words words = __builtin_convertvector(read<Halves>(from), Words) << 16;
     return read<Vec>(&words);
 }
 inline Vec load(const Fp16* from) { return __builtin_convertvector(read<Fp16s>(from), Vec); }
+#endif
 
 inline float widen(float x) { return x; }
 inline float widen(Fp16 x) { return static_cast<float>(x); }
@@ -51,7 +66,13 @@ inline void narrow(float x, Bf16& to) {
     to.bits = nan ? 0x7fc0 : static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-#if defined(__AVX512F__)
+#if defined(DECODEBENCH_HALVES)
+inline float sum(Vec v) { return folded(v.low + v.high, [](auto a, auto b) { return a + b; }); }
+inline float highest(Vec v) {
+    auto more = [](auto a, auto b) { return a > b ? a : b; };
+    return folded(more(v.low, v.high), more);
+}
+#elif defined(__AVX512F__)
 inline float sum(Vec v) { return _mm512_reduce_add_ps((__m512)v); }
 inline float highest(Vec v) { return _mm512_reduce_max_ps((__m512)v); }
 #else
@@ -69,27 +90,39 @@ inline float sum(Vec v) {
 }
 #endif
 
+// Lane by lane one of two.
+template <class V, class M> inline V choose(M first, V one, V other) { return first ? one : other; }
+
 // exp by range reduction and a polynomial of degree 6; relative error below 3e-7.
-inline Vec exponential(Vec x) {
-    x = x < -87.0f ? Vec{} - 87.0f : x;
-    x = x > 88.0f ? Vec{} + 88.0f : x;
+template <class V> inline V exponential(V x) {
+    typedef decltype(x < x) Bits;
+    x = x < -87.0f ? V{} - 87.0f : x;
+    x = x > 88.0f ? V{} + 88.0f : x;
     const float magic = 12582912.0f;  // adding it rounds to an integer
-    Vec n = (x * 1.44269504f + magic) - magic;
-    Vec r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-    Vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    V n = (x * 1.44269504f + magic) - magic;
+    V r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    Ints bits = read<Ints>(&p) + (__builtin_convertvector(n, Ints) << 23);
-    return read<Vec>(&bits);
+    return (V)((Bits)p + (__builtin_convertvector(n, Bits) << 23));
 }
+#if defined(DECODEBENCH_HALVES)
+inline Vec exponential(Vec x) { return {exponential(x.low), exponential(x.high)}; }
+#endif
 
 template <class T> inline void store(Vec value, T* to) {
     for (int i = 0; i < LANES; ++i) narrow(value[i], to[i]);
 }
+#if defined(DECODEBENCH_HALVES)
+inline void store(Vec value, float* to) { value.write(to); }
+inline void store(Vec value, Bf16* to) { store_bf16(value, to); }
+inline void store(Vec value, Fp16* to) { store_fp16(value, to); }
+#else
 inline void store(Vec value, float* to) { std::memcpy(to, &value, sizeof value); }
+#endif
 #if defined(__AVX512BF16__)
 inline void store(Vec value, Bf16* to) {
     __m256bh narrowed = _mm512_cvtneps_pbh((__m512)value);

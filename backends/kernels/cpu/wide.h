@@ -1,4 +1,5 @@
-// What sampling computes for a share of the vocabulary, eight numbers of double precision at a time.
+// What sampling computes for a share of the vocabulary, as many numbers of double precision at a time
+// as a vector holds.
 //
 // Each step is one rounded operation, in the order of `backends/engine/sampling.py`: here the
 // compiler may not make one of a product and a sum, as it does for the model's layers.
@@ -16,10 +17,14 @@
 
 namespace decodebench {
 
-typedef double Doubles __attribute__((vector_size(64)));
-typedef uint64_t Longs __attribute__((vector_size(64)));
-typedef float Floats __attribute__((vector_size(32)));
+#if defined(DECODEBENCH_HALVES)
+constexpr int WIDE = 4;
+#else
 constexpr int WIDE = 8;
+#endif
+typedef double Doubles __attribute__((vector_size(8 * WIDE)));
+typedef uint64_t Longs __attribute__((vector_size(8 * WIDE)));
+typedef float Floats __attribute__((vector_size(4 * WIDE)));
 
 // Where a token stands by mass: those ahead of a bound weigh more, or as much with a lower id.
 struct Bound {
@@ -75,11 +80,15 @@ inline Doubles exponential(Doubles x) {
     return x >= -700.0 ? sum * scale : Doubles{};
 }
 
-// The exponential distribution's noise of eight tokens from `first` on: -log of numbers between 0
+inline Longs tokens_from(int64_t first) {
+    constexpr uint64_t COUNTED[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    return read<Longs>(COUNTED) + uint64_t(first);
+}
+
+// The exponential distribution's noise of WIDE tokens from `first` on: -log of numbers between 0
 // and 1, of 52 bits.
 inline Doubles noise(uint64_t start, int64_t first) {
-    Longs place = {0, 1, 2, 3, 4, 5, 6, 7};
-    Longs bits = mixed((place + uint64_t(first)) * 0x9E3779B97F4A7C15u + start) >> 12;
+    Longs bits = mixed(tokens_from(first) * 0x9E3779B97F4A7C15u + start) >> 12;
     Doubles even = doubles(bits | 0x3FF0000000000000u) - 1.0 + 0x1p-53;
     return -logarithm(even);
 }
@@ -134,10 +143,6 @@ inline Doubles weigh(const float* logits, float top, double temperature) {
 inline auto is_ahead(Longs weight, Longs token, Bound bound) {
     Longs limit = Longs{} + bound.weight;
     return (weight > limit) | ((weight == limit) & (token < uint64_t(bound.token)));
-}
-
-inline Longs tokens_from(int64_t first) {
-    return Longs{0, 1, 2, 3, 4, 5, 6, 7} + uint64_t(first);
 }
 
 // The highest score among those ahead of a bound, of the lowest token that has it.
