@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Protocol
 
@@ -11,10 +11,11 @@ from backends.engine.costs.row_costs import (
     LEAST_US,
     RowCosts,
     pass_costs,
+    reading_costs,
     row_costs,
     turn_us,
 )
-from backends.engine.executors.base import Executor
+from backends.engine.executors.base import Executor, StepRows
 from backends.engine.sublayers.sets import Sublayers
 
 LOOKUP_US = 10.0
@@ -40,6 +41,11 @@ class DraftModelCosts:
     draft: DraftPass
     turn_us: float = 0.0
     """Of a step that drafts at all, beyond its passes (`row_costs.turn_us`)."""
+    read_us: float = 0.0
+    """See `DraftCosts.read_us`."""
+    anew: RowCosts | None = None
+    """Of positions that the last verification brought, where the first pass of a step computes all
+    of them instead of the last one alone; without a head."""
 
     @classmethod
     def measure(cls, executor: Executor, drafting: Executor) -> DraftModelCosts:
@@ -48,14 +54,33 @@ class DraftModelCosts:
         verify, draft = row_costs(executor), pass_costs(drafting)
         return cls(verify, draft, turn_us(executor, drafting, verify, draft))
 
-    def of(self, sequences: int, positions: int, tokens: Sequence[float]) -> list[float]:
+    def with_reading(
+        self, drafting: Executor, read: Callable[[StepRows], object], *, anew: bool = False
+    ) -> DraftModelCosts:
+        """Time too how positions are read that were decoded without drafts, and `anew` those that
+        a verification brought. The first slot is overwritten."""
+        found = reading_costs(drafting, read)
+        each = found.us[-1] / found.rows[-1]
+        return replace(self, read_us=each, anew=found if anew else None)
+
+    def of(
+        self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
+    ) -> list[float]:
         """See `DraftCosts.of`."""
-        going = (1.0, *tokens[:-1])
-        passes = [self._pass(sequences, positions, share) for share in going]
+        later = accumulate((self._pass(sequences, positions, x) for x in tokens[:-1]), initial=0.0)
+        brought = list(accumulate(stands, initial=1.0))[1:]
+        first = (self._first(sequences, positions, each) for each in brought)
+        turn = self.turn_us * (1 - (1 - tokens[0]) ** sequences)
+        drafted = (0.0, *(turn + sum(passes) for passes in zip(first, later, strict=True)))
         verified = _verified(self.verify, sequences, positions, tokens)
-        drafted = accumulate(passes[: len(tokens)], initial=0.0)
-        turns = (0.0, *(self.turn_us * (1 - (1 - tokens[0]) ** sequences) for _ in tokens))
-        return [sum(parts) for parts in zip(verified, drafted, turns, strict=True)]
+        return [sum(parts) for parts in zip(verified, drafted, strict=True)]
+
+    def _first(self, sequences: int, positions: int, brought: float) -> float:
+        """Of a step's first pass, after verifications that brought each sequence so many tokens."""
+        if self.anew is None:
+            return self.draft.of(sequences, positions)
+        rows = self.anew.of(sequences * brought, self.anew.positions)
+        return self.draft.of(1, positions) + rows - self.anew.us[0]
 
     def _pass(self, sequences: int, positions: int, share: float) -> float:
         """Of a pass for those that still draft: none where no sequence does, each by itself."""
@@ -104,8 +129,11 @@ class LookupCosts:
     """Of a search in the text."""
 
     verify: RowCosts
+    read_us: float = 0.0
 
-    def of(self, sequences: int, positions: int, tokens: Sequence[float]) -> list[float]:
+    def of(
+        self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
+    ) -> list[float]:
         """See `DraftCosts.of`."""
         plain, *others = _verified(self.verify, sequences, positions, tokens)
         return [plain, *(us + LOOKUP_US * sequences for us in others)]
@@ -118,8 +146,11 @@ class FirstLayersCosts:
 
     first: RowCosts
     rest: RowCosts
+    read_us: float = 0.0
 
-    def of(self, sequences: int, positions: int, tokens: Sequence[float]) -> list[float]:
+    def of(
+        self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
+    ) -> list[float]:
         """See `DraftCosts.of`."""
         once = self.first.of(sequences, positions)
         verified = _verified(self.rest, sequences, positions, tokens)

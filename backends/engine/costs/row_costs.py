@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +18,8 @@ from backends.engine.executors.base import Executor, StepRows
 from backends.engine.executors.trees import TreeRows
 
 ROWS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+READ = (1, 8, 32, 128)
+"""Rows that are read at once, of a model that drafts."""
 LEAST_US = 1e-3
 TOKENS = 8
 """Of a continuation that is timed."""
@@ -118,6 +121,18 @@ def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
     alone = RowCosts(tuple(counts), us, length, 0.0).of(several, length)
     extra = max(0.0, beside - alone) / (several - 1) if several > 1 else 0.0
     return RowCosts(tuple(counts), us, length, extra)
+
+
+def reading_costs(executor: Executor, read: Callable[[StepRows], object]) -> RowCosts:
+    """Time `read` on positions of one sequence: keys and values of a model that drafts, no head.
+    The first slot of the executor is overwritten."""
+    most = min(READ[-1], executor.max_len - 1)
+    length = min(POSITIONS, executor.max_len - most)
+    executor.prefill(0, [0] * length)
+    counts = [rows for rows in READ if rows < most] + [most]
+    tables = {rows: StepRows.span(0, length, [0] * rows) for rows in counts}
+    found = lower_quartiles({rows: partial(read, table) for rows, table in tables.items()})
+    return RowCosts(tuple(counts), tuple(found[rows] for rows in counts), length, 0.0)
 
 
 def tree_factor(executor: Executor, guesses: Guesses) -> float:

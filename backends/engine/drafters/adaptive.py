@@ -7,6 +7,7 @@ verification are expected to take. Their expectation is that of the last verific
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
@@ -33,7 +34,13 @@ that it has become worth while."""
 class DraftCosts(Protocol):
     """What a method's steps cost."""
 
-    def of(self, sequences: int, positions: int, tokens: Sequence[float]) -> list[float]:
+    read_us: float
+    """Of reading a position that was decoded without drafts, a prompt's included, before anything
+    is drafted after it; 0 for a drafter that reads nothing."""
+
+    def of(
+        self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
+    ) -> list[float]:
         """Microseconds of drafting at most 0, 1, 2 ... tokens and of verifying them, one more than
         `tokens` has.
 
@@ -41,6 +48,7 @@ class DraftCosts(Protocol):
             sequences: that are under way.
             positions: theirs together.
             tokens: the share of the sequences that draft an I-th token, if so many may be.
+            stands: the share in which so many drafts stand.
         """
 
 
@@ -60,8 +68,10 @@ class AdaptiveDrafts:
         """By slot: how many drafts there could be, and how many there are."""
         self._since = self._unseen = 0
         self._pause = 1
-        self._chosen: dict[int, int] = {}
-        """By number of streams, since the last verifications were looked at."""
+        self._lag = _Lag()
+        self._chosen: dict[tuple[int, int], int] = {}
+        """By number of streams and size of what is to be read, since the last verifications were
+        looked at."""
         self._seen: Counter[tuple[int, int, int]] = Counter()
         """Verifications by drafts that could be, were and stood; not looked at yet."""
         self._come: list[_Rate] = []
@@ -78,21 +88,25 @@ class AdaptiveDrafts:
         """As many as seem best for so many streams, now and then one more."""
         if self._unseen >= self._pause:
             self._learn()
-        count = len(streams)
-        best = self._chosen.get(count)
+        behind = self._lag.of(streams, self.max_drafts + 1) if self._costs.read_us else 0
+        case = len(streams), behind.bit_length()
+        best = self._chosen.get(case)
         if best is None:
-            best = self._chosen[count] = self._most_goodput(streams, self._stands)
+            best = self._chosen[case] = self._most_goodput(streams, behind, self._stands)
         self._since += 1
         explores = self._since >= EXPLORED and best < self.max_drafts
         if explores:
             self._since, self._pause = 0, 1
             # where not even drafts that all stood would pay there is nothing to be learnt
-            best = min(best + 1, self._most_goodput(streams, self._comes))
+            best = min(best + 1, self._most_goodput(streams, behind, self._comes))
         self._drafter.max_drafts = best
         if explores and best == 1 and not self.exits:
             # the newest alone: a drafter that was not asked for long has much to catch up with
+            self._lag.caught_up(streams[-1:])
             self._note(self._drafter.draft(streams[-1:]), best)
             return streams
+        if best:
+            self._lag.caught_up(streams)
         drafted = self._drafter.draft(streams)
         if best:
             self._note(drafted, best)
@@ -111,6 +125,8 @@ class AdaptiveDrafts:
             if asked is not None and stream.finished is None:  # an end judges not all of them
                 self._seen[*asked, accepted] += 1
                 self._unseen += 1
+        if stream.finished is not None:
+            self._lag.ended(stream)
         return self._drafter.verified(stream, accepted)
 
     def reset(self) -> None:
@@ -122,6 +138,7 @@ class AdaptiveDrafts:
     def _forget_evidence(self) -> None:
         self._since = self._unseen = 0
         self._pause = 1
+        self._lag = _Lag()
         self._chosen.clear()
         self._seen.clear()
         self._come = [_Rate() for _ in range(self.max_drafts)]
@@ -142,14 +159,51 @@ class AdaptiveDrafts:
     def _believe(self) -> None:
         self._comes, self._stands = _chained(self._come, 1.0), _chained(self._stand, self._hope)
 
-    def _most_goodput(self, streams: Sequence[Stream], stands: Sequence[float]) -> int:
-        """The number of drafts that brings most tokens per microsecond."""
+    def _most_goodput(self, streams: Sequence[Stream], behind: int, stands: Sequence[float]) -> int:
+        """The number of drafts that brings most tokens per microsecond, those included over which
+        reading what lies `behind` pays off."""
         positions = sum(len(stream.tokens) for stream in streams)
-        costs = self._costs.of(len(streams), positions, self._comes)
-        tokens = accumulate(stands, initial=1.0)
-        goodput = [brought / us for brought, us in zip(tokens, costs, strict=True)]
+        plain, *others = self._costs.of(len(streams), positions, self._comes, stands)
+        brought = list(accumulate(stands, initial=1.0))
+        each = behind * self._costs.read_us / self._lag.left(streams) if behind else 0.0
+        costs = (plain, *(us + each * n for us, n in zip(others, brought[1:], strict=True)))
+        goodput = [tokens / us for tokens, us in zip(brought, costs, strict=True)]
         best = max(goodput)
         return goodput.index(best) if best > WORTH * goodput[0] else 0
+
+
+class _Lag:
+    """What a drafter has not read of the streams under way."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, int] = {}
+        """By slot: tokens that there were when it last drafted."""
+        self._ends = self._tokens = 0.0
+
+    def of(self, streams: Sequence[Stream], usual: int) -> int:
+        """Positions of streams that have more than the `usual` since the last verification."""
+        lags = (len(stream.tokens) - self._read.get(stream.slot, 0) for stream in streams)
+        return sum(lag for lag in lags if lag > usual)
+
+    def caught_up(self, streams: Sequence[Stream]) -> None:
+        """All that there is of them is read now."""
+        for stream in streams:
+            self._read[stream.slot] = len(stream.tokens)
+
+    def ended(self, stream: Stream) -> None:
+        """Note the answer's length; the slot's next stream is unread."""
+        self._read.pop(stream.slot, None)
+        self._ends = self._ends * MEMORY + 1
+        self._tokens = self._tokens * MEMORY + len(stream.tokens) - len(stream.prompt)
+
+    def left(self, streams: Sequence[Stream]) -> float:
+        """Tokens that each stream is expected to bring yet, by the lengths of the last answers; of
+        the first ones, that they take half of what they may."""
+        if not self._ends:
+            return statistics.fmean(stream.most for stream in streams) / 2
+        length = self._tokens / self._ends
+        so_far = statistics.fmean(len(stream.tokens) - len(stream.prompt) for stream in streams)
+        return max(length - so_far, length / 2)
 
 
 class _Rate:

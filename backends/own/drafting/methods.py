@@ -89,7 +89,7 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
         executor,
         watched(drafter, loaded.decided),
         options,
-        lambda: DraftModelCosts.measure(executor, smaller),
+        lambda: DraftModelCosts.measure(executor, smaller).with_reading(smaller, smaller.read),
     )
     return found[0], found[1], {"draft": shape.label} if shape else {}
 
@@ -192,7 +192,9 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     drafter = EagleDrafts(head, _most(options), threshold(options))
     found = _made(
         *(executor, watched(drafter, loaded.decided), options),
-        lambda: DraftModelCosts.measure(executor, head),
+        lambda: DraftModelCosts.measure(executor, head).with_reading(
+            head, head.catch_up, anew=True
+        ),
     )
     return found[0], found[1], {STATES_AFTER: layers}
 

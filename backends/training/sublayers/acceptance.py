@@ -58,7 +58,7 @@ class Acceptance:
             costs: of drafting and verifying.
             positions: of the sequence.
         """
-        us = costs.of(1, positions, self.come)
+        us = costs.of(1, positions, self.come, self.stand)
         tokens = accumulate(self.stand, initial=1.0)
         speeds = [brought * us[0] / each for brought, each in zip(tokens, us, strict=True)]
         fastest = max(speeds)

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
 import torch
 
-from backends.engine.costs.draft_costs import (
-    DraftModelCosts,
-    FirstLayersCosts,
-    LookupCosts,
-    PartialPass,
-)
-from backends.engine.costs.row_costs import RowCosts, pass_costs, row_costs
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.adaptive import EXPLORED, AdaptiveDrafts
 from backends.engine.drafters.lookup import PromptLookup
 from backends.engine.streams import Stream
-from backends.engine.sublayers.sets import Sublayers
 from tests.support.engine.random_models import open_executor, random_model
 
 
@@ -30,8 +22,11 @@ class Priced:
 
     draft: float = 10.0
     row: float = 0.0
+    read_us: float = 0.0
 
-    def of(self, sequences: int, positions: int, tokens: Sequence[float]) -> list[float]:
+    def of(
+        self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
+    ) -> list[float]:
         return [
             100 + made * self.draft + self.row * sequences * (1 + sum(tokens[:made]))
             for made in range(len(tokens) + 1)
@@ -97,7 +92,8 @@ def test_it_finds_what_brings_most(stands: float, price: Priced, best: set[int])
     play(adaptive, stands, 1500)
     assert usual(inner) in best
     inner_goodput = [
-        sum(stands**i for i in range(k + 1)) / us for k, us in enumerate(price.of(1, 1, [1.0] * 8))
+        sum(stands**i for i in range(k + 1)) / us
+        for k, us in enumerate(price.of(1, 1, [1.0] * 8, []))
     ]
     assert inner_goodput[usual(inner)] >= 0.97 * max(inner_goodput)
 
@@ -143,27 +139,6 @@ def test_a_reset_forgets_what_was_seen() -> None:
     assert inner.asked[0][1] > 0
 
 
-def test_costs_between_and_beyond_what_was_timed() -> None:
-    costs = RowCosts((1, 2, 4), (10.0, 20.0, 60.0), positions=100, cache_us=5.0)
-    assert [costs.of(rows, 100) for rows in (1, 1.5, 2, 3, 4, 6)] == [10, 15, 20, 40, 60, 100]
-    assert costs.of(2, 300) == 30
-    assert costs.of(1, 50) == 7.5
-    assert RowCosts((1, 2), (10.0, 20.0), 512, 150.0).of(1, 2) == 5, "timed ill, but not negative"
-    flat = RowCosts((1, 2), (100.0, 100.0), 100, 0.0)
-    small = RowCosts((1, 2), (10.0, 10.0), 100, 0.0)
-    assert DraftModelCosts(flat, small).of(3, 100, [1.0, 0.5]) == [100, 110, 120]
-    assert DraftModelCosts(flat, small).of(1, 100, [0.5, 0.0, 0.0]) == [100, 110, 115, 115]
-    assert DraftModelCosts(flat, small).of(2, 100, [0.5, 0.5]) == [100, 110, 117.5], "one of two"
-    third = RowCosts((1, 2), (70.0, 70.0), 100, 0.0)
-    left_out = Sublayers(frozenset({1}), frozenset({0, 1}))
-    partial = PartialPass(flat, third, small, 4, lambda: left_out)
-    # a layer's attention takes 30 / 4 us and its MLP 90 / 4, of four layers
-    assert partial.of(1, 100) == 100 - 30 / 4 - 2 * 90 / 4
-    assert DraftModelCosts(flat, partial).of(1, 100, [1.0]) == [100, 147.5]
-    assert LookupCosts(flat).of(1, 100, [0.5]) == [100, 110]
-    assert FirstLayersCosts(small, flat).of(1, 100, [1.0, 1.0]) == [110, 120, 130]
-
-
 def test_what_brings_hardly_more_than_plain_decoding_is_not_drafted() -> None:
     """Nine tokens for the time of 8.6: less than costs and beliefs may be wrong by."""
     inner = Chance(8)
@@ -172,36 +147,6 @@ def test_what_brings_hardly_more_than_plain_decoding_is_not_drafted() -> None:
     inner = Chance(8)
     play(AdaptiveDrafts(inner, Priced(80), 1.0), 1.0, 300)
     assert usual(inner) == 8
-
-
-def test_a_pass_that_other_work_made_longer_does_not_make_rows_look_free(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def timed(calls: Mapping[int, object]) -> dict[int, float]:
-        return {rows: 100.0 + 5 * rows + 400 * (rows in (2, 64)) for rows in calls}
-
-    monkeypatch.setattr("backends.engine.costs.row_costs.lower_quartiles", timed)
-    costs = row_costs(open_executor(random_model("llama"), ()))
-    seen = dict(zip(costs.rows, costs.us, strict=True))
-    assert (seen[1], seen[2], seen[4], seen[48]) == (105, 120, 120, 340)
-
-
-def test_costs_of_a_thinned_pass_are_measured() -> None:
-    executor = open_executor(random_model("llama"), ())
-    found = PartialPass.measure(executor, Sublayers)
-    assert found.layers == 6
-    assert found.of(1, found.whole.positions) == found.whole.us[0]
-    assert found.no_attention.rows == found.no_mlp.rows == found.whole.rows
-
-
-def test_costs_of_an_executor_grow_with_rows() -> None:
-    executor = open_executor(random_model("llama", torch.bfloat16), (2,))
-    costs = row_costs(executor)
-    assert costs.rows[0] == 1
-    assert costs.rows[-1] < executor.max_len
-    assert list(costs.us) == sorted(costs.us)
-    assert costs.us[0] > 0
-    assert row_costs(executor, 1, 2).rows == costs.rows
 
 
 def test_the_text_does_not_depend_on_it() -> None:
@@ -222,8 +167,50 @@ def test_the_text_does_not_depend_on_it() -> None:
     )
 
 
-def test_passes_in_one_call_have_costs_too() -> None:
-    executor = open_executor(random_model("tied", torch.bfloat16), ())
-    apart, together = row_costs(executor), pass_costs(executor)
-    assert together.rows == apart.rows
-    assert all(us > 0 for us in together.us)
+def answers(adaptive: AdaptiveDrafts, prompt: int, tokens: int, count: int, most: int) -> None:
+    """One after the other, of which every draft stands."""
+    for number in range(count):
+        text = tuple(range(prompt))
+        stream = Stream(f"r{number}", text, most, tokens=list(text), done=[prompt - 1], slot=0)
+        while stream.finished is None:
+            adaptive.draft([stream])
+            stood = stream.drafts
+            stream.tokens.append(1)
+            stream.done[0] = len(stream.tokens) - 1
+            stream.finished = "stop" if len(stream.tokens) >= prompt + tokens else None
+            adaptive.verified(stream, stood)
+
+
+def test_reading_a_prompt_has_to_pay_within_the_answer() -> None:
+    """Eight drafts spare 80 of 100 us a token, and a prompt of 100 positions takes 2,000 us."""
+    inner = Chance(8)
+    adaptive = AdaptiveDrafts(inner, Priced(10, read_us=20), 1.0)
+    answers(adaptive, prompt=100, tokens=10, count=30, most=400)
+    assert inner.asked[0] == (1, 8), "half of 400 tokens may come"
+    assert usual(inner, 50) == 0, "ten come"
+    inner = Chance(8)
+    adaptive = AdaptiveDrafts(inner, Priced(10, read_us=20), 1.0)
+    answers(adaptive, prompt=100, tokens=90, count=30, most=20)
+    assert usual(inner, 50) == 8
+    inner = Chance(8)
+    answers(AdaptiveDrafts(inner, Priced(10), 1.0), prompt=100, tokens=10, count=30, most=400)
+    assert usual(inner, 50) == 8, "nothing to read"
+
+
+def test_what_was_read_is_not_read_again() -> None:
+    """A text that was drafted from has nothing behind, so that its later drafts have their price
+    alone; one that was decoded without drafts has."""
+    inner = Chance(4)
+    adaptive = AdaptiveDrafts(inner, Priced(30, read_us=1000.0), 1.0)
+    stream = Stream("r", (1,) * 9, 10**6, tokens=[1] * 9, done=[8], slot=0)
+    adaptive.draft([stream])
+    assert inner.asked == [(1, 4)], "9,000 us are little for 500,000 tokens"
+    stream.max_new_tokens = 30
+    stream.tokens, stream.done = [1] * 14, [13]
+    adaptive.verified(stream, 4)
+    adaptive.draft([stream])
+    assert inner.asked[-1] == (1, 4), "five tokens are what a verification brings"
+    stream.tokens, stream.done = [1] * 25, [24]
+    adaptive.verified(stream, 4)
+    adaptive.draft([stream])
+    assert inner.asked[-1] == (1, 0)
