@@ -54,7 +54,7 @@ class OneDeviceBackend(LabelBackend):
 
 
 class PlainClassifier(OneDeviceBackend):
-    """All layers for everybody: the reference."""
+    """A classifier that runs all layers for every input: what early exits are compared with."""
 
     NAME = "classifier"
     OPTIONS: ClassVar[dict[str, Option]] = dict(BATCH_OPTIONS)

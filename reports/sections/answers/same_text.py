@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from reports.cells import Overview
@@ -46,7 +47,25 @@ def section(seen: Overview, _: Samples) -> Section | None:
     columns = _COLUMNS if several else _COLUMNS[1:]
     found.sort(key=lambda row: (row.text.model, row.variant.index, not row.text.is_reference))
     table = build(columns, found, _row)
-    return Section("same_text", "Is it the same text?", _NOTE, table=table, short="Same text?")
+    return Section(
+        "same_text",
+        "Is it the same text?",
+        _NOTE,
+        table=table,
+        short="Same text?",
+        finding=_finding([row for row in found if not row.text.is_reference]),
+    )
+
+
+def _finding(rows: Sequence[_JudgedText]) -> str:
+    verdicts: dict[str, list[str]] = {}
+    for row in rows:
+        equal = row.text.consistency
+        share = "" if equal is None else f" ({percent(equal)}% equal)"
+        verdicts.setdefault(row.text.verdict, []).append(f"{row.variant.label}{share}")
+    told = [f"{verdict}: {', '.join(dict.fromkeys(own))}" for verdict, own in verdicts.items()]
+    found = "; ".join(told)
+    return f"{found[:1].upper()}{found[1:]}."
 
 
 def _row(row: _JudgedText) -> BodyRow:

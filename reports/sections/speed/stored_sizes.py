@@ -74,7 +74,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
         repeats=run.experiment["repeats"],
     )
     table = build(_columns(models, found, _reference(stored)), found, _row)
-    return Section(ID, "On larger models", note, table=table, short="Larger models")
+    return Section(ID, "On larger models", note, table=table, short="Larger models", is_open=True)
 
 
 def on_larger(seen: Overview) -> dict[tuple[str, str, str], LargerRatio]:

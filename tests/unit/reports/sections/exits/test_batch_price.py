@@ -78,7 +78,9 @@ def test_theory_from_the_least_load_is_told_beside_the_load_s_own(seen: Overview
 
 
 def test_the_sentence_says_what_batches_keep(seen: Overview, text: str) -> None:
-    (sentence,) = re.findall(r"<p>(Under closed c=4, .*?)</p>", section(text, "exitbatch"))
+    (sentence,) = re.findall(
+        r"<p>(vllm-early-exit under closed c=4: .*?)</p>", section(text, "exitbatch")
+    )
     words = r"layer ([\d.]+) of 8.* leave at ([\d.]+); they left at ([\d.]+), .* ([\d.]+)% of"
     alone, theory, measured, kept = map(float, re.findall(words, sentence.replace("&#39;", "'"))[0])
     assert kept == pytest.approx(100 * (8 - measured) / (8 - alone), abs=0.5)
