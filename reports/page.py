@@ -93,8 +93,6 @@ def render(
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     blocks, data = _requests(run, seen, samples, tokens)
     words = _words(run, seen, samples)
-    backends = {v.backend: text for v in seen.variants if (text := told(v.backend))}
-    terms = definitions([cell.metrics for cell in seen.cells], backends, made)
     context: dict[str, Any] = {
         **words,
         "meta": META,
@@ -107,13 +105,8 @@ def render(
         "svg": lambda panel, of: draw(panel, f"{of}{next(numbers[of])}-"),
         "contents": _contents(made),
         "requests": blocks,
-        "requests_note": facts.requests_note(blocks),
-        "requests_finding": facts.requests_finding(blocks),
         "request_data": script_json(data),
-        "environment": facts.environment(run),
-        "environment_finding": visible(f"{facts.machine(run.stored[0].record.environment)}."),
-        "definitions": terms,
-        "definitions_finding": f"{counted(len(terms), 'term')}.",
+        **_behind(run, seen, made, blocks, told),
         "version": importlib.metadata.version("decodebench"),
         "css": Markup(CSS.read_text(encoding="utf-8")),
         "script": Markup(script),
@@ -121,6 +114,27 @@ def render(
     }
     with drawing():
         return template("page.html.j2").render(context)
+
+
+def _behind(
+    run: Run,
+    seen: Overview,
+    made: Sequence[Section],
+    blocks: Sequence[Mapping[str, Any]],
+    told: BackendTexts,
+) -> dict[str, Any]:
+    """What stands behind the sections."""
+    backends = {v.backend: text for v in seen.variants if (text := told(v.backend))}
+    shown = [*seen.cells, *stored_sizes.cells(seen)]
+    terms = definitions([cell.metrics for cell in shown], backends, made)
+    return {
+        "requests_note": facts.requests_note(blocks),
+        "requests_finding": facts.requests_finding(blocks),
+        "environment": facts.environment(run),
+        "environment_finding": visible(f"{facts.machine(run.stored[0].record.environment)}."),
+        "definitions": terms,
+        "definitions_finding": f"{counted(len(terms), 'term')}.",
+    }
 
 
 def script_hash(script: str) -> str:

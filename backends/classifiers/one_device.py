@@ -88,7 +88,8 @@ class PlainClassifier(OneDeviceBackend):
 
 
 class EarlyExitClassifier(OneDeviceBackend):
-    """Inputs leave where they are sure."""
+    """A classifier on one device whose inputs leave at the first checked layer where they are sure
+    of their label."""
 
     NAME = "classifier-early-exit"
     OPTIONS: ClassVar[dict[str, Option]] = {

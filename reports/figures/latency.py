@@ -10,7 +10,7 @@ import numpy as np
 from reports.cells import Cell
 from reports.figures.axes import LabelledRows, short_number, tag, value_axis
 from reports.svg import SURFACE
-from reports.words.doubt import against
+from reports.words.doubts.doubt import against
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

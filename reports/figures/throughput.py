@@ -17,7 +17,7 @@ from reports.figures.axes import (
 )
 from reports.numbers import ratio
 from reports.svg import INK, MUTED, SURFACE
-from reports.words.doubt import against
+from reports.words.doubts.doubt import against
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
 from reports.numbers import significant
 from reports.svg import INK, MUTED
 from reports.variants import Variant
-from reports.words.doubt import against
+from reports.words.doubts.doubt import against
 from results.compare.pairing import NATIVE
 
 if TYPE_CHECKING:

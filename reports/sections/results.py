@@ -12,12 +12,12 @@ from reports.collect import Samples
 from reports.numbers import counted, milliseconds, percent, ratio, significant
 from reports.sections import Section
 from reports.tables import LOAD, QUALITY, WORKLOAD, BodyRow, Column, Group, bounds, build, scope
-from reports.words import filled
 from reports.words.definitions import meaning
-from reports.words.doubt import UNEQUAL, against, remedy, sentences
+from reports.words.doubts import filled
+from reports.words.doubts.doubt import UNEQUAL, against, remedy, sentences
+from reports.words.doubts.filled import THE_LOADS, unfilled
+from reports.words.doubts.overhead import BOUND, shrinking
 from reports.words.facts import RESULTS_NOTE
-from reports.words.filled import THE_LOADS, unfilled
-from reports.words.overhead import BOUND, shrinking
 from results import registry
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.numbers import percent, ratio
-from reports.words.filled import unfilled
+from reports.words.doubts.filled import unfilled
 from results.compare.pairing import NATIVE
 
 BASELINES = ("own-early-exit", NATIVE, "classifier-early-exit", "classifier")

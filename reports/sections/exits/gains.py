@@ -12,7 +12,7 @@ from reports.numbers import ratio
 from reports.panels import Panel, PanelGroup, Place, group, panels
 from reports.sections import Section
 from reports.words import techniques
-from reports.words.doubt import UNEQUAL
+from reports.words.doubts.doubt import UNEQUAL
 from reports.words.findings import extremes
 
 GAINS = {

@@ -15,7 +15,7 @@ from reports.sections import Section
 from reports.sections.results import QUALITY_COLUMN
 from reports.tables import LOAD, WORKLOAD, Column, bounds, build, scope
 from reports.words import techniques
-from reports.words.doubt import against
+from reports.words.doubts.doubt import against
 from reports.words.findings import extremes
 
 _NOTE = (

@@ -13,7 +13,7 @@ from reports.figures import throughput, tradeoff
 from reports.numbers import counted, significant
 from reports.panels import Panel, Place, folded, group, panels
 from reports.sections import Section
-from reports.words.filled import sentences, told_beside
+from reports.words.doubts.filled import sentences, told_beside
 from reports.words.findings import sound, span
 
 _GOODPUT = throughput.GOODPUT.metric

@@ -11,7 +11,7 @@ from reports.figures import throughput
 from reports.numbers import counted, ratio
 from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
-from reports.words.filled import sentences
+from reports.words.doubts.filled import sentences
 from reports.words.findings import geometric_mean, sound
 
 _AXES = {

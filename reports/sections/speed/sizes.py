@@ -16,7 +16,7 @@ from reports.numbers import ratio, significant
 from reports.panels import Panel, PanelGroup
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
-from reports.words.overhead import CHANGES, shrinking
+from reports.words.doubts.overhead import CHANGES, shrinking
 from results.compare.pairing import NATIVE
 
 _NOTE = (

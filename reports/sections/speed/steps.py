@@ -13,8 +13,8 @@ from reports.numbers import counted, milliseconds, percent
 from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
 from reports.tables import LOAD, WORKLOAD, BodyRow, Column, Group, build, scope
+from reports.words.doubts.overhead import BOUND, CHANGES, is_overhead_bound
 from reports.words.findings import span
-from reports.words.overhead import BOUND, CHANGES, is_overhead_bound
 
 _NOTE = (
     "A step is what a request waits for one pass through the model. Dark: the floor, which is the "

@@ -11,7 +11,7 @@ from reports.figures import throughput
 from reports.numbers import significant
 from reports.panels import Panel, Place, group, panels, rows
 from reports.sections import Section
-from reports.words.filled import sentences, told_beside
+from reports.words.doubts.filled import sentences, told_beside
 from reports.words.findings import extremes
 
 

@@ -9,7 +9,7 @@ from reports.cells import Cell
 from reports.collect import Samples
 from reports.numbers import interval, ratio
 from reports.variants import Variant
-from reports.words.filled import told_beside
+from reports.words.doubts.filled import told_beside
 from reports.words.quality import AnswerQuality
 from reports.words.ranking.held_against import held_against
 from reports.words.ranking.races import Race, common_scopes, races

@@ -13,7 +13,7 @@ from reports.cells import Cell, Overview, overview
 from reports.collect import OpenRepeat, Samples, collect
 from reports.page import write_report
 from reports.sections.speed import goodput
-from reports.words.filled import offered_load, sentences, told_beside, unfilled
+from reports.words.doubts.filled import offered_load, sentences, told_beside, unfilled
 from reports.words.ranking.scoped import scoped_verdicts
 from results import load
 from tests.support.results.report_pages import rows, section
