@@ -104,12 +104,12 @@ def test_an_address_opens_what_is_folded_around_its_place(open_report: Open) -> 
         "return document.querySelectorAll('#drafts tbody tr, #parts tbody tr, #techniques tr[id]')"
     )
     row = run_script(browser, f"{find}[3].id")
-    shown = "return document.getElementById(arguments[0]).offsetHeight"
-    assert run_script(browser, shown, row) == 0, "folded at first"
+    shown = "return document.getElementById(arguments[0]).checkVisibility()"
+    assert not run_script(browser, shown, row), "folded at first"
     for place in (row, row.partition(".")[0]):
         browser.get("about:blank")
         browser.get(f"{page}#{quote(place)}")
-        assert run_script(browser, shown, row) > 0, place
+        assert run_script(browser, shown, row), place
         box = "const r = document.getElementById(arguments[0]).getBoundingClientRect();"
         assert run_script(browser, box + "return r.bottom > 0 && r.top < innerHeight", place)
 

@@ -22,6 +22,8 @@ _NOTE = (
     "(a variant of it with margins: true records them). Sampled text of engines that draw "
     "otherwise is compared as a distribution: next tokens after the beginnings that both reached."
 )
+_NAMED = 3
+"""Backends of one verdict that stand in the line of the section."""
 _MARKS = {"lossless": "mark good", "within noise": "mark good", "lossy": "mark bad"}
 
 
@@ -63,9 +65,14 @@ def _finding(rows: Sequence[_JudgedText]) -> str:
         equal = row.text.consistency
         share = "" if equal is None else f" ({percent(equal)}% equal)"
         verdicts.setdefault(row.text.verdict, []).append(f"{row.variant.label}{share}")
-    told = [f"{verdict}: {', '.join(dict.fromkeys(own))}" for verdict, own in verdicts.items()]
-    found = "; ".join(told)
+    found = "; ".join(f"{verdict}: {_listed(own)}" for verdict, own in verdicts.items())
     return f"{found[:1].upper()}{found[1:]}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    more = len(distinct) - _NAMED
+    return ", ".join(distinct[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _row(row: _JudgedText) -> BodyRow:
