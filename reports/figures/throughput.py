@@ -17,7 +17,7 @@ from reports.figures.axes import (
 )
 from reports.numbers import ratio
 from reports.svg import INK, MUTED, SURFACE
-from reports.words.doubts.doubt import against
+from reports.words.doubts.doubt import UNEQUAL, UNEQUAL_SHORT, against
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,8 @@ def _bar(axes: Axes, cell: Cell, y: float, quantity: Quantity) -> None:
         drawn += axes.plot([low, high], [y, y], color=INK, linewidth=1.1, solid_capstyle="butt")
     shown = ratio(value) if quantity.is_ratio else short_number(value)
     doubt = against(cell, metric)
-    note = f"{shown}  {doubt}" if doubt else shown
+    beside = UNEQUAL_SHORT if doubt == UNEQUAL else doubt
+    note = f"{shown}  {beside}" if beside else shown
     # a number stands behind the line at 1, not on it
     end = max(value, high or value, float(quantity.is_ratio))
     text = axes.annotate(note, (end, y), xytext=(4, 0), textcoords="offset points")

@@ -12,7 +12,7 @@ from reports.numbers import ratio
 from reports.panels import Panel, PanelGroup, Place, group, panels
 from reports.sections import Section
 from reports.words import techniques
-from reports.words.doubts.doubt import UNEQUAL
+from reports.words.doubts.doubt import UNEQUAL_SHORT
 from reports.words.findings import extremes
 
 GAINS = {
@@ -27,7 +27,7 @@ _NOTE = (
     "Output tokens per second over the reference's, and the reference's inner-token latency "
     "over this one, in the same repeat (the early-exit paper's figures 1 and 2). Median over "
     "the repeats; the thin line is their range. Dashed: full. Longer is better. Faint: not valid; "
-    f"'{UNEQUAL}' is said of a cell that is valid by itself, but whose answers are longer or "
+    f"'{UNEQUAL_SHORT}' is said of a cell that is valid by itself, but whose answers are longer or "
     "shorter than the reference's, so that tokens per second are of other work."
 )
 

@@ -10,6 +10,8 @@ from results import registry
 from results.compare.reasons import LENGTH_MISMATCH
 
 UNEQUAL = "unequal lengths"
+UNEQUAL_SHORT = "≠ lengths"
+"""Where there is little room: at the bar of a figure."""
 _UNEQUAL_WORK = frozenset(registry.unequal_work())
 
 

@@ -122,4 +122,4 @@ def test_why_stands_where_the_number_is_struck(folder: Path, longer: Cell) -> No
     assert row.cells[2].text == "✓ valid"
     figure = Figure()
     throughput.bars(figure.add_subplot(), cells, gains.GAINS["Throughput"])
-    assert [t.get_text() for t in figure.axes[0].texts if "unequal" in t.get_text()]
+    assert [t.get_text() for t in figure.axes[0].texts if "≠ lengths" in t.get_text()]
