@@ -43,6 +43,15 @@ def load_class(name: str) -> type[Backend]:
         raise UserError(f"backend '{name}': {module} cannot be imported: {told}") from error
 
 
+def about(name: str) -> str:
+    """What a backend is, as its class says first; empty of one that cannot be loaded here."""
+    try:
+        told = load_class(name).__doc__ or ""
+    except UserError:
+        return ""
+    return " ".join(told.partition("\n\n")[0].split())
+
+
 @contextmanager
 def asking(name: str, what: str) -> Iterator[None]:
     """While a class is asked for something: what it raises by mistake becomes a `UserError`."""

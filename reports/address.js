@@ -21,12 +21,18 @@ function writeAddress(place, { inHistory = false } = {}) {
   else history.replaceState(null, "", address);
 }
 
+// A section's own fold is inside it; a row may be inside several.
+function openAround(target) {
+  const own = target.querySelector(":scope > details.section");
+  let fold = own ?? target.closest("details");
+  for (; fold; fold = fold.parentElement.closest("details")) fold.open = true;
+}
+
 function goTo(place) {
   document.querySelectorAll(".here").forEach((one) => one.classList.remove("here"));
   const target = place && document.getElementById(place);
   if (!target) return;
-  const section = target.closest("section.folded");
-  if (section) setFolded(section, false);
+  openAround(target);
   target.classList.add("here");
   if (!target.hasAttribute("tabindex")) target.tabIndex = -1;
   target.focus({ preventScroll: true }); // the keyboard goes on from here

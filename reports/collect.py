@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from results.compare.judged import Mean, add_scores, workload_asked
 from results.compare.pairing import variant
 from results.compare.rivals import RequestTimes
 from results.compare.stats import by_row
+from results.goodput.saturation import kept_up
 from results.metrics import latency
 from results.metrics.arrays import Floats, RequestArrays
+from results.metrics.occupancy import busy_share
 from results.metrics.survival import SurvivalSeries, survival_series
 
 if TYPE_CHECKING:
@@ -27,6 +29,15 @@ if TYPE_CHECKING:
 
 SCALES = tuple(float(s) for s in np.geomspace(0.5, 4.0, 25))
 LATENCIES = {"ttft_s": latency.ttft_s, "tpot_s": latency.tpot_s, "e2e_s": latency.e2e_s}
+
+
+class OpenRepeat(NamedTuple):
+    """How a system stood up to an open load in one repeat."""
+
+    busy: float
+    """The share of the time in which any request was on its way."""
+    kept_up: bool
+    """Whether answers fell no further behind requests: `results.goodput.saturation.kept_up`."""
 
 
 @dataclass(slots=True)
@@ -51,6 +62,8 @@ class Samples:
     """Workload -> prompts beyond those of the loads, of which `scores` has the scores."""
     survival: dict[Cell, SurvivalSeries] = field(default_factory=dict)
     """Cell -> that of the first of the repeats that it uses."""
+    open_repeats: dict[Cell, list[OpenRepeat]] = field(default_factory=lambda: defaultdict(list))
+    """Cell of an open load -> for each repeat that it uses, how it stood up to the arrivals."""
     next_window: NextWindow = LAST_VALUE
     more_failed: int = 0
     """Trials of such prompts that did not end well."""
@@ -76,6 +89,7 @@ def collect(
                 continue
             _add(samples, cells[key], requests)
             if key not in left_out:
+                _add_open_repeat(samples, cells[key], member.trial, requests)
                 _add_survival(samples, cells[key], requests, window_s)
                 for name, values in LATENCIES.items():
                     times = RequestTimes(requests.ids, by_row(requests, values))
@@ -124,6 +138,14 @@ def _add_survival(
         series = survival_series(requests, window_s)
         if series is not None:
             samples.survival[cell] = series
+
+
+def _add_open_repeat(samples: Samples, cell: Cell, trial: Trial, requests: RequestArrays) -> None:
+    share = busy_share(requests) if trial.load.is_open else None
+    if share is not None:
+        left = requests.commit_ns[requests.last_commit()]
+        found = OpenRepeat(share, kept_up(requests.scheduled_ns, left))
+        samples.open_repeats[cell].append(found)
 
 
 def _add_scores(samples: Samples, cell: Cell, requests: RequestArrays) -> None:

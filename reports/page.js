@@ -127,37 +127,38 @@ function offerMore(list, items, variants) {
   if (items.length) list.append(button);
 }
 
-// On a phone only the verdict and the results are open at first; a heading opens its section.
-const UNFOLDED = ["verdict", "results"];
-
-function setFolded(section, folded) {
-  section.classList.toggle("folded", folded);
-  section.querySelector("h2 button")?.setAttribute("aria-expanded", String(!folded));
-}
-
-function makeFoldable(section) {
-  const heading = section.querySelector("h2");
-  if (!heading || UNFOLDED.includes(section.id)) return;
-  const button = document.createElement("button");
-  button.type = "button";
-  button.append(...heading.childNodes);
-  button.addEventListener("click", () => setFolded(section, !section.classList.contains("folded")));
-  heading.append(button);
-  section.classList.add("foldable");
-  setFolded(section, true);
-}
-
+// On a phone only the verdict and the results are open at first.
 function foldForPhones() {
-  if (matchMedia("(max-width: 44rem)").matches) document.querySelectorAll("main > section").forEach(makeFoldable);
+  if (!matchMedia("(max-width: 44rem)").matches) return;
+  document.querySelectorAll("section:not(#results) > details.section").forEach((fold) => { fold.open = false; });
 }
 
-// On paper everything is open.
-function openFolds() {
-  document.querySelectorAll("details.fold").forEach((fold) => { fold.open = true; });
+// On paper everything is open, and afterwards as it was.
+let closedOnScreen = [];
+
+function openForPaper() {
+  closedOnScreen = [...document.querySelectorAll("details:not([open])")];
+  closedOnScreen.forEach((fold) => { fold.open = true; });
+}
+
+function closeAfterPaper() {
+  closedOnScreen.forEach((fold) => { fold.open = false; });
+  closedOnScreen = [];
+}
+
+function offerAllSections(button) {
+  const folds = [...document.querySelectorAll("details.section")];
+  button.addEventListener("click", () => {
+    const open = folds.some((fold) => !fold.open);
+    folds.forEach((fold) => { fold.open = open; });
+  });
+  button.hidden = false;
 }
 
 foldForPhones();
-window.addEventListener("beforeprint", openFolds);
+offerAllSections(document.getElementById("all-sections"));
+window.addEventListener("beforeprint", openForPaper);
+window.addEventListener("afterprint", closeAfterPaper);
 document.querySelectorAll("table.sortable").forEach(makeSortable);
 document.querySelector("#results .note").append(" Press a column's title to sort by it.");
 const filters = document.getElementById("filters");

@@ -50,6 +50,8 @@ META = "decodebench-run"
 
 Tokens = Callable[[Model], Pieces | None]
 """What tells the text of a model's token ids, where somebody knows it."""
+BackendTexts = Callable[[str], str]
+"""What a backend is, in a sentence or two; empty where nobody knows."""
 
 
 def write_report(
@@ -57,10 +59,12 @@ def write_report(
     tokens: Tokens = lambda _: None,
     next_window: NextWindow = LAST_VALUE,
     window_s: float | None = None,
+    told: BackendTexts = lambda _: "",
 ) -> Path:
     """Write the report of the run stored in `run_dir` and return its path, ``run_dir/report.html``.
     `tokens`: without it, tokens are shown as ids. `next_window`: forecasts survival; `window_s`:
     how long the windows are that it is counted in, where that is not left to the run's length.
+    `told`: says what a backend is.
 
     The file is replaced in one step; equal results give equal bytes. Raises `UserError` when the
     folder is no results folder or holds no trial, and `OSError` when it cannot be written to.
@@ -69,7 +73,7 @@ def write_report(
     if not without_quality(run).stored:
         raise UserError(f"{run_dir}: no trials in it; expected a folder that 'run' has filled")
     target = run_dir / FILE_NAME
-    write_atomic(target, render(run, tokens, next_window, window_s).encode())
+    write_atomic(target, render(run, tokens, next_window, window_s, told).encode())
     return target
 
 
@@ -78,6 +82,7 @@ def render(
     tokens: Tokens = lambda _: None,
     next_window: NextWindow = LAST_VALUE,
     window_s: float | None = None,
+    told: BackendTexts = lambda _: "",
 ) -> str:
     """The whole page as text."""
     more = only_quality(run)
@@ -100,10 +105,8 @@ def render(
         "svg": lambda panel, of: draw(panel, f"{of}{next(numbers[of])}-"),
         "contents": _contents(made),
         "requests": blocks,
-        "requests_note": facts.requests_note(blocks),
         "request_data": script_json(data),
-        "environment": facts.environment(run),
-        "definitions": definitions([cell.metrics for cell in seen.cells]),
+        **_behind(run, seen, made, blocks, told),
         "version": importlib.metadata.version("decodebench"),
         "css": Markup(CSS.read_text(encoding="utf-8")),
         "script": Markup(script),
@@ -111,6 +114,27 @@ def render(
     }
     with drawing():
         return template("page.html.j2").render(context)
+
+
+def _behind(
+    run: Run,
+    seen: Overview,
+    made: Sequence[Section],
+    blocks: Sequence[Mapping[str, Any]],
+    told: BackendTexts,
+) -> dict[str, Any]:
+    """What stands behind the sections."""
+    backends = {v.backend: text for v in seen.variants if (text := told(v.backend))}
+    shown = [*seen.cells, *stored_sizes.cells(seen)]
+    terms = definitions([cell.metrics for cell in shown], backends, made)
+    return {
+        "requests_note": facts.requests_note(blocks),
+        "requests_finding": facts.requests_finding(blocks),
+        "environment": facts.environment(run),
+        "environment_finding": visible(f"{facts.machine(run.stored[0].record.environment)}."),
+        "definitions": terms,
+        "definitions_finding": f"{counted(len(terms), 'term')}.",
+    }
 
 
 def script_hash(script: str) -> str:
@@ -218,6 +242,8 @@ def _requests(
             {
                 "workload": workload,
                 "note": note,
+                "total": total,
+                "differing": differing,
                 "element": element,
                 "shown": shown[: requests.STATIC],
                 "waiting": len(later),

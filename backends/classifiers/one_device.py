@@ -54,7 +54,7 @@ class OneDeviceBackend(LabelBackend):
 
 
 class PlainClassifier(OneDeviceBackend):
-    """All layers for everybody: the reference."""
+    """A classifier that runs all layers for every input: what early exits are compared with."""
 
     NAME = "classifier"
     OPTIONS: ClassVar[dict[str, Option]] = dict(BATCH_OPTIONS)
@@ -88,7 +88,8 @@ class PlainClassifier(OneDeviceBackend):
 
 
 class EarlyExitClassifier(OneDeviceBackend):
-    """Inputs leave where they are sure."""
+    """A classifier on one device whose inputs leave at the first checked layer where they are sure
+    of their label."""
 
     NAME = "classifier-early-exit"
     OPTIONS: ClassVar[dict[str, Option]] = {

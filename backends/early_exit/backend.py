@@ -53,7 +53,9 @@ REFUSED_ARGUMENTS = OWN_ARGUMENTS | {
 
 
 class VllmEarlyExit(VllmBackend):
-    """Iteration-level batched early exit inside vLLM. Lossy, unless `measure` is never."""
+    """Iteration-level batched early exit inside vLLM: all sequences of a batch leave a step at the
+    first checked layer where the last of them is sure of its next token. Lossy, unless `measure` is
+    never."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
         **VllmBackend.OPTIONS,

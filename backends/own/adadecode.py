@@ -31,7 +31,9 @@ rows."""
 
 
 class AdaDecode(EngineBackend):
-    """Adaptive layer parallelism. Lossless, unless `verify` is turned off."""
+    """Adaptive layer parallelism (AdaDecode) on our own engine: a token that a head at a middle
+    layer is sure of is predicted there, the layers above it run later, together with those of the
+    next tokens, and verify it. Lossless, unless `verify` is turned off."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
         **OPTIONS,

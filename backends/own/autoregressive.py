@@ -16,7 +16,8 @@ NAME = "autoregressive"
 
 
 class Autoregressive(EngineBackend):
-    """One token per pass through all layers, continuous batching."""
+    """Plain decoding on our own engine: one token per pass through all layers, continuous
+    batching. The baseline of the methods on this engine."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
         **OPTIONS,

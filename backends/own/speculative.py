@@ -27,7 +27,9 @@ MOST_DRAFTS = 15
 
 
 class Speculative(EngineBackend):
-    """Speculative decoding with a chain of drafts for each sequence, or a tree (LookAhead)."""
+    """Speculative decoding on our own engine: several tokens are drafted (by a smaller model, from
+    the text, by some of the model's own layers), and one pass of the model verifies them; a chain
+    of drafts for each sequence, or a tree (LookAhead). The text is plain decoding's."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
         **OPTIONS,

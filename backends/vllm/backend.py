@@ -65,7 +65,8 @@ class _EngineRequest:
 
 
 class VllmBackend(Backend):
-    """vLLM's `LLMEngine`. Greedy text is vLLM's own; `info.options` holds what took effect."""
+    """Unmodified vLLM (its `LLMEngine`), plain decoding: one token per pass, continuous batching.
+    Greedy text is vLLM's own; `info.options` holds what took effect."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
         "max_model_len": Option(

@@ -76,7 +76,9 @@ GIVEN = {
 
 
 class VllmSpeculative(VllmBackend):
-    """vLLM's `LLMEngine` with a `speculative_config`: lossless by promise, which is measured."""
+    """vLLM's own draft-and-verify (`LLMEngine` with a `speculative_config`): drafts of a small
+    model, a trained head or the text, verified in one pass. Lossless by promise, which is
+    measured."""
 
     NAME: ClassVar[str] = NAME
     CAPABILITIES: ClassVar[frozenset[str]] = frozenset({REJECTION_SAMPLING})

@@ -278,12 +278,12 @@ def backend_catalogue() -> list[dict[str, Any]]:
 
 def _described(name: str) -> dict[str, Any]:
     try:
-        options, told = backends.load_class(name).OPTIONS, backends.load_class(name).__doc__
+        options = backends.load_class(name).OPTIONS
     except UserError as error:
         return {"name": name, "options": {}, "error": str(error)}
     return {
         "name": name,
-        "text": " ".join((told or "").partition("\n\n")[0].split()),
+        "text": backends.about(name),
         "options": {
             key: {
                 "type": option.type.__name__,

@@ -10,6 +10,7 @@ import numpy as np
 from reports.cells import Cell
 from reports.figures.axes import LabelledRows, short_number, tag, value_axis
 from reports.svg import SURFACE
+from reports.words.doubts.doubt import against
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,7 @@ def percentiles(axes: Axes, cells: Sequence[Cell], metric: str) -> None:
         values = [cell.value(f"{metric}_{p}") for p in PERCENTILES]
         known = [v * 1000 for v in values if v is not None]
         if len(known) == len(PERCENTILES):
-            _range(axes, cell, known, y)
+            _range(axes, cell, known, y, against(cell, f"{metric}_p50"))
             seen += known
     rows.finish()
     value_axis(axes, "x", seen)
@@ -44,10 +45,10 @@ def percentiles(axes: Axes, cells: Sequence[Cell], metric: str) -> None:
     axes.set_xlabel("milliseconds")
 
 
-def _range(axes: Axes, cell: Cell, known: Sequence[float], y: float) -> None:
+def _range(axes: Axes, cell: Cell, known: Sequence[float], y: float, doubt: str) -> None:
     p50, p95, p99 = known
     colour = cell.variant.colour
-    alpha = 1.0 if cell.stands_alone else 0.35
+    alpha = 0.35 if doubt else 1.0
     drawn = axes.plot([p50, p99], [y, y], color=colour, linewidth=1.4, alpha=0.5 * alpha)
     drawn += axes.plot(p99, y, "|", color=colour, markersize=7, markeredgewidth=1.6, alpha=alpha)
     drawn += axes.plot(
@@ -55,14 +56,15 @@ def _range(axes: Axes, cell: Cell, known: Sequence[float], y: float) -> None:
     )
     drawn += axes.plot(p50, y, "o", color=colour, markersize=5.2, alpha=alpha)
     note = ", ".join(f"{n} {short_number(v)}" for n, v in zip(PERCENTILES, known, strict=True))
-    tag(drawn, cell, f"{cell.workload}, {note} ms")
+    tag(drawn, cell, ", ".join(filter(None, (cell.workload, f"{note} ms", doubt))))
 
 
-def distribution(axes: Axes, curves: Mapping[Cell, np.ndarray]) -> None:
+def distribution(axes: Axes, curves: Mapping[Cell, np.ndarray], metric: str) -> None:
     """The share of requests at or under each latency, a step per variant; one workload, one load.
 
-    `curves` holds the values per request in seconds. Each curve is drawn through fixed quantiles,
-    denser in the slow tail, so that its size does not grow with the number of requests.
+    `curves` holds the values of `metric` per request in seconds. Each curve is drawn through fixed
+    quantiles, denser in the slow tail, so that its size does not grow with the number of requests.
+    Faint: not to be believed.
     """
     seen: list[float] = []
     for cell, values in curves.items():
@@ -70,15 +72,13 @@ def distribution(axes: Axes, curves: Mapping[Cell, np.ndarray]) -> None:
             continue
         at = np.quantile(values, _CURVE, method="inverted_cdf") * 1000
         seen += [float(at[0]), float(at[-1])]
+        doubt = against(cell, f"{metric}_p50")
         lines = axes.step(
             at, _CURVE * 100, where="post", color=cell.variant.colour, linestyle=cell.variant.line,
-            linewidth=1.5, alpha=1.0 if cell.stands_alone else 0.35,
+            linewidth=1.5, alpha=0.35 if doubt else 1.0,
         )  # fmt: skip
-        tag(
-            lines,
-            cell,
-            f"{len(values):,} requests, median {short_number(float(np.median(values)) * 1000)} ms",
-        )
+        median = f"median {short_number(float(np.median(values)) * 1000)} ms"
+        tag(lines, cell, ", ".join(filter(None, (f"{len(values):,} requests", median, doubt))))
     value_axis(axes, "x", seen)
     axes.set_ylim(0, 102)
     axes.set_yticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100"])

@@ -17,6 +17,7 @@ from reports.figures.axes import (
 )
 from reports.numbers import ratio
 from reports.svg import INK, MUTED, SURFACE
+from reports.words.doubts.doubt import UNEQUAL, UNEQUAL_SHORT, against
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,13 +78,15 @@ def _bar(axes: Axes, cell: Cell, y: float, quantity: Quantity) -> None:
     if low is not None and high is not None and high > low:
         drawn += axes.plot([low, high], [y, y], color=INK, linewidth=1.1, solid_capstyle="butt")
     shown = ratio(value) if quantity.is_ratio else short_number(value)
-    note = shown if cell.holds(metric) else f"{shown}  not valid"
+    doubt = against(cell, metric)
+    beside = UNEQUAL_SHORT if doubt == UNEQUAL else doubt
+    note = f"{shown}  {beside}" if beside else shown
     # a number stands behind the line at 1, not on it
     end = max(value, high or value, float(quantity.is_ratio))
     text = axes.annotate(note, (end, y), xytext=(4, 0), textcoords="offset points")
     text.set(color=INK if cell.holds(metric) else MUTED, va="center", fontsize=7.5)
-    doubt = "" if cell.holds(metric) else ", not valid"
-    tag([*drawn, text], cell, f"{cell.workload}, {shown}{quantity.unit}{doubt}")
+    said = (cell.workload, f"{shown}{quantity.unit}", doubt)
+    tag([*drawn, text], cell, ", ".join(filter(None, said)))
 
 
 def against_load(
@@ -161,6 +164,7 @@ def _line(axes: Axes, cells: Sequence[Cell], quantity: Quantity) -> None:
         markerfacecolor=SURFACE,
     )  # fmt: skip
     note = " to ".join(short_number(v) for v in (min(y), max(y))) + quantity.unit
-    if void:
-        note += ", not valid at " + ", ".join(f"{x[place]:g}" for place in void)
+    for doubt in dict.fromkeys(against(cells[place], metric) for place in void):
+        at = [f"{x[place]:g}" for place in void if against(cells[place], metric) == doubt]
+        note += f", {doubt} at " + ", ".join(at)
     tag([band, *lines], cells[0], note)

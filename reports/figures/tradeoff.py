@@ -12,6 +12,7 @@ from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
 from reports.numbers import significant
 from reports.svg import INK, MUTED
 from reports.variants import Variant
+from reports.words.doubts.doubt import against
 from results.compare.pairing import NATIVE
 
 if TYPE_CHECKING:
@@ -55,13 +56,15 @@ def consistency_against_speedup(
             continue
         low, high = cell.low(baseline.speedup) or speedup, cell.high(baseline.speedup) or speedup
         colour = cell.variant.colour
-        alpha = 1.0 if cell.holds(baseline.speedup) and cell.holds(baseline.consistency) else 0.35
+        doubt = against(cell, baseline.speedup, baseline.consistency)
+        alpha = 0.35 if doubt else 1.0
         drawn = axes.plot([low, high], [share * 100] * 2, color=colour, linewidth=1.2, alpha=alpha)
         drawn += axes.plot(
             speedup, share * 100, MARKERS[cell.variant.style % len(MARKERS)],
             color=colour, markersize=5.5, alpha=alpha, clip_on=False,
         )  # fmt: skip
-        tag(drawn, cell, f"{cell.load}, {speedup:.2f}×, {share:.1%} {baseline.alike}")
+        note = f"{cell.load}, {speedup:.2f}×, {share:.1%} {baseline.alike}"
+        tag(drawn, cell, f"{note}, {doubt}" if doubt else note)
     rule(axes, x=1.0)
     floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
     if floors and baseline is REFERENCE:
@@ -134,10 +137,11 @@ def goodput_against_scale(
         scales = list(x)
         lines = axes.plot(
             x, y, color=cell.variant.colour, linestyle=cell.variant.line, linewidth=1.6,
-            alpha=1.0 if cell.stands_alone else 0.35,
+            alpha=0.35 if (doubt := against(cell, "goodput_req_per_s")) else 1.0,
         )  # fmt: skip
         given = min(zip(x, y, strict=True), key=lambda point: abs(point[0] - 1))[1]
-        tag(lines, cell, f"{significant(given)} requests/s at the objective as given")
+        note = f"{significant(given)} requests/s at the objective as given"
+        tag(lines, cell, f"{note}, {doubt}" if doubt else note)
     axes.set_xscale("log", base=2)
     ticks = [s for s in (0.25, 0.5, 1, 2, 4, 8) if scales and scales[0] <= s <= scales[-1]]
     axes.set_xticks(ticks, [f"{s:g}×" for s in ticks])

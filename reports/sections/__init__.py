@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 SECTIONS = (
     "speed.sizes",
     "speed.stored_sizes",
-    "speed.steps",
     "results",
+    "speed.steps",
     "speed.throughput",
     "speed.latency",
     "speed.distributions",
@@ -61,6 +61,11 @@ class Section:
     """Sentences that the numbers come to."""
     short: str = ""
     """For the table of contents; without it the title."""
+    finding: str = ""
+    """What it comes to, in a line with its main number, which stands beside the title while the
+    section is folded."""
+    is_open: bool = False
+    """Whether it is not folded at first."""
 
 
 def sections(seen: Overview, samples: Samples) -> Iterator[Section]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from reports.cells import Overview
 from reports.collect import Samples
 from reports.figures.sweeps import Drawn
+from reports.numbers import ratio
 from reports.sections import Section
 from reports.sweeps import Sweep, sweep_panels
+from reports.words.findings import extremes
 from results.compare.pairing import NATIVE
 
 DRAFTS = Sweep("drafts", "the number of drafts", "drafts", "most drafts of a verification")
@@ -30,4 +32,5 @@ def section(seen: Overview, _: Samples) -> Section | None:
         "the most drafts of a verification; a line for each of the other settings (the AdaDecode "
         "paper's figure 6)."
     )
-    return Section("draft-numbers", "Number of drafts", note, groups)
+    finding = extremes("Speed-up:", own, quantities[0].metric, ratio, "×")
+    return Section("draft-numbers", "Number of drafts", note, groups, finding=finding)

@@ -13,6 +13,7 @@ from reports.panels import Panel, Place, folded, panels
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
 from reports.words.drafts import Drafting, drafting, engine
+from reports.words.findings import extremes
 from reports.words.ranking.draft_gains import sentences
 from reports.words.techniques import predicts_early
 
@@ -38,7 +39,11 @@ def section(seen: Overview, _: Samples) -> Section | None:
     groups = folded(panels(seen, _curves, told)) if told else []
     note = _CURVES * bool(groups) + _TABLE
     table = build(COLUMNS, found, _row)
-    return Section("drafts", "Drafts", note, groups, table, sentences(seen, found))
+    words = sentences(seen, found)
+    cells = [one.cell for one in found]
+    accepted = extremes("Drafts accepted:", cells, "acceptance_rate", percent, "%")
+    finding = words[0] if words else accepted or "Nothing was drafted."
+    return Section("drafts", "Drafts", note, groups, table, words, finding=finding)
 
 
 def _curves(place: Place) -> Iterator[Panel]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from harness.core.names import repeat_label
 from reports.cells import Cell, Overview
 from reports.collect import Samples
+from reports.numbers import counted
 from reports.sections import Section
 from reports.tables import Column, bare_scope, build, places
 from reports.text import clipped, visible
@@ -33,10 +34,15 @@ def section(seen: Overview, _: Samples) -> Section:
     """A row per cell and error."""
     found = _failures(seen)
     if not found:
-        return Section("failures", "Failed trials", words=["No trial failed."], short="Failures")
+        none = f"None of {counted(sum(cell.trials for cell in seen.cells), 'trial')} failed."
+        return Section("failures", "Failed trials", words=[none], short="Failures", finding=none)
     note = "These trials left no measurement. Running the same command again runs only them."
     table = build(COLUMNS, found, lambda row: bare_scope(row.cell))
-    return Section("failures", "Failed trials", note, table=table, short="Failures")
+    lost, every = (sum(getattr(cell, n) for cell in seen.cells) for n in ("failed", "trials"))
+    finding = f"{lost} of {counted(every, 'trial')} failed: {found[0].error}"
+    return Section(
+        "failures", "Failed trials", note, table=table, short="Failures", finding=finding
+    )
 
 
 def _failures(seen: Overview) -> list[Failure]:

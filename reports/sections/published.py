@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from reports.cells import Cell, Overview
 from reports.collect import Samples
-from reports.numbers import ratio, significant
+from reports.numbers import counted, ratio, significant
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
 from reports.text import clipped, visible
@@ -40,7 +40,12 @@ def section(seen: Overview, _: Samples) -> Section | None:
     words = list(filter(None, (_order(n, name, found, metric) for n, name in enumerate(settings))))
     columns = (*places(lambda one: one.cell), *_columns(settings, metric))
     return Section(
-        "published", "Beside the paper", note, table=build(columns, found, _row), words=words
+        "published",
+        "Beside the paper",
+        note,
+        table=build(columns, found, _row),
+        words=words,
+        finding=words[0] if words else f"{counted(len(found), 'cell')} beside published numbers.",
     )
 
 

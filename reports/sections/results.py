@@ -13,9 +13,11 @@ from reports.numbers import counted, milliseconds, percent, ratio, significant
 from reports.sections import Section
 from reports.tables import LOAD, QUALITY, WORKLOAD, BodyRow, Column, Group, bounds, build, scope
 from reports.words.definitions import meaning
-from reports.words.doubt import remedy, sentences
+from reports.words.doubts import filled
+from reports.words.doubts.doubt import UNEQUAL, against, remedy, sentences
+from reports.words.doubts.filled import THE_LOADS, unfilled
+from reports.words.doubts.overhead import BOUND, shrinking
 from reports.words.facts import RESULTS_NOTE
-from reports.words.overhead import BOUND, shrinking
 from results import registry
 
 
@@ -43,10 +45,13 @@ _VALIDITY = {
     "✕ failed": "2",
 }
 """What a cell is, and how that sorts."""
+_SAID_WHY = ("e2e_s_p50", "goodput_req_per_s")
+"""Beside which a valid cell says what unequal lengths make of them; once of three percentiles."""
 
 
-def section(seen: Overview, _: Samples) -> Section:
+def section(seen: Overview, samples: Samples) -> Section:
     """A row per cell, with every number that systems are compared by."""
+    idle = {one.cell for one in unfilled(seen.cells, samples)}
     columns = [
         WORKLOAD,
         dataclasses.replace(LOAD, small=_realised),
@@ -54,19 +59,21 @@ def section(seen: Overview, _: Samples) -> Section:
             "Valid", _validity, css="", sort=lambda cell: _VALIDITY[_validity(cell)], small=_lost,
             marks=lambda cell: "mark good" if cell.valid else "mark bad",
         ),
-        *_numbers(seen.why_no_speedup, shrinking(seen.cells)),
+        *_numbers(seen.why_no_speedup, shrinking(seen.cells), idle),
         QUALITY_COLUMN,
     ]  # fmt: skip
     table = build(columns, seen.cells, _scope)
-    words = sentences(seen.cells)
-    return Section("results", "Results", RESULTS_NOTE, table=table, words=words)
+    words = [*sentences(seen.cells), *filled.sentences(seen.cells, samples)]
+    return Section("results", "Results", RESULTS_NOTE, table=table, words=words, is_open=True)
 
 
 def _scope(cell: Cell) -> BodyRow:
     return scope(cell)._replace(css="invalid" * (not cell.stands_alone))
 
 
-def _numbers(why_no_speedup: str, shrinks: Collection[Cell]) -> Iterator[Column[Cell]]:
+def _numbers(
+    why_no_speedup: str, shrinks: Collection[Cell], idle: Collection[Cell]
+) -> Iterator[Column[Cell]]:
     number = partial(_number, why_no_speedup)
 
     def beside(cell: Cell) -> str:
@@ -81,14 +88,23 @@ def _numbers(why_no_speedup: str, shrinks: Collection[Cell]) -> Iterator[Column[
         small=beside,
     )
     yield dataclasses.replace(number("consistency_ratio", percent, "%"), small=_floor)
-    yield number("output_tok_per_s", significant, has_interval=True)
+    yield _or_the_loads(number("output_tok_per_s", significant, has_interval=True), idle)
     for name in ("ttft_s", "tpot_s", "e2e_s"):
         metric = registry.find(name)
         group = Group(metric.label, "ms", meaning(metric))
         for p in ("p50", "p95", "p99"):
             whole = number(name, milliseconds, percentile=p)
             yield dataclasses.replace(whole, title=p, unit="", help="", group=group)
-    yield number("goodput_req_per_s", significant)
+    yield _or_the_loads(number("goodput_req_per_s", significant), idle)
+
+
+def _or_the_loads(column: Column[Cell], idle: Collection[Cell]) -> Column[Cell]:
+    """A rate, and beside it where it is not the system's."""
+
+    def small(cell: Cell) -> str:
+        return " ".join(filter(None, (column.small(cell), THE_LOADS * (cell in idle))))
+
+    return dataclasses.replace(column, small=small)
 
 
 def _number(
@@ -98,9 +114,10 @@ def _number(
     metric, key = registry.find(name), f"{name}_{percentile}" if percentile else name
 
     def small(cell: Cell) -> str:
-        if not cell.has_samples_for(percentile):
-            return f"of {cell.samples:,} only"
-        return bounds(cell, key, form) if has_interval else ""
+        few = "" if cell.has_samples_for(percentile) else f"of {cell.samples:,} only"
+        lengths = UNEQUAL if key in _SAID_WHY and against(cell, key) == UNEQUAL else ""
+        own = bounds(cell, key, form) if has_interval and not few else ""
+        return " ".join(filter(None, (few, own, lengths)))
 
     return Column(
         metric.label, lambda cell: cell.value(key), form, unit or metric.unit, meaning(metric),

@@ -19,13 +19,16 @@ _NOTE = (
 )
 
 
-def section(seen: Overview, _: Samples) -> Section | None:
+def section(seen: Overview, samples: Samples) -> Section | None:
     """A row per stage of each cell; None where nothing is a pipeline."""
     found = stages(seen)
     if not found:
         return None
     table = build(COLUMNS, found, _row)
-    return Section("stages", "Stages", _NOTE, table=table, words=sentences(seen, found))
+    words = sentences(seen, found, samples)
+    busiest = max(found, key=lambda one: one.busy)
+    finding = words[0] if words else f"The busiest works {percent(busiest.busy)}% of the time."
+    return Section("stages", "Stages", _NOTE, table=table, words=words, finding=finding)
 
 
 def _row(one: StageWork) -> BodyRow:
@@ -65,7 +68,8 @@ COLUMNS: tuple[Column[StageWork], ...] = (
            why=_NOBODY),
     Column("time", _milliseconds, significant, "ms", "with the fills ahead of it", _PASS,
            why=_NOBODY),
-    _busy("passes", "of first submit to last commit",
+    _busy("passes", "in passes, of the time from first submit to last commit: how busy it is, not "
+          "what of a step passes are",
           lambda one: one.counts["pass_us"] / one.counts["window_us"]),
     _busy("prompts", "reading prompts, and fills alone",
           lambda one: one.counts["other_us"] / one.counts["window_us"]),

@@ -13,7 +13,7 @@ from reports.sections import Section
 from reports.tables import Column, bare_scope, build, places
 from reports.text import clipped, visible
 from reports.words.facts import validity_note
-from results.compare.reasons import REMARKS
+from results.compare.reasons import REMARKS, weight
 
 MOST = 3
 """Kinds of reasons with a line of their own."""
@@ -39,31 +39,32 @@ COLUMNS: tuple[Column[Marked], ...] = (
 def section(seen: Overview, _: Samples) -> Section:
     """A row per reason and cell, failures apart: those have a section of their own."""
     found = [
-        Marked(cell, count, visible(clipped(text, 300)))
+        Marked(cell, cell.reasons[name][0], visible(clipped(cell.reasons[name][1], 300)))
         for cell in seen.cells
-        for count, text in cell.reasons.values()
+        for name in sorted(cell.reasons, key=weight)
         if cell.is_measured
     ]
     words = validity_note(seen, bool(found))
     if not found:
-        return Section("validity", "Validity", words=[words])
+        return Section("validity", "Validity", words=[words], finding=words)
     table = build(COLUMNS, found, lambda row: bare_scope(row.cell))
+    finding = f"{words.partition('.')[0]}; {counted(len(found), 'reason')} in the table."
     said = [words, *_counts(seen), "The table has every reason of every cell."]
-    return Section("validity", "Validity", table=table, words=said)
+    return Section("validity", "Validity", table=table, words=said, finding=finding)
 
 
 def _counts(seen: Overview) -> Iterator[str]:
-    """A line for each kind of reason, the most frequent first."""
+    """A line for each kind of reason, the weightiest first."""
     trials, cells = Counter[str](), Counter[str]()
     for cell in (cell for cell in seen.cells if cell.is_measured):
         for name, (count, _) in cell.reasons.items():
             trials[name] += count
             cells[name] += 1
     every = sum(cell.trials for cell in seen.cells)
-    kinds = trials.most_common()
-    for name, count in kinds[:MOST]:
+    kinds = sorted(trials, key=weight)
+    for name in kinds[:MOST]:
         remark = ", which concerns single numbers" if name in REMARKS else ""
         where = counted(cells[name], "cell")
-        yield f"{visible(name)}: {count:,} of {counted(every, 'trial')}, in {where}{remark}."
+        yield f"{visible(name)}: {trials[name]:,} of {counted(every, 'trial')}, in {where}{remark}."
     if len(kinds) > MOST:
         yield f"And {counted(len(kinds) - MOST, 'kind')} of reasons more."

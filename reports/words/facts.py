@@ -254,6 +254,12 @@ def requests_note(blocks: Sequence[Mapping[str, Any]]) -> str:
     return note
 
 
+def requests_finding(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """How many answers differ."""
+    total, differing = (sum(block[name] for block in blocks) for name in ("total", "differing"))
+    return f"{differing:,} of {counted(total, 'request')} have differing answers."
+
+
 def prompts_by_workload(run: Run, seen: Overview) -> dict[str, dict[str, Mapping[str, Any]]]:
     """Workload label -> request id -> stored prompt row."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}

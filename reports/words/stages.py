@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from reports.cells import Cell, Overview
+from reports.collect import Samples
 from reports.numbers import percent, ratio
+from reports.words.doubts.filled import unfilled
 from results.compare.pairing import NATIVE
 
 BASELINES = ("own-early-exit", NATIVE, "classifier-early-exit", "classifier")
@@ -57,9 +59,10 @@ def stages(seen: Overview) -> list[StageWork]:
     ]
 
 
-def sentences(seen: Overview, found: Sequence[StageWork]) -> list[str]:
+def sentences(seen: Overview, found: Sequence[StageWork], samples: Samples) -> list[str]:
     """For each load (and model) and pipeline what bounds it, and its throughput and goodput over
     those of each of `BASELINES` that ran beside it; nothing of cells that are not valid."""
+    idle = {one.cell for one in unfilled(seen.cells, samples)}
     holding = [one for one in found if one.cell.stands_alone]
     places = dict.fromkeys((one.cell.condition, one.cell.variant.index) for one in holding)
     return [
@@ -72,11 +75,12 @@ def sentences(seen: Overview, found: Sequence[StageWork]) -> list[str]:
                 for one in holding
                 if (one.cell.condition, one.cell.variant.index) == (condition, variant)
             ],
+            idle,
         )
     ]
 
 
-def _of_one(seen: Overview, own: Sequence[StageWork]) -> Iterator[str]:
+def _of_one(seen: Overview, own: Sequence[StageWork], idle: Collection[Cell]) -> Iterator[str]:
     cell = own[0].cell
     busiest = max(own, key=lambda one: one.busy)
     told = [
@@ -88,7 +92,9 @@ def _of_one(seen: Overview, own: Sequence[StageWork]) -> Iterator[str]:
         metric = next((one for one in _RATES if cell.value(one)), None)
         if metric and (beside := "; ".join(_beside(seen, own, metric))):
             told.append(f"{_RATES[metric]}: {beside}")
-    if beside := "; ".join(_beside(seen, own, _GOODPUT)):
+    if all(one.cell in idle for one in own):
+        told.append("Requests per second there are the load's: it does not fill this pipeline")
+    elif beside := "; ".join(_beside(seen, own, _GOODPUT)):
         told.append(f"Requests per second that meet the objective: {beside}")
     yield ". ".join(told) + "."
 

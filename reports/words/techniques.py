@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from reports.cells import Cell, Overview
@@ -57,6 +57,14 @@ def label(cell: Cell, *, with_threshold: bool = True) -> str:
     words = [plain(value) for value in asked if technique(cell) in CONFIDENT]
     words += [_option(key, value) for key, value in rest.items()]
     return visible(clipped(" ".join([technique(cell), *words]), 60))
+
+
+def naming(cells: Sequence[Cell]) -> Callable[[Cell], str]:
+    """What tells rows of these cells apart: the technique, with its backend in front where several
+    backends leave early."""
+    if len({cell.variant.backend for cell in cells if leaves_early(cell)}) < 2:
+        return label
+    return lambda cell: f"{cell.variant.name} {label(cell)}" if leaves_early(cell) else label(cell)
 
 
 def _option(key: str, value: Any) -> str:

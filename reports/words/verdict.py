@@ -17,7 +17,7 @@ from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
 from reports.words.ranking.same import answer_words, consistency
 from reports.words.speed import Speed, speed
-from results.compare.reasons import REMARKS
+from results.compare.reasons import REMARKS, weight
 
 
 class Strip(NamedTuple):
@@ -242,6 +242,7 @@ def first_reason(cells: Sequence[Cell]) -> str:
             counts[slug] += count
             texts.setdefault(slug, visible(text.partition(":")[2].strip() or text))
     weighty = [slug for slug in counts if slug not in REMARKS] or list(counts)
+    weighty.sort(key=weight)  # of reasons that are as frequent the first is told
     return texts[max(weighty, key=lambda slug: counts[slug])] if counts else ""
 
 

@@ -188,6 +188,20 @@ PASSING = frozenset(reason.slug for reason in REASONS if reason.passes)
 """Reasons that the same trial may be free of when it is measured again."""
 
 
+_CONCERNS = ("all", "times", "comparison")
+_WEIGHTS = {
+    reason.slug: (reason.slug in REMARKS, _CONCERNS.index(reason.concerns), place)
+    for place, reason in enumerate(REASONS)
+}
+
+
+def weight(name: str) -> tuple[bool, int, int]:
+    """Sorts slugs, the weightiest first: what makes all of a trial doubtful, its times, what
+    compares it; then remarks in the same order. One that is not in `REASONS` comes before
+    remarks."""
+    return _WEIGHTS.get(name, (False, len(_CONCERNS), 0))
+
+
 def slug(reason: str) -> str:
     """What the text of a reason begins with."""
     return reason.partition(":")[0]

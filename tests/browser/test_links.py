@@ -9,6 +9,7 @@ import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
@@ -94,6 +95,37 @@ def test_each_row_has_a_link_of_its_own(open_report: Open) -> None:
     place = "const r = document.getElementById(arguments[0]).getBoundingClientRect();"
     assert run_script(browser, place + "return r.top > 0 && r.bottom < innerHeight", row)
     assert run_script(browser, "return document.querySelector('.here').id") == row
+
+
+def test_an_address_opens_what_is_folded_around_its_place(open_report: Open) -> None:
+    browser = open_report()
+    page = browser.current_url
+    find = (
+        "return document.querySelectorAll('#drafts tbody tr, #parts tbody tr, #techniques tr[id]')"
+    )
+    row = run_script(browser, f"{find}[3].id")
+    shown = "return document.getElementById(arguments[0]).checkVisibility()"
+    assert not run_script(browser, shown, row), "folded at first"
+    for place in (row, row.partition(".")[0]):
+        browser.get("about:blank")
+        browser.get(f"{page}#{quote(place)}")
+        assert run_script(browser, shown, row), place
+        box = "const r = document.getElementById(arguments[0]).getBoundingClientRect();"
+        assert run_script(browser, box + "return r.bottom > 0 && r.top < innerHeight", place)
+
+
+def test_an_address_opens_a_fold_within_a_section(open_report: Open) -> None:
+    browser = open_report()
+    inner = (
+        "const f = document.querySelectorAll('#latency details.fold')[1];"
+        "const panel = f.querySelector('figure'); panel.id = 'deep'; return f.open"
+    )
+    assert not run_script(browser, inner)
+    run_script(browser, "location.hash = '#deep'")
+    browser.execute_async_script("setTimeout(arguments[0], 100)")
+    opened = "return [...document.querySelectorAll('#latency details')].map(d => d.open)"
+    assert run_script(browser, opened)[2], "the fold that it is in"
+    assert run_script(browser, opened)[0], "and the section around that"
 
 
 def test_a_link_takes_the_keyboard_along_and_back_leads_back(open_report: Open) -> None:

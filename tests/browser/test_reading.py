@@ -24,6 +24,7 @@ WIDER = """return [...document.querySelectorAll('body *')]
   .filter(e => !e.closest('svg, .scroll, nav') && e.getBoundingClientRect().width > innerWidth + 1)
   .map(e => e.outerHTML.slice(0, 200))"""
 
+OPEN_SECTIONS = "document.querySelectorAll('details.section').forEach(d => { d.open = true; })"
 COLUMNS = """const x = e => Math.round(e.getBoundingClientRect().left);
 const left = li => [...li.children].map(x);
 const rows = [...document.querySelectorAll('.choices li:not(.engine)')].filter(l => l.offsetHeight);
@@ -81,23 +82,25 @@ def test_a_phone_gets_a_short_page_whose_headings_open(open_report: Open, width:
     height = "return document.documentElement.scrollHeight"
     assert run_script(browser, height) < 15_000
     assert run_script(browser, WIDER) == []
-    box = "return document.querySelector('#latency figure').offsetHeight"
-    assert run_script(browser, box) == 0
-    run_script(browser, "document.querySelector('#latency h2 button').click()")
-    assert run_script(browser, box) > 100
+    box = "return document.querySelector('#latency figure').checkVisibility()"
+    assert not run_script(browser, box)
+    browser.find_element("css selector", "#latency > details > summary").click()
+    assert run_script(browser, box)
     assert run_script(browser, WIDER) == []
     run_script(browser, "document.querySelector('nav a[href=\"#quality\"]').click()")
-    opened = "return document.querySelector('#quality h2 button').ariaExpanded"
-    assert run_script(browser, opened) == "true", "a link opens what it leads to"
+    opened = "return document.querySelector('#quality > details').open"
+    assert run_script(browser, opened), "a link opens what it leads to"
+    results = "return document.querySelector('#results > details').open"
+    assert run_script(browser, results), "the results are open at any width"
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
 
 
 def test_on_a_desk_every_table_fits_the_page(open_report: Open) -> None:
     browser = open_report(1240)
+    run_script(browser, OPEN_SECTIONS)
     wide = "document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth)"
     tables = f"return [...{wide}.map(s => [s.closest('section').id, s.scrollWidth])"
     assert run_script(browser, tables) == []
-    assert run_script(browser, "return document.querySelectorAll('.folded').length") == 0
 
 
 def test_the_answer_comes_first_and_every_section_is_listed(open_report: Open) -> None:
@@ -121,11 +124,13 @@ def test_the_answer_comes_first_and_every_section_is_listed(open_report: Open) -
 
 def test_paper_has_everything_open_and_no_controls(open_report: Open) -> None:
     browser = open_report()
-    closed = "return [...document.querySelectorAll('details.fold')].filter(d => !d.open).length"
-    assert run_script(browser, closed) > 0
-    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
-    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+    closed = "return document.querySelectorAll('details:not([open])').length"
+    before = run_script(browser, closed)
+    assert before > 15
+    run_script(browser, "window.dispatchEvent(new Event('beforeprint'))")
     assert run_script(browser, closed) == 0
+    run_script(browser, "window.dispatchEvent(new Event('afterprint'))")
+    assert run_script(browser, closed) == before, "the page is as it was"
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     controls = (
         "return [...document.querySelectorAll('.bar-top, .tools, .permalink')]"
@@ -137,3 +142,47 @@ def test_paper_has_everything_open_and_no_controls(open_report: Open) -> None:
         ".every(s => getComputedStyle(s).maxHeight === 'none')"
     )
     assert run_script(browser, bound)
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_what_is_folded_is_printed(open_report: Open, scripts: bool) -> None:
+    """With and without scripts: the pages of a print are as many as those of an open page."""
+    counts = []
+    for opened in (True, False):
+        browser = open_report(scripts=scripts)
+        if opened:  # the first and the last of what a reader would open
+            for name in ("throughput", "definitions"):
+                browser.find_element("css selector", f"#{name} > details > summary").click()
+        printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+        pages = re.findall(rb"/Type /Page\b", base64.b64decode(printed["data"]))
+        counts.append(len(pages))
+    assert counts[0] == counts[1] > 8
+
+
+def test_a_folded_page_is_short_and_opens_at_a_button(open_report: Open) -> None:
+    browser = open_report(1240)
+    height = "return document.documentElement.scrollHeight"
+    folded = run_script(browser, height)
+    closed = "return document.querySelectorAll('details.section:not([open])').length"
+    sections = run_script(browser, closed)
+    assert sections > 15
+    browser.find_element("id", "all-sections").click()
+    assert run_script(browser, closed) == 0
+    assert run_script(browser, height) > 3 * folded
+    browser.find_element("id", "all-sections").click()
+    assert run_script(browser, closed) > sections, "then all are closed"
+    lines = (
+        "return [...document.querySelectorAll('details.section:not([open]) > summary')]"
+        ".filter(s => s.offsetHeight > 90).map(s => s.innerText)"
+    )
+    assert run_script(browser, lines) == [], "a folded section is a line or two"
+
+
+def test_findings_can_be_read_without_opening(open_report: Open) -> None:
+    browser = open_report(1240)
+    read = (
+        "return [...document.querySelectorAll('details.section > summary')]"
+        ".map(s => [s.closest('section').id, s.querySelector('.finding')?.offsetHeight ?? 0])"
+    )
+    hidden = [name for name, height in run_script(browser, read) if not height]
+    assert set(hidden) <= {"sizes", "stored-sizes", "results"}

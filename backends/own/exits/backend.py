@@ -34,7 +34,9 @@ class OwnExitPlan(ExitPlan):
 
 
 class OwnEarlyExit(EngineBackend):
-    """Early exit by sequence. Lossy, unless `measure` is never."""
+    """Early exit by sequence on our own engine: each leaves at the first checked layer where it is
+    sure of its next token, waiting for no other, and batches are regrouped. Lossy, unless `measure`
+    is never."""
 
     OPTIONS: ClassVar[dict[str, Option]] = {
         **OPTIONS,

@@ -32,7 +32,8 @@ MOST_STAGES = 64
 
 
 class TetrisClassifier(LabelBackend):
-    """Early exits at the stages' ends. Lossy, unless `measure` is never."""
+    """TETRIS for a classifier: its layers are cut into a pipeline of processes, and an input that
+    is sure of its label at the end of a stage leaves there. Lossy, unless `measure` is never."""
 
     NAME = "tetris-classifier"
     OPTIONS: ClassVar[dict[str, Option]] = {

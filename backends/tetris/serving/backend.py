@@ -24,7 +24,9 @@ MOST_STAGES = 64
 
 
 class Tetris(EngineBackend):
-    """Early exit in stages. Lossy, unless `measure` is never."""
+    """TETRIS: early exit in stages. The layers are cut into a pipeline of processes, and a sequence
+    that is sure of its next token at the end of a stage leaves there. Lossy, unless `measure` is
+    never."""
 
     PASSES: ClassVar[tuple[str, ...]] = ("ready",)
     OPTIONS: ClassVar[dict[str, Option]] = {

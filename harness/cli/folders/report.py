@@ -40,6 +40,7 @@ def report(
 
 
 def _page(directory: Path, window_s: float | None) -> Path:
+    from backends import about
     from backends.tetris.survival import HISTORY, LEAST_WINDOWS, forecast
     from harness.cli.folders.pieces import pieces
     from reports.page import write_report
@@ -49,4 +50,4 @@ def _page(directory: Path, window_s: float | None) -> Path:
         return forecast(history[-HISTORY:])
 
     teller = NextWindow(ahead, LEAST_WINDOWS, "ARIMA, as TETRIS has it,")
-    return write_report(directory, pieces, teller, window_s)
+    return write_report(directory, pieces, teller, window_s, about)

@@ -8,10 +8,12 @@ from functools import partial
 from reports.cells import Overview
 from reports.collect import Samples, score_interval
 from reports.figures import tradeoff
-from reports.numbers import counted
+from reports.numbers import counted, significant
 from reports.panels import Panel, Place, beside, group, panels, rows
 from reports.sections import Section
 from reports.tables import QUALITY
+from reports.words.findings import span
+from reports.words.quality import qualities
 
 
 def section(seen: Overview, samples: Samples) -> Section:
@@ -23,7 +25,21 @@ def section(seen: Overview, samples: Samples) -> Section:
         else "No task scores were stored."
     )
     note += _more(samples, asked=bool(groups))
-    return Section("quality", "Quality", note, groups)
+    return Section("quality", "Quality", note, groups, finding=_finding(seen, samples))
+
+
+def _finding(seen: Overview, samples: Samples) -> str:
+    """The score that is farthest below the reference's; without one, how far scores reach."""
+    found = qualities(seen.cells, seen.variants, samples)
+    tasks = [(seen.variants[index], task) for index, own in found.items() for task in own.tasks]
+    if not tasks:
+        scores = [score_interval(means)[0] for means in samples.scores.values()]
+        return f"Mean scores of {span(scores, significant)}." if scores else "No task scores."
+    variant, most = min(tasks, key=lambda pair: pair[1].pair.own - pair[1].pair.reference)
+    if most.pair.own >= most.pair.reference:
+        pairs = counted(len(tasks), "pair")
+        return f"No score of {pairs} of backend and task is below the reference's."
+    return f"The greatest loss beside the reference: {most.change} with {variant.label}."
 
 
 def _more(samples: Samples, *, asked: bool) -> str:

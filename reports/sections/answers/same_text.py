@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from reports.cells import Overview
@@ -21,6 +22,8 @@ _NOTE = (
     "(a variant of it with margins: true records them). Sampled text of engines that draw "
     "otherwise is compared as a distribution: next tokens after the beginnings that both reached."
 )
+_NAMED = 3
+"""Backends of one verdict that stand in the line of the section."""
 _MARKS = {"lossless": "mark good", "within noise": "mark good", "lossy": "mark bad"}
 
 
@@ -46,7 +49,30 @@ def section(seen: Overview, _: Samples) -> Section | None:
     columns = _COLUMNS if several else _COLUMNS[1:]
     found.sort(key=lambda row: (row.text.model, row.variant.index, not row.text.is_reference))
     table = build(columns, found, _row)
-    return Section("same_text", "Is it the same text?", _NOTE, table=table, short="Same text?")
+    return Section(
+        "same_text",
+        "Is it the same text?",
+        _NOTE,
+        table=table,
+        short="Same text?",
+        finding=_finding([row for row in found if not row.text.is_reference]),
+    )
+
+
+def _finding(rows: Sequence[_JudgedText]) -> str:
+    verdicts: dict[str, list[str]] = {}
+    for row in rows:
+        equal = row.text.consistency
+        share = "" if equal is None else f" ({percent(equal)}% equal)"
+        verdicts.setdefault(row.text.verdict, []).append(f"{row.variant.label}{share}")
+    found = "; ".join(f"{verdict}: {_listed(own)}" for verdict, own in verdicts.items())
+    return f"{found[:1].upper()}{found[1:]}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    more = len(distinct) - _NAMED
+    return ", ".join(distinct[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _row(row: _JudgedText) -> BodyRow:

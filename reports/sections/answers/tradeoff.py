@@ -8,9 +8,11 @@ from functools import partial
 from reports.cells import Cell, Overview
 from reports.collect import Samples, score_interval
 from reports.figures import tradeoff
+from reports.numbers import counted
 from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
 from reports.tables import QUALITY
+from reports.words.findings import sound
 from results.compare.pairing import NATIVE
 
 
@@ -38,7 +40,26 @@ def section(seen: Overview, samples: Samples) -> Section:
             "front of what is valid; what lies left of it and below is beaten in both. Nothing in "
             "this section is pooled over cells."
         )
-    return Section("tradeoff", "Answers against speed-up", note, groups, short="Trade-off")
+    return Section(
+        "tradeoff",
+        "Answers against speed-up",
+        note,
+        groups,
+        short="Trade-off",
+        finding=_finding(seen),
+    )
+
+
+def _finding(seen: Overview) -> str:
+    own = [c for c in sound(seen.cells, "speedup") if not c.variant.is_reference]
+    if not own:
+        return "No backend has a valid speed-up over the reference."
+    faster = [c for c in own if (c.low("speedup") or 0.0) > 1]
+    same = [c for c in faster if c.value("consistency_ratio") == 1]
+    return (
+        f"Of {counted(len(own), 'valid cell')} {len(faster)} are surely faster than the "
+        f"reference, {len(same)} of these with all of its answers."
+    )
 
 
 def _scored(seen: Overview, baseline: tradeoff.BaselineMetrics) -> Iterator[Cell]:

@@ -14,6 +14,7 @@ from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, Table, bounds, build
 from reports.text import clipped, visible
 from reports.variants import plain
+from reports.words.findings import place
 from reports.words.techniques import predicts_early
 from results.compare.pairing import NATIVE
 
@@ -34,7 +35,17 @@ def section(seen: Overview, _: Samples) -> Section | None:
     cells = [c for c in seen.cells if predicts_early(c) and c.value(SPEED) is not None]
     if len({cell.variant.index for cell in cells}) < 2:
         return None
-    return Section("ablations", "Ablations", _NOTE, table=table(cells))
+    return Section("ablations", "Ablations", _NOTE, table=table(cells), finding=_finding(cells))
+
+
+def _finding(cells: Sequence[Cell]) -> str:
+    best = _best(cells)
+    if best is None:
+        return f"None of {counted(len(cells), 'cell')} that promises the same text is valid."
+    return (
+        f"The fastest of those that promise the same text: {ratio(best.value(SPEED) or 0.0)}× "
+        f"{NATIVE}'s decode speed, {place(best)}."
+    )
 
 
 def table(cells: Sequence[Cell]) -> Table:

@@ -14,6 +14,7 @@ from reports.panels import Panel, PanelGroup, Place, panels
 from reports.sections import Section
 from reports.tables import Column, Group, build, places, scope
 from reports.words import techniques
+from reports.words.findings import place
 from results.metrics import batch_exits
 from results.metrics.batch_exits import BatchExits
 
@@ -40,13 +41,30 @@ def section(seen: Overview, _: Samples) -> Section | None:
     for index in dict.fromkeys(cell.variant.index for cell in loads):
         own = [cell for cell in loads if cell.variant.index == index]
         if found := panels(seen, partial(_curve, loads), own, per="workload"):
-            title = techniques.label(own[0])
+            title = own[0].variant.label
             groups.append(PanelGroup(found, title, fold=True, open=not groups))
     note = _NOTE if groups else f"{_ENDS} {_NOTHING}"
     rows = list(loads.values())
     table = build(_columns(rows), rows, lambda load: scope(load.cell))
     title, words = "Exits and batch size", list(_sentences(rows))
-    return Section("exitbatch", title, note, groups, table, words, "Exits and batch")
+    return Section(
+        "exitbatch", title, note, groups, table, words, "Exits and batch", _finding(rows)
+    )
+
+
+def _finding(rows: Sequence[CellExits]) -> str:
+    """How much deeper batches leave than their sequences would alone."""
+    most = max(rows, key=_deeper)
+    batch = significant(most.cell.value("mean_decode_batch") or 0.0)
+    return (
+        f"Batches left up to {significant(_deeper(most))} layers deeper than their sequences would "
+        f"alone ({place(most.cell)}: {batch} sequences together, of "
+        f"{len(most.own.cumulative)} layers)."
+    )
+
+
+def _deeper(load: CellExits) -> float:
+    return _layer(load.found) - load.own.layer(1)
 
 
 def _load(cell: Cell) -> CellExits | None:
@@ -82,13 +100,14 @@ def _smallest(loads: Sequence[CellExits]) -> CellExits:
 
 
 def _sentences(loads: Sequence[CellExits]) -> Iterator[str]:
-    """For each load (and model) with real batches: what exits of one's own need, what theory and
-    batches."""
-    for name in dict.fromkeys(load.cell.condition for load in loads):
+    """For each load (and model) with real batches and each backend, whose engines share batches in
+    ways of their own: what exits of one's own need, what theory and batches."""
+    groups = dict.fromkeys((load.cell.condition, load.cell.variant.name) for load in loads)
+    for condition, backend in groups:
         own = [
             load
             for load in loads
-            if load.cell.condition == name
+            if (load.cell.condition, load.cell.variant.name) == (condition, backend)
             and _varies(load)
             and (load.cell.value("mean_decode_batch") or 0.0) > 1.5
         ]
@@ -101,8 +120,8 @@ def _sentences(loads: Sequence[CellExits]) -> Iterator[str]:
         kept = (depth - measured) / (depth - alone) if depth > alone else 0.0
         batch = _mean([load.cell.value("mean_decode_batch") or 0.0 for load in own])
         yield (
-            f"Under {name}, with {significant(batch)} sequences in a token's step, a sequence "
-            f"alone would leave at layer {significant(alone)} of {depth:.0f}. Batches of "
+            f"{backend} under {condition}: with {significant(batch)} sequences in a token's step a "
+            f"sequence alone would leave at layer {significant(alone)} of {depth:.0f}. Batches of "
             f"independent sequences would leave at {significant(theory)}; they left at "
             f"{significant(measured)}, and so skipped {percent(min(max(kept, 0.0), 1.0))}% of what "
             f"sequences alone would skip (means over {counted(len(own), 'cell')})."

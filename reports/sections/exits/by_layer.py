@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.figures import exits as figures
 from reports.figures.axes import short_label
+from reports.numbers import percent
 from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
 from reports.words import techniques
+from reports.words.findings import place
 
 
 def section(seen: Overview, _: Samples) -> Section | None:
@@ -31,13 +33,28 @@ def section(seen: Overview, _: Samples) -> Section | None:
             " Where a batch leaves together, the thin bar below it is where each sequence would "
             "have left alone."
         )
-    return Section("exits", "Exits by layer", note, group(found), short="Exits")
+    return Section(
+        "exits", "Exits by layer", note, group(found), short="Exits", finding=_finding(cells)
+    )
+
+
+def _finding(cells: Sequence[Cell]) -> str:
+    known = [c for c in cells if figures.believed(c)] or cells
+    early = {cell: 1 - found.full_depth for cell in known if (found := figures.shares(cell))}
+    if not early:
+        return "No token was decoded where exits are counted."
+    least, most = (end(early, key=lambda cell: early[cell]) for end in (min, max))
+    return (
+        f"{percent(early[least])}% ({place(least)}) to {percent(early[most])}% ({place(most)}) of "
+        "the tokens were predicted before full depth."
+    )
 
 
 def _histogram(place: Place) -> Iterator[Panel]:
     title = f"Share of tokens by the layer they were committed at{place.words}"
-    yield Panel(partial(figures.histogram, cells=place.cells, name=_name), title)
+    named = techniques.naming(place.cells)
 
+    def name(cell: Cell) -> str:
+        return named(cell) if techniques.leaves_early(cell) else short_label(cell)
 
-def _name(cell: Cell) -> str:
-    return techniques.label(cell) if techniques.leaves_early(cell) else short_label(cell)
+    yield Panel(partial(figures.histogram, cells=place.cells, name=name), title)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from reports.cells import Overview
 from reports.collect import Samples
 from reports.figures.sweeps import Drawn
+from reports.numbers import ratio
 from reports.sections import Section
 from reports.sweeps import Sweep, sweep_panels
+from reports.words.findings import extremes
 from reports.words.techniques import predicts_early
 from results.compare.pairing import NATIVE
 
@@ -31,4 +33,8 @@ def section(seen: Overview, _: Samples) -> Section | None:
         "prediction, and the share of early predictions that verification rejects, against the "
         "confidence that an early prediction needs (the AdaDecode paper's figure 5)."
     )
-    return Section("gamma", "Confidence threshold", note, groups, short="Threshold")
+    metric = quantities[0].metric
+    finding = extremes("Speed-up:", cells, metric, ratio, "×")
+    return Section(
+        "gamma", "Confidence threshold", note, groups, short="Threshold", finding=finding
+    )

@@ -19,13 +19,17 @@ from reports.numbers import counted, percent, ratio
 from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
+from reports.words.findings import span
 from reports.words.techniques import predicts_early
 from results.compare.pairing import NATIVE
 
 _NOTE = (
     f"● measured over {NATIVE} with its 95% interval, ○ predicted from the passes that ran at "
     "the costs measured beforehand, ❘ promised on the calibration text. Measured = predicted "
-    "× passes × autoregressive. One request at a time: under other loads requests share passes."
+    "× passes × autoregressive. One request at a time: under other loads requests share passes. "
+    "'Passes' are the passes that ran, at what each cost alone beforehand, over the measured "
+    "decode time: not the share that passes took in the trial, which 'Where the time of a step "
+    "goes' has. So this share and the engine's there do not add up to 1."
 )
 
 
@@ -39,7 +43,17 @@ def section(seen: Overview, _: Samples) -> Section | None:
     title = "Predicted and measured speed-up"
     groups = group(panels(seen, partial(_speedups, title), cells, per="load"))
     table = build(COLUMNS, found, _row)
-    return Section("prediction", title, _NOTE, groups, table, sentences(cells), "Prediction")
+    words, finding = sentences(cells), _finding(found)
+    return Section("prediction", title, _NOTE, groups, table, words, "Prediction", finding)
+
+
+def _finding(found: Sequence[Factors]) -> str:
+    sound = [own for own in found if own.cell.holds("speedup_native")] or found
+    measured = span((own.measured for own in sound), ratio)
+    apart = span((own.measured / own.predicted for own in sound), ratio)
+    doubt = "" if sound[0].cell.holds("speedup_native") else ", none valid"
+    cells = counted(len(sound), "cell")
+    return f"Measured {measured}×, which is {apart} times the prediction ({cells}{doubt})."
 
 
 def _speedups(title: str, place: Place) -> Iterator[Panel]:
@@ -96,7 +110,7 @@ def _sentence(load: str, cells: Sequence[Cell]) -> str:
     rows, passes = _mean(p.rows for p in parts), _mean(p.passes for p in parts)
     native = _mean(p.native for p in parts)
     why = (
-        f"the passes are {percent(passes)}% of the decode time and the rest lies between them"
+        f"the passes, at those costs, come to {percent(passes)}% of the decode time"
         if passes <= 1
         else "decoding took less time than its passes cost when they were measured alone"
     )
@@ -157,7 +171,7 @@ COLUMNS: tuple[Column[Factors], ...] = (
     ),
     Column(
         "passes", lambda own: own.passes, _times, group=_FACTORS,
-        help="share of the decode time that passes take",
+        help="the passes that ran, at their costs beforehand, over the measured decode time",
     ),
     Column(
         NATIVE, lambda own: own.native, _times, group=_FACTORS,

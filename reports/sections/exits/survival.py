@@ -11,12 +11,13 @@ import numpy as np
 from reports.cells import Overview
 from reports.collect import Samples
 from reports.figures.axes import MARKERS, tag, value_axis
-from reports.numbers import percent, significant
+from reports.numbers import counted, percent, significant
 from reports.panels import Panel, Place, folded, panels
 from reports.sections import Section
-from reports.sections.exits.forecasts import RampForecast, ramp_forecasts
+from reports.sections.exits.forecasts import RampForecast, WindowErrors, ramp_forecasts
 from reports.svg import SURFACE
 from reports.tables import BodyRow, Column, Group, build, places, scope
+from reports.words.findings import span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,6 +61,19 @@ def section(seen: Overview, samples: Samples) -> Section | None:
         table=build(COLUMNS, rows, _row),
         words=list(_sentences(rows)),
         short="Survival",
+        finding=_finding(rows),
+    )
+
+
+def _finding(rows: Sequence[RampForecast]) -> str:
+    """How much goes on, and how much was counted."""
+    windows = {one.cell: len(one.alive) for one in rows}
+    workloads = dict.fromkeys(cell.workload for cell in windows)
+    lengths = span((one.series.window_s for one in rows), significant)
+    return (
+        f"{span((one.mean for one in rows), percent)}% of the tokens go on after a ramp: "
+        f"{counted(sum(windows.values()), 'window')} of {lengths} s, on "
+        f"{', '.join(workloads)}."
     )
 
 
@@ -89,21 +103,40 @@ def _paint(axes: Axes, shown: Sequence[RampForecast]) -> None:
 def _sentences(rows: Sequence[RampForecast]) -> Iterator[str]:
     """For each load (and model) and backend how far off forecasts were, over its workloads; nothing
     of cells that are not valid."""
-    groups: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    groups: dict[tuple[str, str], list[tuple[RampForecast, WindowErrors]]] = {}
     for one in rows:
-        found = one.errors()
-        if one.cell.stands_alone and found.forecast is not None:
-            told = (found.windows, found.forecast, found.last_value, found.by_chance)
-            groups.setdefault((one.cell.condition, one.cell.variant.label), []).append(told)
-    for (condition, label), errors in groups.items():
+        if one.cell.stands_alone:
+            key = one.cell.condition, one.cell.variant.label
+            groups.setdefault(key, []).append((one, one.errors()))
+    for (condition, label), own in groups.items():
+        errors = [
+            (found.windows, found.forecast, found.last_value, found.by_chance)
+            for _, found in own
+            if found.forecast is not None
+        ]
+        if not errors:
+            continue
         windows, *columns = zip(*errors, strict=True)
         said, last, chance = (
             _points(float(np.average(values, weights=windows))) for values in columns
         )
         yield (
             f"Under {condition} forecasts of {label}'s survival were off by {said} points on "
-            f"average, the last value by {last}; counting alone makes {chance}."
+            f"average, the last value by {last}; counting alone makes {chance}. {_rests_on(own)}"
         )
+
+
+def _rests_on(own: Sequence[tuple[RampForecast, WindowErrors]]) -> str:
+    """Of which workloads anything was forecast, and in how many windows of each."""
+    every = dict.fromkeys(one.cell.workload for one, _ in own)
+    windows = {one.cell.workload: found.windows for one, found in own if found.forecast is not None}
+    told = ", ".join(
+        f"{workload} ({counted(count, 'window')} that had enough before them)"
+        for workload, count in windows.items()
+    )
+    rest = len(every) - len(windows)
+    short = f"; the other {counted(rest, 'workload')} had too few windows" if rest else ""
+    return f"That rests on {told}{short}."
 
 
 def _points(share: float) -> str:

@@ -15,12 +15,15 @@ from reports.sections import Section
 from reports.sections.results import QUALITY_COLUMN
 from reports.tables import LOAD, WORKLOAD, Column, bounds, build, scope
 from reports.words import techniques
+from reports.words.doubts.doubt import against
+from reports.words.findings import extremes
 
 _NOTE = (
     "Each way to leave early, with its threshold as it took effect: how alike its answers are "
     "to the reference's (full), how good, and what was skipped and gained (the shape of the "
     "early-exit paper's table 1). Struck through: not valid. Noise makes only times "
-    "doubtful: exits and answers are not struck then."
+    "doubtful: exits and answers are not struck then. 'Unequal lengths' in the place of a ratio: "
+    "answers are longer or shorter than the reference's, so that throughputs do not compare."
 )
 _CALIBRATED = (
     " Calibrated: a statement above holds for prompts like those it was made on, decoded as it "
@@ -40,7 +43,14 @@ def section(seen: Overview, _: Samples) -> Section | None:
     note = _NOTE + _CALIBRATED * bool(words)
     words += techniques.losses(seen, cells)
     return Section(
-        "techniques", "Early-exit techniques", note, folded(found), table, words, "Techniques"
+        "techniques",
+        "Early-exit techniques",
+        note,
+        folded(found),
+        table,
+        words,
+        "Techniques",
+        finding=extremes("Layer passes skipped:", cells, "early_exit_rate", percent, "%"),
     )
 
 
@@ -72,9 +82,10 @@ def _over_full(metric: str, over: str) -> Callable[[Cell], str]:
 
     def small(cell: Cell) -> str:
         times = None if cell.variant.is_reference else cell.value(over)
-        # beside a number that stands, a comparison that does not is left out
-        told = times is not None and cell.holds(over) == cell.holds(metric)
-        return f"{ratio(times)}×" if times is not None and told else ""
+        if times is None or cell.holds(over) == cell.holds(metric):
+            return "" if times is None else f"{ratio(times)}×"
+        # beside a number that stands, a comparison that does not is left out, and why
+        return against(cell, over)
 
     return small
 

@@ -10,25 +10,57 @@ import numpy as np
 from reports.cells import Overview
 from reports.collect import SCALES, Samples
 from reports.figures import throughput, tradeoff
+from reports.numbers import counted, significant
 from reports.panels import Panel, Place, folded, group, panels
 from reports.sections import Section
+from reports.words.doubts.filled import sentences, told_beside
+from reports.words.findings import sound, span
+
+_GOODPUT = throughput.GOODPUT.metric
 
 
 def section(seen: Overview, samples: Samples) -> Section:
     """A fold per load, in it a panel per workload."""
     groups = folded(panels(seen, partial(_curves, samples), seen.cells))
-    note = "The run has no objective (slo), so goodput is undefined."
+    words: list[str] = []
+    note = finding = "The run has no objective (slo), so goodput is undefined."
     if groups:
+        finding = _finding(seen, samples)
+        words = list(sentences(seen.cells, samples))
         slo = next(cell.slo for cell in seen.cells if cell.has_slo)
         bounds = {"TTFT": slo.ttft_ms, "TPOT": slo.tpot_ms, "end to end": slo.e2e_ms}
-        words = ", ".join(f"{name} ≤ {b:g} ms" for name, b in bounds.items() if b is not None)
+        objective = ", ".join(f"{name} ≤ {b:g} ms" for name, b in bounds.items() if b is not None)
         note = (
-            f"Requests per second that meet the objective ({words}) when all its bounds are "
-            "multiplied by the scale; dashed: the objective as given. Median over the repeats."
+            f"Requests per second that meet the objective ({objective}) when all its bounds are "
+            "multiplied by the scale; dashed: the objective as given. Median over the repeats. "
+            "Faint: not valid, or answers of unequal lengths: requests per second are then of "
+            "unequal work."
         )
         rates = [cell for cell in seen.cells if cell.load_kind == "poisson"]
         groups = [*groups, *group(panels(seen, _rates, rates, per="workload"), "Against the rate")]
-    return Section("goodput", "Goodput against the objective", note, groups, short="Goodput")
+    return Section(
+        "goodput",
+        "Goodput against the objective",
+        note,
+        groups,
+        words=words,
+        short="Goodput",
+        finding=finding,
+    )
+
+
+def _finding(seen: Overview, samples: Samples) -> str:
+    known = [c for c in sound(seen.cells, _GOODPUT) if c.value("request_per_s")]
+    if not known:
+        return "No cell has a goodput that may be believed."
+    every = [c for c in known if c.value(_GOODPUT) == c.value("request_per_s")]
+    told = told_beside(seen.loads, known, samples)
+    beside = "".join(f"; under {load} {words}" for load, words in told.items())
+    return (
+        f"{span((c.value(_GOODPUT) or 0.0 for c in known), significant)} requests per second meet "
+        f"the objective as given, in {len(every)} of {counted(len(known), 'cell')} all that were "
+        f"answered{beside}."
+    )
 
 
 def _rates(place: Place) -> Iterator[Panel]:

@@ -8,8 +8,11 @@ from functools import partial
 from reports.cells import Overview
 from reports.collect import Samples
 from reports.figures import throughput
+from reports.numbers import counted, ratio
 from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
+from reports.words.doubts.filled import sentences
+from reports.words.findings import geometric_mean, sound
 
 _AXES = {
     "closed": "concurrency",
@@ -18,7 +21,7 @@ _AXES = {
 }
 
 
-def section(seen: Overview, _: Samples) -> Section:
+def section(seen: Overview, samples: Samples) -> Section:
     """A panel per kind of load and workload, and one of all loads against the time per token."""
     found = []
     for kind in _AXES:
@@ -34,7 +37,42 @@ def section(seen: Overview, _: Samples) -> Section:
     if not found and not both:
         note = "Nothing to draw: the run has one concurrency and one rate."
     groups = [*group(found), *group(both, "Against the time per token")]
-    return Section("load", "Throughput against load", note.strip(), groups, short="Load")
+    return Section(
+        "load",
+        "Throughput against load",
+        note.strip(),
+        groups,
+        words=list(sentences(seen.cells, samples)),
+        short="Load",
+        finding=_finding(seen),
+    )
+
+
+def _finding(seen: Overview) -> str:
+    """What more requests at a time bring."""
+    own = {
+        (cell.variant.index, cell.workload, cell.load_value or 0.0): cell
+        for cell in sound(seen.cells, throughput.METRIC)
+        if cell.load_kind == "closed"
+    }
+    at_once = sorted({number for *_, number in own})
+    if len(at_once) < 2:
+        return f"The run has {counted(len(seen.loads), 'load')}, and one concurrency at most."
+    growth: dict[str, list[float]] = {}
+    for (index, workload, number), cell in own.items():
+        before = own.get((index, workload, at_once[0]))
+        if number == at_once[-1] and before:
+            times = (cell.value(throughput.METRIC) or 0.0) / (before.value(throughput.METRIC) or 1)
+            growth.setdefault(cell.variant.label, []).append(times)
+    means = {name: mean for name, own in growth.items() if (mean := geometric_mean(own))}
+    if not means:
+        return "No backend has a valid cell at both the fewest and the most requests at a time."
+    low, high = (end(means, key=lambda name: means[name]) for end in (min, max))
+    return (
+        f"From {at_once[0]:g} to {at_once[-1]:g} requests at a time throughput grows "
+        f"{ratio(means[low])} ({low}) to {ratio(means[high])} times ({high}), on average over the "
+        "workloads."
+    )
 
 
 def _both(place: Place) -> Iterator[Panel]:

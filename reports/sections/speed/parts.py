@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from reports.cells import Cell, Overview
@@ -11,6 +11,7 @@ from reports.numbers import ratio
 from reports.sections import Section
 from reports.tables import LOAD, WORKLOAD, BodyRow, Column, bounds, build, scope
 from reports.words.definitions import meaning
+from reports.words.findings import sound, span
 from results import registry
 
 _NOTE = (
@@ -24,6 +25,10 @@ _HEADINGS = {
     "speedup_steps": "Steps per token",
     "speedup_step_time": "Time per step",
     "speedup_length": "Length",
+}
+_WORDS = {
+    "speedup_steps": "fewer steps for a token make",
+    "speedup_step_time": "the time of a step",
 }
 _WHY = "the backend or the reference counts no steps"
 
@@ -39,7 +44,24 @@ def section(seen: Overview, _: Samples) -> Section | None:
         return None
     table = build((WORKLOAD, LOAD, *_columns()), cells, _row)
     title = "What the speed-ups are made of"
-    return Section("parts", title, _NOTE, table=table, short="Parts of the speed-up")
+    return Section(
+        "parts",
+        title,
+        _NOTE,
+        table=table,
+        short="Parts of the speed-up",
+        finding=_finding(cells),
+    )
+
+
+def _finding(cells: Sequence[Cell]) -> str:
+    parts = [
+        f"{words} ×{told}"
+        for name, words in _WORDS.items()
+        if (told := span((c.value(name) or 0.0 for c in sound(cells, name)), ratio))
+    ]
+    found = ", ".join(parts)
+    return f"{found[:1].upper()}{found[1:]}." if parts else "No part of a speed-up is valid."
 
 
 def _columns() -> Iterator[Column[Cell]]:

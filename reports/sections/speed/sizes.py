@@ -16,7 +16,7 @@ from reports.numbers import ratio, significant
 from reports.panels import Panel, PanelGroup
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
-from reports.words.overhead import CHANGES, shrinking
+from reports.words.doubts.overhead import CHANGES, shrinking
 from results.compare.pairing import NATIVE
 
 _NOTE = (
@@ -73,7 +73,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
     table = build(COLUMNS, found, _row)
     groups = [PanelGroup(list(_panels(found)))]
     return Section("sizes", "Against the size of the model", _NOTE, groups, table,
-                   sentences(found), "Model size")  # fmt: skip
+                   sentences(found), "Model size", is_open=True)  # fmt: skip
 
 
 def sized(seen: Overview) -> list[Sized]:

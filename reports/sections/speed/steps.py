@@ -13,13 +13,15 @@ from reports.numbers import counted, milliseconds, percent
 from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
 from reports.tables import LOAD, WORKLOAD, BodyRow, Column, Group, build, scope
-from reports.words.overhead import BOUND, CHANGES, is_overhead_bound
+from reports.words.doubts.overhead import BOUND, CHANGES, is_overhead_bound
+from reports.words.findings import span
 
 _NOTE = (
     "A step is what a request waits for one pass through the model. Dark: the floor, which is the "
     "time to read (or multiply with) what the pass uses at this machine's measured rates. Lighter: "
-    "the rest of the passes. Faint: the engine around them. Where the floor is less than half, the "
-    f"step is {BOUND}, and every ratio with it changes as models grow."
+    "the rest of the passes. Faint: the engine around them. The shares are of a step as timed in "
+    "the trial itself and add up to 1, with the making of drafts among the passes. Where the floor "
+    f"is less than half, the step is {BOUND}, and every ratio with it changes as models grow."
 )
 _UNKNOWN = (
     "The floor is not known: 'decodebench doctor --bandwidth' measures this machine once, and runs "
@@ -37,7 +39,8 @@ def section(seen: Overview, _: Samples) -> Section | None:
     table = build(COLUMNS, cells, _row)
     note = _NOTE if known else _UNKNOWN
     title = "Where the time of a step goes"
-    return Section("steps", title, note, groups, table, sentences(cells), "Step time")
+    words = sentences(cells)
+    return Section("steps", title, note, groups, table, words, "Step time", _finding(cells))
 
 
 def floor(cell: Cell) -> float | None:
@@ -65,6 +68,13 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
         f"In {len(bound)} of {counted(len(cells), 'cell')} over half of a step is overhead "
         f"({listed}): a ratio with one of these does not hold for a larger model."
     ]
+
+
+def _finding(cells: Sequence[Cell]) -> str:
+    bound = sum(map(is_overhead_bound, cells))
+    took = span([s for c in cells if (s := c.value("step_s")) is not None], milliseconds)
+    steps = f"A step takes {took} ms; over" if took else "Over"
+    return f"{steps} half of it is overhead in {bound} of {counted(len(cells), 'cell')}."
 
 
 def _bars(place: Place) -> Iterator[Panel]:

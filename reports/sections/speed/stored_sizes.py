@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from reports.cells import Overview, overview
+from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
 from reports.numbers import ratio, significant
 from reports.sections import Section
@@ -16,7 +16,7 @@ from reports.sections.speed.sizes import NATIVE_SPEED, Sized, crossing, sized
 from reports.tables import BodyRow, Column, Group, bounds, build
 from reports.text import visible
 from reports.variants import Variant
-from reports.words.overhead import BOUND
+from reports.words.doubts.overhead import BOUND
 from reports.words.scale import SMALL
 from results import load
 from results.compare.pairing import NATIVE
@@ -74,7 +74,7 @@ def section(seen: Overview, _: Samples) -> Section | None:
         repeats=run.experiment["repeats"],
     )
     table = build(_columns(models, found, _reference(stored)), found, _row)
-    return Section(ID, "On larger models", note, table=table, short="Larger models")
+    return Section(ID, "On larger models", note, table=table, short="Larger models", is_open=True)
 
 
 def on_larger(seen: Overview) -> dict[tuple[str, str, str], LargerRatio]:
@@ -92,6 +92,11 @@ def on_larger(seen: Overview) -> dict[tuple[str, str, str], LargerRatio]:
                     told = LargerRatio(model, value, bounds(on.cell, metric))
                     found[own.variant.backend, own.load, over] = told
     return found
+
+
+def cells(seen: Overview) -> list[Cell]:
+    """The cells of the record that the section shows."""
+    return [on.cell for own in _grown(seen) for on in own.on.values()]
 
 
 def _grown(seen: Overview) -> list[Grown]:

@@ -13,6 +13,7 @@ from reports.panels import Panel, Size, group
 from reports.sections import Section
 from reports.sections.searched import SearchedSystem
 from reports.tables import QUALITY, BodyRow, Column, build
+from reports.words.findings import span
 from reports.words.ranking.rates import ranking
 
 ID = "sustained"
@@ -41,7 +42,15 @@ def section(seen: Overview, _: Samples) -> Section | None:
     figures = group(list(_panels(own)))
     figures += group(list(_scales(own)), "The rate over the objective")
     table = build(_COLUMNS, seen.searched, _row)
-    return Section(ID, "Sustained rate", note, figures, table, words)
+    finding = words[0] if words else _alone(seen.searched)
+    return Section(ID, "Sustained rate", note, figures, table, words, finding=finding)
+
+
+def _alone(searched: Sequence[SearchedSystem]) -> str:
+    """Where there is nobody to be ranked with."""
+    rates = [one.found.rate for one in searched if one.found.rate is not None]
+    every = counted(len(searched), "system")
+    return f"{span(rates, significant) or 'No'} requests per second sustained, {every} searched."
 
 
 def _objective(cell: Cell) -> str:

@@ -8,11 +8,12 @@ from functools import partial
 from reports.cells import Overview
 from reports.collect import Samples
 from reports.figures.swept import EACH, FIRST, RATE, TOKENS, WHOLE, over_load
-from reports.numbers import counted, milliseconds
+from reports.numbers import counted, milliseconds, significant
 from reports.panels import Panel, PanelGroup, Size
 from reports.sections import Section
 from reports.sections.searched import SweptCurve, SweptPoint
 from reports.tables import BodyRow, Column, Group, build
+from reports.words.findings import span
 from reports.words.ranking.curves import kept_up_with
 
 _NOTE = (
@@ -36,7 +37,15 @@ def section(seen: Overview, _: Samples) -> Section | None:
     groups = [PanelGroup(list(_panels(part)), part[0].workload) for part in parts]
     table = build(_COLUMNS, seen.swept, _row)
     title = "From idle to saturation"
-    return Section("swept", title, _NOTE, groups, table, words, short="Saturation")
+    finding = words[0] if words else _alone(seen.swept)
+    return Section("swept", title, _NOTE, groups, table, words, "Saturation", finding)
+
+
+def _alone(swept: Sequence[SweptCurve]) -> str:
+    """Where there is nobody to compare with."""
+    rates = [one.found.low for one in swept if one.found.low is not None]
+    every = counted(len(swept), "system")
+    return f"Kept up with {span(rates, significant) or 'no'} requests per second, {every} swept."
 
 
 def _panels(part: Sequence[SweptCurve]) -> Iterator[Panel]:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from reports.cells import Overview
 from reports.collect import Samples
 from reports.figures import throughput
+from reports.numbers import significant
 from reports.panels import Panel, Place, group, panels, rows
 from reports.sections import Section
+from reports.words.doubts.filled import sentences, told_beside
+from reports.words.findings import extremes
 
 
-def section(seen: Overview, _: Samples) -> Section:
+def section(seen: Overview, samples: Samples) -> Section:
     """A panel per load; per workload where there is one load."""
     note = "Median over the repeats; the thin line is the range of the repeats. Longer is better."
-    groups = group(panels(seen, _bars, per="load" if len(seen.loads) > 1 else "both"))
-    return Section("throughput", "Throughput", note, groups)
+    told = told_beside(seen.loads, seen.cells, samples)
+    bars = partial(_bars, told)
+    groups = group(panels(seen, bars, per="load" if len(seen.loads) > 1 else "both"))
+    finding = extremes("Output tokens per second:", seen.cells, throughput.METRIC, significant)
+    words = list(sentences(seen.cells, samples))
+    return Section("throughput", "Throughput", note, groups, words=words, finding=finding)
 
 
-def _bars(place: Place) -> Iterator[Panel]:
+def _bars(told: Mapping[str, str], place: Place) -> Iterator[Panel]:
     title = f"Output tokens per second by workload and backend{place.words}"
     headed = place.workload is None
     size = rows(len(place.cells), headed * len({cell.workload for cell in place.cells}))
-    yield Panel(partial(throughput.bars, cells=place.cells, headed=headed), title, size=size)
+    load = place.load or place.cells[0].load
+    caption = f"{place.workload or load} ({told[load]})" if load in told else ""
+    paint = partial(throughput.bars, cells=place.cells, headed=headed)
+    yield Panel(paint, title, caption, size=size)

@@ -9,6 +9,7 @@ from reports.cells import Cell
 from reports.collect import Samples
 from reports.numbers import interval, ratio
 from reports.variants import Variant
+from reports.words.doubts.filled import told_beside
 from reports.words.quality import AnswerQuality
 from reports.words.ranking.held_against import held_against
 from reports.words.ranking.races import Race, common_scopes, races
@@ -101,7 +102,7 @@ def _choice(
     return Choice(
         race=race.name,
         load=first.load,
-        load_words=load_words(first),
+        load_words=_load_words(first, cells, samples),
         chosen=chosen.variant if chosen else None,
         name=chosen.variant.label if chosen else race.name,
         speed=f"{ratio(chosen.speed.value)}× {race.name}" if chosen else "",
@@ -132,6 +133,12 @@ def load_words(cell: Cell) -> str:
         return "arrivals as they come"
     count = int(cell.load_value or 1)
     return "one request at a time" if count == 1 else f"{count} requests at a time"
+
+
+def _load_words(first: Cell, cells: Sequence[Cell], samples: Samples) -> str:
+    """And where it leaves all of them idle, that it does."""
+    told = told_beside([first.load], cells, samples).get(first.load, "")
+    return "; ".join(filter(None, (load_words(first), told)))
 
 
 def _answers(race: Race, chosen: _Entry | None, quality: Mapping[int, AnswerQuality]) -> str:

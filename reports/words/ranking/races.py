@@ -8,8 +8,8 @@ from typing import NamedTuple
 from reports.cells import Cell
 from reports.numbers import percent
 from reports.variants import Variant
+from reports.words.doubts.overhead import shrinking
 from reports.words.drafts import engine
-from reports.words.overhead import shrinking
 from reports.words.quality import AnswerQuality
 from reports.words.ranking.same import SAME_ANSWERS, answer_words, consistency
 from results.compare.pairing import NATIVE

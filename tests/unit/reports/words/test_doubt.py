@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from reports.cells import Cell, overview
+from reports.collect import collect
+from reports.figures import throughput
 from reports.page import write_report
-from reports.words.doubt import remedy, sentences
+from reports.sections import results
+from reports.sections.exits import gains
+from reports.words.doubts.doubt import against, remedy, sentences
 from results import load
 from tests.support.results.report_runs import LOADS, MadeUpBackend, write_run
 
@@ -76,3 +81,45 @@ def test_all_doubtful_cells_in_one_sentence(cell: Cell) -> None:
 def test_the_page_says_it(folder: Path) -> None:
     text = write_report(folder).read_text()
     assert "the interval of the speed-up holds 1: no difference is shown there" in text
+
+
+UNEQUAL_WORK = ("throughput_ratio", "goodput_req_per_s", "e2e_s_p50")
+
+
+@pytest.fixture
+def longer(cell: Cell) -> Cell:
+    """A valid cell whose answers have other lengths than the reference's."""
+    told = {"length-mismatch": (4, "length-mismatch: 30% longer")}
+    return replace(like(cell, void_metrics=list(UNEQUAL_WORK)), reasons=told)
+
+
+def test_a_valid_cell_says_that_lengths_void_a_number(longer: Cell) -> None:
+    assert longer.valid
+    for metric in UNEQUAL_WORK:
+        assert against(longer, metric) == "unequal lengths"
+    assert against(longer, "output_tok_per_s", "tpot_s_p50") == ""
+    assert against(longer, "tpot_s_p50", "throughput_ratio") == "unequal lengths"
+
+
+def test_lengths_are_not_blamed_for_what_other_reasons_void(longer: Cell) -> None:
+    both = like(longer, void_metrics=[*UNEQUAL_WORK, "speedup"])
+    assert against(both, "speedup") == against(both, "speedup", "e2e_s_p50") == "not valid"
+    noisy = replace(like(longer, void_metrics=["output_tok_per_s", *UNEQUAL_WORK]), valid_trials=0)
+    assert against(noisy, "goodput_req_per_s") == "not valid"
+    assert against(replace(longer, reasons={}), "e2e_s_p50") == "not valid"
+
+
+def test_why_stands_where_the_number_is_struck(folder: Path, longer: Cell) -> None:
+    run = load(folder)
+    seen = overview(run)
+    cells = tuple(longer if c.keys == longer.keys else c for c in seen.cells)
+    changed = replace(seen, cells=cells)
+    table = results.section(changed, collect(run, seen)).table
+    assert table is not None
+    row = next(r for r in table.rows if r.variant is longer.variant)
+    struck = [cell for cell in row.cells if "struck" in cell.css]
+    assert [cell.small for cell in struck] == ["unequal lengths"] * 2
+    assert row.cells[2].text == "✓ valid"
+    figure = Figure()
+    throughput.bars(figure.add_subplot(), cells, gains.GAINS["Throughput"])
+    assert [t.get_text() for t in figure.axes[0].texts if "≠ lengths" in t.get_text()]

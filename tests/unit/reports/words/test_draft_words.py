@@ -41,7 +41,9 @@ def test_sentences_say_who_gains_and_who_loses(seen: Overview, tmp_path: Path) -
     ], "on xsum plain decoding on our own engine was not run, and it is ranked too"
     written(tmp_path, records())
     drawn = section(write_report(tmp_path).read_text(), "drafts").replace("&#39;", "'")
-    assert all(f"<p>{sentence}</p>" in drawn for sentence in found)
+    first, *others = found
+    assert f'<span class="finding">{first}</span>' in drawn, "also while it is folded"
+    assert all(f"<p>{sentence}</p>" in drawn for sentence in others)
 
 
 def test_a_loss_says_what_a_step_brings_and_takes(seen: Overview) -> None:

@@ -12,6 +12,7 @@ from reports.cells import Overview, overview
 from reports.collect import Samples
 from reports.page import write_report
 from reports.sections.exits import batch_price
+from reports.words import techniques
 from results import load
 from results.metrics import batch_exits
 from tests.support.batch_steps import BatchSteps
@@ -78,7 +79,9 @@ def test_theory_from_the_least_load_is_told_beside_the_load_s_own(seen: Overview
 
 
 def test_the_sentence_says_what_batches_keep(seen: Overview, text: str) -> None:
-    (sentence,) = re.findall(r"<p>(Under closed c=4, .*?)</p>", section(text, "exitbatch"))
+    (sentence,) = re.findall(
+        r"<p>(vllm-early-exit under closed c=4: .*?)</p>", section(text, "exitbatch")
+    )
     words = r"layer ([\d.]+) of 8.* leave at ([\d.]+); they left at ([\d.]+), .* ([\d.]+)% of"
     alone, theory, measured, kept = map(float, re.findall(words, sentence.replace("&#39;", "'"))[0])
     assert kept == pytest.approx(100 * (8 - measured) / (8 - alone), abs=0.5)
@@ -97,3 +100,25 @@ def test_curves_are_drawn_for_techniques_whose_exits_vary(text: str) -> None:
     )
     assert len(notes) == 3 * 8, "a dot, a ring and a bar for each"
     assert drawn.count("theory, exits counted over") == 8
+
+
+def test_each_backend_has_a_sentence_of_its_own(seen: Overview) -> None:
+    own = [cell for cell in leaving(seen) if cell.load == "closed c=4"]
+    other = dataclasses.replace(own[0].variant, backend="tetris", index=99)
+    cells = [*own, *(dataclasses.replace(cell, variant=other) for cell in own[:8])]
+    made = batch_price.section(dataclasses.replace(seen, cells=tuple(cells)), Samples())
+    assert made is not None
+    whose = [words.partition(":")[0] for words in made.words]
+    assert whose == ["vllm-early-exit under closed c=4", "tetris under closed c=4"]
+    alone = batch_price.section(dataclasses.replace(seen, cells=tuple(own)), Samples())
+    assert alone is not None
+    assert alone.words[0] == made.words[0], "what another one does is not in it"
+
+
+def test_rows_of_several_backends_are_told_apart(seen: Overview) -> None:
+    own = leaving(seen)[0]
+    assert techniques.naming([own])(own) == techniques.label(own)
+    other = dataclasses.replace(own, variant=dataclasses.replace(own.variant, backend="tetris"))
+    named = techniques.naming([own, other])
+    assert named(other) == f"tetris {techniques.label(own)}"
+    assert named(own) != named(other)

@@ -82,6 +82,29 @@ def test_a_row_per_ramp_of_the_pipeline_and_its_numbers(seen: Overview, samples:
     }
     (words,) = made.words
     assert words.startswith("Under closed c=1 forecasts of tetris's survival were off by 75.0")
+    two = "2 windows that had enough before them"
+    assert words.endswith(f"That rests on gsm8k ({two}), xsum ({two}).")
+    assert made.finding == (
+        "37.5% of the tokens go on after a ramp: 8 windows of 0.100 s, on gsm8k, xsum."
+    )
+
+
+def test_what_rests_on_one_workload_says_so(seen: Overview, samples: Samples) -> None:
+    short = {
+        cell: dataclasses.replace(
+            found, counted=found.counted[:2], alive=found.alive[:2], begins_s=found.begins_s[:2]
+        )
+        for cell, found in samples.survival.items()
+        if cell.workload == "xsum"
+    }
+    fewer = dataclasses.replace(samples, survival=samples.survival | short)
+    made = survival.section(seen, fewer)
+    assert made is not None
+    (words,) = made.words
+    assert words.endswith(
+        "That rests on gsm8k (2 windows that had enough before them); the other 1 workload had too "
+        "few windows."
+    )
 
 
 def test_a_panel_for_each_workload_of_the_load(seen: Overview, samples: Samples) -> None:

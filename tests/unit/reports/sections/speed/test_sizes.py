@@ -13,7 +13,7 @@ from harness.core.nouns import Measured, Model
 from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
 from reports.sections.speed import sizes, steps
-from reports.words.overhead import is_overhead_bound, overhead_share, shrinking
+from reports.words.doubts.overhead import is_overhead_bound, overhead_share, shrinking
 from results import load
 from tests.support.results.report_runs import ENGINES, LOADS, PLAIN, MadeUpBackend, write_run
 

@@ -1,4 +1,4 @@
-"""What would settle a speed-up whose interval holds 1."""
+"""Why a number is doubted, and what would settle a speed-up whose interval holds 1."""
 
 from __future__ import annotations
 
@@ -6,6 +6,25 @@ from collections.abc import Sequence
 
 from reports.cells import Cell
 from reports.numbers import counted
+from results import registry
+from results.compare.reasons import LENGTH_MISMATCH
+
+UNEQUAL = "unequal lengths"
+UNEQUAL_SHORT = "≠ lengths"
+"""Where there is little room: at the bar of a figure."""
+_UNEQUAL_WORK = frozenset(registry.unequal_work())
+
+
+def against(cell: Cell, *metrics: str) -> str:
+    """Why these numbers of a cell are not to be believed, in few words; empty where they are. A
+    cell that is valid may still have answers of other lengths than the reference's."""
+    void = [metric for metric in metrics if not cell.holds(metric)]
+    if not void:
+        return ""
+    lengths = (
+        cell.stands_alone and LENGTH_MISMATCH in cell.reasons and _UNEQUAL_WORK.issuperset(void)
+    )
+    return UNEQUAL if lengths else "not valid"
 
 
 def is_doubtful(cell: Cell) -> bool:

@@ -1,0 +1,47 @@
+"""Reasons against numbers, in the order of their weight."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from reports.cells import overview
+from reports.collect import Samples
+from reports.sections import validity
+from results import load
+from results.compare.reasons import REASONS, REMARKS, weight
+
+TOLD = {
+    "too-few-samples": (9, "too-few-samples: 20 requests"),
+    "reference-not-valid": (3, "reference-not-valid: vllm"),
+    "machine-noisy": (2, "machine-noisy: others used 30%"),
+    "failures": (1, "failures: 1 request"),
+}
+
+
+def test_what_makes_all_of_a_trial_doubtful_comes_first_and_remarks_last() -> None:
+    slugs = sorted((reason.slug for reason in REASONS), key=weight)
+    places = [slug in REMARKS for slug in slugs]
+    assert places == sorted(places)
+    weighty = [slug for slug in slugs if slug not in REMARKS]
+    concerns = {reason.slug: reason.concerns for reason in REASONS}
+    assert list(dict.fromkeys(concerns[s] for s in weighty)) == ["all", "times", "comparison"]
+    assert slugs[0] == "failures"
+    known = sorted(["too-few-samples", "of-another-tool", "machine-noisy"], key=weight)
+    assert known == ["machine-noisy", "of-another-tool", "too-few-samples"]
+
+
+def test_order_does_not_follow_how_often_a_reason_occurs(troubled_dir: Path) -> None:
+    seen = overview(load(troubled_dir))
+    cells = tuple(
+        dataclasses.replace(cell, reasons=dict(sorted(TOLD.items(), reverse=turn % 2 > 0)))
+        for turn, cell in enumerate(seen.cells)
+        if cell.is_measured
+    )
+    made = validity.section(dataclasses.replace(seen, cells=cells), Samples())
+    named = [found[1] for said in made.words if (found := re.match(r"([\w-]+): \d+ of", said))]
+    assert named == ["failures", "machine-noisy", "reference-not-valid"]
+    assert made.table is not None
+    texts = [row.cells[-1].text.partition(":")[0] for row in made.table.rows]
+    assert texts == sorted(TOLD, key=weight) * len(cells)
