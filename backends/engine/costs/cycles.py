@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backends.engine.costs.timing import ENOUGH_S, POSITIONS
 from backends.engine.executors.base import Executor, StepRows
@@ -25,6 +26,10 @@ CYCLES, PLAIN = 2, 3
 speed changes that of both."""
 APART = 4
 """Of so many cycles one has heads in calls of their own, which are timed alone."""
+
+QUARTILE = 25
+FEWEST_ALIKE = 4
+"""Passes behind the same segment that have a quartile of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ def cycle(draw: random.Random, leaves: Sequence[float], max_drafts: int) -> Iter
     yield CyclePass(index, 0, tokens, True)
 
 
+Floats = NDArray[np.float64]
 Times = dict[tuple[int, int], list[float]]
 """Seconds by rows and by the segment that ran before."""
 Line = tuple[float, float]
@@ -76,8 +82,8 @@ def cycle_costs(executor: Executor, leaves: Sequence[float], max_drafts: int) ->
     """Microseconds of each segment and head for one sequence, and of plain decoding's pass, timed
     in whole cycles.
 
-    Lower quartiles, host time included, weighted by how often each pass comes about. Slot 0 of the
-    executor is overwritten.
+    Lower quartiles, host time included: by the segment that ran before and how often it did, and on
+    a line over the rows. Slot 0 of the executor is overwritten.
 
     Args:
         executor: with at least one exit.
@@ -114,17 +120,39 @@ def _apart(part: _PassTimes) -> tuple[Line, Line | None]:
 
 
 def _line(times: Times) -> Line:
-    """Such that all passes together take what they took, each the lower quartile of those with as
-    many rows behind the same segment."""
-    further = np.array([rows - 1 for rows, _ in times], float)
-    us = np.array([_lower_quartile(seconds) for seconds in times.values()])
-    counts = np.array([len(seconds) for seconds in times.values()], float)
-    mean, middle = (float(np.average(x, weights=counts)) for x in (us, further))
-    spread = float(counts @ (further - middle) ** 2)
-    row = float(counts @ ((further - middle) * us)) / spread if spread else 0.0
-    # only disturbed passes make further rows cheaper than none, or the first one than nothing
-    row = min(max(row, 0.0), mean / middle if middle else 0.0)
-    return mean - row * middle, row
+    """The line that a quarter of the passes lie below, or where all have as many rows, the mean of
+    what they take behind each segment, by how often that comes about."""
+    rows = np.array([rows for (rows, _), found in times.items() for _ in found], float)
+    us = 1e6 * np.concatenate([*times.values()])
+    if len(set(rows)) > 1:
+        return _lower_line(rows - 1, us)
+    # one alone may be one that was held up
+    quartiles = [
+        _lower_quartile(found) if len(found) >= FEWEST_ALIKE else float(np.percentile(us, QUARTILE))
+        for found in times.values()
+    ]
+    counts = np.array([len(found) for found in times.values()])
+    return float(np.average(quartiles, weights=counts)), 0.0
+
+
+def _lower_line(further: Floats, us: Floats) -> Line:
+    """Quantile regression (Koenker and Bassett, 1978): of all lines through two points, those of no
+    more than a few dozen, the best. None falls, since rows cost no less than none, or begins below
+    0."""
+    low, high = np.triu_indices(len(us), 1)
+    apart = further[high] != further[low]
+    low, high = low[apart], high[apart]
+    slopes = (us[high] - us[low]) / (further[high] - further[low])
+    starts = us[low] - slopes * further[low]
+    through = us / np.maximum(further, 1)
+    slopes = np.concatenate((slopes, np.zeros(len(us)), through[further > 0]))
+    starts = np.concatenate((starts, us, np.zeros(int((further > 0).sum()))))
+    possible = (slopes >= 0) & (starts >= 0)
+    slopes, starts = slopes[possible], starts[possible]
+    above = us - starts[:, None] - slopes[:, None] * further
+    share = QUARTILE / 100
+    best = int(np.maximum(share * above, (share - 1) * above).sum(axis=1).argmin())
+    return float(starts[best]), float(slopes[best])
 
 
 class _Cycles:
@@ -204,4 +232,4 @@ class _Cycles:
 
 def _lower_quartile(seconds: Sequence[float]) -> float:
     """In microseconds: other work on the machine disturbs it least."""
-    return 1e6 * float(np.percentile(seconds, 25))
+    return 1e6 * float(np.percentile(seconds, QUARTILE))
