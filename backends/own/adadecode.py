@@ -19,7 +19,7 @@ from backends.own.chosen_exits import PAPER_GAMMA, ChosenExits, ExitQuestion
 from backends.own.decisions import Recorder, Replayer
 from harness.core.backend import Option
 from harness.core.errors import UserError
-from harness.core.nouns import Measured, Model
+from harness.core.nouns import Model
 
 NAME = "adadecode"
 PREFIX = f"backend '{NAME}': option"
@@ -114,13 +114,13 @@ class AdaDecode(EngineBackend):
         plan = ChosenExits(loaded, folder, options)
         layers, gammas, predicted = plan.choose()
         executor = loaded.executor([plan.head(layer) for layer in layers])
-        measured = Measured(costs=plan.costs(executor), predicted_speedup=predicted)
+        measured = plan.measured(executor, predicted)
         decided: Recorder | Replayer | None = None
         if loaded.source is not None:
             decided = Replayer(loaded.source, plan.question.columns(layers))
         elif options["record"]:
             decided = Recorder(len(layers))
-        drafter, batches = _drafter(executor, gammas, options, plan.rates, decided)
+        drafter, batches = _drafter(executor, gammas, options, plan, decided)
         effective = {"exit_layers": list(layers), "gamma": list(gammas), **batches}
         hook = decided if layers or options["record"] else None
         decoder = Decoder(
@@ -138,12 +138,12 @@ def _drafter(
     executor: Any,
     gammas: tuple[float, ...],
     options: Mapping[str, Any],
-    rates: Any,
+    plan: ChosenExits,
     decided: Recorder | Replayer | None,
 ) -> tuple[Any, dict[str, Any]]:
     """What predicts early, None without exits, and the options of batches that took effect."""
     from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
-    from backends.engine.segments.fills import assumed, ready_plan
+    from backends.engine.segments.fills import ready_plan
     from backends.engine.segments.measured import segment_costs
     from backends.engine.segments.ready import ReadyDrafter
 
@@ -154,9 +154,8 @@ def _drafter(
         most = most or LOCKSTEP_BATCH
         policy = PredictionPolicy(gammas, drafts, most)
         return ExitDrafter(executor, policy, decided), {"max_batch": most}
-    found = ready_plan(
-        *(segment_costs(executor), rates or assumed(executor.exits), drafts, executor.slots)
-    )
+    rates = plan.rates(executor.exits)
+    found = ready_plan(segment_costs(executor), rates, drafts, executor.slots)
     most = found.most if most is None else most
     policy = PredictionPolicy(gammas, drafts, most)
     fills = {str(number): list(waits) for number, waits in found.policy.fills.items()}

@@ -11,11 +11,13 @@ from backends.checkpoints import exit_heads
 from backends.checkpoints.exit_heads import AUTO, HeadFolder
 from backends.engine.model.architecture import Architecture
 from harness.core.errors import UserError
+from harness.core.nouns import Measured
 from results.traces import played
 from results.traces.rates import TraceSource
 
 if TYPE_CHECKING:
-    from backends.engine.costs.cost_model import Trace
+    from backends.engine.costs.cost_model import Replay, Trace
+    from backends.engine.segments.fills import ExitRates
     from backends.own.backend import Loaded
 
 PREFIX = "backend 'adadecode': option"
@@ -114,8 +116,8 @@ class ChosenExits:
         trained = None if folder is None else folder.layers
         self.question = ExitQuestion(loaded.architecture, trained, options, loaded.source)
         self._heads: dict[int, Any] = {}
-        self.rates: Any = None
-        """What becomes of tokens at the chosen exits (`ExitRates`), where a trace tells."""
+        self._played: Replay | None = None
+        """What the choice does on the trace that it was made on."""
 
     def choose(self) -> Exits:
         """What was asked for, and the best of what was not."""
@@ -137,7 +139,6 @@ class ChosenExits:
         """The exits that decode a trace fastest at this machine's costs of this model."""
         from backends.engine.costs.cost_model import replay
         from backends.engine.costs.exit_choice import GAMMAS, choose, tune
-        from backends.engine.segments.fills import rates_of
 
         question, drafts = self.question, self._options["max_drafts"]
         gammas = GAMMAS if question.gamma == AUTO else (question.gamma,)
@@ -149,8 +150,7 @@ class ChosenExits:
             found = tune(trace, costs, question.asked, drafts, gammas=gammas)
         if found.layers:
             cut = costs.cut(found.layers)
-            played = replay(trace, found.layers, found.gammas, cut, drafts)
-            self.rates = rates_of(played)
+            self._played = replay(trace, found.layers, found.gammas, cut, drafts)
         return found.layers, found.gammas, found.speedup
 
     def head(self, layer: int) -> Any:
@@ -171,30 +171,43 @@ class ChosenExits:
         kept = torch.arange(size) if self._folder is None else self._folder.shortlist(size)
         return ExitHead(layer, matrix[kept.to(matrix.device)].contiguous(), kept)
 
-    def costs(self, executor: Any) -> dict[str, Any]:
-        """What the executor's segments and heads take, and plain decoding."""
-        from backends.engine.costs.timing import measure
+    def rates(self, exits: Sequence[int]) -> ExitRates:
+        """What becomes of tokens at the chosen exits: on the trace, or assumed without one."""
+        from backends.engine.segments.fills import assumed, rates_of
 
-        found = measure(executor, self._options["max_drafts"])
-        return replace(found, plain=self._plain.per_token()).to_json()
+        return assumed(exits) if self._played is None else rates_of(self._played)
+
+    def measured(self, executor: Any, promised: float | None) -> Measured:
+        """What segments and heads take where decoding runs them, and plain decoding; and the
+        speed-up that the trace promises at these costs, else what was `promised`."""
+        from backends.engine.costs.cycles import cycle_costs
+
+        drafts = self._options["max_drafts"]
+        if not executor.exits:
+            plain = replace(self._plain, plain=self._plain.per_token())
+            return Measured(costs=plain.to_json(), predicted_speedup=promised)
+        found = cycle_costs(executor, self.rates(executor.exits).leaves, drafts)
+        if self._played is not None:
+            promised = self._played.at(found, drafts)
+        return Measured(costs=found.to_json(), predicted_speedup=promised)
 
     def _layer_costs(self, candidates: tuple[int, ...]) -> Any:
         from backends.engine.costs.timing import layer_costs
 
         depth = self._loaded.architecture.layers
-        return layer_costs(self._plain, self._measured(candidates), depth)
+        return layer_costs(self._plain, self._measured(candidates, full=False), depth)
 
     @functools.cached_property
     def _plain(self) -> Any:
         """The costs without exits."""
         return self._measured(())
 
-    def _measured(self, layers: tuple[int, ...]) -> Any:
-        """The costs of an executor with exits after these layers."""
+    def _measured(self, layers: tuple[int, ...], *, full: bool = True) -> Any:
+        """The costs of an executor with exits after these layers; `full`: of all rows, too."""
         from backends.engine.costs.timing import measure
 
         executor = self._loaded.executor([self.head(layer) for layer in layers], slots=1)
         try:
-            return measure(executor, self._options["max_drafts"])
+            return measure(executor, self._options["max_drafts"], full=full)
         finally:
             executor.close()

@@ -11,7 +11,7 @@ Source: AdaDecode (ICML 2025), algorithm 1, made exact over contiguous frontiers
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,11 @@ class Replay:
     cycles: int
     tokens: int
 
+    def at(self, costs: StepCosts, max_drafts: int) -> float:
+        """The speed-up of the same at other costs."""
+        cost = sum(costs.spent(self.cycles, self.exits, self.checks, max_drafts))
+        return costs.per_token() * self.tokens / cost if cost else 1.0
+
 
 def replay(
     trace: Trace, layers: Sequence[int], gammas: Sequence[float], costs: StepCosts, max_drafts: int
@@ -101,9 +106,8 @@ def replay(
     unchecked = int((drafts == max_drafts).sum())
     cycles, tokens = len(begun), int(kept.sum()) + len(begun)
     checks = tuple(sum(left[place:]) + cycles - unchecked for place in range(none))
-    cost = sum(costs.spent(cycles, left, checks, max_drafts))
-    speedup = costs.per_token() * tokens / cost if cost else 1.0
-    return Replay(speedup, checks, left, accepted, cycles, tokens)
+    played = Replay(1.0, checks, left, accepted, cycles, tokens)
+    return replace(played, speedup=played.at(costs, max_drafts))
 
 
 def _next(mask: NDArray[np.bool_]) -> Integers:

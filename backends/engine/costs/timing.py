@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,13 +19,14 @@ RUNS, FEWEST_RUNS, WARM_UP = 25, 5, 3
 ENOUGH_S = 3.0
 """After which no more than the fewest runs are made: a run of a large model takes long, and varies
 little."""
-PLAIN, ASKED, FULL, VERIFIED = range(4)
+KINDS = PLAIN, ASKED, FULL, VERIFIED = range(4)
 """Passes at one row, with the exit heads asked; at all rows, with the final head asked of all."""
 
 
-def measure(executor: Executor, max_drafts: int) -> StepCosts:
-    """Microseconds of each segment and head for one sequence, at one row and at `max_drafts` + 1
-    (where a slot is shorter: at the most rows that it holds after a prompt of one token).
+def measure(executor: Executor, max_drafts: int, *, full: bool = True) -> StepCosts:
+    """Microseconds of each segment and head for one sequence, at one row and, with `full`, at
+    `max_drafts` + 1 (where a slot is shorter: at the most rows that it holds after a prompt of one
+    token).
 
     Segments are timed one after another as a pass runs them, so that each finds its weights where
     a pass finds them: those of one segment alone may lie in a cache that all of them do not fit in.
@@ -45,25 +47,29 @@ def measure(executor: Executor, max_drafts: int) -> StepCosts:
         executor.advance(index, table, np.arange(wanted, dtype=np.int32))
         return time.perf_counter() - started
 
-    found = _rounds(timed, last + 1)
-    segments, asked, full = found[PLAIN], found[ASKED], found[FULL]
-    return StepCosts(
+    segments, asked, *many = _rounds(timed, last + 1, KINDS if full else KINDS[:FULL])
+    found = StepCosts(
         segments=tuple(segments),
         exit_heads=tuple(max(0.0, a - s) for a, s in zip(asked[:-1], segments[:-1], strict=True)),
         final_head=max(0.0, asked[-1] - segments[-1]),
-        segments_full=tuple(full),
-        final_head_full=max(0.0, found[VERIFIED][-1] - full[-1]),
     )
+    if not many:
+        return found
+    rows, verified = many
+    final = max(0.0, verified[-1] - rows[-1])
+    return replace(found, segments_full=tuple(rows), final_head_full=final)
 
 
-def _rounds(timed: Callable[[int, int], float], segments: int) -> list[list[float]]:
+def _rounds(
+    timed: Callable[[int, int], float], segments: int, kinds: Sequence[int]
+) -> list[list[float]]:
     """Microseconds by kind of pass and segment."""
-    found: list[list[list[float]]] = [[[] for _ in range(segments)] for _ in range(4)]
+    found: list[list[list[float]]] = [[[] for _ in range(segments)] for _ in kinds]
     begin = time.perf_counter()
     for run in range(-WARM_UP, RUNS):
         if run >= FEWEST_RUNS and time.perf_counter() - begin > ENOUGH_S:
             break
-        for kind, parts in enumerate(found):
+        for kind, parts in zip(kinds, found, strict=True):
             for index, part in enumerate(parts):
                 seconds = timed(kind, index)
                 if run >= 0:

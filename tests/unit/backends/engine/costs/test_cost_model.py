@@ -178,3 +178,14 @@ def test_a_threshold_between_two_16_bit_confidences_is_not_rounded_to_one() -> N
     )
     assert float(trace.confidence[0, 0]) > 0.6
     assert replay(trace, (1,), (0.6,), StepCosts((1.0, 1.0), (0.1,), 0.1), 5).exits == (1,)
+
+
+def test_what_was_played_costs_something_else_elsewhere() -> None:
+    rng = np.random.default_rng(3)
+    trace = Trace((2, 5), rng.random((60, 2)), rng.random((60, 2)) < 0.8, np.array([0, 25, 60]))
+    here = StepCosts((10.0, 20.0, 60.0), (2.0, 3.0), 4.0, (12.0, 22.0, 66.0), 5.0)
+    there = StepCosts((30.0, 20.0, 10.0), (5.0, 1.0), 4.0, None, None, 90.0)
+    played = replay(trace, (2, 5), (0.3, 0.4), here, 4)
+    assert played.at(here, 4) == played.speedup
+    expected = replay(trace, (2, 5), (0.3, 0.4), there, 4).speedup
+    assert played.at(there, 4) == expected != played.speedup

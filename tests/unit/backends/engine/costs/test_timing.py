@@ -8,6 +8,7 @@ import pytest
 
 from backends.engine.costs.timing import (
     FEWEST_RUNS,
+    KINDS,
     RUNS,
     WARM_UP,
     _rounds,
@@ -27,7 +28,7 @@ def test_a_part_costs_its_lower_quartile_in_microseconds() -> None:
         turn = turns[kind, index] = turns.get((kind, index), -WARM_UP) + 1
         return 1.0 if turn in (1 - WARM_UP, RUNS) else (turn + 100 * index) * 1e-6
 
-    found = _rounds(timed, 2)
+    found = _rounds(timed, 2, KINDS)
     assert set(turns) == {(kind, index) for kind in range(4) for index in range(2)}
     assert set(turns.values()) == {RUNS}
     assert found == [pytest.approx([6.5, 106.5])] * 4, "the first calls are not counted"
@@ -42,7 +43,7 @@ def test_a_large_model_is_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> N
         return 0.5
 
     monkeypatch.setattr("backends.engine.costs.timing.time.perf_counter", lambda: now[0])
-    assert _rounds(slow, 1) == [[pytest.approx(5e5)]] * 4
+    assert _rounds(slow, 1, KINDS) == [[pytest.approx(5e5)]] * 4
     assert calls == [4 * (WARM_UP + FEWEST_RUNS)]
 
 
@@ -53,6 +54,7 @@ class TimedExecutor(ToldExecutor):
     row_us = (1.0, 4.0)
     head_us = (3.0, 7.0)
     now_s = 0.0
+    most_rows = 0
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         self.prompt = len(token_ids)
@@ -60,6 +62,7 @@ class TimedExecutor(ToldExecutor):
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         positions = rows.positions.tolist()
         assert positions == list(range(self.prompt, self.prompt + len(rows)))
+        self.most_rows = max(self.most_rows, len(rows))
         cost = self.segment_us[index] + self.row_us[index] * (len(rows) - 1)
         cost += self.head_us[index] * len(wanted)
         self.now_s += cost * 1e-6
@@ -76,6 +79,17 @@ def test_segments_and_heads_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.final_head == pytest.approx(7)
     assert found.final_head_full == pytest.approx(42)
     assert executor.prompt == executor.max_len - 6
+
+
+def test_rows_that_nobody_asks_for_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = TimedExecutor([], [{}])
+    monkeypatch.setattr("backends.engine.costs.timing.time.perf_counter", lambda: executor.now_s)
+    found = measure(executor, 5, full=False)  # type: ignore[arg-type]
+    assert found.segments == pytest.approx((10, 40))
+    assert found.final_head == pytest.approx(7)
+    assert found.segments_full is None
+    assert found.final_head_full is None
+    assert executor.most_rows == 1
 
 
 def test_layers_share_what_is_left_without_the_price_of_a_pass() -> None:
