@@ -54,7 +54,7 @@ IN_FLIGHT = 4
 """Over a batch."""
 WAIT_MS = 20.0
 """For one another, as both backends have it by default."""
-FIRST_TURNS = 2
+FIRST_TURNS = 1
 """Of the costs, before there is a cut."""
 SYSTEMS = ("plain", "shrinking", "together", "regrouping", "tetris")
 
