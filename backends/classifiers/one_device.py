@@ -22,6 +22,7 @@ from backends.classifiers.options import (
     rule,
     taken,
 )
+from backends.classifiers.part_times import PartClock
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Model
@@ -51,6 +52,12 @@ class OneDeviceBackend(LabelBackend):
     def forget(self) -> None:
         """Empty the queues."""
         self._engine.clear()
+
+    def clocked(self) -> PartClock:
+        """Time the parts of the network from now on."""
+        clock = PartClock(self._engine.model)
+        self._engine.model = clock
+        return clock
 
 
 class PlainClassifier(OneDeviceBackend):

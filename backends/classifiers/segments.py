@@ -41,7 +41,7 @@ class SegmentedClassifier:
         batch: int,
         patience_ms: float,
     ) -> None:
-        self._model, self._wrapper = model, wrapper
+        self.model, self._wrapper = model, wrapper
         self._spans = list(zip((0, *cuts), (*cuts, model.depth), strict=True))
         self._batching, self._batch = batching, batch
         self._patience_ns = int(patience_ms * 1e6)
@@ -64,8 +64,8 @@ class SegmentedClassifier:
         queue = self._queues[number]
         inputs = [queue.popleft() for _ in range(min(self._batch, len(queue)))]
         first, last = self._spans[number]
-        run_span(self._model, self._wrapper, inputs, first, last)
-        if last == self._model.depth:
+        run_span(self.model, self._wrapper, inputs, first, last)
+        if last == self.model.depth:
             return inputs
         gone = [one for one in inputs if self._wrapper.leaves(last, one.memory)]
         if self._batching == TOGETHER and len(gone) < len(inputs):

@@ -12,13 +12,29 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from backends.tetris.told_numbers import (
+    MOST_BATCH,
+    ByInputs,
+    told_count,
+    told_kinds,
+    told_number,
+    told_shares,
+    told_times,
+)
 from harness.core.errors import UserError, nearest
 
 MOST_LAYERS = 1_000
-MOST_BATCH = 2**31
-MOST, LEAST_MS = 1e12, 1e-9
+LEAST_MS = 1e-9
 PROFILE_KEYS = ("layers", "batch", "survival", "layer_ms", "ramp_ms", "transfer_ms")
-OPTIONAL_KEYS = ("fill_ms", "time_share", "ramps", "batch_ms", "stage_ms")
+OPTIONAL_KEYS = (
+    "fill_ms",
+    "time_share",
+    "ramp_share",
+    "ramps",
+    "batch_ms",
+    "stage_ms",
+    "enter_ms",
+)
 CLUSTER_KEYS = ("devices", "price")
 
 
@@ -35,10 +51,13 @@ class StageProfile:
         the first is 0, since no cut is before the model.
     time_share: by kind, ascending (inputs, time of so many relative to that of B); the last is B's
         and 1. Empty where batches smaller than B were not measured: a plan needs none.
+    ramp_share: the same of a ramp alone, which has a curve of its own where most of it does not go
+        with the inputs; empty: that of the layers.
     ramps: ascending layers (1..L-1) behind which a ramp stands, and so a cut may; None: all.
-    batch_ms, stage_ms: by kind, ascending (inputs, time outside the layers and the ramp): of a
-        batch through the whole model in one process, and through a stage that has a process of its
-        own. The last is B's. Empty where they were not measured: none is counted then.
+    batch_ms, stage_ms, enter_ms: by kind, ascending (inputs, time outside the layers and the ramp):
+        of a batch through the whole model in one process, through a stage that has a process of its
+        own, and, in the stage that has the first layer, before that. The last is B's. Empty where
+        they were not measured: none is counted then.
     """
 
     layers: int
@@ -48,10 +67,12 @@ class StageProfile:
     ramp_ms: Mapping[str, float]
     transfer_ms: tuple[float, ...]
     fill_ms: Mapping[str, tuple[float, ...]]
-    time_share: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    time_share: ByInputs = field(default_factory=dict)
     ramps: tuple[int, ...] | None = None
-    batch_ms: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
-    stage_ms: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    batch_ms: ByInputs = field(default_factory=dict)
+    stage_ms: ByInputs = field(default_factory=dict)
+    enter_ms: ByInputs = field(default_factory=dict)
+    ramp_share: ByInputs = field(default_factory=dict)
 
     def ramps_before(self, end: int) -> list[int]:
         """Layers (1..end-1, ascending) behind which a ramp stands."""
@@ -104,27 +125,29 @@ def profile_from(told: Any, where: str) -> StageProfile:
     """A profile from its mapping. Raises `UserError`, which begins with `where`, for unknown and
     missing keys, wrong lengths, negative times and a survival that no batch can have."""
     told = _mapping(told, where, PROFILE_KEYS, OPTIONAL_KEYS)
-    layers = _count(told["layers"], f"{where}: layers", 1, MOST_LAYERS)
+    layers = told_count(told["layers"], f"{where}: layers", 1, MOST_LAYERS)
     layer_ms = _by_kind(told["layer_ms"], f"{where}: layer_ms", layers)
-    ramp = _kinds(told["ramp_ms"], f"{where}: ramp_ms", layer_ms)
+    ramp = told_kinds(told["ramp_ms"], f"{where}: ramp_ms", layer_ms)
     fill = told.get("fill_ms", [0.0] * layers)
     if isinstance(fill, list):
         fill = dict.fromkeys(layer_ms, fill)
     else:
-        _kinds(fill, f"{where}: fill_ms", layer_ms)
-    batch = _count(told["batch"], f"{where}: batch", 1, MOST_BATCH)
+        told_kinds(fill, f"{where}: fill_ms", layer_ms)
+    batch = told_count(told["batch"], f"{where}: batch", 1, MOST_BATCH)
     return StageProfile(
         layers=layers,
         batch=batch,
         survival=_survival(told["survival"], f"{where}: survival", layers),
         layer_ms=layer_ms,
-        ramp_ms={k: _number(v, f"{where}: ramp_ms of '{k}'") for k, v in ramp.items()},
+        ramp_ms={k: told_number(v, f"{where}: ramp_ms of '{k}'") for k, v in ramp.items()},
         transfer_ms=_transfers(told["transfer_ms"], f"{where}: transfer_ms", layers),
         fill_ms=_by_kind(fill, f"{where}: fill_ms", layers, zero=True),
-        time_share=_shares(told.get("time_share"), f"{where}: time_share", layer_ms, batch),
+        time_share=told_shares(told.get("time_share"), f"{where}: time_share", layer_ms, batch),
         ramps=_ramps(told.get("ramps"), f"{where}: ramps", layers),
-        batch_ms=_outside(told.get("batch_ms"), f"{where}: batch_ms", layer_ms, batch),
-        stage_ms=_outside(told.get("stage_ms"), f"{where}: stage_ms", layer_ms, batch),
+        batch_ms=told_times(told.get("batch_ms"), f"{where}: batch_ms", layer_ms, batch),
+        stage_ms=told_times(told.get("stage_ms"), f"{where}: stage_ms", layer_ms, batch),
+        enter_ms=told_times(told.get("enter_ms"), f"{where}: enter_ms", layer_ms, batch),
+        ramp_share=told_shares(told.get("ramp_share"), f"{where}: ramp_share", layer_ms, batch),
     )
 
 
@@ -133,15 +156,15 @@ def cluster_from(told: Any, where: str, profile: StageProfile) -> DeviceCluster:
     Raises `UserError`, which begins with `where`, for a kind without profile or price, negative
     prices and counts, and a cluster without any device."""
     told = _mapping(told, where, CLUSTER_KEYS)
-    counts = _kinds(told["devices"], f"{where}: devices")
-    prices = _kinds(told["price"], f"{where}: price", counts)
+    counts = told_kinds(told["devices"], f"{where}: devices")
+    prices = told_kinds(told["price"], f"{where}: price", counts)
     devices, price = {}, {}
     for kind, value in counts.items():
-        count = _count(value, f"{where}: devices of '{kind}'", 0, 2**31)
+        count = told_count(value, f"{where}: devices of '{kind}'", 0, 2**31)
         if kind not in profile.layer_ms:
             near = nearest(kind, profile.layer_ms)
             raise UserError(f"{where}: the profile has no times of device kind '{kind}'; {near}")
-        price_of_one = _number(prices[kind], f"{where}: price of '{kind}'")
+        price_of_one = told_number(prices[kind], f"{where}: price of '{kind}'")
         if count:
             devices[kind], price[kind] = count, price_of_one
     if not devices:
@@ -164,25 +187,11 @@ def _mapping(
     return told
 
 
-def _kinds(told: Any, where: str, needed: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    if not isinstance(told, Mapping) or not all(isinstance(kind, str) for kind in told):
-        raise UserError(f"{where}: expected a mapping of device kinds")
-    if needed is None:
-        return told
-    for kind in told:
-        if kind not in needed:
-            raise UserError(f"{where}: unknown device kind '{kind}'; {nearest(kind, needed)}")
-    for kind in needed:
-        if kind not in told:
-            raise UserError(f"{where}: device kind '{kind}' is missing")
-    return told
-
-
 def _by_kind(
     told: Any, where: str, layers: int, zero: bool = False
 ) -> dict[str, tuple[float, ...]]:
     found = {}
-    for kind, values in _kinds(told, where).items():
+    for kind, values in told_kinds(told, where).items():
         found[kind] = _values(values, f"{where} of '{kind}'", layers, "one for each layer")
         if not zero and min(found[kind]) < LEAST_MS:
             raise UserError(
@@ -197,63 +206,14 @@ def _values(told: Any, where: str, count: int, what: str) -> tuple[float, ...]:
     if not isinstance(told, list) or len(told) != count:
         found = f"{len(told)} values" if isinstance(told, list) else f"'{told}'"
         raise UserError(f"{where}: expected a list of {count} values, {what}, found {found}")
-    return tuple(_number(value, f"{where}[{place}]") for place, value in enumerate(told))
-
-
-def _shares(
-    told: Any, where: str, kinds: Mapping[str, Any], batch: int
-) -> dict[str, tuple[tuple[int, float], ...]]:
-    """Ascending (inputs, share) of each kind; JSON's keys are texts. None gives none."""
-    if told is None:
-        return {}
-    found = {}
-    for kind, shares in _kinds(told, where, kinds).items():
-        place = f"{where} of '{kind}'"
-        ascending = _by_inputs(shares, place, "shares of time")
-        if ascending[-1] != (batch, 1.0):
-            last = f"{ascending[-1][1]:g} at {ascending[-1][0]}"
-            raise UserError(
-                f"{place}: expected to end with 1 at the batch of {batch}, found {last}"
-            )
-        for (fewer, less), (more, share) in pairwise(ascending):
-            if not 0 < less <= share:
-                fall = f"{less:g} at {fewer} and {share:g} at {more}"
-                raise UserError(f"{place}: more inputs never take less time, found {fall}")
-        found[kind] = ascending
-    return found
-
-
-def _outside(
-    told: Any, where: str, kinds: Mapping[str, Any], batch: int
-) -> dict[str, tuple[tuple[int, float], ...]]:
-    """Ascending (inputs, milliseconds) of each kind, up to the batch. None gives none."""
-    if told is None:
-        return {}
-    found = {}
-    for kind, times in _kinds(told, where, kinds).items():
-        found[kind] = _by_inputs(times, f"{where} of '{kind}'", "milliseconds")
-        if (last := found[kind][-1][0]) != batch:
-            ends = f"expected to end at the batch of {batch}, found {last}"
-            raise UserError(f"{where} of '{kind}': {ends}")
-    return found
-
-
-def _by_inputs(told: Any, place: str, what: str) -> tuple[tuple[int, float], ...]:
-    """Ascending pairs of a mapping whose keys are numbers of inputs, as JSON's texts."""
-    if not isinstance(told, Mapping) or not all(map(_inputs, told)):
-        raise UserError(f"{place}: expected a mapping of numbers of inputs to {what}")
-    ascending = tuple(sorted((int(n), _number(v, f"{place} at {n}")) for n, v in told.items()))
-    counts = [n for n, _ in ascending]
-    if not counts or counts[0] < 1 or len(set(counts)) < len(counts):
-        raise UserError(f"{place}: expected different numbers of inputs of 1 or more")
-    return ascending
+    return tuple(told_number(value, f"{where}[{place}]") for place, value in enumerate(told))
 
 
 def _transfers(told: Any, where: str, layers: int) -> tuple[float, ...]:
     """One time for all cuts, or one for each."""
     if isinstance(told, list):
         return (0.0, *_values(told, where, layers - 1, "one for each cut"))
-    return (0.0, *[_number(told, where)] * (layers - 1))
+    return (0.0, *[told_number(told, where)] * (layers - 1))
 
 
 def _ramps(told: Any, where: str, layers: int) -> tuple[int, ...] | None:
@@ -261,15 +221,10 @@ def _ramps(told: Any, where: str, layers: int) -> tuple[int, ...] | None:
         return None
     if not isinstance(told, list):
         raise UserError(f"{where}: expected a list of layers, found '{told}'")
-    found = tuple(_count(one, f"{where}[{n}]", 1, layers - 1) for n, one in enumerate(told))
+    found = tuple(told_count(one, f"{where}[{n}]", 1, layers - 1) for n, one in enumerate(told))
     if any(before >= behind for before, behind in pairwise(found)):
         raise UserError(f"{where}: expected ascending layers, found {told}")
     return found
-
-
-def _inputs(key: Any) -> bool:
-    """Whether a key is a number of inputs; a longer one than any batch need not be read."""
-    return str(key).isdecimal() and len(str(key)) <= len(str(MOST_BATCH))
 
 
 def _survival(told: Any, where: str, layers: int) -> tuple[float, ...]:
@@ -282,16 +237,3 @@ def _survival(told: Any, where: str, layers: int) -> tuple[float, ...]:
             rise = f"{values[place - 1]:g} to {values[place]:g}"
             raise UserError(f"{where}[{place}]: survival never rises with depth, found {rise}")
     return values
-
-
-def _number(told: Any, where: str) -> float:
-    number = isinstance(told, int | float) and not isinstance(told, bool)
-    if not number or not 0 <= told <= MOST:
-        raise UserError(f"{where}: expected a number of 0 to {MOST:g}, found {told!r}")
-    return float(told)
-
-
-def _count(told: Any, where: str, least: int, most: int) -> int:
-    if not isinstance(told, int) or isinstance(told, bool) or not least <= told <= most:
-        raise UserError(f"{where}: expected a whole number of {least} to {most}, found {told!r}")
-    return told

@@ -128,6 +128,7 @@ def stage_costs(profile: StageProfile, cluster: DeviceCluster) -> StageCosts:
         time[:, :-1] += profile.ramp_ms[kind]
         whole = time[0, L]
         time += _of_batch(profile.stage_ms, kind)
+        time[0] += _of_batch(profile.enter_ms, kind)
         time[0, L] = whole + _of_batch(profile.batch_ms, kind)
         fill = (1 - entering) * _spans(profile.fill_ms[kind])
         work[place] = np.where(impossible, np.inf, entering * time + fill)

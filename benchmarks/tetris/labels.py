@@ -13,23 +13,22 @@ take turns on the same inputs, half of them easy, and leave below an entropy of 
     tetris      tetris-classifier: two stages, a core each
 
 Labels a second are counted between the first and the last fifth of all, over plain's. Beside them
-stands what the simulator says for these inputs and a profile that both workers measured at the same
-time, with what a batch costs outside the layers. The cut is the one that shares the work best; what
-the planner would do is told too. The last line is JSON.
+stands what the simulator says for these inputs and a profile that was measured in the same turns,
+where both workers serve (`harness.cli.planning.served_costs`). The cut is the one that shares the
+work best. What `decodebench plan` says, its stages and whether it refuses them, is told too: the
+refusal is right where the pipeline was measured below the best baseline. A table stands at the end,
+measured and, in brackets, predicted over measured; the last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import statistics
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
-
-import numpy as np
-import torch
 
 from backends.checkpoints import models
 from backends.classifiers import measured
@@ -39,12 +38,13 @@ from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import PlannedStage, StagePlan, plan
 from backends.tetris.profile import StageProfile, Wanted, cluster_from, profile_from
 from backends.tetris.ramps.rules import EntropyRule
+from backends.tetris.simulation.baselines import baselines, refusal
 from backends.tetris.simulation.compare import summary
 from backends.tetris.simulation.events import LaneSimulation
 from backends.tetris.simulation.layouts import data_parallel, pipeline, regrouped
 from benchmarks.support.turns import in_turns
 from benchmarks.tetris.workers import NO_SLO_MS, WORKERS, BackendProcess, tokens_per_s
-from harness.cli.planning.outside import outside
+from harness.cli.planning.served_costs import ServedCosts
 from harness.core.nouns import Model, Request
 from workloads import bundled
 
@@ -52,6 +52,11 @@ TEXTS = {"demo-sentiment": ("sentiment", "sentence"), "demo-shapes": ("shapes", 
 RULE = EntropyRule(0.2)
 IN_FLIGHT = 4
 """Over a batch."""
+WAIT_MS = 20.0
+"""For one another, as both backends have it by default."""
+FIRST_TURNS = 1
+"""Of the costs, before there is a cut."""
+SYSTEMS = ("plain", "shrinking", "together", "regrouping", "tetris")
 
 
 def main() -> None:
@@ -69,7 +74,26 @@ def main() -> None:
             64,
             1,
         )
-    print(json.dumps({name: compared(chosen, name) for name in chosen.models}))
+    found = {name: compared(chosen, name) for name in chosen.models}
+    for name, by_batch in found.items():
+        print(table(name, by_batch))
+    print(json.dumps(found))
+
+
+def table(name: str, by_batch: Mapping[str, Any]) -> str:
+    """Over plain, and in brackets predicted over measured, of every system and batch."""
+    lines = ["| ".join([f"| {name}, batch", *(f"{batch} " for batch in by_batch)]) + "|"]
+    lines.append("|---" * (len(by_batch) + 1) + "|")
+    for label in SYSTEMS[1:]:
+        cells = [
+            f"{one[label]['over_plain']:.2f} "
+            f"({one[label]['predicted_over_plain'] / one[label]['over_plain']:.2f}) "
+            for one in by_batch.values()
+        ]
+        lines.append("| ".join([f"| {label} ", *cells]) + "|")
+    for batch, one in by_batch.items():
+        lines.append(f"batch {batch}: {one['refused'] or 'not refused'}")
+    return "\n".join(lines)
 
 
 def compared(chosen: argparse.Namespace, name: str) -> dict[str, Any]:
@@ -82,8 +106,10 @@ def compared(chosen: argparse.Namespace, name: str) -> dict[str, Any]:
     leaves = LeaveDecisions(measured.decisions(network, RULE, prompts))
     found = {}
     for batch in chosen.batches:
-        profile = profiled(model, prompts, batch, leaves)
-        found[str(batch)] = at_batch(chosen, model, prompts, batch, (profile, leaves))
+        sizes = sorted({one for one in (1, 2, 4, 8, 16, 32) if one < batch} | {batch})
+        known = (model, models.resolve(model), prompts, sizes, network.ramps)
+        with ServedCosts(*known, threads=1) as costs:
+            found[str(batch)] = at_batch(chosen, model, prompts, costs, leaves)
         print(f"{name}, batch {batch}: {json.dumps(found[str(batch)])}", flush=True)
     return found
 
@@ -92,11 +118,14 @@ def at_batch(
     chosen: argparse.Namespace,
     model: Model,
     prompts: list[tuple[int, ...]],
-    batch: int,
-    known: tuple[StageProfile, LeaveDecisions],
+    costs: ServedCosts,
+    leaves: LeaveDecisions,
 ) -> dict[str, Any]:
     """Every system over the plain one, measured and predicted."""
-    cut, planned = cuts(known[0])
+    for _ in range(FIRST_TURNS):
+        costs.turn()
+    first = profiled(model, costs, leaves)
+    batch, cut = first.batch, best_cut(first)
     workers = opened(model, batch, cut)
     wanted = [Request(str(n), ids, 1, answer="label") for n, ids in enumerate(prompts)]
 
@@ -106,21 +135,27 @@ def at_batch(
             worker.ask(wanted[place :: len(some)], IN_FLIGHT * batch // len(some))
         return tokens_per_s([one for worker in some for one in worker.answer()])
 
+    def measured_again() -> float:
+        costs.turn()
+        return 0.0
+
+    turns = {label: partial(turn, label) for label in workers}
     try:
-        rates = in_turns({label: partial(turn, label) for label in workers}, chosen.repeats)
+        rates = in_turns({"": measured_again, **turns}, chosen.repeats)
     finally:
         for worker in (one for some in workers.values() for one in some):
             worker.close()
-    guessed = predicted(*known, cut, batch)
-    result: dict[str, Any] = {"cut": cut, "planned": planned}
-    for label, found in rates.items():
-        ratios = [a / b for a, b in zip(found, rates["plain"], strict=True)]
+    profile = profiled(model, costs, leaves)
+    guessed = predicted(profile, leaves, cut, batch)
+    result: dict[str, Any] = {"cut": cut, **planned(profile)}
+    for label in SYSTEMS:
+        ratios = [a / b for a, b in zip(rates[label], rates["plain"], strict=True)]
         result[label] = {
-            "labels_per_s": round(statistics.median(found)),
+            "labels_per_s": round(statistics.median(rates[label])),
             "over_plain": round(statistics.median(ratios), 3),
             "from_to": [round(min(ratios), 3), round(max(ratios), 3)],
             "predicted_over_plain": round(guessed[label] / guessed["plain"], 3),
-            "over_predicted": round(statistics.median(found) / guessed[label], 3),
+            "over_predicted": round(statistics.median(rates[label]) / guessed[label], 3),
         }
     return result
 
@@ -145,46 +180,44 @@ def opened(model: Model, batch: int, cut: int) -> dict[str, list[BackendProcess]
     }
 
 
-def profiled(
-    model: Model, prompts: list[tuple[int, ...]], batch: int, leaves: LeaveDecisions
-) -> StageProfile:
-    """What a worker's layers cost while the other one is at work too."""
-    with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
-        found = pool.starmap(_costs, [(model, prompts, batch)] * WORKERS, chunksize=1)
-    told: dict[str, Any] = {"batch": batch, "survival": leaves.alive().tolist()}
-    told["layer_ms"] = {"core": np.mean([one["layer_ms"] for one in found], axis=0).tolist()}
-    told["layers"] = len(told["layer_ms"]["core"])
-    told["ramp_ms"] = {"core": statistics.mean(one["ramp_ms"] for one in found)}
-    for key in ("time_share", "batch_ms", "stage_ms"):
-        each = [one[key] for one in found]
-        told[key] = {
-            "core": {count: statistics.mean(one[count] for one in each) for count in each[0]}
-        }
-    told["transfer_ms"] = measured.transfers(found[0]["state_bytes"])
-    return profile_from(told, "profile")
+def profiled(model: Model, costs: ServedCosts, leaves: LeaveDecisions) -> StageProfile:
+    """What was measured until now, as `decodebench profile` tells it."""
+    found = costs.told()
+    batch = max(map(int, found["time_share"]))
+    about = {"layers": len(found["layer_ms"]), "batch": batch, "survival": leaves.alive().tolist()}
+    moved = measured.transfers(costs.state_bytes(load(models.resolve(model), model.dtype)))
+    by_kind = {key: {"core": value} for key, value in found.items()}
+    return profile_from({**about, **by_kind, "transfer_ms": moved}, "profile")
 
 
-def _costs(model: Model, prompts: list[tuple[int, ...]], batch: int) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    network = load(models.resolve(model), model.dtype)
-    sizes = sorted({one for one in (1, 2, 4, 8, 16, 32) if one < batch} | {batch})
-    found = measured.costs(network, prompts, sizes, lambda batch: None)
-    directory = models.resolve(model)
-    return {**found, **outside(model, directory, prompts, found, network.ramps, threads=1)}
-
-
-def cuts(profile: StageProfile) -> tuple[int, list[list[int]]]:
-    """Where two stages share the work best, and the planner's stages on the two cores."""
+def planned(profile: StageProfile) -> dict[str, Any]:
+    """What `decodebench plan` says of the two cores."""
     cluster = cluster_from({"devices": {"core": WORKERS}, "price": {"core": 1}}, "here", profile)
-    found = plan(profile, cluster, Wanted(NO_SLO_MS))
+    wanted = Wanted(NO_SLO_MS)
+    found, others = plan(profile, cluster, wanted), baselines(profile, cluster, wanted)
+    return {
+        "planned": [[one.first, one.end, one.count] for one in found.stages],
+        "planned_per_s": round(found.goodput_per_s),
+        "baselines_per_s": {name: round(one.goodput_per_s) for name, one in others.items() if one},
+        "refused": refusal(found, others, wanted),
+        "profile": {
+            key: [list(one) for one in getattr(profile, key)["core"]]
+            for key in ("time_share", "ramp_share", "batch_ms", "enter_ms", "stage_ms")
+        },
+        "layer_ms": [round(ms, 3) for ms in profile.layer_ms["core"]],
+        "ramp_ms": round(profile.ramp_ms["core"], 3),
+    }
+
+
+def best_cut(profile: StageProfile) -> int:
+    """Where two stages share the work best."""
     times, batch, depth = StageTimes(profile), profile.batch, profile.layers
 
     def slower_ms(cut: int) -> float:
         first = times.stage_ms("core", 0, cut, batch)
         return max(first, profile.survival[cut] * times.stage_ms("core", cut, depth, batch))
 
-    best = min(profile.ramps_before(depth), key=slower_ms)
-    return best, [[one.first, one.end, one.count] for one in found.stages]
+    return min(profile.ramps_before(depth), key=slower_ms)
 
 
 def predicted(
@@ -199,8 +232,8 @@ def predicted(
         "plain": data_parallel(times, devices, "plain"),
         "shrinking": data_parallel(times, devices, "shrinking batch"),
         "together": data_parallel(times, devices, "batch rule"),
-        "regrouping": regrouped(at_cut, devices, (cut,)),
-        "tetris": pipeline(at_cut, cut_here),
+        "regrouping": regrouped(at_cut, devices, (cut,), WAIT_MS),
+        "tetris": pipeline(at_cut, cut_here, wait_ms=WAIT_MS),
     }
     clients, found = IN_FLIGHT * batch, {}
     for label, layout in layouts.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,7 +67,9 @@ class LabelPipeline:
 
     def rest(self, timeout_s: float) -> None:
         """Sleep until a stage has answered or a batch is due that is not whole, so long at most."""
-        due = min(queue.flush_ms for queue in self._queues)
+        # what waits for a stage that is at work is due with its answer, however late it is
+        free = (n for n in range(len(self._queues)) if n not in self._busy)
+        due = min((self._queues[n].flush_ms for n in free), default=math.inf)
         until_s = min(timeout_s, max(0.0, (due - _now_ms()) / 1e3))
         if self._busy:
             self._workers.ready(self._busy, until_s)

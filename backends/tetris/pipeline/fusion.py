@@ -69,3 +69,16 @@ class FusionQueue:
         self._latest.clear()
         self._due, self.flush_ms = False, math.inf
         return found
+
+
+class PatientQueue(FusionQueue):
+    """A queue in which nobody waits longer than `wait_ms` for the others of a whole batch."""
+
+    def __init__(self, batch: int, ahead_ms: float, wait_ms: float) -> None:
+        super().__init__(batch, ahead_ms)
+        self._wait_ms = wait_ms
+
+    def push(self, requests: Sequence[int], deadlines: Iterable[float], now_ms: float) -> None:
+        """Requests that arrive now, in order, each with its deadline."""
+        latest_ms = now_ms + self._wait_ms + self._ahead_ms
+        super().push(requests, [min(one, latest_ms) for one in deadlines], now_ms)

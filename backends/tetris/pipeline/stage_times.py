@@ -26,9 +26,9 @@ class StageTimes:
     """t(layers, inputs) of every kind of device, in milliseconds.
 
     A profile tells layers at its batch B and, in `time_share`, what fewer inputs take of that;
-    between its numbers of inputs time is linear, and below the least of them constant. Ramps and
-    fills go with the layers, so that all have one curve; what a batch costs outside of them has its
-    own, where the profile tells it.
+    between its numbers of inputs time is linear, and below the least of them constant. Fills go
+    with the layers, so that all have one curve; ramps, and what a batch costs outside of both, have
+    their own, where the profile tells it.
 
     Raises:
         UserError: for a profile without `time_share` of a batch above 1.
@@ -44,8 +44,12 @@ class StageTimes:
         nothing = ((1, 0.0),)
         self._whole = {k: _ByInputs(profile.batch_ms.get(k, nothing)) for k in profile.layer_ms}
         self._staged = {k: _ByInputs(profile.stage_ms.get(k, nothing)) for k in profile.layer_ms}
+        self._entered = {k: _ByInputs(profile.enter_ms.get(k, nothing)) for k in profile.layer_ms}
+        self._ramps: dict[str, _ByInputs] = {}
         for kind, layers in profile.layer_ms.items():
-            self._shares[kind] = _ByInputs(profile.time_share.get(kind, ((1, 1.0),)))
+            shares = profile.time_share.get(kind, ((1, 1.0),))
+            self._shares[kind] = _ByInputs(shares)
+            self._ramps[kind] = _ByInputs(profile.ramp_share.get(kind, shares))
             self._sums[kind] = np.concatenate([[0.0], np.cumsum(layers)]).tolist()
 
     def share(self, kind: str, inputs: int) -> float:
@@ -57,6 +61,8 @@ class StageTimes:
         they end the model, and what is outside of both."""
         whole = end - first == self.profile.layers
         outside = self.batch_ms(kind, inputs) if whole else self._staged[kind][inputs]
+        if first == 0 and not whole:
+            outside += self._entered[kind][inputs]
         return self.layers_ms(kind, first, end, inputs) + outside
 
     def batch_ms(self, kind: str, inputs: int) -> float:
@@ -65,9 +71,13 @@ class StageTimes:
 
     def layers_ms(self, kind: str, first: int, end: int, inputs: int) -> float:
         """Layers first..end-1 for 1 to B inputs, with the ramp unless they end the model."""
-        sums, profile = self._sums[kind], self.profile
-        ramp = profile.ramp_ms[kind] if end < profile.layers else 0.0
-        return self._shares[kind][inputs] * (sums[end] - sums[first] + ramp)
+        sums = self._sums[kind]
+        ramp = self.ramp_ms(kind, inputs) if end < self.profile.layers else 0.0
+        return self._shares[kind][inputs] * (sums[end] - sums[first]) + ramp
+
+    def ramp_ms(self, kind: str, inputs: int) -> float:
+        """A ramp for 1 to B inputs."""
+        return self._ramps[kind][inputs] * self.profile.ramp_ms[kind]
 
     def fill_ms(self, kind: str, first: int, end: int, inputs: float) -> float:
         """Keys and values of layers first..end-1 for inputs that left before: any number of them,

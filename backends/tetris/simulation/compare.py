@@ -21,6 +21,7 @@ from backends.tetris.simulation.events import LaneSimulation, Served
 from backends.tetris.simulation.lanes import Layout
 from backends.tetris.simulation.layouts import (
     DATA_PARALLEL,
+    MOST_SEGMENTS,
     best_segments,
     data_parallel,
     pipeline,
@@ -37,7 +38,6 @@ PILOT = 4_000
 """Requests of the runs that choose how many clients ask and where a device regroups."""
 CLIENTS = (1.0, 1.5, 2.0, 3.0, 4.0)
 """In closed loop: clients tried, over the batches that all devices hold at once."""
-MOST_SEGMENTS = 4
 NEAR = 0.98
 """Of pilots this near to the best the one with the fewest clients is chosen: more of them only wait
 longer, up to where a small disturbance costs many the SLO."""

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from backends.tetris.pipeline.fusion import FusionQueue
+from backends.tetris.pipeline.fusion import FusionQueue, PatientQueue
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import StagePlan
 from backends.tetris.simulation.lanes import Crew, Lane, Layout, Work, names
 
 Stage = tuple[int, int, str]
+MOST_SEGMENTS = 4
+"""That a device which regroups in place is given."""
 
 
-def pipeline(times: StageTimes, plan: StagePlan, slow: Collection[str] = ()) -> Layout:
-    """The stages of a plan; devices named in `slow` have no part in it."""
+def pipeline(
+    times: StageTimes,
+    plan: StagePlan,
+    slow: Collection[str] = (),
+    wait_ms: float = math.inf,
+) -> Layout:
+    """The stages of a plan; devices named in `slow` have no part in it. Survivors wait for one
+    another for at most `wait_ms`."""
     batch, L = times.profile.batch, times.profile.layers
     stages = [(one.first, one.end, one.device) for one in plan.stages]
     numbers: dict[str, itertools.count[int]] = {}
@@ -23,7 +32,7 @@ def pipeline(times: StageTimes, plan: StagePlan, slow: Collection[str] = ()) -> 
     for place, one in enumerate(plan.stages):
         ahead = _ahead_ms(times, stages[place:])
         work = partial(_stage_work, times, one.first, one.end)
-        lanes.append(Lane(one.end, FusionQueue(batch, ahead), work))
+        lanes.append(Lane(one.end, _queue(batch, ahead, wait_ms if place else math.inf), work))
         count, devices = one.count, list[str]()
         while len(devices) < count:
             devices += [n for n in names(one.device, 1, numbers) if n not in slow]
@@ -49,9 +58,15 @@ def data_parallel(times: StageTimes, devices: Mapping[str, int], what: str) -> L
     return Layout((lane,), tuple(crews), () if what == "plain" else None)
 
 
-def regrouped(times: StageTimes, devices: Mapping[str, int], cuts: Sequence[int]) -> Layout:
+def regrouped(
+    times: StageTimes,
+    devices: Mapping[str, int],
+    cuts: Sequence[int],
+    wait_ms: float = math.inf,
+) -> Layout:
     """Each device runs the segments between `cuts` in turn and fuses its own survivors before each:
-    regrouping in place (DREX, arXiv 2512.15705). The deepest segment that is ready runs first."""
+    regrouping in place (DREX, arXiv 2512.15705). The deepest segment that is ready runs first.
+    Survivors wait for one another for at most `wait_ms`."""
     profile = times.profile
     ends = [*cuts, profile.layers]
     spans = list(zip([0, *cuts], ends, strict=True))
@@ -59,9 +74,10 @@ def regrouped(times: StageTimes, devices: Mapping[str, int], cuts: Sequence[int]
 
     def lane(place: int) -> Lane:
         first, end = spans[place]
-        ahead = sum(_in_place_ms(times, slowest, i, j, profile.batch) for i, j in spans[place:])
+        ahead = sum(in_place_ms(times, slowest, i, j, profile.batch) for i, j in spans[place:])
         work = partial(_stage_work, times, first, end, in_place=True)
-        return Lane(end, FusionQueue(profile.batch, ahead), work)
+        queue = _queue(profile.batch, ahead, wait_ms if place else math.inf)
+        return Lane(end, queue, work)
 
     entrance = lane(0)
     lanes, crews = [entrance], []
@@ -83,7 +99,7 @@ def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ..
     L, alive, ramps = profile.layers, profile.survival, profile.ramps_before(profile.layers)
 
     def work(first: int, end: int) -> float:
-        whole = _in_place_ms(times, kind, first, end, profile.batch)
+        whole = in_place_ms(times, kind, first, end, profile.batch)
         gone = (1 - alive[first]) * profile.batch
         return alive[first] * whole + times.fill_ms(kind, first, end, gone)
 
@@ -105,7 +121,13 @@ def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ..
     return found
 
 
-def _in_place_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int) -> float:
+def _queue(batch: int, ahead_ms: float, wait_ms: float) -> FusionQueue:
+    if wait_ms == math.inf:
+        return FusionQueue(batch, ahead_ms)
+    return PatientQueue(batch, ahead_ms, wait_ms)
+
+
+def in_place_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int) -> float:
     """A segment in the process that has the whole model: what is outside the layers is counted
     where a batch enters."""
     outside = times.batch_ms(kind, inputs) if first == 0 else 0.0
@@ -134,7 +156,7 @@ def _stage_work(
     inputs, alive = len(requests), times.profile.survival[first]
     gone = inputs * (1 - alive) / alive if alive > 0 else 0.0
     if in_place:
-        took = _in_place_ms(times, kind, first, end, inputs)
+        took = in_place_ms(times, kind, first, end, inputs)
     else:
         took = times.stage_ms(kind, first, end, inputs)
     return took + (times.fill_ms(kind, first, end, gone) if gone else 0.0), None
@@ -153,15 +175,15 @@ def _shrinking(
     sequence). All ramps are asked."""
     profile, share = times.profile, times.share
     ramps = set(profile.ramps_before(profile.layers))
-    layers, ramp, fill = profile.layer_ms[kind], profile.ramp_ms[kind], profile.fill_ms[kind]
+    layers, fill = profile.layer_ms[kind], profile.fill_ms[kind]
     total, alive, behind = len(depths), len(depths), [times.batch_ms(kind, len(depths))]
     leavers = [0] * (profile.layers + 1)
     for depth in depths:
         leavers[depth] += 1
     for layer in range(max(depths)):
-        checked = ramp if layer + 1 in ramps else 0.0
+        checked = times.ramp_ms(kind, alive) if layer + 1 in ramps else 0.0
         filled = fill[layer] * (total - alive) / profile.batch
-        behind.append(behind[-1] + share(kind, alive) * (layers[layer] + checked) + filled)
+        behind.append(behind[-1] + share(kind, alive) * layers[layer] + checked + filled)
         alive -= leavers[layer + 1]
     rest = sum(fill[max(depths) :]) * total / profile.batch
     return behind[-1] + rest, [behind[depth] for depth in depths]
@@ -174,9 +196,9 @@ def _together(
     early-exit paper's rule. All ramps up to it are asked."""
     profile, deepest, inputs = times.profile, max(depths), len(depths)
     ramps = len(profile.ramps_before(min(deepest + 1, profile.layers)))
-    layers = sum(profile.layer_ms[kind][:deepest]) + ramps * profile.ramp_ms[kind]
+    layers = times.share(kind, inputs) * sum(profile.layer_ms[kind][:deepest])
     rest = times.fill_ms(kind, deepest, profile.layers, inputs) + times.batch_ms(kind, inputs)
-    return times.share(kind, inputs) * layers + rest, None
+    return layers + ramps * times.ramp_ms(kind, inputs) + rest, None
 
 
 DATA_PARALLEL: dict[str, Callable[..., tuple[float, list[float] | None]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.planning.outside import outside
+from harness.cli.planning.served_costs import ServedCosts
 from harness.cli.planning.told import read_json
 from harness.core.errors import UserError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ROWS, SEED = 400, 5
 """Bundled inputs from which survival is counted."""
+TURNS = 9
+"""In which costs are measured."""
 
 
 def is_classifier(directory: Path) -> bool:
@@ -49,9 +51,13 @@ def measured_labels(
         raise UserError(f"--model {model.name}: it has no ramps, so that nobody leaves")
     prompts = _prompts(directory)
     ramps, survival = _survival(network, prompts, log, entropy)
-    found = measured.costs(network, prompts, sizes, progress)
-    found |= outside(model, directory, prompts, found, ramps or network.ramps, threads)
-    moved = measured.transfers(found.pop("state_bytes"))
+    cuts = ramps or network.ramps
+    with ServedCosts(model, directory, prompts, sizes, cuts, threads) as costs:
+        for number in range(1, TURNS + 1):
+            progress(number)
+            costs.turn()
+        found = costs.told()
+        moved = measured.transfers(costs.state_bytes(network))
     about = {"layers": network.depth, "batch": sizes[-1], "survival": survival, "ramps": ramps}
     return {**about, **found, "transfer_ms": moved}
 

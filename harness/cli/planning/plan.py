@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,7 @@ from harness.core.errors import UserError
 
 if TYPE_CHECKING:
     from backends.tetris.planner import StagePlan
+    from backends.tetris.simulation.baselines import BaselinePlan
 
 
 def plan(
@@ -29,12 +31,14 @@ def plan(
     target: Annotated[float | None, typer.Option(help="Goodput, requests a second.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Cut an early-exit model into stages: highest goodput or lowest cost within an SLO."""
+    """Cut an early-exit model into stages: highest goodput or lowest cost within an SLO; and say
+    what the same devices give without stages, and whether the plan can pay."""
     if min_cost != (target is not None):
         given, missing = ("--min-cost", "--target") if min_cost else ("--target", "--min-cost")
         raise UserError(f"{given}: expected {missing} beside it")
     from backends.tetris import planner
     from backends.tetris.profile import Wanted, cluster_from, profile_from
+    from backends.tetris.simulation.baselines import baselines, refusal
     from harness.experiment.strict_yaml import read_yaml
 
     wanted = Wanted(slo_ms, slack_ms, rate, budget, target)
@@ -43,10 +47,46 @@ def plan(
     begin = time.perf_counter()
     found = planner.plan(model, devices, wanted)
     seconds = time.perf_counter() - begin
+    others = baselines(model, devices, wanted)
+    refused = refusal(found, others, wanted)
     if as_json:
-        print(json.dumps(found.to_json(seconds), allow_nan=False))
+        print(json.dumps(_told(found, seconds, others, refused), allow_nan=False))
     else:
         _show(found, seconds)
+        _show_others(found, others)
+        print(refused or "no baseline is predicted to give more for less")
+
+
+def _told(
+    found: StagePlan,
+    seconds: float,
+    others: Mapping[str, BaselinePlan | None],
+    refused: str | None,
+) -> dict[str, Any]:
+    told = {name: one and one.to_json() for name, one in others.items()}
+    return {**found.to_json(seconds), "baselines": told, "refused": refused}
+
+
+def _show_others(found: StagePlan, others: Mapping[str, BaselinePlan | None]) -> None:
+    """A baseline a line, and how much of it the plan gives."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("the same devices without stages")
+    for name in ("goodput/s", "plan over it", "latency", "cost", "devices"):
+        table.add_column(name, justify="right")
+    for name, one in others.items():
+        if one is None:
+            table.add_row(name, *["–"] * 5)
+            continue
+        used = ", ".join(f"{n} × {kind}" for kind, n in one.devices.items())
+        share = f"{found.goodput_per_s / one.goodput_per_s:.2f}"
+        numbers = f"{one.goodput_per_s:,.6g}", share, f"{one.latency_ms:.4g} ms", f"{one.cost:.6g}"
+        table.add_row(name, *numbers, escape(used))
+    Console(width=None if Console().is_terminal else 100).print(table)
 
 
 def _show(found: StagePlan, seconds: float) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_BATCH = 256
 MOST_LOG_BYTES = 512 * MIB
+TIMES = ("layer_ms", "ramp_ms", "fill_ms", "batch_ms", "stage_ms", "enter_ms")
+BY_KIND = (*TIMES, "time_share", "ramp_share")
 
 
 def profile(
@@ -74,13 +76,12 @@ def _told(
     chosen = Model(model, dtype=dtype)
     directory = models.resolve(chosen)
     if is_classifier(directory):
-        found = measured_labels(chosen, directory, sizes, log, entropy, threads, _tell)
+        found = measured_labels(chosen, directory, sizes, log, entropy, threads, _turn)
     elif log is None:
         raise UserError("--log: missing; only a classifier's ramps are asked here")
     else:
         found = _measured(chosen, directory, sizes, log, threads)
-    by_kind = ("layer_ms", "ramp_ms", "fill_ms", "time_share", "batch_ms", "stage_ms")
-    return {key: {device: value} if key in by_kind else value for key, value in found.items()}
+    return {key: {device: value} if key in BY_KIND else value for key, value in found.items()}
 
 
 def _measured(
@@ -118,6 +119,10 @@ def _measured(
 
 def _tell(batch: int) -> None:
     typer.echo(f"profile: batch {batch}", err=True)
+
+
+def _turn(number: int) -> None:
+    typer.echo(f"profile: turn {number}", err=True)
 
 
 def _ascending(option: str, text: str, most: int) -> list[int]:

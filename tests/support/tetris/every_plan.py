@@ -56,6 +56,8 @@ def one_plan(
         outside = profile.batch_ms if len(spans) == 1 else profile.stage_ms
         if kind in outside:
             layers += outside[kind][-1][1]
+        if first == 0 and len(spans) > 1 and kind in profile.enter_ms:
+            layers += profile.enter_ms[kind][-1][1]
         fill = (1 - alive) * sum(profile.fill_ms[kind][first:end])
         cycles.append((alive * layers + fill) / many)
         inside += layers + fill

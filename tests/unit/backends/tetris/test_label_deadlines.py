@@ -16,16 +16,19 @@ LONG_MS = 600_000.0
 
 
 class SlowSecondInput:
-    """Stages of which the first answers once, with an input that goes on, and then is at work."""
+    """Stages of which the first answers once, with an input that goes on, and then is at work.
+    `asked_s` are the times that somebody was ready to sleep."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, LabelJob]] = []
+        self.asked_s: list[float] = []
         self._answered = False
 
     def send(self, index: int, job: LabelJob) -> None:
         self.sent.append((index, job))
 
     def ready(self, busy: Any, timeout_s: float) -> list[int]:
+        self.asked_s.append(timeout_s)
         return [] if self._answered else [0]
 
     def receive(self, index: int) -> LabelJob:
@@ -64,3 +67,20 @@ def test_who_can_still_make_it_goes_in_time() -> None:
 
 def test_who_is_late_already_hurries_nobody() -> None:
     assert asked(30.0, came_ms_ago=1_000.0) == [0, 0]
+
+
+def test_nobody_stays_awake_for_what_waits_for_a_stage_at_work() -> None:
+    """An input has waited longer than it has patience while the first stage is at work: nothing can
+    be done before that answers, and the core is the stages'."""
+    stages = SlowSecondInput()
+    pipeline = LabelPipeline(cast(Any, stages), [1, 1], batch=1, wait_ms=0.0)
+    pipeline.add(InputInFlight("a", (1,)))
+    pipeline.step()
+    pipeline.add(InputInFlight("b", (1,)))
+    pipeline.rest(5.0)
+    assert stages.asked_s == [5.0]
+    pipeline.step()  # "a" goes on to the second stage, "b" is in the first one
+    assert [index for index, _ in stages.sent] == [0, 0, 1]
+    pipeline.add(InputInFlight("c", (1,)))
+    pipeline.rest(5.0)
+    assert stages.asked_s[-1] == 5.0

@@ -51,7 +51,7 @@ def instances(draw: st.DrawFn) -> Instance:
         told["ramps"] = [at for at in range(1, layers) if draw(st.booleans())]
     if draw(st.booleans()):
         some = st.sampled_from((0.0, 0.25, 1.0, 8.0))
-        for key in ("batch_ms", "stage_ms"):
+        for key in ("batch_ms", "stage_ms", "enter_ms"):
             told[key] = {k: {str(told["batch"]): draw(some)} for k in kinds}
     profile = profile_from(told, "profile")
     devices = {k: draw(st.integers(1, 3)) for k in kinds}

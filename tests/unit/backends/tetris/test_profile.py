@@ -60,6 +60,12 @@ CLUSTER: dict[str, Any] = {"devices": {"V100": 2}, "price": {"V100": 3.0}}
          "of numbers of inputs to milliseconds"),
         ({"batch_ms": {"V100": {"8": -1}, "K80": {"8": 1}}}, "p: batch_ms of 'V100' at 8: expected "
          "a number of 0 to 1e+12, found -1"),
+        ({"enter_ms": {"V100": {"8": 1}}}, "p: enter_ms: device kind 'K80' is missing"),
+        ({"enter_ms": {"V100": {"4": 1}, "K80": {"8": 1}}}, "p: enter_ms of 'V100': expected to "
+         "end at the batch of 8, found 4"),
+        ({"ramp_share": {"V100": {"8": 0.5}, "K80": {"8": 1}}}, "p: ramp_share of 'V100': expected "
+         "to end with 1 at the batch of 8, found 0.5 at 8"),
+        ({"ramp_shares": {}}, "p: unknown key 'ramp_shares'; did you mean 'ramp_share'?"),
         ({"ramps": 1}, "p: ramps: expected a list of layers, found '1'"),
         ({"ramps": [1, 3]}, "p: ramps[1]: expected a whole number of 1 to 2, found 3"),
         ({"ramps": [2, 1]}, "p: ramps: expected ascending layers, found [2, 1]"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.tetris.pipeline.fusion import FusionQueue
+from backends.tetris.pipeline.fusion import FusionQueue, PatientQueue
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn, log_from, logged
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.pipeline.stragglers import BatchClocks, kind_of
@@ -58,6 +58,38 @@ def test_who_is_late_already_hurries_nobody() -> None:
     queue.push([2], [100], now_ms=6)
     assert queue.flush_ms == 90
     assert not queue.ready(7)
+
+
+def test_nobody_waits_longer_than_a_queue_has_patience() -> None:
+    """However much time the deadlines would leave; one of them that is near still hurries it."""
+    queue = PatientQueue(8, ahead_ms=10, wait_ms=20)
+    queue.push([1], [1e9], now_ms=5)
+    assert queue.flush_ms == 25
+    queue.push([2], [30], now_ms=6)
+    assert queue.flush_ms == 20
+    assert not queue.ready(19)
+    assert queue.ready(20)
+    assert queue.take(20) == [1, 2]
+    queue.push([3], [1e9], now_ms=40)
+    assert (queue.flush_ms, queue.ready(59), queue.ready(60)) == (60, False, True)
+
+
+def test_ramps_and_what_is_before_the_first_layer_have_curves_of_their_own() -> None:
+    told = {
+        "ramp_share": {"V100": {"1": 0.8, "4": 1}},
+        "stage_ms": {"V100": {"1": 2, "4": 5}},
+        "enter_ms": {"V100": {"1": 10, "4": 40}},
+        "batch_ms": {"V100": {"4": 100}},
+    }
+    times = StageTimes(profile_from({**PROFILE, **told}, "p"))
+    assert times.ramp_ms("V100", 4) == pytest.approx(0.5)
+    assert times.ramp_ms("V100", 1) == pytest.approx(0.4)
+    assert times.layers_ms("V100", 0, 2, 1) == pytest.approx(0.4 * 3 + 0.4)
+    assert times.layers_ms("V100", 2, 4, 1) == pytest.approx(0.4 * 7)
+    assert times.stage_ms("V100", 0, 2, 1) == pytest.approx(0.4 * 3 + 0.4 + 2 + 10)
+    assert times.stage_ms("V100", 2, 4, 4) == pytest.approx(7 + 5)
+    # what a whole process has before the first layer is in `batch_ms`
+    assert times.stage_ms("V100", 0, 4, 4) == pytest.approx(10 + 100)
 
 
 def test_a_stage_takes_its_share_of_a_whole_batch() -> None:

@@ -95,6 +95,28 @@ def test_a_segment_that_is_full_runs_before_new_requests() -> None:
     assert run.answered_ms == pytest.approx([7, 2.5, 7, 5, 9.5, 9.5])
 
 
+def test_survivors_go_on_alone_when_their_patience_ends() -> None:
+    """The first batch leaves one at 2.5 ms, who may wait 4 ms: the device is free again at 7.5,
+    after two batches of whom nobody goes on, and runs it then though nobody has joined it."""
+    times = StageTimes(profile())
+    layout = regrouped(times, {"V100": 1}, (2,), wait_ms=4)
+    run = served(layout, times, depths(4, 2, 2, 2, 2, 2, 2, 2), [0.0] * 8)
+    assert run.answered_ms[[0, 3, 5, 7]] == pytest.approx([9, 5, 7.5, 11.5])
+    stages = (PlannedStage(0, 2, "V100", 1, 0, 1), PlannedStage(2, 4, "V100", 1, 0, 1))
+    staged = pipeline(times, StagePlan(stages, 2, 0, 0, 2.0, 0), wait_ms=4)
+    run = served(staged, times, depths(4, 2, 2, 2, 2, 2, 2, 2), [0.0] * 8)
+    assert run.answered_ms[[0, 7]] == pytest.approx([2.5 + 0.1 + 4 + 1.5, 10])
+
+
+def test_ramps_of_a_batch_that_shrinks_go_by_their_own_curve() -> None:
+    times = StageTimes(profile(ramp_share={"V100": {"1": 1, "2": 1}}))
+    layout = data_parallel(times, {"V100": 1}, "shrinking batch")
+    found = served(layout, times, depths(2, 4), [0.0, 0.0])
+    assert found.answered_ms == pytest.approx([3, 3 + 0.75 + 0.5 + 0.75])
+    rule = served(data_parallel(times, {"V100": 1}, "batch rule"), times, depths(4), [0.0])
+    assert rule.answered_ms == pytest.approx([0.75 * 4 + 3 * 0.5])
+
+
 def test_where_nothing_is_under_way_every_device_runs_what_waits_for_it() -> None:
     times = StageTimes(profile())
     layout = regrouped(times, {"V100": 2}, (2,))

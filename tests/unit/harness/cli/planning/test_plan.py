@@ -52,6 +52,7 @@ def test_the_answer_has_the_keys_of_its_contract(
     assert call(monkeypatch, *asked("--slo-ms", "100", "--json")) == 0
     found = json.loads(capsys.readouterr().out)
     assert found.pop("seconds") >= 0
+    found.pop("baselines"), found.pop("refused")
     assert found == {
         "goodput_per_s": 8000.0,
         "latency_ms": 7.5,
@@ -65,12 +66,47 @@ def test_the_answer_has_the_keys_of_its_contract(
 
 
 @pytest.mark.usefixtures("files")
+def test_a_plan_that_cannot_pay_is_told_beside_its_baselines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In place a batch takes 2 ms and half of 2: three devices give one each ms, as the plan does.
+    Without the time of fewer inputs nothing is said of a batch that shrinks."""
+    assert call(monkeypatch, *asked("--slo-ms", "100", "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["baselines"]) == [
+        "plain",
+        "shrinking batch",
+        "batch rule",
+        "regrouping in place",
+    ]
+    assert found["baselines"]["shrinking batch"] is None
+    plain = found["baselines"]["plain"]
+    assert plain.pop("devices") == {"V100": 3}
+    assert plain == pytest.approx({"goodput_per_s": 6000, "latency_ms": 4 / 3 + 4, "cost": 6})
+    assert found["baselines"]["regrouping in place"]["goodput_per_s"] == pytest.approx(8000)
+    assert found["refused"] is None
+    Path("c.yaml").write_text(yaml.safe_dump({**CLUSTER, "devices": {"V100": 2}}))
+    told = (
+        "cannot pay: 4,000 a second predicted, 0.75 of what regrouping in place gives on these "
+        "devices, 5,333.33"
+    )
+    assert call(monkeypatch, *asked("--slo-ms", "100", "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["refused"] == told
+    assert call(monkeypatch, *asked("--slo-ms", "100")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == told
+    rows = {line.split("  ")[0].strip(): line.split() for line in lines if "V100" in line}
+    assert rows["plain"][1:] == ["4,000", "1.00", "6", "ms", "4", "2", "×", "V100"]
+    assert rows["regrouping in place"][3:5] == ["5,333.33", "0.75"]
+
+
+@pytest.mark.usefixtures("files")
 def test_the_table_draws_the_stages(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, *asked("--slo-ms", "100")) == 0
     lines = capsys.readouterr().out.splitlines()
-    rows = [line.split() for line in lines if "stage" in line]
+    rows = [line.split() for line in lines if " stage " in line]
     assert rows == [
         ["stage", "1", "0–1", "2", "×", "V100", "1", "ms", "100%"],
         ["└─▶", "stage", "2", "2–3", "1", "×", "V100", "1", "ms", "50%"],

@@ -63,11 +63,9 @@ def test_a_measured_profile_is_planned_with(
 def test_a_classifier_is_measured_and_planned_with(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("backends.classifiers.measured.DRAWS", 1)
-    monkeypatch.setattr("harness.cli.planning.label_profile.ROWS", 40)
+    monkeypatch.setattr("harness.cli.planning.label_profile.ROWS", 12)
+    monkeypatch.setattr("harness.cli.planning.label_profile.TURNS", 1)
     monkeypatch.setattr(measured, "RUNS", 3)
-    monkeypatch.setattr("harness.cli.planning.outside.RUNS", 2)
-    monkeypatch.setattr("harness.cli.planning.outside.LAPS", 2)
     given = ("--model", model, "--batches", "1,4", "--device", "cpu", "--out", "p.json")
     assert call(monkeypatch, "profile", *given) == 0
     told = json.loads(Path("p.json").read_text())
@@ -76,9 +74,11 @@ def test_a_classifier_is_measured_and_planned_with(
     assert (found.layers, found.batch, len(told["transfer_ms"])) == (depth, 4, depth - 1)
     assert found.ramps == tuple(range(1, depth))
     assert 1 > found.survival[1] > found.survival[-1]
-    for curve in (found.time_share, found.batch_ms, found.stage_ms):
+    curves = (found.time_share, found.ramp_share, found.batch_ms, found.enter_ms, found.stage_ms)
+    for curve in curves:
         assert [count for count, _ in curve["cpu"]] == [1, 4]
-    assert dict(found.stage_ms["cpu"])[4] > 0  # two processes say to each other what they do
+    for _, before in found.enter_ms["cpu"]:
+        assert before > 0
     Path("c.yaml").write_text(yaml.safe_dump({"devices": {"cpu": 2}, "price": {"cpu": 1.0}}))
     asked = ("--profile", "p.json", "--cluster", "c.yaml", "--slo-ms", "60000", "--json")
     assert call(monkeypatch, "plan", *asked) == 0
@@ -86,10 +86,9 @@ def test_a_classifier_is_measured_and_planned_with(
 
 
 def test_a_log_says_who_leaves_a_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.classifiers.measured.DRAWS", 1)
     monkeypatch.setattr("harness.cli.planning.label_profile.ROWS", 8)
+    monkeypatch.setattr("harness.cli.planning.label_profile.TURNS", 1)
     monkeypatch.setattr(measured, "RUNS", 3)
-    monkeypatch.setattr("harness.cli.planning.label_profile.outside", lambda *_: {})
     given = ("--model", "demo-sentiment", "--batches", "1", "--log", "log.json", "--out", "p.json")
     assert call(monkeypatch, "profile", *given) == 0
     found = profile_from(json.loads(Path("p.json").read_text()), "p.json")
