@@ -9,10 +9,12 @@ from reports.collect import Samples
 from reports.numbers import percent, significant
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, build, places, scope
+from reports.words.plans import planned
 from reports.words.stages import StageWork, sentences, stages
 
 _NOTE = (
-    "A stage is a process with some of the layers; whoever is sure behind one leaves there. A pass "
+    "A stage is a process with some of the layers, or several; whoever is sure behind one leaves "
+    "there. A pass "
     "takes whoever waits. Tokens that left earlier have their keys and values filled in before "
     "others need them. The busiest stage bounds the pipeline: if it never waited, it would bring "
     "the throughput divided by its share of the time, at the same passes. Prompts are apart."
@@ -25,7 +27,9 @@ def section(seen: Overview, _: Samples) -> Section | None:
     if not found:
         return None
     table = build(COLUMNS, found, _row)
-    return Section("stages", "Stages", _NOTE, table=table, words=sentences(seen, found))
+    return Section(
+        "stages", "Stages", _NOTE, table=table, words=[*sentences(seen, found), *planned(seen)]
+    )
 
 
 def _row(one: StageWork) -> BodyRow:
@@ -65,10 +69,10 @@ COLUMNS: tuple[Column[StageWork], ...] = (
            why=_NOBODY),
     Column("time", _milliseconds, significant, "ms", "with the fills ahead of it", _PASS,
            why=_NOBODY),
-    _busy("passes", "of first submit to last commit",
-          lambda one: one.counts["pass_us"] / one.counts["window_us"]),
+    _busy("passes", "of first submit to last commit, for each worker of the stage",
+          lambda one: one.of_time("pass_us")),
     _busy("prompts", "reading prompts, and fills alone",
-          lambda one: one.counts["other_us"] / one.counts["window_us"]),
+          lambda one: one.of_time("other_us")),
     _busy("idle", "the rest: nobody waited, or word was on its way", lambda one: 1 - one.busy),
 )  # fmt: skip
 """Who comes as far, what a pass has and takes, and what the stage does all the time."""
