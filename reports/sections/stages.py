@@ -8,8 +8,8 @@ from reports.cells import Overview
 from reports.collect import Samples
 from reports.numbers import percent, significant
 from reports.sections import Section
+from reports.sections.stage_plans import planned
 from reports.tables import BodyRow, Column, Group, build, places, scope
-from reports.words.plans import planned
 from reports.words.stages import StageWork, sentences, stages
 
 _NOTE = (
