@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from backends.tetris.labels.costs import LabelStages
     from backends.tetris.labels.jobs import LabelStageSetup
     from backends.tetris.labels.pipeline import LabelPipeline
+    from backends.tetris.labels.plan_process import ProcessMaker
     from backends.tetris.labels.replanned import ServedPlans
     from backends.tetris.labels.stages import StageSpan
 
@@ -46,9 +47,10 @@ class TetrisClassifier(LabelBackend):
         info: BackendInfo,
         workers: LabelStages,
         pipeline: LabelPipeline,
+        maker: ProcessMaker | None = None,
     ) -> None:
         super().__init__(config, info)
-        self.workers, self._pipeline = workers, pipeline
+        self.workers, self._pipeline, self.maker = workers, pipeline, maker
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
@@ -65,6 +67,7 @@ class TetrisClassifier(LabelBackend):
         from backends.classifiers.weights import load
         from backends.tetris.labels import worker
         from backends.tetris.labels.pipeline import LabelPipeline
+        from backends.tetris.labels.plan_process import ProcessMaker
         from backends.tetris.labels.stages import spans
         from backends.tetris.piped_stages import PipedStages
 
@@ -88,10 +91,15 @@ class TetrisClassifier(LabelBackend):
         )
         setups = _setups(model_dir, model, in_force, stages, ramps)
         workers: LabelStages = PipedStages(cls.NAME, worker.__name__, setups)
+        maker = plans = None
         try:
-            plans = _plans(workers, model_dir, in_force, stages, ramps)
+            if options["replan_s"]:
+                maker = ProcessMaker(cls.NAME)
+                plans = _plans(workers, maker, model_dir, in_force, stages, ramps)
         except BaseException:
             workers.close()
+            if maker is not None:
+                maker.close()
             raise
         pipeline = LabelPipeline(
             workers,
@@ -102,7 +110,7 @@ class TetrisClassifier(LabelBackend):
             plans=plans,
         )
         info = cls.describe(in_force, lossless=options["measure"] == NEVER)
-        return cls(config, info, workers, pipeline)
+        return cls(config, info, workers, pipeline, maker)
 
     def enqueue(self, one: InputInFlight) -> None:
         """Before the first stage."""
@@ -130,8 +138,9 @@ class TetrisClassifier(LabelBackend):
 
     def close(self) -> None:
         """End the processes."""
-        self._pipeline.close()
         self.workers.close()
+        if self.maker is not None:
+            self.maker.close()
 
 
 def _setups(
@@ -163,14 +172,13 @@ def _setups(
 
 def _plans(
     workers: LabelStages,
+    maker: ProcessMaker,
     model_dir: Path,
     options: Mapping[str, Any],
     stages: Sequence[StageSpan],
     ramps: Sequence[int],
-) -> ServedPlans | None:
-    """What plans the stages anew, where that is asked for."""
-    if not options["replan_s"]:
-        return None
+) -> ServedPlans:
+    """What plans the stages anew."""
     from backends.classifiers.inputs import bundled_inputs
     from backends.tetris.labels.costs import KIND, profiled
     from backends.tetris.labels.replanned import ServedPlans, plan_of
@@ -184,7 +192,7 @@ def _plans(
     wanted = Wanted(options["slo_ms"] or NO_SLO_MS)
     first = plan_of(stages, batch)
     planner = partial(WindowPlanner, profile, cluster, wanted, first)
-    return ServedPlans(planner, ramps, options["replan_s"])
+    return ServedPlans(planner, ramps, options["replan_s"], maker)
 
 
 def _with(commit: Commit, counts: Mapping[str, float]) -> Commit:

@@ -108,11 +108,6 @@ class LabelPipeline:
         self._sums.clear()
         self._since_ms = None
 
-    def close(self) -> None:
-        """Plan no more."""
-        if self._plans is not None:
-            self._plans.close()
-
     def _take_up(self, spans: Sequence[StageSpan]) -> None:
         """Other stages. Whoever waits at the entrance of the old ones enters these."""
         waiting = self._stages[0].queue.remove_all() if self._inputs else []

@@ -18,7 +18,7 @@ from backends.tetris.labels.stages import StageSpan
 from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.planner import PlannedStage, StagePlan
 from backends.tetris.simulation.changing import ChangingPlan
-from backends.tetris.simulation.planning_ahead import PlanningAhead
+from backends.tetris.simulation.planning_ahead import PlanMaker, PlanningAhead
 
 LEAST_INPUTS = 32
 """Answered in a window; it goes on until then, since fewer say little of survival."""
@@ -52,11 +52,17 @@ class ServedPlans:
         planner: makes the planner of a trial, with the stages that it begins with.
         ramps: layers behind which a ramp stands.
         window_s: at least; see `LEAST_INPUTS`.
+        maker: of the plans.
     """
 
     def __init__(
-        self, planner: Callable[[], WindowPlanner], ramps: Sequence[int], window_s: float
+        self,
+        planner: Callable[[], WindowPlanner],
+        ramps: Sequence[int],
+        window_s: float,
+        maker: PlanMaker,
     ) -> None:
+        self._maker = maker
         self._planner, self._ramps, self._window_ms = planner, ramps, 1e3 * window_s
         self._ahead: PlanningAhead | None = None
         self.start_over()
@@ -83,7 +89,7 @@ class ServedPlans:
     def begin(self, now_ms: float) -> None:
         """The first input of a trial comes, and with it the first window."""
         self._begin_ms = now_ms
-        self._ahead = PlanningAhead(self.changing, self._window_ms, now_ms)
+        self._ahead = PlanningAhead(self.changing, self._window_ms, now_ms, self._maker)
 
     def close(self) -> None:
         """Wait for a plan that is being made."""

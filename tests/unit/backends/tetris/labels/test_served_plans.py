@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from functools import partial
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from backends.classifiers.flight import InputInFlight
 from backends.tetris.labels.jobs import LabelJob
+from backends.tetris.labels.plan_process import ProcessMaker
 from backends.tetris.labels.replanned import (
     FIRST_BLOCKS,
     LEAST_INPUTS,
@@ -20,6 +23,7 @@ from backends.tetris.labels.replanned import (
 from backends.tetris.labels.stages import StageSpan, spans
 from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.profile import DeviceCluster, Wanted
+from backends.tetris.simulation.planning_ahead import ThreadMaker
 from tests.support.tetris.four_layers import profile
 
 WINDOW_MS = 1000.0
@@ -37,7 +41,10 @@ def made(ends: tuple[int, ...] = (1, 4), replicas: tuple[int, ...] = (1, 1)) -> 
     cluster = DeviceCluster({"core": sum(replicas)}, {"core": 1.0})
     first = plan_of(spans(ends, replicas), known.batch)
     return ServedPlans(
-        partial(WindowPlanner, known, cluster, Wanted(1e9), first), (1, 2, 3), WINDOW_MS / 1e3
+        partial(WindowPlanner, known, cluster, Wanted(1e9), first),
+        (1, 2, 3),
+        WINDOW_MS / 1e3,
+        ThreadMaker(),
     )
 
 
@@ -187,3 +194,21 @@ def test_a_trial_begins_with_the_stages_of_the_beginning() -> None:
         "plan_at_ms_1", "plan_left_out_1", "plan_workers_1_3", "plan_workers_1_4",
     }  # fmt: skip
     assert not plans.shut
+
+
+def test_a_process_makes_the_plan_of_this_one_and_outlives_its_death() -> None:
+    here, maker = made(ends=(3, 4)).changing.planner, ProcessMaker("tetris-classifier")
+    seen = {1: 0.1, 2: 0.05, 3: 0.05}, frozenset[str]()
+    try:
+        os.kill(maker.pid(), signal.SIGKILL)
+        maker.begin(here, seen)
+        assert maker.take() == (False, here)
+        maker.begin(here, seen)
+        changed, planner = maker.take()
+    finally:
+        maker.close()
+    assert changed
+    assert here.plan != planner.plan
+    assert here.next_plan(*seen)
+    assert here.plan == planner.plan
+    assert here.profile == planner.profile
