@@ -6,7 +6,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ IN_FLIGHT = 24
 MODELS = {"demo-sentiment": ("sentiment", "sentence"), "demo-shapes": ("shapes", "image")}
 LAYERS = {"demo-sentiment": list(range(1, 8)), "demo-shapes": list(range(1, 6))}
 EACH = 250
+MOST_ASKED = 20_000
 
 
 def opened(name: str, model: str, **options: Any) -> Any:
@@ -40,21 +42,32 @@ def inputs(model: str) -> list[Request]:
     ]
 
 
-def drive(backend: Any, requests: list[Request], kills: random.Random | None = None) -> Any:
-    """A closed loop; with `kills` a worker is killed now and then."""
+def drive(
+    backend: Any,
+    requests: Iterable[Request],
+    kills: random.Random | None = None,
+    sums: dict[str, float] | None = None,
+) -> Any:
+    """A closed loop; with `kills` a worker is killed now and then. Counts are added to `sums` as
+    they come."""
     found: dict[str, Commit] = {}
-    left, under_way, killed = iter(requests), 0, 0
-    while len(found) < len(requests):
-        while under_way < IN_FLIGHT and (request := next(left, None)):
+    sums = {} if sums is None else sums
+    left, asked, killed = iter(requests), set[str](), 0
+    while True:
+        while len(asked) - len(found) < IN_FLIGHT and (request := next(left, None)):
             backend.submit(request)
-            under_way += 1
+            asked.add(request.id)
+        if len(found) == len(asked):
+            break
         for commit in backend.poll():
+            assert commit.request_id in asked
             assert commit.request_id not in found
             found[commit.request_id] = commit
-            under_way -= 1
-            if kills and killed < 3 and len(found) // 100 > killed:
-                os.kill(kills.choice(backend.workers.pids()), signal.SIGKILL)
-                killed += 1
+            for name, count in commit.telemetry.items():
+                sums[name] = sums.get(name, 0.0) + count
+        if kills and killed < 3 and len(found) // 100 > killed:
+            os.kill(kills.choice(backend.workers.pids()), signal.SIGKILL)
+            killed += 1
         backend.wait(0.01)
     for _ in range(3):
         assert backend.poll() == []
@@ -66,74 +79,81 @@ def labels(found: dict[str, Commit]) -> dict[str, str]:
     return {key: commit.label.name for key, commit in found.items() if commit.label}
 
 
-def told(found: dict[str, Commit]) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for commit in found.values():
-        for name, count in commit.telemetry.items():
-            sums[name] = sums.get(name, 0.0) + count
-    return sums
+@dataclass(frozen=True)
+class Mixes:
+    """Inputs that leave behind the first layer, and the others; and how the one-process classifier
+    with all ramps answers them."""
+
+    model: str
+    early: list[Request]
+    late: list[Request]
+    alone: dict[str, Commit]
+
+    def shifting(self, sums: dict[str, float]) -> Iterator[Request]:
+        """4 in 5 are early for two windows, and then 1 in 5, until a window after the shift has
+        shown it and the plan that follows had its time."""
+        draw = random.Random(1)
+        for number in range(MOST_ASKED):
+            late = "window_inputs_2" in sums
+            if late and any(share > 0.6 for share in shares(sums)[:-2]):
+                return
+            some = self.early if draw.random() < (0.2 if late else 0.8) else self.late
+            one = draw.choice(some)
+            yield Request(f"{number}/{one.id}", one.prompt_ids, 1, answer="label")
+
+    def wanted(self, found: dict[str, Commit]) -> dict[str, Commit]:
+        return {key: self.alone[key.partition("/")[2]] for key in found}
+
+
+def shares(sums: dict[str, float]) -> list[float]:
+    """Of each window what went on behind the first ramp."""
+    windows = (n for n in range(1, 100) if f"window_inputs_{n}" in sums)
+    return [sums[f"window_alive_{n}_1"] / sums[f"window_inputs_{n}"] for n in windows]
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
-def shift(request: pytest.FixtureRequest) -> tuple[str, list[Request], dict[str, Commit]]:
-    """Mostly inputs that leave early, and then mostly others, as the one-process classifier with
-    all ramps answers them."""
+def mixes(request: pytest.FixtureRequest) -> Mixes:
     model, some = request.param, inputs(request.param)
     backend = opened("classifier-early-exit", model, layers=LAYERS[model], batch=1)
     alone = drive(backend, some)
-    early = {key for key, commit in alone.items() if commit.telemetry["layers_needed"] <= 1}
-    rest, draw = [one for one in some if one.id not in early], random.Random(1)
-    easy = [one for one in some if one.id in early]
-
-    def mixed(share: float) -> list[Request]:
-        return [draw.choice(easy if draw.random() < share else rest) for _ in range(4 * EACH)]
-
-    order = [
-        Request(f"{n}/{one.id}", one.prompt_ids, 1, answer="label")
-        for n, one in enumerate([*mixed(0.8), *mixed(0.2)])
-    ]
-    wanted = {one.id: alone[one.id.partition("/")[2]] for one in order}
-    return model, order, wanted
+    needed = {key: commit.telemetry["layers_needed"] for key, commit in alone.items()}
+    early = [one for one in some if needed[one.id] == 1]
+    return Mixes(model, early, [one for one in some if needed[one.id] > 1], alone)
 
 
 @pytest.fixture
-def served(shift: Any) -> Iterator[TetrisClassifier]:
+def served(mixes: Mixes) -> Iterator[TetrisClassifier]:
     backend = opened(
-        "tetris-classifier", shift[0], stages=3, layers=[3, 4], batch=4, replan_s=0.3,
+        "tetris-classifier", mixes.model, stages=3, layers=[3, 4], batch=4, replan_s=0.4,
         replicas="auto", workers=3,
     )  # fmt: skip
     yield backend
     backend.close()
 
 
-def test_the_plan_follows_the_mix_and_no_label_changes(shift: Any, served: Any) -> None:
-    _, order, wanted = shift
-    found = drive(served, order)
+def test_the_plan_follows_the_mix_and_no_label_changes(mixes: Mixes, served: Any) -> None:
+    sums: dict[str, float] = {}
+    found = drive(served, mixes.shifting(sums), sums=sums)
+    wanted = mixes.wanted(found)
     assert labels(found) == labels(wanted)
-    sums = told(found)
-    assert sums["plan_workers_1_3"] == sums["plan_workers_1_4"] == 1
-    assert "plan_at_ms_2" in sums
-    shares = [
-        sums[f"window_alive_{window}_1"] / sums[f"window_inputs_{window}"]
-        for window in range(1, 100)
-        if f"window_inputs_{window}" in sums
-    ]
-    assert shares[0] < 0.4
-    assert max(shares) > 0.6
     needed = {key: one.telemetry["layers_needed"] for key, one in wanted.items()}
     assert {key: one.telemetry["layers_needed"] for key, one in found.items()} == needed
+    assert shares(sums)[0] < 0.4
+    assert max(shares(sums)) > 0.6
+    assert sums["plan_workers_1_3"] == sums["plan_workers_1_4"] == 1
+    assert "plan_at_ms_2" in sums
     served.reset()
-    again = told(drive(served, order[:40]))
+    again: dict[str, float] = {}
+    drive(served, [*mixes.early[:20], *mixes.late[:5]], sums=again)
     assert again["plan_workers_1_3"] == 1
     assert "plan_at_ms_2" not in again
 
 
-def test_nothing_is_lost_when_workers_die_while_plans_change(shift: Any, served: Any) -> None:
-    _, order, wanted = shift
-    found = drive(served, order, random.Random(7))
-    assert labels(found) == labels(wanted)
-    sums = told(found)
-    assert sums["stages_replaced"] >= 2
+def test_nothing_is_lost_when_workers_die_while_plans_change(mixes: Mixes, served: Any) -> None:
+    sums: dict[str, float] = {}
+    found = drive(served, mixes.shifting(sums), random.Random(7), sums)
+    assert labels(found) == labels(mixes.wanted(found))
+    assert sums["stages_replaced"] >= 1
     assert "plan_at_ms_2" in sums
 
 
@@ -144,11 +164,12 @@ def test_replicas_without_plans_give_the_labels_of_one_process() -> None:
     backend = opened("tetris-classifier", "demo-sentiment", layers=[2], replicas=[2, 1])
     try:
         assert backend.info.options["workers"] == 3
-        found = drive(backend, some, None)
+        sums: dict[str, float] = {}
+        found = drive(backend, some, sums=sums)
     finally:
         backend.close()
     assert labels(found) == labels(wanted)
-    assert told(found)["stage_rows_1"] == 120
+    assert sums["stage_rows_1"] == 120
 
 
 def test_earlier_stages_have_the_workers_that_are_left_over() -> None:
