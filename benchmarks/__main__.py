@@ -61,6 +61,7 @@ SCRIPTS = (
     Script("tetris/nothing_lost", "--quick"),
     Script("tetris/workers", "--quick"),
     Script("tetris/labels", "--quick"),
+    Script("tetris/replanned", "--quick"),
     Script("vllm_overhead", "--requests 1 --tokens 8 --repeats 1"),
     Script("sizes", "--sizes 0.1b --tokens 4 --requests 1 --rows 1 --repeats 1"),
     Script("speculative", "--workloads gsm8k --concurrency 1 --requests 2 --repeats 1 --tokens 16"),

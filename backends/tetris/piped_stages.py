@@ -60,7 +60,7 @@ class PipedStages(Generic[Setup, Job, Done]):
             for index in range(len(setups)):
                 self._start(index)
             for index in range(len(setups)):
-                self._opened(index)
+                self.opened(index)
         except BaseException:
             self.close()
             raise
@@ -88,9 +88,13 @@ class PipedStages(Generic[Setup, Job, Done]):
     def restart(self, index: int) -> None:
         """End a stage's process, whatever it does, and start another one in its place. Raises
         `StageDiedError` when that does not come up."""
+        self.start_anew(index)
+        self.opened(index)
+
+    def start_anew(self, index: int) -> None:
+        """As `restart`, without waiting: `ready` says when it has an answer for `opened`."""
         self._end(index, at_once=True)
         self._start(index)
-        self._opened(index)
 
     def pids(self) -> list[int]:
         """Of the processes, in order."""
@@ -116,7 +120,9 @@ class PipedStages(Generic[Setup, Job, Done]):
         with contextlib.suppress(OSError):
             ours.send(self._setups[index])
 
-    def _opened(self, index: int) -> None:
+    def opened(self, index: int) -> None:
+        """Wait until a process that was started has opened its layers. Raises `UserError` for what
+        it refuses, and `StageDiedError`."""
         try:
             refused = self._channels[index].recv()
         except (EOFError, OSError):

@@ -8,11 +8,13 @@ from reports.cells import Overview
 from reports.collect import Samples
 from reports.numbers import percent, significant
 from reports.sections import Section
+from reports.sections.stage_plans import planned
 from reports.tables import BodyRow, Column, Group, build, places, scope
 from reports.words.stages import StageWork, sentences, stages
 
 _NOTE = (
-    "A stage is a process with some of the layers; whoever is sure behind one leaves there. A pass "
+    "A stage is a process with some of the layers, or several; whoever is sure behind one leaves "
+    "there. A pass "
     "takes whoever waits. Tokens that left earlier have their keys and values filled in before "
     "others need them. The busiest stage bounds the pipeline: if it never waited, it would bring "
     "the throughput divided by its share of the time, at the same passes. Prompts are apart."
@@ -25,7 +27,7 @@ def section(seen: Overview, samples: Samples) -> Section | None:
     if not found:
         return None
     table = build(COLUMNS, found, _row)
-    words = sentences(seen, found, samples)
+    words = [*sentences(seen, found, samples), *planned(seen)]
     busiest = max(found, key=lambda one: one.busy)
     finding = words[0] if words else f"The busiest works {percent(busiest.busy)}% of the time."
     return Section("stages", "Stages", _NOTE, table=table, words=words, finding=finding)
@@ -68,11 +70,11 @@ COLUMNS: tuple[Column[StageWork], ...] = (
            why=_NOBODY),
     Column("time", _milliseconds, significant, "ms", "with the fills ahead of it", _PASS,
            why=_NOBODY),
-    _busy("passes", "in passes, of the time from first submit to last commit: how busy it is, not "
-          "what of a step passes are",
-          lambda one: one.counts["pass_us"] / one.counts["window_us"]),
+    _busy("passes", "in passes, of the time from first submit to last commit, for each worker of the "
+          "stage: how busy it is, not what of a step passes are",
+          lambda one: one.of_time("pass_us")),
     _busy("prompts", "reading prompts, and fills alone",
-          lambda one: one.counts["other_us"] / one.counts["window_us"]),
+          lambda one: one.of_time("other_us")),
     _busy("idle", "the rest: nobody waited, or word was on its way", lambda one: 1 - one.busy),
 )  # fmt: skip
 """Who comes as far, what a pass has and takes, and what the stage does all the time."""

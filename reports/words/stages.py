@@ -45,8 +45,12 @@ class StageWork(NamedTuple):
 
     @property
     def busy(self) -> float:
-        """The share of the time in which it worked."""
-        return (self.counts["pass_us"] + self.counts["other_us"]) / self.counts["window_us"]
+        """The share of its workers' time in which they worked."""
+        return self.of_time("pass_us") + self.of_time("other_us")
+
+    def of_time(self, name: str) -> float:
+        """The share of its workers' time that a count has."""
+        return self.counts[name] / self.counts["worker_us"]
 
 
 def stages(seen: Overview) -> list[StageWork]:

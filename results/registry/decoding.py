@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from results.metrics import exit_costs, latency, stages, step_time, work
+from results.metrics import exit_costs, latency, plans, stages, step_time, work
 from results.registry.metric import Metric, Section, TrialInputs
 
 
@@ -160,9 +160,26 @@ EXITS = (
         section="work",
         text="Stage of a pipeline, from 1 -> its `passes`, their `rows` and `layers`, tokens that "
         "`left` behind it, positions that it `filled`, `pass_us` and `other_us` (prompts, fills "
-        "alone), and `window_us`: first submit to last commit.",
+        "alone), `worker_us` (the time that its workers had, added up) and `window_us`: first "
+        "submit to last commit.",
         formula=lambda t: stages.by_stage(t.once(_sums), latency.window_s(t.requests)),
         pooled="sum",
+    ),
+    Metric(
+        name="plans",
+        section="work",
+        text="Plan of a pipeline that plans while it serves, from 1 -> `at_s` after the first "
+        "input, `workers` by the layer behind which their stage ends, and how many slow ones are "
+        "`left_out`. Of a trial; cells have none.",
+        formula=lambda t: plans.plans(t.once(_sums)),
+    ),
+    Metric(
+        name="planned_windows",
+        section="work",
+        text="Window of such a pipeline, from 1 -> `inputs` answered, and by the layer behind "
+        "which a ramp stands the share `alive`, sure at no ramp so far, and its `forecast` when "
+        "the window began. Of a trial; cells have none.",
+        formula=lambda t: plans.windows(t.once(_sums)),
     ),
 )
 PREDICTIONS = (

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from backends.classifiers.backend import LabelBackend, refuse_unknown, set_threads
 from backends.classifiers.config import ClassifierConfig
 from backends.classifiers.one_device import check_ramps
-from backends.classifiers.options import (
-    BATCH_OPTIONS,
-    NEVER,
-    RAMP_OPTIONS,
-    check,
-    check_cuts,
-    even_cuts,
-    rule,
-    taken,
+from backends.classifiers.options import NEVER, check, rule, taken
+from backends.tetris.labels.options import (
+    PIPELINE_OPTIONS,
+    check_stages,
+    first_replicas,
+    stage_ends,
 )
 from harness.core.backend import Option
-from harness.core.errors import UserError
 from harness.core.nouns import BackendInfo, Commit, Model
 
 if TYPE_CHECKING:
     from backends.classifiers.flight import InputInFlight
-    from backends.tetris.labels.pipeline import LabelPipeline, LabelStages
+    from backends.tetris.labels.costs import LabelStages
+    from backends.tetris.labels.jobs import LabelStageSetup
+    from backends.tetris.labels.pipeline import LabelPipeline
+    from backends.tetris.labels.plan_process import ProcessMaker
+    from backends.tetris.labels.replanned import ServedPlans
+    from backends.tetris.labels.stages import StageSpan
 
-MOST_STAGES = 64
+NO_SLO_MS = 1e9
+TIMED, MOST_TIMED = 64, 400
+"""Inputs with which the layers are timed."""
 
 
 class TetrisClassifier(LabelBackend):
@@ -36,29 +40,7 @@ class TetrisClassifier(LabelBackend):
     is sure of its label at the end of a stage leaves there. Lossy, unless `measure` is never."""
 
     NAME = "tetris-classifier"
-    OPTIONS: ClassVar[dict[str, Option]] = {
-        **BATCH_OPTIONS,
-        **RAMP_OPTIONS,
-        "stages": Option(
-            int, 2, "processes that the layers are cut into", minimum=1, maximum=MOST_STAGES
-        ),
-        "layers": Option(
-            list, None, "layers behind which a stage ends; default: even stages", minimum=1
-        ),
-        "wait_ms": Option(
-            float, 20.0, "that survivors wait to be fused to a whole batch, at most", minimum=0
-        ),
-        "slo_ms": Option(
-            float,
-            None,
-            "from an input's arrival to its label: who can still make it waits no longer for a "
-            "whole batch; default: no such deadline",
-            minimum=1,
-        ),
-        "black_box": Option(
-            bool, False, "ask all ramps, also inside stages, as without the paper's exit_wrapper"
-        ),
-    }
+    OPTIONS: ClassVar[dict[str, Option]] = PIPELINE_OPTIONS
 
     def __init__(
         self,
@@ -66,69 +48,77 @@ class TetrisClassifier(LabelBackend):
         info: BackendInfo,
         workers: LabelStages,
         pipeline: LabelPipeline,
+        maker: ProcessMaker | None = None,
     ) -> None:
         super().__init__(config, info)
-        self.workers, self._pipeline = workers, pipeline
+        self.workers, self._pipeline, self.maker = workers, pipeline, maker
 
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other or do not fit the model."""
         check(cls.NAME, options)
-        layers, stages = options["layers"], options["stages"]
-        if layers is not None and len(layers) != stages - 1:
-            raise UserError(
-                f"backend '{cls.NAME}': option 'layers': names {len(layers)} ends of stages; "
-                f"{stages} stages have {stages - 1}"
-            )
+        check_stages(cls.NAME, options)
         if model_dir is not None:
-            _ends(cls.NAME, options, refuse_unknown(cls.NAME, model_dir))
+            stage_ends(cls.NAME, options, refuse_unknown(cls.NAME, model_dir))
 
     @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
-        """Start the stages. Raises `UserError` for weights that do not fit and missing ramps."""
+        """Start the workers; with `replan_s` they measure what their layers cost. Raises
+        `UserError` for weights that do not fit and missing ramps."""
         from backends.classifiers.weights import load
         from backends.tetris.labels import worker
-        from backends.tetris.labels.jobs import LabelStageSetup
         from backends.tetris.labels.pipeline import LabelPipeline
+        from backends.tetris.labels.plan_process import ProcessMaker
+        from backends.tetris.labels.stages import spans
         from backends.tetris.piped_stages import PipedStages
 
         assert model_dir is not None
         config = refuse_unknown(cls.NAME, model_dir)
-        ends = _ends(cls.NAME, options, config)
-        asked = rule(options)
-        if asked is not None:
-            check_ramps(cls.NAME, ends, load(model_dir, model.dtype).ramps)
-        threads = set_threads(options, shared_by=options["stages"])
-        spans = list(zip((0, *ends), (*ends, config.depth), strict=True))
-        setup = LabelStageSetup(
-            model_dir=str(model_dir),
-            dtype=model.dtype,
-            threads=threads,
-            first=0,
-            last=0,
-            rule=asked,
-            ends=ends if asked is not None else (),
-            black_box=options["black_box"],
+        ends = stage_ends(cls.NAME, options, config)
+        stages = spans((*ends, config.depth), replicas := first_replicas(options))
+        ramps: Sequence[int] = ()
+        if rule(options) is not None:
+            ramps = load(model_dir, model.dtype).ramps
+            check_ramps(cls.NAME, ends, ramps)
+        in_force = taken(
+            {
+                **options,
+                "threads": set_threads(options, shared_by=sum(replicas)),
+                "layers": list(ends),
+                "workers": sum(replicas),
+                "replicas": list(replicas),
+                "black_box": options["black_box"] or options["replan_s"] > 0,
+            }
         )
-        setups = [replace(setup, first=first, last=last) for first, last in spans]
+        setups = _setups(model_dir, model, in_force, stages, ramps)
         workers: LabelStages = PipedStages(cls.NAME, worker.__name__, setups)
+        maker = plans = None
+        try:
+            if options["replan_s"]:
+                maker = ProcessMaker(cls.NAME)
+                plans = _plans(workers, maker, model_dir, in_force, stages, ramps)
+        except BaseException:
+            workers.close()
+            if maker is not None:
+                maker.close()
+            raise
         pipeline = LabelPipeline(
             workers,
-            [last - first for first, last in spans],
+            stages,
             batch=options["batch"],
             wait_ms=options["wait_ms"],
             slo_ms=options["slo_ms"],
+            plans=plans,
         )
-        in_force = taken({**options, "threads": threads, "layers": list(ends)})
         info = cls.describe(in_force, lossless=options["measure"] == NEVER)
-        return cls(config, info, workers, pipeline)
+        return cls(config, info, workers, pipeline, maker)
 
     def enqueue(self, one: InputInFlight) -> None:
         """Before the first stage."""
         self._pipeline.add(one)
 
     def advance(self) -> Sequence[InputInFlight]:
-        """Who is done by now; stages that are idle get what waits for them."""
+        """Who is done by now; workers that are idle get what waits for them."""
         return self._pipeline.step()
 
     def poll(self) -> list[Commit]:
@@ -140,22 +130,70 @@ class TetrisClassifier(LabelBackend):
         return [_with(found[0], counts), *found[1:]]
 
     def wait(self, timeout_s: float) -> None:
-        """Until a stage has answered, or a batch is due that is not whole."""
+        """Until a worker has answered, or a batch is due that is not whole."""
         self._pipeline.rest(timeout_s)
 
     def forget(self) -> None:
-        """Empty the queues; what runs is waited for."""
+        """Empty the queues; what runs is waited for. The stages are those of the beginning."""
         self._pipeline.clear()
 
     def close(self) -> None:
         """End the processes."""
         self.workers.close()
+        if self.maker is not None:
+            self.maker.close()
 
 
-def _ends(name: str, options: Mapping[str, Any], config: ClassifierConfig) -> tuple[int, ...]:
-    if options["layers"] is not None:
-        return check_cuts(name, "layers", options["layers"], config)
-    return even_cuts(name, config, options["stages"])
+def _setups(
+    model_dir: Path,
+    model: Model,
+    options: Mapping[str, Any],
+    stages: Sequence[StageSpan],
+    ramps: Sequence[int],
+) -> list[LabelStageSetup]:
+    """Of each worker. One that may come to run another stage keeps all layers."""
+    from backends.tetris.labels.jobs import LabelStageSetup
+
+    depth, asked = stages[-1].end, rule(options)
+    ends = tuple(ramps) if options["replan_s"] else tuple(one.end for one in stages[:-1])
+    setup = LabelStageSetup(
+        model_dir=str(model_dir),
+        dtype=model.dtype,
+        threads=options["threads"],
+        first=0,
+        last=depth,
+        rule=asked,
+        ends=ends if asked is not None else (),
+        black_box=options["black_box"],
+    )
+    if options["replan_s"]:
+        return [setup] * options["workers"]
+    return [replace(setup, first=one.first, last=one.end) for one in stages for _ in one.workers]
+
+
+def _plans(
+    workers: LabelStages,
+    maker: ProcessMaker,
+    model_dir: Path,
+    options: Mapping[str, Any],
+    stages: Sequence[StageSpan],
+    ramps: Sequence[int],
+) -> ServedPlans:
+    """What plans the stages anew."""
+    from backends.classifiers.inputs import bundled_inputs
+    from backends.tetris.labels.costs import KIND, profiled
+    from backends.tetris.labels.replanned import ServedPlans, plan_of
+    from backends.tetris.pipeline.windows import WindowPlanner
+    from backends.tetris.profile import DeviceCluster, Wanted
+
+    batch, count = options["batch"], options["workers"]
+    inputs = bundled_inputs(model_dir, max(TIMED, min(batch, MOST_TIMED)))
+    profile = replace(profiled(workers, count, inputs, batch), ramps=tuple(ramps))
+    cluster = DeviceCluster({KIND: count}, {KIND: 1.0})
+    wanted = Wanted(options["slo_ms"] or NO_SLO_MS)
+    first = plan_of(stages, batch)
+    planner = partial(WindowPlanner, profile, cluster, wanted, first)
+    return ServedPlans(planner, ramps, options["replan_s"], maker)
 
 
 def _with(commit: Commit, counts: Mapping[str, float]) -> Commit:

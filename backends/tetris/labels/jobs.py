@@ -21,9 +21,9 @@ class LabelStageSetup:
     dtype: str
     threads: int
     first: int
-    """Layers before the stage."""
+    """Layers before those that it keeps."""
     last: int
-    """Layers up to its end."""
+    """Layers up to their end."""
     rule: RampRule | None
     ends: tuple[int, ...]
     """Layers behind which inputs may leave, of all stages."""
@@ -31,9 +31,20 @@ class LabelStageSetup:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelCostsJob:
+    """A worker is to say what its layers cost: all of them, of which it has to have all."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    batches: tuple[int, ...]
+    """Ascending."""
+
+
+@dataclass(frozen=True, slots=True)
 class LabelJob:
     """A batch, or what has become of it."""
 
+    span: tuple[int, int]
+    """Layers before the stage, and up to its end."""
     inputs: tuple[InputInFlight, ...]
     """Without their states."""
     states: tuple[tuple[bytes, tuple[int, ...], int], ...]
@@ -43,7 +54,9 @@ class LabelJob:
     """How long the stage ran it."""
 
 
-def packed(inputs: Sequence[InputInFlight], busy_us: float = 0.0) -> LabelJob:
+def packed(
+    inputs: Sequence[InputInFlight], span: tuple[int, int], busy_us: float = 0.0
+) -> LabelJob:
     """A job of inputs, all of which have a state or none; they lose it."""
     states, dtype = [], "float32"
     for one in inputs:
@@ -53,7 +66,7 @@ def packed(inputs: Sequence[InputInFlight], busy_us: float = 0.0) -> LabelJob:
             raw = hidden.view(torch.uint8).numpy().tobytes()
             states.append((raw, tuple(hidden.shape), one.state.length))
         one.state = None
-    return LabelJob(tuple(inputs), tuple(states), dtype, busy_us)
+    return LabelJob(span, tuple(inputs), tuple(states), dtype, busy_us)
 
 
 def unpacked(job: LabelJob) -> list[InputInFlight]:

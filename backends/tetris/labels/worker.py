@@ -1,14 +1,25 @@
-"""The process of one stage: it opens its layers and runs one batch after another."""
+"""The process of a worker: it opens its layers and runs one batch after another."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import time
+from collections.abc import Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-from backends.tetris.labels.jobs import LabelJob, LabelStageSetup, packed, unpacked
+import numpy as np
+
+from backends.tetris.labels.jobs import (
+    LabelCostsJob,
+    LabelJob,
+    LabelStageSetup,
+    packed,
+    unpacked,
+)
 from harness.core.errors import UserError
 
 
@@ -22,7 +33,6 @@ class LabelStage:
         from backends.tetris.ramps.wrapper import ExitWrapper
 
         torch.set_num_threads(setup.threads)
-        self._first, self._last = setup.first, setup.last
         self._model = load(Path(setup.model_dir), setup.dtype)
         self._wrapper = ExitWrapper(
             setup.rule, self._model.ramps, setup.ends, black_box=setup.black_box
@@ -34,17 +44,58 @@ class LabelStage:
         from backends.classifiers.spans import run_span
 
         begin = time.perf_counter_ns()
-        inputs = unpacked(job)
-        run_span(self._model, self._wrapper, inputs, self._first, self._last)
+        (first, last), inputs = job.span, unpacked(job)
+        run_span(self._model, self._wrapper, inputs, first, last)
         goes_on = []
         for one in inputs:
-            if self._wrapper.leaves(self._last, one.memory):
+            if self._wrapper.leaves(last, one.memory):
                 one.state = None
             elif one.state is not None:
                 goes_on.append(one)
         order = [*goes_on, *(one for one in inputs if one.state is None)]
         busy_us = (time.perf_counter_ns() - begin) / 1e3
-        return packed(order, busy_us)
+        return packed(order, job.span, busy_us)
+
+    def costs(self, job: LabelCostsJob) -> dict[str, Any]:
+        """Milliseconds for the last of `batches`: `layer_ms`, each with the ramp behind it, and
+        `outside_ms` of a stage, beside them. `time_share` of each batch, and `state_bytes` of the
+        last. All is timed in turns, as jobs that come and go."""
+        from backends.classifiers.measured import costs
+        from backends.tetris.measured import lower_quartiles_ms
+
+        model, count = self._model, job.batches[-1]
+        found = costs(model, job.prompts, (count,), lambda batch: None)
+        parts = np.asarray(found["layer_ms"])
+        parts[[ramp - 1 for ramp in model.ramps]] += found["ramp_ms"]
+        middle, depth = max(1, model.depth // 2), model.depth
+        jobs = [self._timed(job.prompts[:some], 0, depth) for some in job.batches]
+        jobs += [self._timed(job.prompts[:count], *span) for span in ((0, middle), (middle, depth))]
+        *whole, first, second = lower_quartiles_ms([partial(self.do, one) for one in jobs])
+        outside = min(max(0.0, first + second - whole[-1]), whole[-1] / 2)
+        least = np.minimum.accumulate(whole[::-1])[::-1]
+        return {
+            "layer_ms": (parts * (least[-1] - outside) / parts.sum()).tolist(),
+            "outside_ms": outside,
+            "time_share": dict(zip(job.batches, (least / least[-1]).tolist(), strict=True)),
+            "state_bytes": found["state_bytes"],
+        }
+
+    def _timed(self, prompts: Sequence[tuple[int, ...]], first: int, last: int) -> LabelJob:
+        """All of the prompts at this stage, whoever would have left before."""
+        from backends.classifiers.flight import InputInFlight
+        from backends.classifiers.spans import run_span
+        from backends.tetris.ramps.wrapper import ExitWrapper
+
+        inputs = [InputInFlight("", ids) for ids in prompts]
+        if first:
+            run_span(self._model, ExitWrapper(None, (), ()), inputs, 0, first)
+        return packed(inputs, (first, last))
+
+    def answer(self, job: Any) -> Any:
+        """To whatever it may be asked; of bytes only that they came."""
+        if isinstance(job, LabelCostsJob):
+            return self.costs(job)
+        return self.do(job) if isinstance(job, LabelJob) else None
 
 
 def main(descriptor: int) -> None:
@@ -59,4 +110,4 @@ def main(descriptor: int) -> None:
             return
         channel.send(None)
         while True:
-            channel.send(stage.do(channel.recv()))
+            channel.send(stage.answer(channel.recv()))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,18 +16,15 @@ from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.simulation.changing import ChangingPlan
 from backends.tetris.simulation.events import Served
 from backends.tetris.simulation.lanes import Lane
+from backends.tetris.simulation.planning_ahead import PlanningAhead
 from backends.tetris.survival import WINDOW_S
 
 if TYPE_CHECKING:
     from backends.tetris.live.pipeline_driver import LivePipeline
 
-PLANNED_MS = 20.0
-"""How long the driver waits at most, while a plan is made, to ask whether it is there."""
-
 
 class ReplannedLiveRun(LiveRun):
-    """As its base, with the plan of `ChangingPlan`. Plans are made beside the run, in a thread: the
-    next window begins when the one before has its plan. Devices' times are what they say
+    """As its base, with the plan of `ChangingPlan`, made ahead. Devices' times are what they say
     themselves, so that a late driver makes no straggler."""
 
     def __init__(
@@ -40,14 +37,12 @@ class ReplannedLiveRun(LiveRun):
         window_s: float = WINDOW_S,
     ) -> None:
         self.changing, self._decisions = ChangingPlan(planner), decisions
-        self._window_ms = self._window_end_ms = 1e3 * window_s
-        self._thread = ThreadPoolExecutor(1)
-        self._planned: Future[bool] | None = None
+        self._ahead = PlanningAhead(self.changing, 1e3 * window_s)
         super().__init__(live, self.changing.layout, decisions, arrivals, slow)
 
     def served(self) -> Served:
         """As its base."""
-        with self._thread:
+        with contextlib.closing(self._ahead):
             return super().served()
 
     def may_start(self, lane: Lane) -> bool:
@@ -63,21 +58,12 @@ class ReplannedLiveRun(LiveRun):
         soon = super().coming()
         if self.changing.shut:
             soon = [self.moving[0][0]] if self.moving else []
-        elif self._planned is None:
-            soon.append(self._window_end_ms)
-        return soon + ([] if self._planned is None else [self.now() + PLANNED_MS])
+        return [*soon, self._ahead.coming_ms(self.now())]
 
     def between(self) -> None:
-        """At a window's end: what it showed goes to the planner. Once its plan is there and the old
-        stages are empty, the new ones begin."""
-        if self._planned is not None:
-            if self._planned.done():
-                self.changing.shut = self._planned.result()
-                self._planned = None
-                self._window_end_ms = self.now() + self._window_ms
-        elif not self.changing.shut and self.now() >= self._window_end_ms:
-            seen = self.changing.window()
-            self._planned = self._thread.submit(self.changing.planner.next_plan, *seen)
+        """At a window's end a plan is made. Once it is there and the old stages are empty, the new
+        ones begin."""
+        self._ahead.between(self.now(), self.changing.window)
         if self.changing.shut and self._empty():
             self._change()
 

@@ -44,14 +44,20 @@ def seen_survival(
 
 
 class WindowPlanner:
-    """Keeps the plan of a pipeline up to date. `plan` is the present one; the devices `left_out`
-    ('KIND-number') have no part in it."""
+    """Keeps the plan of a pipeline up to date. `plan` is the present one, at first `first` or the
+    best for the profile; the devices `left_out` ('KIND-number') have no part in it."""
 
-    def __init__(self, profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> None:
+    def __init__(
+        self,
+        profile: StageProfile,
+        cluster: DeviceCluster,
+        wanted: Wanted,
+        first: StagePlan | None = None,
+    ) -> None:
         self.profile, self.cluster, self._wanted = profile, cluster, wanted
         self._measured = profile.survival
         self._history: deque[tuple[float, ...]] = deque(maxlen=HISTORY)
-        self.plan: StagePlan = plan(profile, cluster, wanted)
+        self.plan: StagePlan = plan(profile, cluster, wanted) if first is None else first
         self.left_out: frozenset[str] = frozenset()
 
     def next_plan(self, alive: Mapping[int, float], slow: Collection[str] = ()) -> bool:

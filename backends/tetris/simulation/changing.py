@@ -1,6 +1,8 @@
-"""What changes a plan at the ends of windows, for the simulator and the live pipeline alike."""
+"""What changes a plan at the ends of windows, for the simulator and for pipelines that run."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.pipeline.stragglers import BatchClocks
@@ -33,7 +35,7 @@ class ChangingPlan:
     def window(self) -> tuple[dict[int, float], frozenset[str]]:
         """What the window that ends here has shown, as `WindowPlanner.next_plan` takes it: the
         share alive behind each cut, up to the last one that somebody came to, and stragglers."""
-        self._stragglers |= self._clocks.stragglers(self.layout.stage_of())
+        slow = self.find_stragglers(self.layout.stage_of())
         alive, share = {}, 1.0
         for lane in self.layout.lanes[:-1]:
             count = lane.left + lane.passed
@@ -43,7 +45,12 @@ class ChangingPlan:
             alive[lane.end] = share
         for lane in self.layout.lanes:
             lane.left = lane.passed = 0
-        return alive, self.stragglers
+        return alive, slow
+
+    def find_stragglers(self, stage_of: Mapping[str, int]) -> frozenset[str]:
+        """Those of before and of now; devices of equal `stage_of` are compared."""
+        self._stragglers |= self._clocks.stragglers(stage_of)
+        return self.stragglers
 
     def may_start(self, lane: Lane, now_ms: float) -> bool:
         """Whether a lane's queue gives a batch now."""

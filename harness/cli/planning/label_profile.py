@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from backends.classifiers.models.base import RampedClassifier
     from harness.core.nouns import Model
 
-ROWS, SEED = 400, 5
+ROWS = 400
 """Bundled inputs from which survival is counted."""
 TURNS = 9
 """In which costs are measured."""
@@ -43,13 +43,14 @@ def measured_labels(
     import torch
 
     from backends.classifiers import measured
+    from backends.classifiers.inputs import bundled_inputs
     from backends.classifiers.weights import load
 
     torch.set_num_threads(threads)
     network = load(directory, model.dtype)
     if not network.ramps:
         raise UserError(f"--model {model.name}: it has no ramps, so that nobody leaves")
-    prompts = _prompts(directory)
+    prompts = bundled_inputs(directory, ROWS)
     ramps, survival = _survival(network, prompts, log, entropy)
     cuts = ramps or network.ramps
     with ServedCosts(model, directory, prompts, sizes, cuts, threads) as costs:
@@ -80,19 +81,3 @@ def _survival(
             raise UserError(f"{log}: after: the model has no ramp behind layer {one}")
     alive = leaving.logged(logged, network.depth, len(logged.leaves)).alive()
     return after, alive.tolist()
-
-
-def _prompts(directory: Path) -> list[tuple[int, ...]]:
-    """Test inputs of the bundled workload that a network of its kind reads."""
-    from backends.checkpoints import models
-    from backends.classifiers.config import read
-    from backends.classifiers.models.shapes import EncoderShape
-    from workloads import bundled
-
-    shape = read(directory).shape
-    encoder = isinstance(shape, EncoderShape)
-    workload, key = ("sentiment", "sentence") if encoder else ("shapes", "image")
-    tokenizer = models.load_tokenizer(directory)
-    rows = bundled.rows(workload, "test", ROWS, SEED)
-    found = [tuple(tokenizer.encode(str(row[key]))) for row in rows]
-    return [ids[: shape.positions] for ids in found] if isinstance(shape, EncoderShape) else found

@@ -180,7 +180,7 @@ def through_stages(requests: list[Request], *, black_box: bool) -> list[InputInF
         setup = LabelStageSetup(
             str(FOLDER), "float32", 1, first, last, EntropyRule(0.2), (4,), black_box
         )
-        rest = unpacked(LabelStage(setup).do(packed(rest)))
+        rest = unpacked(LabelStage(setup).do(packed(rest, (first, last))))
         done += [one for one in rest if one.state is None]
         rest = [one for one in rest if one.state is not None]
     return done

@@ -19,7 +19,15 @@ def test_counts_are_sorted_by_stage() -> None:
     assert found is not None
     assert list(found) == ["2", "10"]
     zeros = dict.fromkeys((*FIRST, "pass_us", "other_us"), 0.0)
-    assert found["2"] == {**zeros, "rows": 3.0, "left": 1.0, "window_us": 5e5}
+    times = {"window_us": 5e5, "worker_us": 5e5}
+    assert found["2"] == {**zeros, "rows": 3.0, "left": 1.0, **times}
+
+
+def test_the_time_of_a_stage_is_that_of_its_workers() -> None:
+    found = by_stage({"stage_rows_1": 1.0, "stage_worker_us_1": 9e5}, 0.5)
+    assert found is not None
+    assert found["1"]["worker_us"] == 9e5
+    assert found["1"]["window_us"] == 5e5
 
 
 def test_without_stages_or_time_there_is_nothing() -> None:
@@ -43,6 +51,7 @@ def test_trials_sum_over_requests_and_cells_over_trials(tmp_path: Path) -> None:
     run = run_of(tmp_path, *found, backends=[{"name": "tetris", "options": {}}], reference="tetris")
     one = {name: 2 * value for name, value in FIRST.items()} | {
         "pass_us": 8000.0, "other_us": 1000.0, "window_us": 20_000.0,
+        "worker_us": 20_000.0,
     }  # fmt: skip
     for row in summaries(run):
         assert row["by_stage"] == {"1": one}

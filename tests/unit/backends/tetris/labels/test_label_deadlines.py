@@ -11,6 +11,7 @@ from backends.classifiers.flight import InputInFlight
 from backends.classifiers.models.base import RowState
 from backends.tetris.labels.jobs import LabelJob, packed, unpacked
 from backends.tetris.labels.pipeline import LabelPipeline
+from backends.tetris.labels.stages import spans
 
 LONG_MS = 600_000.0
 
@@ -36,13 +37,15 @@ class SlowSecondInput:
         inputs = unpacked(self.sent[0][1])
         for one in inputs:
             one.state = RowState(torch.zeros(1), 1)
-        return packed(inputs, busy_us=1_000.0)
+        return packed(inputs, self.sent[0][1].span, busy_us=1_000.0)
 
 
 def asked(slo_ms: float | None, came_ms_ago: float = 0.0) -> list[int]:
     """The stages that are sent something while the second input stays in the first stage."""
     stages = SlowSecondInput()
-    pipeline = LabelPipeline(cast(Any, stages), [1, 1], batch=8, wait_ms=LONG_MS, slo_ms=slo_ms)
+    pipeline = LabelPipeline(
+        cast(Any, stages), spans((1, 2), (1, 1)), batch=8, wait_ms=LONG_MS, slo_ms=slo_ms
+    )
     first = InputInFlight("a", (1,))
     pipeline.add(first)
     first.arrived_ns -= int(1e6 * came_ms_ago)

@@ -1,0 +1,65 @@
+"""What the planner is told of the workers: measured by all of them at once, before they serve."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from backends.tetris.labels.jobs import LabelCostsJob, LabelStageSetup
+from backends.tetris.measured import lower_quartiles_ms
+from backends.tetris.piped_stages import PipedStages
+from backends.tetris.profile import StageProfile, profile_from
+
+LabelStages = PipedStages[LabelStageSetup, Any, Any]
+KIND = "core"
+"""Of the workers, which are all alike."""
+SIZES = (1, 4, 16, 64, 256, 1024)
+
+
+def profiled(
+    workers: LabelStages, count: int, inputs: Sequence[tuple[int, ...]], batch: int
+) -> StageProfile:
+    """The profile of `count` workers that have all layers, with a survival of 1: nobody has been
+    seen yet. Every layer has the cost of the ramp behind it, since all of them are asked.
+
+    Args:
+        inputs: what is timed, one or more; again from the first where a batch is larger.
+    """
+    sizes = (*(size for size in SIZES if size < batch), batch)
+    timed = tuple(inputs[place % len(inputs)] for place in range(max(batch, len(inputs))))
+    for index in range(count):
+        workers.send(index, LabelCostsJob(timed, sizes))
+    found = [workers.receive(index) for index in range(count)]
+    layers = np.mean([one["layer_ms"] for one in found], axis=0)
+    shares = {size: statistics.mean(one["time_share"][size] for one in found) for size in sizes}
+    outside_ms = statistics.mean(one["outside_ms"] for one in found)
+    outside = {size: outside_ms * share for size, share in shares.items()}
+    told = {
+        "layers": len(layers),
+        "batch": batch,
+        "survival": [1.0] * (len(layers) + 1),
+        "layer_ms": {KIND: layers.tolist()},
+        "ramp_ms": {KIND: 0.0},
+        "transfer_ms": _transfers(workers, found[0]["state_bytes"]),
+        "time_share": {KIND: shares},
+        "batch_ms": {KIND: outside},
+        "stage_ms": {KIND: outside},
+    }
+    return profile_from(told, "measured here")
+
+
+def _transfers(workers: LabelStages, state_bytes: Sequence[int]) -> list[float]:
+    """Milliseconds for each cut, through a worker's pipe."""
+
+    def there(size: int) -> None:
+        workers.send(0, bytes(size))
+        workers.receive(0)
+
+    sizes = sorted(set(state_bytes))
+    took = lower_quartiles_ms([partial(there, size) for size in sizes])
+    by_size = dict(zip(sizes, took, strict=True))
+    return [by_size[size] for size in state_bytes]

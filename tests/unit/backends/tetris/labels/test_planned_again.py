@@ -1,0 +1,202 @@
+"""Real workers whose stages change while they serve, and die meanwhile: the labels stay."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from backends import check_options, open_backend
+from backends.checkpoints import models
+from backends.tetris.labels.backend import TetrisClassifier
+from backends.tetris.labels.options import first_replicas
+from harness.core.errors import UserError
+from harness.core.nouns import Commit, Model, Request
+from workloads import bundled
+
+IN_FLIGHT = 24
+MODELS = {"demo-sentiment": ("sentiment", "sentence"), "demo-shapes": ("shapes", "image")}
+LAYERS = {"demo-sentiment": list(range(1, 8)), "demo-shapes": list(range(1, 6))}
+EACH = 250
+MOST_ASKED = 20_000
+
+
+def opened(name: str, model: str, **options: Any) -> Any:
+    given = {"threads": 1, "threshold": 0.1, **options}
+    return open_backend(name, models.BUNDLED[model], Model(model, dtype="float32"), given)
+
+
+def inputs(model: str) -> list[Request]:
+    workload, key = MODELS[model]
+    tokenizer = models.load_tokenizer(models.BUNDLED[model])
+    rows = bundled.rows(workload, "test", 2 * EACH, 3)
+    return [
+        Request(str(n), tuple(tokenizer.encode(row[key])), 1, answer="label")
+        for n, row in enumerate(rows)
+    ]
+
+
+def drive(
+    backend: Any,
+    requests: Iterable[Request],
+    kills: random.Random | None = None,
+    sums: dict[str, float] | None = None,
+) -> Any:
+    """A closed loop; with `kills` a worker is killed now and then. Counts are added to `sums` as
+    they come."""
+    found: dict[str, Commit] = {}
+    sums = {} if sums is None else sums
+    left, asked, killed = iter(requests), set[str](), 0
+    while True:
+        while len(asked) - len(found) < IN_FLIGHT and (request := next(left, None)):
+            backend.submit(request)
+            asked.add(request.id)
+        if len(found) == len(asked):
+            break
+        for commit in backend.poll():
+            assert commit.request_id in asked
+            assert commit.request_id not in found
+            found[commit.request_id] = commit
+            for name, count in commit.telemetry.items():
+                sums[name] = sums.get(name, 0.0) + count
+        if kills and killed < 3 and len(found) // 100 > killed:
+            os.kill(kills.choice(backend.workers.pids()), signal.SIGKILL)
+            killed += 1
+        backend.wait(0.01)
+    for _ in range(3):
+        assert backend.poll() == []
+        time.sleep(0.01)
+    return found
+
+
+def labels(found: dict[str, Commit]) -> dict[str, str]:
+    return {key: commit.label.name for key, commit in found.items() if commit.label}
+
+
+@dataclass(frozen=True)
+class Mixes:
+    """Inputs that leave behind the first layer, and the others; and how the one-process classifier
+    with all ramps answers them."""
+
+    model: str
+    early: list[Request]
+    late: list[Request]
+    alone: dict[str, Commit]
+
+    def shifting(self, sums: dict[str, float]) -> Iterator[Request]:
+        """4 in 5 are early for two windows, and then 1 in 5, until a window after the shift has
+        shown it and the plan that follows had its time."""
+        draw = random.Random(1)
+        for number in range(MOST_ASKED):
+            late = "window_inputs_2" in sums
+            if late and any(share > 0.6 for share in shares(sums)[:-2]):
+                return
+            some = self.early if draw.random() < (0.2 if late else 0.8) else self.late
+            one = draw.choice(some)
+            yield Request(f"{number}/{one.id}", one.prompt_ids, 1, answer="label")
+
+    def wanted(self, found: dict[str, Commit]) -> dict[str, Commit]:
+        return {key: self.alone[key.partition("/")[2]] for key in found}
+
+
+def shares(sums: dict[str, float]) -> list[float]:
+    """Of each window what went on behind the first ramp."""
+    windows = (n for n in range(1, 100) if f"window_inputs_{n}" in sums)
+    return [sums[f"window_alive_{n}_1"] / sums[f"window_inputs_{n}"] for n in windows]
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def mixes(request: pytest.FixtureRequest) -> Mixes:
+    model, some = request.param, inputs(request.param)
+    backend = opened("classifier-early-exit", model, layers=LAYERS[model], batch=1)
+    alone = drive(backend, some)
+    needed = {key: commit.telemetry["layers_needed"] for key, commit in alone.items()}
+    early = [one for one in some if needed[one.id] == 1]
+    return Mixes(model, early, [one for one in some if needed[one.id] > 1], alone)
+
+
+@pytest.fixture
+def served(mixes: Mixes) -> Iterator[TetrisClassifier]:
+    backend = opened(
+        "tetris-classifier", mixes.model, stages=3, layers=[3, 4], batch=4, replan_s=0.4,
+        replicas="auto", workers=3,
+    )  # fmt: skip
+    yield backend
+    backend.close()
+
+
+def test_the_plan_follows_the_mix_and_no_label_changes(mixes: Mixes, served: Any) -> None:
+    sums: dict[str, float] = {}
+    found = drive(served, mixes.shifting(sums), sums=sums)
+    wanted = mixes.wanted(found)
+    assert labels(found) == labels(wanted)
+    needed = {key: one.telemetry["layers_needed"] for key, one in wanted.items()}
+    assert {key: one.telemetry["layers_needed"] for key, one in found.items()} == needed
+    assert shares(sums)[0] < 0.4
+    assert max(shares(sums)) > 0.6
+    assert sums["plan_workers_1_3"] == sums["plan_workers_1_4"] == 1
+    assert "plan_at_ms_2" in sums
+    served.reset()
+    again: dict[str, float] = {}
+    drive(served, [*mixes.early[:20], *mixes.late[:5]], sums=again)
+    assert again["plan_workers_1_3"] == 1
+    assert "plan_at_ms_2" not in again
+
+
+def test_nothing_is_lost_when_workers_die_while_plans_change(mixes: Mixes, served: Any) -> None:
+    sums: dict[str, float] = {}
+    found = drive(served, mixes.shifting(sums), random.Random(7), sums)
+    assert labels(found) == labels(mixes.wanted(found))
+    assert sums["stages_replaced"] >= 1
+    assert "plan_at_ms_2" in sums
+
+
+def test_replicas_without_plans_give_the_labels_of_one_process() -> None:
+    some = inputs("demo-sentiment")[:120]
+    alone = opened("classifier-early-exit", "demo-sentiment", layers=[2])
+    wanted = drive(alone, some)
+    backend = opened("tetris-classifier", "demo-sentiment", layers=[2], replicas=[2, 1])
+    try:
+        assert backend.info.options["workers"] == 3
+        sums: dict[str, float] = {}
+        found = drive(backend, some, sums=sums)
+    finally:
+        backend.close()
+    assert labels(found) == labels(wanted)
+    assert sums["stage_rows_1"] == 120
+
+
+def test_earlier_stages_have_the_workers_that_are_left_over() -> None:
+    assert first_replicas({"stages": 3, "workers": 5, "replicas": "auto"}) == [2, 2, 1]
+    assert first_replicas({"stages": 2, "workers": None, "replicas": None}) == [1, 1]
+    assert first_replicas({"stages": 2, "workers": None, "replicas": [1, 3]}) == [1, 3]
+
+
+def refused(said: str, **options: Any) -> None:
+    with pytest.raises(UserError, match=said) as raised:
+        check_options("tetris-classifier", options, models.BUNDLED["demo-sentiment"])
+    assert "\n" not in str(raised.value)
+
+
+def test_workers_that_do_not_fit_the_stages_are_refused() -> None:
+    refused(r"\[2, 1\] add up to 3; option 'workers' is 4", replicas=[2, 1], workers=4)
+    refused("names workers of 3 stages; expected 2", replicas=[1, 1, 1])
+    refused("'workers': is 1; 2 stages need one each", workers=1)
+    refused("is 4 for 2 stages; expected option 'replicas'", workers=4)
+    refused("auto: who leaves is seen only while it serves", replicas="auto")
+    refused("'replicas': expected at least 1", replicas=[0, 2])
+    refused("'replicas': expected whole numbers", replicas=[1.5, 2])
+    refused("expected list or auto, got 'autp'", replicas="autp")
+    refused("'replan_s': expected at least 0, got -1", replan_s=-1)
+    refused("'replan_s': means nothing with measure 'never'", replan_s=5, measure="never")
+    check_options(
+        "tetris-classifier",
+        {"replicas": "auto", "workers": 4, "replan_s": 5},
+        models.BUNDLED["demo-sentiment"],
+    )

@@ -1,0 +1,214 @@
+"""What windows of a pipeline that serves show, and the stages that follow, without processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+
+from backends.classifiers.flight import InputInFlight
+from backends.tetris.labels.jobs import LabelJob
+from backends.tetris.labels.plan_process import ProcessMaker
+from backends.tetris.labels.replanned import (
+    FIRST_BLOCKS,
+    LEAST_INPUTS,
+    WARM_UP,
+    ServedPlans,
+    plan_of,
+)
+from backends.tetris.labels.stages import StageSpan, spans
+from backends.tetris.pipeline.windows import WindowPlanner
+from backends.tetris.profile import DeviceCluster, Wanted
+from backends.tetris.simulation.planning_ahead import ThreadMaker
+from tests.support.tetris.four_layers import profile
+
+WINDOW_MS = 1000.0
+
+
+def made(ends: tuple[int, ...] = (1, 4), replicas: tuple[int, ...] = (1, 1)) -> ServedPlans:
+    known = profile(
+        survival=[1.0] * 5,
+        layer_ms={"core": [1, 1, 1, 1]},
+        ramp_ms={"core": 0},
+        transfer_ms=0.01,
+        time_share={"core": {"1": 0.75, "2": 1}},
+        ramps=[1, 2, 3],
+    )
+    cluster = DeviceCluster({"core": sum(replicas)}, {"core": 1.0})
+    first = plan_of(spans(ends, replicas), known.batch)
+    return ServedPlans(
+        partial(WindowPlanner, known, cluster, Wanted(1e9), first),
+        (1, 2, 3),
+        WINDOW_MS / 1e3,
+        ThreadMaker(),
+    )
+
+
+def answered(*sure_after: int) -> list[InputInFlight]:
+    found = [InputInFlight("", (1,)) for _ in sure_after]
+    for one, layer in zip(found, sure_after, strict=True):
+        one.memory.sure_after = layer
+    return found
+
+
+def window_over(plans: ServedPlans, at_ms: float) -> None:
+    """Until its plan is there."""
+    plans.between(at_ms)
+    for _ in range(2000):
+        plans.between(at_ms)
+        if plans.shut or plans.coming_ms(at_ms) == at_ms + WINDOW_MS:
+            return
+        time.sleep(0.005)
+    raise AssertionError("no plan came")
+
+
+def ran(plans: ServedPlans, worker: int, times: float, blocks: int) -> None:
+    """Batches for so many blocks of a worker that takes so many times what was measured."""
+    span = next((one.first, one.end) for one in plans._stages() if worker in one.workers)
+    expected = float(span[1] - span[0])
+    inputs: Any = (None, None)
+    for _ in range(blocks):
+        plans.ran(worker, LabelJob(span, inputs, (), "float32", 1e3 * times * expected * 60))
+
+
+def test_who_leaves_early_shortens_the_first_stage() -> None:
+    plans = made(ends=(3, 4))
+    plans.begin(0.0)
+    plans.saw(answered(*[1] * 36, *[2] * 2, *[0] * 2))
+    window_over(plans, WINDOW_MS)
+    assert plans.shut
+    assert plans.change(1500.0) == [StageSpan(0, 1, (0,)), StageSpan(1, 4, (1,))]
+    assert not plans.shut
+    counts = plans.counts()
+    assert counts["window_inputs_1"] == 40
+    assert [counts[f"window_alive_1_{ramp}"] for ramp in (1, 2, 3)] == [4, 2, 2]
+    assert not [name for name in counts if name.startswith("window_forecast_1")]
+    assert counts["plan_at_ms_1"] == 0
+    assert counts["plan_workers_1_3"] == counts["plan_workers_1_4"] == 1
+    assert counts["plan_at_ms_2"] == 1500
+    assert counts["plan_workers_2_1"] == counts["plan_workers_2_4"] == 1
+    assert plans.counts() == {}
+
+
+def test_the_next_window_has_its_forecast() -> None:
+    plans = made(ends=(1, 4))
+    plans.begin(0.0)
+    for window in (1, 2):
+        plans.saw(answered(*[1] * 30, *[0] * 10))
+        plans.between((window - 0.5) * WINDOW_MS)
+        assert f"window_inputs_{window}" not in plans._sums
+        window_over(plans, window * WINDOW_MS)
+    counts = plans.counts()
+    assert counts["window_forecast_2_1"] == pytest.approx(0.25)
+    assert counts["window_alive_2_1"] == 10
+
+
+def test_replicas_go_where_the_work_is() -> None:
+    plans = made(ends=(1, 4), replicas=(3, 1))
+    plans.begin(0.0)
+    plans.saw(answered(*[1] * 4, *[0] * 36))
+    window_over(plans, WINDOW_MS)
+    assert plans.shut
+    stages = plans.change(0.0)
+    assert sorted(worker for one in stages for worker in one.workers) == [0, 1, 2, 3]
+    assert len(stages[-1].workers) > 1
+
+
+def test_a_window_goes_on_until_enough_are_answered() -> None:
+    plans = made(ends=(3, 4))
+    plans.begin(0.0)
+    plans.saw(answered(*[1] * (LEAST_INPUTS - 1)))
+    for _ in range(3):
+        plans.between(9 * WINDOW_MS)
+    assert plans.coming_ms(9 * WINDOW_MS) == float("inf")
+    assert "window_inputs_1" not in plans.counts()
+    plans.saw(answered(1))
+    window_over(plans, 9 * WINDOW_MS)
+    assert plans.counts()["window_inputs_1"] == LEAST_INPUTS
+
+
+def test_a_slow_worker_is_left_out_of_the_next_plan() -> None:
+    plans = made(ends=(4,), replicas=(3,))
+    plans.begin(0.0)
+    for worker, times in ((0, 1.0), (1, 1.0), (2, 2.0)):
+        ran(plans, worker, times, FIRST_BLOCKS + 6)
+    plans.saw(answered(*[0] * 40))
+    window_over(plans, WINDOW_MS)
+    assert plans.shut
+    stages = plans.change(0.0)
+    assert sorted(worker for one in stages for worker in one.workers) == [0, 1]
+    assert plans.counts()["plan_left_out_2"] == 1
+
+
+def test_workers_alone_in_their_stages_are_compared_with_one_another() -> None:
+    # the second stage takes twice what was measured from the beginning, which says nothing of it
+    for times, left_out in (((1.0, 2.0), 0), ((2.0, 4.0), 0), ((1.0, 4.0), 1)):
+        plans = made(ends=(2, 4))
+        plans.begin(0.0)
+        for worker in (0, 1):
+            ran(plans, worker, (1.0, 2.0)[worker], FIRST_BLOCKS)
+            ran(plans, worker, times[worker], 12)
+        plans.saw(answered(*[2] * 20, *[0] * 20))
+        window_over(plans, WINDOW_MS)
+        assert len(plans.changing.stragglers) == left_out
+
+
+def test_a_process_that_was_started_anew_is_not_judged_by_its_first_batches() -> None:
+    plans = made(ends=(4,), replicas=(3,))
+    plans.begin(0.0)
+    ran(plans, 0, 1.0, FIRST_BLOCKS)
+    plans.replaced(2)
+    ran(plans, 2, 100.0, WARM_UP)
+    for worker in (0, 1, 2):
+        ran(plans, worker, 1.0, 6)
+    plans.saw(answered(*[0] * 40))
+    window_over(plans, WINDOW_MS)
+    assert not plans.changing.stragglers
+
+
+def test_one_slow_batch_makes_no_straggler() -> None:
+    plans = made(ends=(4,), replicas=(3,))
+    plans.begin(0.0)
+    inputs: Any = (None, None)
+    for worker in (0, 1, 2):
+        for batch in range(400):
+            slow = 8.0 if worker == 2 and batch == 399 else 1.0
+            plans.ran(worker, LabelJob((0, 4), inputs, (), "float32", 4e3 * slow))
+    plans.saw(answered(*[0] * 40))
+    window_over(plans, WINDOW_MS)
+    assert not plans.changing.stragglers
+
+
+def test_a_trial_begins_with_the_stages_of_the_beginning() -> None:
+    plans = made(ends=(3, 4))
+    plans.begin(0.0)
+    plans.saw(answered(*[1] * 40))
+    window_over(plans, WINDOW_MS)
+    plans.change(0.0)
+    assert plans.start_over() == [StageSpan(0, 3, (0,)), StageSpan(3, 4, (1,))]
+    assert set(plans.counts()) == {
+        "plan_at_ms_1", "plan_left_out_1", "plan_workers_1_3", "plan_workers_1_4",
+    }  # fmt: skip
+    assert not plans.shut
+
+
+def test_a_process_makes_the_plan_of_this_one_and_outlives_its_death() -> None:
+    here, maker = made(ends=(3, 4)).changing.planner, ProcessMaker("tetris-classifier")
+    seen = {1: 0.1, 2: 0.05, 3: 0.05}, frozenset[str]()
+    try:
+        os.kill(maker.pid(), signal.SIGKILL)
+        maker.begin(here, seen)
+        assert maker.take() == (False, here)
+        maker.begin(here, seen)
+        changed, planner = maker.take()
+    finally:
+        maker.close()
+    assert changed
+    assert here.plan != planner.plan
+    assert here.next_plan(*seen)
+    assert here.plan == planner.plan
+    assert here.profile == planner.profile
