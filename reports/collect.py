@@ -21,7 +21,7 @@ from results.compare.stats import by_row
 from results.goodput.saturation import kept_up
 from results.metrics import latency
 from results.metrics.arrays import Floats, RequestArrays
-from results.metrics.occupancy import busy_share
+from results.metrics.latency import busy_share
 from results.metrics.survival import SurvivalSeries, survival_series
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ COLUMNS: tuple[Column[StageWork], ...] = (
            why=_NOBODY),
     Column("time", _milliseconds, significant, "ms", "with the fills ahead of it", _PASS,
            why=_NOBODY),
-    _busy("passes", "in passes, of the time from first submit to last commit, for each worker of the "
+    _busy("passes", "in passes, of first submit to last commit, for each worker of the "
           "stage: how busy it is, not what of a step passes are",
           lambda one: one.of_time("pass_us")),
     _busy("prompts", "reading prompts, and fills alone",

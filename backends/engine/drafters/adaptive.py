@@ -34,9 +34,10 @@ that it has become worth while."""
 class DraftCosts(Protocol):
     """What a method's steps cost."""
 
-    read_us: float
-    """Of reading a position that was decoded without drafts, a prompt's included, before anything
-    is drafted after it; 0 for a drafter that reads nothing."""
+    @property
+    def read_us(self) -> float:
+        """Of reading a position that was decoded without drafts, a prompt's included, before
+        anything is drafted after it; 0 for a drafter that reads nothing."""
 
     def of(
         self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]

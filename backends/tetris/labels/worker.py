@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,12 @@ from backends.tetris.labels.jobs import (
 )
 from harness.core.errors import UserError
 
+if TYPE_CHECKING:
+    from backends.classifiers.models.base import RampedClassifier
+
+CLOCKED = 5
+"""Batches in which layers are told apart."""
+
 
 class LabelStage:
     """Runs the batches. Raises `UserError` for weights that do not fit."""
@@ -33,7 +39,7 @@ class LabelStage:
         from backends.tetris.ramps.wrapper import ExitWrapper
 
         torch.set_num_threads(setup.threads)
-        self._model = load(Path(setup.model_dir), setup.dtype)
+        self._model: RampedClassifier = load(Path(setup.model_dir), setup.dtype)
         self._wrapper = ExitWrapper(
             setup.rule, self._model.ramps, setup.ends, black_box=setup.black_box
         )
@@ -57,27 +63,31 @@ class LabelStage:
         return packed(order, job.span, busy_us)
 
     def costs(self, job: LabelCostsJob) -> dict[str, Any]:
-        """Milliseconds for the last of `batches`: `layer_ms`, each with the ramp behind it, and
+        """Milliseconds for the last of `batches`: `layer_ms`, over which all ramps are spread, and
         `outside_ms` of a stage, beside them. `time_share` of each batch, and `state_bytes` of the
         last. All is timed in turns, as jobs that come and go."""
-        from backends.classifiers.measured import costs
+        from backends.classifiers.measured import state_bytes
+        from backends.classifiers.part_times import ENTER, FINAL, PartClock
         from backends.tetris.measured import lower_quartiles_ms
 
         model, count = self._model, job.batches[-1]
-        found = costs(model, job.prompts, (count,), lambda batch: None)
-        parts = np.asarray(found["layer_ms"])
-        parts[[ramp - 1 for ramp in model.ramps]] += found["ramp_ms"]
         middle, depth = max(1, model.depth // 2), model.depth
         jobs = [self._timed(job.prompts[:some], 0, depth) for some in job.batches]
         jobs += [self._timed(job.prompts[:count], *span) for span in ((0, middle), (middle, depth))]
         *whole, first, second = lower_quartiles_ms([partial(self.do, one) for one in jobs])
+        self._model = clock = PartClock(model)
+        for _ in range(CLOCKED):
+            self.do(jobs[len(job.batches) - 1])
+        self._model, took = model, clock.means_ms()
+        parts = np.array([took[number] for number in range(1, depth + 1)])
+        parts[[0, -1]] += took[ENTER], took[FINAL]
         outside = min(max(0.0, first + second - whole[-1]), whole[-1] / 2)
         least = np.minimum.accumulate(whole[::-1])[::-1]
         return {
             "layer_ms": (parts * (least[-1] - outside) / parts.sum()).tolist(),
             "outside_ms": outside,
             "time_share": dict(zip(job.batches, (least / least[-1]).tolist(), strict=True)),
-            "state_bytes": found["state_bytes"],
+            "state_bytes": state_bytes(model, job.prompts[:count]),
         }
 
     def _timed(self, prompts: Sequence[tuple[int, ...]], first: int, last: int) -> LabelJob:

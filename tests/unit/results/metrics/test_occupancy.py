@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.nouns import Generation
 from results.metrics import arrays
-from results.metrics.occupancy import busy_share
+from results.metrics.latency import busy_share
 from tests.support.results.make_trials import generation, record, trial
 
 

@@ -103,7 +103,8 @@ def test_reading_is_timed_by_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     monkeypatch.setattr("backends.engine.costs.row_costs.lower_quartiles", timed)
     executor = open_executor(random_model("llama"), ())
-    alone = DraftModelCosts(*[RowCosts((1, 2), (10.0, 10.0), 100, 0.0)] * 2)
+    flat = RowCosts((1, 2), (10.0, 10.0), 100, 0.0)
+    alone = DraftModelCosts(flat, flat)
     costs = alone.with_reading(executor, lambda rows: read.append(len(rows)))
     most = max(read)
     assert sorted(read) == [1, 8, 32, most]

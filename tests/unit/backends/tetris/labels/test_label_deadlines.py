@@ -76,7 +76,7 @@ def test_nobody_stays_awake_for_what_waits_for_a_stage_at_work() -> None:
     """An input has waited longer than it has patience while the first stage is at work: nothing can
     be done before that answers, and the core is the stages'."""
     stages = SlowSecondInput()
-    pipeline = LabelPipeline(cast(Any, stages), [1, 1], batch=1, wait_ms=0.0)
+    pipeline = LabelPipeline(cast(Any, stages), spans((1, 2), (1, 1)), batch=1, wait_ms=0.0)
     pipeline.add(InputInFlight("a", (1,)))
     pipeline.step()
     pipeline.add(InputInFlight("b", (1,)))
