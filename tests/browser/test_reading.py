@@ -186,3 +186,20 @@ def test_findings_can_be_read_without_opening(open_report: Open) -> None:
     )
     hidden = [name for name, height in run_script(browser, read) if not height]
     assert set(hidden) <= {"sizes", "stored-sizes", "results"}
+
+
+def test_the_results_fit_on_paper(open_report: Open) -> None:
+    """On A4: what stands beside a number is smaller than it, and no column is cut off."""
+    browser = open_report(794)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    wide = (
+        "return [...document.querySelectorAll('#results .scroll, #stored-sizes .scroll')]"
+        ".filter(s => s.scrollWidth > s.clientWidth + 1).map(s => s.closest('section').id)"
+    )
+    assert run_script(browser, wide) == []
+    sizes = (
+        "const size = e => parseFloat(getComputedStyle(e).fontSize);"
+        "return [...document.querySelectorAll('td .interval')]"
+        ".filter(e => size(e) >= size(e.parentElement)).length"
+    )
+    assert run_script(browser, sizes) == 0
