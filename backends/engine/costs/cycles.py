@@ -136,9 +136,8 @@ def _line(times: Times) -> Line:
 
 
 def _lower_line(further: Floats, us: Floats) -> Line:
-    """Quantile regression (Koenker and Bassett, 1978): of all lines through two points, those of no
-    more than a few dozen, the best. None falls, since rows cost no less than none, or begins below
-    0."""
+    """Quantile regression (Koenker and Bassett, 1978): the best of all lines through two of the
+    points. It neither falls, since rows cost no less than none, nor begins below 0."""
     low, high = np.triu_indices(len(us), 1)
     apart = further[high] != further[low]
     low, high = low[apart], high[apart]
