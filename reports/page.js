@@ -160,7 +160,7 @@ offerAllSections(document.getElementById("all-sections"));
 window.addEventListener("beforeprint", openForPaper);
 window.addEventListener("afterprint", closeAfterPaper);
 document.querySelectorAll("table.sortable").forEach(makeSortable);
-document.querySelector("#results .note").append(" Press a column's title to sort by it.");
+document.querySelector("#results .note")?.append(" Press a column's title to sort by it.");
 const filters = document.getElementById("filters");
 if (filters) {
   filters.hidden = false;

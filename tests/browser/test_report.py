@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -68,6 +69,21 @@ def test_an_injected_script_does_not_run_and_is_shown_as_text(open_report: Open)
     )
     assert len(boxes) >= 4
     assert all("␀⟨U+202E⟩" in text for text in boxes)
+
+
+def test_a_page_without_results_has_all_else_that_a_script_does(
+    open_report: Open, report: Path, tmp_path: Path
+) -> None:
+    """As that of a run of probes alone."""
+    whole = report.read_text()
+    less = re.sub(r'<section id="results">.*?</section>', "", whole, flags=re.DOTALL)
+    assert less != whole
+    page = tmp_path / "probes.html"
+    page.write_text(less)
+    browser = open_report()
+    browser.get(page.as_uri())
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+    assert run_script(browser, "return !document.getElementById('filters').hidden")
 
 
 def test_columns_sort_by_mouse_and_keyboard(open_report: Open) -> None:
