@@ -50,7 +50,7 @@ def windows(sums: Mapping[str, float]) -> dict[str, Any] | None:
     """For each window, from 1: how many `inputs` were answered, and by ramp the share `alive`
     behind it and the one in the `forecast`, which the first has not. None where there were none."""
     inputs = {int(m[1]): v for name, v in sums.items() if (m := _INPUTS.fullmatch(name))}
-    found = {
+    found: dict[int, dict[str, Any]] = {
         number: {"inputs": count, "alive": {}, "forecast": {}}
         for number, count in sorted(inputs.items())
         if count > 0
