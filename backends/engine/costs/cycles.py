@@ -20,8 +20,8 @@ from backends.engine.costs.timing import ENOUGH_S, POSITIONS
 from backends.engine.executors.base import Executor, StepRows
 from harness.core.pass_costs import StepCosts
 
-RUNS, FEWEST_RUNS, WARM_UP = 32, 8, 2
-CYCLES, PLAIN = 2, 3
+RUNS, FEWEST_RUNS, WARM_UP = 24, 6, 1
+CYCLES, PLAIN = 2, 2
 """Cycles, and passes of plain decoding, of each run: in turns, so that a machine that changes its
 speed changes that of both."""
 APART = 4
