@@ -21,6 +21,8 @@ STREAMS = (1, 4, 16)
 REPEATS = 9
 PRODUCT = 2048
 """Rows, columns and inner size of the product; four times as large on a GPU."""
+TRIED = 256
+"""Likewise, of those by which a dtype is chosen."""
 HUGE_PAGE = 2 * MIB
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -40,7 +42,7 @@ def _cpu() -> Ceilings:
     counts = sorted({1, *(2**n for n in range(1, 12) if 2**n < cores), cores})
     name, read = _reader()
     before = torch.get_num_threads()
-    a, b = torch.randn(2, PRODUCT, PRODUCT).to(torch.bfloat16)
+    a, b = torch.randn(2, PRODUCT, PRODUCT).to(_multiplied_as())
     flops: dict[int, float] = {}
     try:
         for threads in counts:
@@ -50,6 +52,19 @@ def _cpu() -> Ceilings:
         torch.set_num_threads(before)
     rates = {threads: {size: _rate(read, size, threads) for size in SIZES} for threads in counts}
     return Ceilings("cpu", name, rates, flops, _caches())
+
+
+def _multiplied_as() -> Any:
+    """What numbers in bfloat16 are multiplied as: themselves, or float32 where that is faster.
+    There kernels make floats of them, and a large product of them as they are takes minutes."""
+    import torch
+
+    a, b = torch.randn(2, TRIED, TRIED)
+    seconds = {
+        dtype: _seconds(partial(torch.mm, a.to(dtype), b.to(dtype)))
+        for dtype in (torch.bfloat16, torch.float32)
+    }
+    return min(seconds, key=seconds.__getitem__)
 
 
 def _rate(read: Callable[[int, int, int, int], object], size: int, threads: int) -> float:

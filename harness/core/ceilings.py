@@ -50,7 +50,8 @@ class Ceilings:
         return sizes[low] + share * (sizes[high] - sizes[low])
 
     def flops(self, threads: int | None = None) -> float:
-        """Operations per second of bfloat16 products with so many threads, chosen likewise."""
+        """Operations per second of products of bfloat16 numbers with so many threads, chosen
+        likewise; as float32 where the processor multiplies those faster."""
         return _of_threads(self.bf16_flop_per_s, threads)
 
     def to_json(self) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
+import torch
 
 from backends.kernels import ceilings
 from backends.kernels.cpu import native
@@ -41,3 +44,25 @@ def test_a_small_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 in found.read_bytes_per_s
     assert all(set(sizes) == {2**16, 2**18} for sizes in found.read_bytes_per_s.values())
     assert found.read_bytes_per_s.keys() == found.bf16_flop_per_s.keys()
+
+
+def test_products_are_of_the_dtype_that_is_multiplied_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A processor without bfloat16 takes minutes for a large product of it."""
+    slow: list[torch.dtype] = []
+    multiplied: list[torch.dtype] = []
+
+    def mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        assert not (a.dtype in slow and len(a) > ceilings.TRIED)
+        multiplied.append(a.dtype)
+        time.sleep(0.01 if a.dtype in slow else 0.0)
+        return b
+
+    monkeypatch.setattr(ceilings, "SIZES", (2**16,))
+    monkeypatch.setattr(ceilings, "PRODUCT", 2 * ceilings.TRIED)
+    monkeypatch.setattr(torch, "mm", mm)
+    for other, fast in ((torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)):
+        slow[:] = [other]
+        assert 1 in ceilings._cpu().bf16_flop_per_s
+        assert multiplied[-1] == fast
