@@ -125,7 +125,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
         ("backends/training/heads/train.py", set()),
         ("backends/pins.py", set()),
         ("workloads/datasets.py", set()),
-        ("workloads/bundled/news.py", set()),
+        ("workloads/bundled/news.py", {"tetris-classifier"}),
         ("workloads/sandbox/child.py", set()),
         ("harness/measure/sweep.py", set()),
         ("harness/measure/engine_process.py", ALL),

@@ -59,7 +59,7 @@ def test_a_list_can_be_of_one_alone_and_says_what_it_is(
 ) -> None:
     cli.app(["list", "backends", "vllm-early-exit"], standalone_mode=False)
     told = capsys.readouterr().out
-    assert "Iteration-level batched early exit inside vLLM." in told
+    assert "Iteration-level batched early exit inside vLLM: " in told
     assert "adadecode" not in told
     with pytest.raises(UserError, match="none is called 'demoo'; did you mean 'demo'"):
         cli.app(["list", "models", "demoo"], standalone_mode=False)
