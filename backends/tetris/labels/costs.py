@@ -24,7 +24,7 @@ def profiled(
     workers: LabelStages, count: int, inputs: Sequence[tuple[int, ...]], batch: int
 ) -> StageProfile:
     """The profile of `count` workers that have all layers, with a survival of 1: nobody has been
-    seen yet. Every layer has the cost of the ramp behind it, since all of them are asked.
+    seen yet. The layers' costs contain those of the ramps, since all of them are asked.
 
     Args:
         inputs: what is timed, one or more; again from the first where a batch is larger.
