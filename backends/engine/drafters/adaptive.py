@@ -11,9 +11,10 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from backends.engine.drafters.base import Drafter
+from backends.engine.drafters.pace import Pace
 from backends.engine.streams import Stream
 
 MEMORY = 0.98
@@ -29,6 +30,17 @@ WORTH = 1.05
 EXPLORED = 64
 """Steps between two at which one more is drafted than seems best, since nothing else could show
 that it has become worth while."""
+PLAIN = 5
+"""Steps without drafts in a row, while some seem best, for what they take."""
+PLAIN_AFTER = 16, 512
+"""Steps with drafts before the first of them, doubled each time to at most so many."""
+
+REST = 8, 64
+"""Steps without drafts after one of which nothing seemed better, before it is asked again: doubled
+each time to at most so many."""
+SPENT = 0.01
+"""The share of plain decoding's time that a draft for what it shows may take, since the last one:
+it has to read all that was decoded meanwhile."""
 
 
 class DraftCosts(Protocol):
@@ -56,23 +68,35 @@ class DraftCosts(Protocol):
 class AdaptiveDrafts:
     """A `Drafter` that says how many another may make.
 
+    Of steps without drafts the other is told the last of a stream alone: what stands between a
+    small model's passes costs several times what it does by itself, since they use the caches up.
+
     Args:
         drafter: its `max_drafts` are the most that it may be asked for.
         costs: of its steps.
         hope: the acceptance of a first draft that is supposed before there were any.
+        pace: corrects the costs; by default by a clock. It outlives a reset: it is the machine's.
     """
 
-    def __init__(self, drafter: Drafter, costs: DraftCosts, hope: float) -> None:
+    def __init__(
+        self, drafter: Drafter, costs: DraftCosts, hope: float, pace: Pace | None = None
+    ) -> None:
         self._drafter, self._costs, self._hope = drafter, costs, hope
+        self._pace = pace or Pace()
         self.exits, self.max_drafts = drafter.exits, drafter.max_drafts
         self._asked: dict[int, tuple[int, int]] = {}
         """By slot: how many drafts there could be, and how many there are."""
         self._since = self._unseen = 0
         self._pause = 1
         self._lag = _Lag()
-        self._chosen: dict[tuple[int, int], int] = {}
+        self._chosen: dict[tuple[int, int], _Choice] = {}
         """By number of streams and size of what is to be read, since the last verifications were
         looked at."""
+        self._plain_pause = self._plain_in = PLAIN_AFTER[0]
+        """Steps with drafts between those without for what they show, and until their end."""
+        self._rest_of = REST[0]
+        self._rest = self._resting = 0
+        """Steps without drafts that are still to come, for so many streams."""
         self._seen: Counter[tuple[int, int, int]] = Counter()
         """Verifications by drafts that could be, were and stood; not looked at yet."""
         self._come: list[_Rate] = []
@@ -87,31 +111,59 @@ class AdaptiveDrafts:
 
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
         """As many as seem best for so many streams, now and then one more."""
+        if self._rest and len(streams) == self._resting:
+            self._rest -= 1
+            return streams
         if self._unseen >= self._pause:
             self._learn()
         behind = self._lag.of(streams, self.max_drafts + 1) if self._costs.read_us else 0
         case = len(streams), behind.bit_length()
-        best = self._chosen.get(case)
-        if best is None:
-            best = self._chosen[case] = self._most_goodput(streams, behind, self._stands)
-        self._since += 1
-        explores = self._since >= EXPLORED and best < self.max_drafts
-        if explores:
-            self._since, self._pause = 0, 1
-            # where not even drafts that all stood would pay there is nothing to be learnt
-            best = min(best + 1, self._most_goodput(streams, behind, self._comes))
-        self._drafter.max_drafts = best
-        if explores and best == 1 and not self.exits:
+        choice = self._chosen.get(case)
+        if choice is None:
+            choice = self._chosen[case] = self._choose(streams, behind, self._stands)
+        asked = self._explored(streams, behind, choice)
+        self._drafter.max_drafts = asked
+        read_us = behind * self._costs.read_us if asked else 0.0
+        self._pace.begin(len(streams), asked, choice.us[asked] + read_us)
+        if asked == 1 > choice.best and not self.exits:
             # the newest alone: a drafter that was not asked for long has much to catch up with
+            if len(streams) > 1:
+                self._pace.drop()
             self._lag.caught_up(streams[-1:])
-            self._note(self._drafter.draft(streams[-1:]), best)
+            self._note(self._drafter.draft(streams[-1:]), asked)
             return streams
-        if best:
-            self._lag.caught_up(streams)
+        if not asked:
+            if not choice.best:
+                self._rest_of = min(2 * self._rest_of, REST[1])
+                self._rest, self._resting = self._rest_of, len(streams)
+                self._since += self._rest
+            return streams
+        self._rest_of = REST[0]
+        self._lag.caught_up(streams)
         drafted = self._drafter.draft(streams)
-        if best:
-            self._note(drafted, best)
+        self._note(drafted, asked)
         return drafted
+
+    def _explored(self, streams: Sequence[Stream], behind: int, choice: _Choice) -> int:
+        """The best number, or another one for what it shows."""
+        best = choice.best
+        if best:
+            self._plain_in -= 1
+            if self._plain_in < PLAIN:
+                if not self._plain_in:
+                    self._plain_pause = min(2 * self._plain_pause, PLAIN_AFTER[1])
+                    self._plain_in = self._plain_pause
+                return 0
+        self._since += 1
+        if best == self.max_drafts or self._since < EXPLORED:
+            return best
+        us, factor = choice.us, self._pace.of(len(streams))
+        more_us = factor * (us[1] + behind * self._costs.read_us) - us[0]
+        if not best and more_us > SPENT * self._since * us[0]:
+            return best
+        self._since, self._pause = 0, 1
+        # where not even drafts that all stood would pay there is nothing to be learnt
+        return min(best + 1, self._choose(streams, behind, self._comes).best)
 
     def _note(self, streams: Sequence[Stream], asked: int) -> None:
         for stream in streams:
@@ -121,6 +173,9 @@ class AdaptiveDrafts:
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """Take note of what stood; the drafter's own counts."""
+        self._pace.end()
+        if not self._asked and stream.finished is None:
+            return {}
         if self._asked:
             asked = self._asked.pop(stream.slot, None)
             if asked is not None and stream.finished is None:  # an end judges not all of them
@@ -134,6 +189,8 @@ class AdaptiveDrafts:
         """Forget every stream, and what they showed: a trial knows nothing of the one before."""
         self._drafter.reset()
         self._asked.clear()
+        self._rest = 0
+        self._pace.age()
         self._forget_evidence()
 
     def _forget_evidence(self) -> None:
@@ -160,17 +217,26 @@ class AdaptiveDrafts:
     def _believe(self) -> None:
         self._comes, self._stands = _chained(self._come, 1.0), _chained(self._stand, self._hope)
 
-    def _most_goodput(self, streams: Sequence[Stream], behind: int, stands: Sequence[float]) -> int:
+    def _choose(self, streams: Sequence[Stream], behind: int, stands: Sequence[float]) -> _Choice:
         """The number of drafts that brings most tokens per microsecond, those included over which
         reading what lies `behind` pays off."""
-        positions = sum(len(stream.tokens) for stream in streams)
-        plain, *others = self._costs.of(len(streams), positions, self._comes, stands)
+        count, positions = len(streams), sum(len(stream.tokens) for stream in streams)
+        us = self._costs.of(count, positions, self._comes, stands)
         brought = list(accumulate(stands, initial=1.0))
         each = behind * self._costs.read_us / self._lag.left(streams) if behind else 0.0
-        costs = (plain, *(us + each * n for us, n in zip(others, brought[1:], strict=True)))
-        goodput = [tokens / us for tokens, us in zip(brought, costs, strict=True)]
+        factor = self._pace.of(count)
+        later = (factor * (x + each * n) for x, n in zip(us[1:], brought[1:], strict=True))
+        costs = (us[0], *later)
+        goodput = [tokens / cost for tokens, cost in zip(brought, costs, strict=True)]
         best = max(goodput)
-        return goodput.index(best) if best > WORTH * goodput[0] else 0
+        return _Choice(goodput.index(best) if best > WORTH * goodput[0] else 0, us)
+
+
+class _Choice(NamedTuple):
+    """The best number of drafts, and what a step with 0, 1, 2 ... of them should take."""
+
+    best: int
+    us: list[float]
 
 
 class _Lag:

@@ -91,11 +91,16 @@ def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
     asked = {"backends": [backend], "reference": "http", "max_new_tokens": 3}
     file = experiment(tmp_path, slo={"e2e_ms": 3000 * service_s}, **asked)
     try:
-        done = decodebench("goodput", file, "--out", "g", *FEW, cwd=tmp_path)
+        # a machine that stalls makes the client late, which is no answer about the server
+        for attempt in range(3):
+            done = decodebench("goodput", file, "--out", f"g{attempt}", *FEW, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            found = (tmp_path / f"g{attempt}/goodput.json").read_text()
+            (one,) = json.loads(found)["systems"]
+            if one["ended"] != "the client was late":
+                break
     finally:
         server.close()
-    assert done.returncode == 0, done.stderr
-    (one,) = json.loads((tmp_path / "g/goodput.json").read_text())["systems"]
     truth = capacity(3.0, 0.9) / service_s
     # threads of this process serve, beside other tests
     assert truth / 2.5 < one["rate_per_s"] < truth * 1.6
