@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections import deque
@@ -63,8 +64,9 @@ class Pace:
         self._step = None
 
     def of(self, sequences: int) -> float:
-        """The factor of steps that draft, for so many streams."""
-        factors = self._factors.get(sequences.bit_length(), ())
+        """The factor of steps that draft, for so many streams; by others' where none was found."""
+        others = itertools.chain.from_iterable(self._factors.values())
+        factors = self._factors.get(sequences.bit_length()) or others
         return float(statistics.median((1.0, *factors)))
 
     def age(self) -> None:

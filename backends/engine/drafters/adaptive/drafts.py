@@ -7,14 +7,14 @@ verification are expected to take. Their expectation is that of the last verific
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
+from backends.engine.drafters.adaptive.lag import Lag
+from backends.engine.drafters.adaptive.pace import Pace
 from backends.engine.drafters.base import Drafter
-from backends.engine.drafters.pace import Pace
 from backends.engine.streams import Stream
 
 MEMORY = 0.98
@@ -25,14 +25,14 @@ before it."""
 PAUSED = 32
 """Verifications between two choices, each of which takes the time of a small model's layer. The
 first ones come sooner, since there is more to learn from a verification."""
-WORTH = 1.05
+WORTH = 1.1
 """Times plain decoding that drafting has to promise: the best of several estimates is too high."""
 EXPLORED = 64
 """Steps between two at which one more is drafted than seems best, since nothing else could show
 that it has become worth while."""
 PLAIN = 5
 """Steps without drafts in a row, while some seem best, for what they take."""
-PLAIN_AFTER = 16, 512
+PLAIN_AFTER = 8, 512
 """Steps with drafts before the first of them, doubled each time to at most so many."""
 
 REST = 8, 64
@@ -88,7 +88,7 @@ class AdaptiveDrafts:
         """By slot: how many drafts there could be, and how many there are."""
         self._since = self._unseen = 0
         self._pause = 1
-        self._lag = _Lag()
+        self._lag = Lag()
         self._chosen: dict[tuple[int, int], _Choice] = {}
         """By number of streams and size of what is to be read, since the last verifications were
         looked at."""
@@ -188,15 +188,14 @@ class AdaptiveDrafts:
     def reset(self) -> None:
         """Forget every stream, and what they showed: a trial knows nothing of the one before."""
         self._drafter.reset()
-        self._asked.clear()
-        self._rest = 0
         self._pace.age()
+        self._asked.clear()
         self._forget_evidence()
 
     def _forget_evidence(self) -> None:
-        self._since = self._unseen = 0
+        self._since = self._unseen = self._rest = 0
         self._pause = 1
-        self._lag = _Lag()
+        self._lag = Lag()
         self._chosen.clear()
         self._seen.clear()
         self._come = [_Rate() for _ in range(self.max_drafts)]
@@ -237,40 +236,6 @@ class _Choice(NamedTuple):
 
     best: int
     us: list[float]
-
-
-class _Lag:
-    """What a drafter has not read of the streams under way."""
-
-    def __init__(self) -> None:
-        self._read: dict[int, int] = {}
-        """By slot: tokens that there were when it last drafted."""
-        self._ends = self._tokens = 0.0
-
-    def of(self, streams: Sequence[Stream], usual: int) -> int:
-        """Positions of streams that have more than the `usual` since the last verification."""
-        lags = (len(stream.tokens) - self._read.get(stream.slot, 0) for stream in streams)
-        return sum(lag for lag in lags if lag > usual)
-
-    def caught_up(self, streams: Sequence[Stream]) -> None:
-        """All that there is of them is read now."""
-        for stream in streams:
-            self._read[stream.slot] = len(stream.tokens)
-
-    def ended(self, stream: Stream) -> None:
-        """Note the answer's length; the slot's next stream is unread."""
-        self._read.pop(stream.slot, None)
-        self._ends = self._ends * MEMORY + 1
-        self._tokens = self._tokens * MEMORY + len(stream.tokens) - len(stream.prompt)
-
-    def left(self, streams: Sequence[Stream]) -> float:
-        """Tokens that each stream is expected to bring yet, by the lengths of the last answers; of
-        the first ones, that they take half of what they may."""
-        if not self._ends:
-            return statistics.fmean(stream.most for stream in streams) / 2
-        length = self._tokens / self._ends
-        so_far = statistics.fmean(len(stream.tokens) - len(stream.prompt) for stream in streams)
-        return max(length - so_far, length / 2)
 
 
 class _Rate:

@@ -1,0 +1,1 @@
+"""As many drafts as pay."""

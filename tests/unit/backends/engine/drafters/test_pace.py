@@ -1,0 +1,125 @@
+"""Steps that draft beside plain ones, by times chosen by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from backends.engine.drafters.adaptive.drafts import AdaptiveDrafts
+from backends.engine.drafters.adaptive.pace import Pace
+from backends.engine.streams import Stream
+from tests.unit.backends.engine.drafters.test_adaptive import Chance, Priced, drafted, steady
+
+
+class StepClock:
+    """Time that passes as steps say."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+class Timed(Chance):
+    """Takes `plain` microseconds for a step, and `drafting` where it drafts."""
+
+    def __init__(self, most: int, clock: StepClock, plain: float, drafting: float) -> None:
+        super().__init__(most)
+        self.clock, self.plain, self.drafting = clock, plain, drafting
+        self.told = 0
+
+    def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
+        self.told += 1
+        return super().verified(stream, accepted)
+
+
+def steps(adaptive: AdaptiveDrafts, inner: Timed, count: int) -> list[bool]:
+    """Steps of one stream of which all drafts stand; whether each drafted."""
+    found = []
+    for _ in range(count):
+        stream = Stream("r", (1,), 99, tokens=[1], done=[0], slot=0)
+        adaptive.draft([stream])
+        inner.clock.ns += round(1e3 * (inner.drafting if stream.drafts else inner.plain))
+        found.append(stream.drafts > 0)
+        adaptive.verified(stream, stream.drafts)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("plain", "drafting", "drafts"),
+    [
+        (100.0, 580.0, True),
+        (400.0, 2320.0, True),  # a slow machine, which is slow for both
+        (400.0, 1500.0, True),
+        (100.0, 1200.0, False),  # nine tokens for the time of twelve
+        (20.0, 580.0, False),  # less than costs had said of plain steps
+    ],
+)
+def test_steps_that_draft_are_held_against_plain_ones(
+    plain: float, drafting: float, drafts: bool
+) -> None:
+    inner = Timed(8, clock := StepClock(), plain, drafting)
+    adaptive = AdaptiveDrafts(inner, Priced(60), 1.0, Pace(clock))
+    steps(adaptive, inner, 1500)
+    assert (sum(steps(adaptive, inner, 500)) > 400) is drafts
+
+
+def test_another_trial_may_find_that_a_comparison_went_wrong() -> None:
+    inner = Timed(8, clock := StepClock(), 100.0, 3000.0)
+    adaptive = AdaptiveDrafts(inner, Priced(10), 1.0, Pace(clock))
+    steps(adaptive, inner, 1500)
+    assert sum(steps(adaptive, inner, 500)) < 50
+    inner.drafting = 180.0
+    for _ in range(6):
+        adaptive.reset()
+        steps(adaptive, inner, 500)
+    assert sum(steps(adaptive, inner, 500)) > 400
+
+
+def test_a_step_after_one_of_the_other_sort_is_not_looked_at() -> None:
+    pace = Pace(clock := StepClock())
+    for _ in range(3):
+        for drafts, times in ((0, (900, 100, 100, 100)), (2, (5000, 200, 200, 200))):
+            for us in times:
+                pace.begin(1, drafts, 100.0)
+                clock.ns += us * 1000
+                pace.end()
+    assert pace.of(1) == 2.0
+    assert pace.of(40) == 2.0, "nothing else is known of so many"
+    for _ in range(4):
+        pace.begin(1, 0, 100.0)
+        pace.drop()
+        clock.ns += 9_000_000
+        pace.end()
+    pace.begin(1, 2, 100.0)
+    assert pace.of(1) == 2.0
+
+
+def test_while_off_it_asks_for_nothing_and_tells_of_ends_alone() -> None:
+    inner = Timed(4, clock := StepClock(), 100.0, 600.0)
+    adaptive = AdaptiveDrafts(inner, Priced(500), 0.8, Pace(clock))
+    steps(adaptive, inner, 200)
+    assert inner.asked == []
+    assert inner.told == 0
+    stream = Stream("r", (1,), 99, tokens=[1], done=[0], slot=0)
+    adaptive.draft([stream])
+    stream.finished = "stop"
+    assert adaptive.verified(stream, 0) == {"told": 0}
+    assert inner.told == 1
+
+
+def test_what_a_try_has_to_read_is_paid_out_of_a_share_of_the_time() -> None:
+    """A try reads 50 positions, 5,000 us: a hundredth of 5,000 steps of 100 us."""
+    inner = Chance(4)
+    adaptive = steady(inner, Priced(30, read_us=100.0), 0.0)
+    stream = Stream("r", (1,) * 50, 10**6, tokens=[1] * 50, done=[49], slot=0)
+    for _ in range(3000):
+        drafted(adaptive, inner, [stream])
+        del stream.tokens[50:]
+        adaptive.verified(stream, 0)
+    assert all(most == 0 for _, most in inner.asked)
+    for _ in range(3000):
+        drafted(adaptive, inner, [stream])
+        del stream.tokens[50:]
+        adaptive.verified(stream, 0)
+    assert (1, 1) in inner.asked
