@@ -24,6 +24,7 @@ import numpy as np
 from backends import open_backend
 from backends.checkpoints import models
 from backends.engine.decoder import Decoder
+from backends.engine.drafters.first_layers import FirstLayers
 from backends.own.autoregressive import Autoregressive
 from backends.own.backend import EngineBackend
 from benchmarks.adadecode import requests_of
@@ -61,7 +62,9 @@ def ladder(method: str, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
     model = Model(DEMO)
     drafting: Any = open_backend("speculative", models.resolve(model), model, options)
     executor = drafting._executor
-    plain = Autoregressive(Decoder(executor), executor, drafting.info, ())
+    # an executor with an exit asks for a drafter at it: one that never drafts
+    never = FirstLayers(executor, 0) if executor.exits else None
+    plain = Autoregressive(Decoder(executor, never), executor, drafting.info, ())
     for workload in chosen.workloads:
         requests = requests_of(DEMO, workload, chosen.requests)
         for concurrency in chosen.concurrency:
