@@ -35,12 +35,12 @@ PLAIN = 5
 PLAIN_AFTER = 8, 512
 """Steps with drafts before the first of them, doubled each time to at most so many."""
 
-REST = 8, 64
+REST = 8, 32
 """Steps without drafts after one of which nothing seemed better, before it is asked again: doubled
 each time to at most so many."""
 SPENT = 0.01
-"""The share of plain decoding's time that a draft for what it shows may take, since the last one:
-it has to read all that was decoded meanwhile."""
+"""The share of plain decoding's time that a draft for what it shows may take since the last one,
+beyond what it is expected to spare: it has to read all that was decoded meanwhile."""
 
 
 class DraftCosts(Protocol):
@@ -158,7 +158,7 @@ class AdaptiveDrafts:
         if best == self.max_drafts or self._since < EXPLORED:
             return best
         us, factor = choice.us, self._pace.of(len(streams))
-        more_us = factor * (us[1] + behind * self._costs.read_us) - us[0]
+        more_us = factor * (us[1] + behind * self._costs.read_us) - us[0] * (1 + self._stands[0])
         if not best and more_us > SPENT * self._since * us[0]:
             return best
         self._since, self._pause = 0, 1
