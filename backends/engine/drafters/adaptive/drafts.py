@@ -23,21 +23,18 @@ PRIOR = 4.0
 """Verifications that a belief is worth. The acceptance of a draft is believed to be that of the one
 before it."""
 PAUSED = 32
-"""Verifications between two choices, each of which takes the time of a small model's layer. The
+"""Steps with drafts between two choices, each of which takes the time of a small model's layer. The
 first ones come sooner, since there is more to learn from a verification."""
 WORTH = 1.1
 """Times plain decoding that drafting has to promise: the best of several estimates is too high."""
 EXPLORED = 64
 """Steps between two at which one more is drafted than seems best, since nothing else could show
 that it has become worth while."""
-PLAIN = 5
-"""Steps without drafts in a row, while some seem best, for what they take."""
-PLAIN_AFTER = 8, 512
-"""Steps with drafts before the first of them, doubled each time to at most so many."""
-
 REST = 8, 32
 """Steps without drafts after one of which nothing seemed better, before it is asked again: doubled
-each time to at most so many."""
+each time to at most so many, until a stream ends."""
+AGED = 4096
+"""Steps without drafts after which what was found to be slow may have become faster."""
 SPENT = 0.01
 """The share of plain decoding's time that a draft for what it shows may take since the last one,
 beyond what it is expected to spare: it has to read all that was decoded meanwhile."""
@@ -92,11 +89,11 @@ class AdaptiveDrafts:
         self._chosen: dict[tuple[int, int], _Choice] = {}
         """By number of streams and size of what is to be read, since the last verifications were
         looked at."""
-        self._plain_pause = self._plain_in = PLAIN_AFTER[0]
-        """Steps with drafts between those without for what they show, and until their end."""
         self._rest_of = REST[0]
         self._rest = self._resting = 0
         """Steps without drafts that are still to come, for so many streams."""
+        self._off = 0
+        """Steps without drafts since an old comparison was forgotten."""
         self._seen: Counter[tuple[int, int, int]] = Counter()
         """Verifications by drafts that could be, were and stood; not looked at yet."""
         self._come: list[_Rate] = []
@@ -113,7 +110,10 @@ class AdaptiveDrafts:
         """As many as seem best for so many streams, now and then one more."""
         if self._rest and len(streams) == self._resting:
             self._rest -= 1
+            self._since += 1
             return streams
+        self._rest = 0
+        entered = self._pace.now()
         if self._unseen >= self._pause:
             self._learn()
         behind = self._lag.of(streams, self.max_drafts + 1) if self._costs.read_us else 0
@@ -121,49 +121,64 @@ class AdaptiveDrafts:
         choice = self._chosen.get(case)
         if choice is None:
             choice = self._chosen[case] = self._choose(streams, behind, self._stands)
-        asked = self._explored(streams, behind, choice)
-        self._drafter.max_drafts = asked
-        read_us = behind * self._costs.read_us if asked else 0.0
-        self._pace.begin(len(streams), asked, choice.us[asked] + read_us)
-        if asked == 1 > choice.best and not self.exits:
-            # the newest alone: a drafter that was not asked for long has much to catch up with
-            if len(streams) > 1:
-                self._pace.drop()
-            self._lag.caught_up(streams[-1:])
-            self._note(self._drafter.draft(streams[-1:]), asked)
-            return streams
-        if not asked:
-            if not choice.best:
-                self._rest_of = min(2 * self._rest_of, REST[1])
-                self._rest, self._resting = self._rest_of, len(streams)
-                self._since += self._rest
-            return streams
-        self._rest_of = REST[0]
-        self._lag.caught_up(streams)
-        drafted = self._drafter.draft(streams)
-        self._note(drafted, asked)
-        return drafted
+        if not choice.best:
+            return self._without(streams, behind, choice)
+        asked = self._number(streams, behind, choice)
+        us = choice.us[asked] + (behind * self._costs.read_us if asked else 0.0)
+        if self._pace.begin(len(streams), asked, us, entered):
+            self._chosen.clear()
+        return self._drafted(streams, asked, streams) if asked else streams
 
-    def _explored(self, streams: Sequence[Stream], behind: int, choice: _Choice) -> int:
+    def _drafted(
+        self, some: Sequence[Stream], asked: int, streams: Sequence[Stream]
+    ) -> Sequence[Stream]:
+        """`streams`, of which some have been drafted for."""
+        self._rest_of = REST[0]
+        self._unseen += 1
+        self._drafter.max_drafts = asked
+        self._lag.caught_up(some)
+        drafted = self._drafter.draft(some)
+        self._note(drafted, asked)
+        return drafted if some is streams else streams
+
+    def _number(self, streams: Sequence[Stream], behind: int, choice: _Choice) -> int:
         """The best number, or another one for what it shows."""
-        best = choice.best
-        if best:
-            self._plain_in -= 1
-            if self._plain_in < PLAIN:
-                if not self._plain_in:
-                    self._plain_pause = min(2 * self._plain_pause, PLAIN_AFTER[1])
-                    self._plain_in = self._plain_pause
-                return 0
+        if self._pace.is_plain_due(len(streams)):
+            return 0
         self._since += 1
-        if best == self.max_drafts or self._since < EXPLORED:
-            return best
-        us, factor = choice.us, self._pace.of(len(streams))
-        more_us = factor * (us[1] + behind * self._costs.read_us) - us[0] * (1 + self._stands[0])
-        if not best and more_us > SPENT * self._since * us[0]:
-            return best
+        if choice.best == self.max_drafts or self._since < EXPLORED:
+            return choice.best
         self._since, self._pause = 0, 1
         # where not even drafts that all stood would pay there is nothing to be learnt
-        return min(best + 1, self._choose(streams, behind, self._comes).best)
+        return min(choice.best + 1, self._choose(streams, behind, self._comes).best)
+
+    def _without(self, streams: Sequence[Stream], behind: int, choice: _Choice) -> Sequence[Stream]:
+        """A plain step, or one draft for what it shows: of the newest alone where drafts are from
+        elsewhere, since a drafter that was not asked for long has much to catch up with."""
+        self._pace.stop()
+        self._since += 1
+        some = streams if self.exits else streams[-1:]
+        if self._since >= EXPLORED and self._is_affordable(some, choice):
+            if self._choose(streams, behind, self._comes).best:
+                self._since, self._pause = 0, 1
+                return self._drafted(some, 1, streams)
+            self._since -= EXPLORED
+        self._rest, self._resting = self._rest_of, len(streams)
+        self._rest_of = min(2 * self._rest_of, REST[1])
+        self._off += self._rest
+        if self._off > AGED:
+            self._off = 0
+            self._pace.age()
+        return streams
+
+    def _is_affordable(self, some: Sequence[Stream], choice: _Choice) -> bool:
+        """Whether a draft of these streams may take what it does."""
+        unread = self._lag.of(some, self.max_drafts + 1) if self._costs.read_us else 0
+        positions = sum(len(stream.tokens) for stream in some)
+        plain_us, us, *_ = self._costs.of(len(some), positions, self._comes, self._stands)
+        spared_us = plain_us * (1 + self._stands[0])
+        more_us = self._pace.of(len(some)) * (us + unread * self._costs.read_us) - spared_us
+        return more_us <= SPENT * self._since * choice.us[0]
 
     def _note(self, streams: Sequence[Stream], asked: int) -> None:
         for stream in streams:
@@ -180,9 +195,9 @@ class AdaptiveDrafts:
             asked = self._asked.pop(stream.slot, None)
             if asked is not None and stream.finished is None:  # an end judges not all of them
                 self._seen[*asked, accepted] += 1
-                self._unseen += 1
         if stream.finished is not None:
             self._lag.ended(stream)
+            self._rest, self._rest_of = 0, REST[0]
         return self._drafter.verified(stream, accepted)
 
     def reset(self) -> None:
