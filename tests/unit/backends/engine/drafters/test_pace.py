@@ -73,7 +73,7 @@ def test_another_trial_may_find_that_a_comparison_went_wrong() -> None:
     inner.drafting = 180.0
     for _ in range(6):
         adaptive.reset()
-        steps(adaptive, inner, 500)
+        steps(adaptive, inner, 100)
     assert sum(steps(adaptive, inner, 500)) > 400
 
 
