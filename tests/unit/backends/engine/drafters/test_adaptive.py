@@ -90,7 +90,7 @@ def play(
             stood = 0
             while stood < stream.drafts and draw.random() < chance:
                 stood += 1
-            assert adaptive.verified(stream, stood) in ({"told": stood}, {})
+            assert adaptive.verified(stream, stood) == ({"told": stood} if some else {})
             assert some or not stream.drafts
 
 
@@ -141,7 +141,7 @@ def test_what_could_never_pay_is_not_tried_and_a_try_is_one_draft_of_one_stream(
     inner = Chance(4)
     adaptive = steady(inner, Priced(30), 0.1)
     play(adaptive, inner, 0.0, 4 * EXPLORED, count=3)
-    assert 2 <= inner.asked.count((1, 1)) <= 4
+    assert inner.asked.count((1, 1)) == 2
     assert set(inner.asked) == {(3, 0), (1, 1)}
 
 
