@@ -23,7 +23,8 @@ class Drafter(Protocol):
     """Guesses tokens of the streams under way.
 
     A stream is known by its id (or its slot, while it runs), from the first `draft` that shows it
-    to the `verified` that finds its `finished` set.
+    to the `verified` that finds its `finished` set. Steps between that are decoded without drafts
+    may pass without either.
     """
 
     exits: tuple[int, ...]

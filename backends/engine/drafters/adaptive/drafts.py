@@ -111,6 +111,7 @@ class AdaptiveDrafts:
         if self._rest and len(streams) == self._resting:
             self._rest -= 1
             self._since += 1
+            self._off += 1
             return streams
         self._rest = 0
         entered = self._pace.now()
@@ -157,6 +158,7 @@ class AdaptiveDrafts:
         elsewhere, since a drafter that was not asked for long has much to catch up with."""
         self._pace.stop()
         self._since += 1
+        self._off += 1
         some = streams if self.exits else streams[-1:]
         if self._since >= EXPLORED and self._is_affordable(some, choice):
             if self._choose(streams, behind, self._comes).best:
@@ -165,7 +167,6 @@ class AdaptiveDrafts:
             self._since -= EXPLORED
         self._rest, self._resting = self._rest_of, len(streams)
         self._rest_of = min(2 * self._rest_of, REST[1])
-        self._off += self._rest
         if self._off > AGED:
             self._off = 0
             self._pace.age()
@@ -191,10 +192,9 @@ class AdaptiveDrafts:
         self._pace.end()
         if not self._asked and stream.finished is None:
             return {}
-        if self._asked:
-            asked = self._asked.pop(stream.slot, None)
-            if asked is not None and stream.finished is None:  # an end judges not all of them
-                self._seen[*asked, accepted] += 1
+        asked = self._asked.pop(stream.slot, None)
+        if asked is not None and stream.finished is None:  # an end judges not all of them
+            self._seen[*asked, accepted] += 1
         if stream.finished is not None:
             self._lag.ended(stream)
             self._rest, self._rest_of = 0, REST[0]

@@ -127,6 +127,14 @@ def test_tries_stay_rare_where_the_number_of_streams_changes() -> None:
     assert 3 <= len(inner.asked) <= 2000 / EXPLORED + 1
 
 
+def test_a_rest_that_is_left_does_not_hasten_what_is_forgotten() -> None:
+    """Streams that come and go end each rest at once: 1,500 steps are not 4,096."""
+    inner = Timed(8, clock := StepClock(), 100.0, 3000.0)
+    adaptive = AdaptiveDrafts(inner, Priced(10), 1.0, Pace(clock))
+    steps(adaptive, inner, 500, of=8)
+    assert not any(any(steps(adaptive, inner, 1, of=8 + n % 2)) for n in range(1500))
+
+
 def pace_of(times: list[tuple[int, list[int]]], pace: Pace, clock: StepClock) -> float:
     """After steps with so many drafts that took so many times what they should."""
     for drafts, factors in times:
