@@ -4,11 +4,12 @@
                                        [--concurrency 1 8 16 32] [--requests 64] [--repeats 6]
 
 On the demo model. Plain decoding runs on the method's own executor, in the same places of memory
-(two engines alike differ by 4% here), and both take turns after a few requests, since a machine's
-pace may wander by more within a minute than is asked for. Ratios are plain decoding's time over the
-method's: decode time per token (prompts apart; the geometric mean over a turn's requests) and that
-of all tokens, the median over turns with its 95% interval; and the drafts for each token of the
-answers. Texts are compared. The last line is JSON.
+(elsewhere the same weights may be several percent slower), and both take turns after a few
+requests, since a machine's pace may wander by more within a minute than is asked for. Ratios are
+plain decoding's time over the method's: decode time per token (prompts apart; the geometric mean
+over a turn's requests) and that of all tokens, the median over turns with its 95% interval; and the
+drafts for each token of the answers. Texts are compared. The method `autoregressive` is plain
+decoding beside itself: what this can tell apart. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from harness.core.nouns import Load, Model, Request
 from harness.measure.load_loop import run_load
 
 DEMO = "demo"
-PLAIN = "plain"
+PLAIN, NEVER = "plain", "autoregressive"
 FEW = 4
 """Requests of a turn, or two rounds of those in flight."""
 
@@ -57,10 +58,12 @@ def main() -> None:
 
 def ladder(method: str, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Over plain decoding, by workload and requests in flight."""
-    drafts = chosen.drafts if chosen.drafts == "auto" else int(chosen.drafts)
-    options = {"method": method, "drafts": drafts, "max_num_seqs": max(chosen.concurrency)}
-    model = Model(DEMO)
-    drafting: Any = open_backend("speculative", models.resolve(model), model, options)
+    options: dict[str, Any] = {"max_num_seqs": max(chosen.concurrency)}
+    name, model = method, Model(DEMO)
+    if method != NEVER:
+        drafts = chosen.drafts if chosen.drafts == "auto" else int(chosen.drafts)
+        name, options = "speculative", {**options, "method": method, "drafts": drafts}
+    drafting: Any = open_backend(name, models.resolve(model), model, options)
     executor = drafting._executor
     # an executor with an exit asks for a drafter at it: one that never drafts
     never = FirstLayers(executor, 0) if executor.exits else None
@@ -98,7 +101,7 @@ def compared(
                 continue
             texts = {name: [g.token_ids for g in of] for name, of in done.items()}
             tokens += sum(map(len, texts[PLAIN]))
-            drafted += int(sum(g.telemetry["drafted"] for g in done[drafting]))
+            drafted += int(sum(g.telemetry.get("drafted", 0.0) for g in done[drafting]))
             is_same = is_same and texts[drafting] == texts[PLAIN]
             both = done[PLAIN], done[drafting]
             slow, fast = (np.mean([np.log(token_s(g)) for g in of]) for of in both)

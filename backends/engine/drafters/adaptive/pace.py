@@ -15,8 +15,8 @@ ENOUGH = 3
 """Steps of either sort without which nothing is said; comparisons before they become rare."""
 FACTORS = 5
 """Comparisons that count, the last ones."""
-BELIEF = 1.0, 1.0
-"""As if some had found no difference: a single one may be another process's doing."""
+AGREE = 2
+"""Comparisons without which nothing is corrected: a single one may be another process's doing."""
 PLAIN = 5
 """Steps without drafts in a row."""
 PLAIN_AFTER = 8, 512
@@ -75,7 +75,9 @@ class Pace:
         """The factor of steps that draft, for so many streams; by others' where none was found."""
         own = self._size(sequences).factors
         others = itertools.chain.from_iterable(size.factors for size in self._sizes.values())
-        return float(statistics.median((*BELIEF, *(own or others))))
+        found = list(own or others)
+        # and one that found no difference, so that of two the milder counts
+        return float(statistics.median((1.0, *found))) if len(found) >= AGREE else 1.0
 
     def age(self) -> None:
         """Forget the oldest comparison of each size: what keeps drafts from being made is not made
