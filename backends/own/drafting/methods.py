@@ -235,7 +235,7 @@ def _made(executor: Any, drafter: Drafter, options: Options, costs: Callable[[],
     """With a number of drafts that follows what they cost and bring, where it is left open."""
     if options["drafts"] != AUTO:
         return executor, drafter, {}
-    from backends.engine.drafters.adaptive.drafts import AdaptiveDrafts
+    from backends.engine.drafters.adaptive import AdaptiveDrafts
 
     hope = METHODS[options["method"]].hope
     return executor, AdaptiveDrafts(drafter, costs(), hope), {}

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from backends.engine.decoder import Decoder
-from backends.engine.drafters.adaptive.drafts import DraftCosts
+from backends.engine.drafters.adaptive import DraftCosts
 from backends.engine.drafters.sublayers import SublayerDrafts
 from backends.engine.executors.base import Executor
 from backends.engine.streams import Output, Stream

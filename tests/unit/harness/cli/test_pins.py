@@ -116,7 +116,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
         ("backends/engine/decoder.py", OWN - {"tetris"}),
         ("backends/engine/executors/cuda.py", OWN),
         ("backends/engine/costs/exit_choice.py", OWN - {"autoregressive", "tetris"}),
-        ("backends/engine/drafters/adaptive/drafts.py", {"speculative"}),
+        ("backends/engine/drafters/adaptive.py", {"speculative"}),
         ("backends/engine/drafters/counts.py", OWN - {"tetris"} | {"vllm-speculative"}),
         ("backends/vllm/speculative.py", {"vllm-speculative"}),
         ("backends/http/stamps.py", {"http"}),

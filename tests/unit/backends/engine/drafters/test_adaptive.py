@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from backends.engine.decoder import Decoder
-from backends.engine.drafters.adaptive.drafts import EXPLORED, AdaptiveDrafts
-from backends.engine.drafters.adaptive.pace import Pace
-from backends.engine.drafters.base import Drafter
+from backends.engine.drafters.adaptive import EXPLORED, AdaptiveDrafts
 from backends.engine.drafters.lookup import PromptLookup
 from backends.engine.streams import Stream
 from tests.support.engine.random_models import open_executor, random_model
@@ -56,17 +54,6 @@ class Chance:
 
     def reset(self) -> None:
         self.asked.clear()
-
-
-class Steady(Pace):
-    """A machine on which all takes what it should."""
-
-    def of(self, sequences: int) -> float:
-        return 1.0
-
-
-def steady(inner: Drafter, price: Priced, hope: float) -> AdaptiveDrafts:
-    return AdaptiveDrafts(inner, price, hope, Steady())
 
 
 def drafted(adaptive: AdaptiveDrafts, inner: Chance, streams: Sequence[Stream]) -> bool:
@@ -113,7 +100,7 @@ def usual(chance: Chance, last: int = 200) -> int:
 )
 def test_it_finds_what_brings_most(stands: float, price: Priced, best: set[int]) -> None:
     inner = Chance(8)
-    adaptive = steady(inner, price, 0.8)
+    adaptive = AdaptiveDrafts(inner, price, 0.8)
     play(adaptive, inner, stands, 1500)
     assert usual(inner) in best
     inner_goodput = [
@@ -125,7 +112,7 @@ def test_it_finds_what_brings_most(stands: float, price: Priced, best: set[int])
 
 def test_it_changes_its_mind_both_ways() -> None:
     inner = Chance(8)
-    adaptive = steady(inner, Priced(10), 0.8)
+    adaptive = AdaptiveDrafts(inner, Priced(10), 0.8)
     play(adaptive, inner, 0.9, 600)
     assert usual(inner) >= 4
     play(adaptive, inner, 0.0, 600)
@@ -136,10 +123,10 @@ def test_it_changes_its_mind_both_ways() -> None:
 
 def test_what_could_never_pay_is_not_tried_and_a_try_is_one_draft_of_one_stream() -> None:
     inner = Chance(4)
-    play(steady(inner, Priced(500), 0.8), inner, 1.0, 12 * EXPLORED, count=3)
+    play(AdaptiveDrafts(inner, Priced(500), 0.8), inner, 1.0, 12 * EXPLORED, count=3)
     assert {most for _, most in inner.asked} == {0}
     inner = Chance(4)
-    adaptive = steady(inner, Priced(30), 0.1)
+    adaptive = AdaptiveDrafts(inner, Priced(30), 0.1)
     play(adaptive, inner, 0.0, 4 * EXPLORED, count=3)
     assert inner.asked.count((1, 1)) == 2
     assert set(inner.asked) == {(3, 0), (1, 1)}
@@ -148,14 +135,14 @@ def test_what_could_never_pay_is_not_tried_and_a_try_is_one_draft_of_one_stream(
 def test_more_rows_than_are_free_are_left_out_in_a_batch() -> None:
     alone, batch = Chance(8), Chance(8)
     price = Priced(1, row=20)
-    play(steady(alone, price, 0.7), alone, 0.7, 500)
-    play(steady(batch, price, 0.7), batch, 0.7, 500, count=16)
+    play(AdaptiveDrafts(alone, price, 0.7), alone, 0.7, 500)
+    play(AdaptiveDrafts(batch, price, 0.7), batch, 0.7, 500, count=16)
     assert usual(alone) > usual(batch)
 
 
 def test_a_reset_forgets_what_was_seen() -> None:
     inner = Chance(4)
-    adaptive = steady(inner, Priced(10), 0.9)
+    adaptive = AdaptiveDrafts(inner, Priced(10), 0.9)
     play(adaptive, inner, 0.0, 300)
     assert usual(inner) == 0
     adaptive.reset()
@@ -167,10 +154,10 @@ def test_a_reset_forgets_what_was_seen() -> None:
 def test_what_brings_hardly_more_than_plain_decoding_is_not_drafted() -> None:
     """Nine tokens for the time of 8.6: less than costs and beliefs may be wrong by."""
     inner = Chance(8)
-    play(steady(inner, Priced(95), 1.0), inner, 1.0, 300)
+    play(AdaptiveDrafts(inner, Priced(95), 1.0), inner, 1.0, 300)
     assert usual(inner) == 0
     inner = Chance(8)
-    play(steady(inner, Priced(80), 1.0), inner, 1.0, 300)
+    play(AdaptiveDrafts(inner, Priced(80), 1.0), inner, 1.0, 300)
     assert usual(inner) == 8
 
 
@@ -186,7 +173,7 @@ def test_the_text_does_not_depend_on_it() -> None:
                 found.setdefault(output.id, []).extend(output.tokens)
         return found
 
-    lookup = steady(PromptLookup(4, 6, 1, 3), Priced(1), 0.5)
+    lookup = AdaptiveDrafts(PromptLookup(4, 6, 1, 3), Priced(1), 0.5)
     assert text(Decoder(open_executor(model, ()), lookup)) == text(
         Decoder(open_executor(model, ()))
     )
@@ -211,16 +198,18 @@ def answers(
 def test_reading_a_prompt_has_to_pay_within_the_answer() -> None:
     """Eight drafts spare 80 of 100 us a token, and a prompt of 100 positions takes 2,000 us."""
     inner = Chance(8)
-    adaptive = steady(inner, Priced(10, read_us=20), 1.0)
+    adaptive = AdaptiveDrafts(inner, Priced(10, read_us=20), 1.0)
     answers(adaptive, inner, prompt=100, tokens=10, count=30, most=400)
     assert inner.asked[0] == (1, 8), "half of 400 tokens may come"
     assert usual(inner, 50) == 0, "ten come"
     inner = Chance(8)
-    adaptive = steady(inner, Priced(10, read_us=20), 1.0)
+    adaptive = AdaptiveDrafts(inner, Priced(10, read_us=20), 1.0)
     answers(adaptive, inner, prompt=100, tokens=90, count=30, most=20)
     assert usual(inner, 50) == 8
     inner = Chance(8)
-    answers(steady(inner, Priced(10), 1.0), inner, prompt=100, tokens=10, count=30, most=400)
+    answers(
+        AdaptiveDrafts(inner, Priced(10), 1.0), inner, prompt=100, tokens=10, count=30, most=400
+    )
     assert usual(inner, 50) == 8, "nothing to read"
 
 
@@ -228,7 +217,7 @@ def test_what_was_read_is_not_read_again() -> None:
     """A text that was drafted from has nothing behind, so that its later drafts have their price
     alone; one that was decoded without drafts has."""
     inner = Chance(4)
-    adaptive = steady(inner, Priced(30, read_us=1000.0), 1.0)
+    adaptive = AdaptiveDrafts(inner, Priced(30, read_us=1000.0), 1.0)
     stream = Stream("r", (1,) * 9, 10**6, tokens=[1] * 9, done=[8], slot=0)
     drafted(adaptive, inner, [stream])
     assert inner.asked == [(1, 4)], "9,000 us are little for 500,000 tokens"
@@ -241,3 +230,40 @@ def test_what_was_read_is_not_read_again() -> None:
     adaptive.verified(stream, 4)
     drafted(adaptive, inner, [stream])
     assert inner.asked[-1] == (1, 0)
+
+
+def test_while_off_it_asks_for_nothing_and_tells_of_ends_alone() -> None:
+    inner = Chance(4)
+    adaptive = AdaptiveDrafts(inner, Priced(500), 0.8)
+    stream = Stream("r", (1,), 99, tokens=[1], done=[0], slot=0)
+    for _ in range(200):
+        adaptive.draft([stream])
+        assert adaptive.verified(stream, 0) == {}
+    assert inner.asked == []
+    stream.finished = "stop"
+    assert adaptive.verified(stream, 0) == {"told": 0}
+
+
+def test_tries_stay_rare_where_the_number_of_streams_changes() -> None:
+    inner = Chance(4)
+    adaptive = AdaptiveDrafts(inner, Priced(30), 0.0)
+    for number in range(1000):
+        play(adaptive, inner, 0.0, 1, count=8 + number % 2)
+    assert 3 <= inner.asked.count((1, 1)) <= 1000 / EXPLORED
+
+
+def test_what_a_try_has_to_read_is_paid_out_of_a_share_of_the_time() -> None:
+    """A try reads 50 positions, 5,000 us: a hundredth of 5,000 steps of 100 us."""
+    inner = Chance(4)
+    adaptive = AdaptiveDrafts(inner, Priced(30, read_us=100.0), 0.0)
+    stream = Stream("r", (1,) * 50, 10**6, tokens=[1] * 50, done=[49], slot=0)
+    for _ in range(3000):
+        drafted(adaptive, inner, [stream])
+        del stream.tokens[50:]
+        adaptive.verified(stream, 0)
+    assert all(most == 0 for _, most in inner.asked)
+    for _ in range(3000):
+        drafted(adaptive, inner, [stream])
+        del stream.tokens[50:]
+        adaptive.verified(stream, 0)
+    assert (1, 1) in inner.asked

@@ -7,13 +7,12 @@ verification are expected to take. Their expectation is that of the last verific
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from backends.engine.drafters.adaptive.lag import Lag
-from backends.engine.drafters.adaptive.pace import Pace
 from backends.engine.drafters.base import Drafter
 from backends.engine.streams import Stream
 
@@ -25,7 +24,7 @@ before it."""
 PAUSED = 32
 """Steps with drafts between two choices, each of which takes the time of a small model's layer. The
 first ones come sooner, since there is more to learn from a verification."""
-WORTH = 1.1
+WORTH = 1.05
 """Times plain decoding that drafting has to promise: the best of several estimates is too high."""
 EXPLORED = 64
 """Steps between two at which one more is drafted than seems best, since nothing else could show
@@ -33,8 +32,6 @@ that it has become worth while."""
 REST = 8, 32
 """Steps without drafts after one of which nothing seemed better, before it is asked again: doubled
 each time to at most so many, until a stream ends."""
-AGED = 4096
-"""Steps without drafts after which what was found to be slow may have become faster."""
 SPENT = 0.01
 """The share of plain decoding's time that a draft for what it shows may take since the last one,
 beyond what it is expected to spare: it has to read all that was decoded meanwhile."""
@@ -72,28 +69,22 @@ class AdaptiveDrafts:
         drafter: its `max_drafts` are the most that it may be asked for.
         costs: of its steps.
         hope: the acceptance of a first draft that is supposed before there were any.
-        pace: corrects the costs; by default by a clock. It outlives a reset: it is the machine's.
     """
 
-    def __init__(
-        self, drafter: Drafter, costs: DraftCosts, hope: float, pace: Pace | None = None
-    ) -> None:
+    def __init__(self, drafter: Drafter, costs: DraftCosts, hope: float) -> None:
         self._drafter, self._costs, self._hope = drafter, costs, hope
-        self._pace = pace or Pace()
         self.exits, self.max_drafts = drafter.exits, drafter.max_drafts
         self._asked: dict[int, tuple[int, int]] = {}
         """By slot: how many drafts there could be, and how many there are."""
         self._since = self._unseen = 0
         self._pause = 1
-        self._lag = Lag()
-        self._chosen: dict[tuple[int, int], _Choice] = {}
-        """By number of streams and size of what is to be read, since the last verifications were
-        looked at."""
+        self._lag = _Lag()
         self._rest_of = REST[0]
         self._rest = self._resting = 0
         """Steps without drafts that are still to come, for so many streams."""
-        self._off = 0
-        """Steps without drafts since an old comparison was forgotten."""
+        self._chosen: dict[tuple[int, int], int] = {}
+        """By number of streams and size of what is to be read, since the last verifications were
+        looked at."""
         self._seen: Counter[tuple[int, int, int]] = Counter()
         """Verifications by drafts that could be, were and stood; not looked at yet."""
         self._come: list[_Rate] = []
@@ -111,24 +102,43 @@ class AdaptiveDrafts:
         if self._rest and len(streams) == self._resting:
             self._rest -= 1
             self._since += 1
-            self._off += 1
             return streams
         self._rest = 0
-        entered = self._pace.now()
         if self._unseen >= self._pause:
             self._learn()
         behind = self._lag.of(streams, self.max_drafts + 1) if self._costs.read_us else 0
         case = len(streams), behind.bit_length()
-        choice = self._chosen.get(case)
-        if choice is None:
-            choice = self._chosen[case] = self._choose(streams, behind, self._stands)
-        if not choice.best:
-            return self._without(streams, behind, choice)
-        asked = self._number(streams, behind, choice)
-        us = choice.us[asked] + (behind * self._costs.read_us if asked else 0.0)
-        if self._pace.begin(len(streams), asked, us, entered):
-            self._chosen.clear()
-        return self._drafted(streams, asked, streams) if asked else streams
+        best = self._chosen.get(case)
+        if best is None:
+            best = self._chosen[case] = self._most_goodput(streams, behind, self._stands)
+        self._since += 1
+        # the newest alone: a drafter that was not asked for long has much to catch up with
+        some = streams if best or self.exits else streams[-1:]
+        if self._explores(some, best):
+            # where not even drafts that all stood would pay there is nothing to be learnt
+            most = self._most_goodput(streams, behind, self._comes)
+            if most > best:
+                self._since, self._pause = 0, 1
+                return self._drafted(some, best + 1, streams)
+            self._since -= EXPLORED
+        if best:
+            return self._drafted(streams, best, streams)
+        self._rest, self._resting = self._rest_of, len(streams)
+        self._rest_of = min(2 * self._rest_of, REST[1])
+        return streams
+
+    def _explores(self, some: Sequence[Stream], best: int) -> bool:
+        """Whether it is time for one draft more than the best number, by some of the streams; where
+        none is best, whether that is affordable."""
+        if best == self.max_drafts or self._since < EXPLORED:
+            return False
+        if best:
+            return True
+        unread = self._lag.of(some, self.max_drafts + 1) if self._costs.read_us else 0
+        positions = sum(len(stream.tokens) for stream in some)
+        plain_us, us, *_ = self._costs.of(len(some), positions, self._comes, self._stands)
+        more_us = us + unread * self._costs.read_us - plain_us * (1 + self._stands[0])
+        return more_us <= SPENT * self._since * plain_us
 
     def _drafted(
         self, some: Sequence[Stream], asked: int, streams: Sequence[Stream]
@@ -142,45 +152,6 @@ class AdaptiveDrafts:
         self._note(drafted, asked)
         return drafted if some is streams else streams
 
-    def _number(self, streams: Sequence[Stream], behind: int, choice: _Choice) -> int:
-        """The best number, or another one for what it shows."""
-        if self._pace.is_plain_due(len(streams)):
-            return 0
-        self._since += 1
-        if choice.best == self.max_drafts or self._since < EXPLORED:
-            return choice.best
-        self._since, self._pause = 0, 1
-        # where not even drafts that all stood would pay there is nothing to be learnt
-        return min(choice.best + 1, self._choose(streams, behind, self._comes).best)
-
-    def _without(self, streams: Sequence[Stream], behind: int, choice: _Choice) -> Sequence[Stream]:
-        """A plain step, or one draft for what it shows: of the newest alone where drafts are from
-        elsewhere, since a drafter that was not asked for long has much to catch up with."""
-        self._pace.stop()
-        self._since += 1
-        self._off += 1
-        some = streams if self.exits else streams[-1:]
-        if self._since >= EXPLORED and self._is_affordable(some, choice):
-            if self._choose(streams, behind, self._comes).best:
-                self._since, self._pause = 0, 1
-                return self._drafted(some, 1, streams)
-            self._since -= EXPLORED
-        self._rest, self._resting = self._rest_of, len(streams)
-        self._rest_of = min(2 * self._rest_of, REST[1])
-        if self._off > AGED:
-            self._off = 0
-            self._pace.age()
-        return streams
-
-    def _is_affordable(self, some: Sequence[Stream], choice: _Choice) -> bool:
-        """Whether a draft of these streams may take what it does."""
-        unread = self._lag.of(some, self.max_drafts + 1) if self._costs.read_us else 0
-        positions = sum(len(stream.tokens) for stream in some)
-        plain_us, us, *_ = self._costs.of(len(some), positions, self._comes, self._stands)
-        spared_us = plain_us * (1 + self._stands[0])
-        more_us = self._pace.of(len(some)) * (us + unread * self._costs.read_us) - spared_us
-        return more_us <= SPENT * self._since * choice.us[0]
-
     def _note(self, streams: Sequence[Stream], asked: int) -> None:
         for stream in streams:
             # near the end of its answer a stream has room for fewer
@@ -189,7 +160,6 @@ class AdaptiveDrafts:
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """Take note of what stood; the drafter's own counts."""
-        self._pace.end()
         if not self._asked and stream.finished is None:
             return {}
         asked = self._asked.pop(stream.slot, None)
@@ -203,14 +173,13 @@ class AdaptiveDrafts:
     def reset(self) -> None:
         """Forget every stream, and what they showed: a trial knows nothing of the one before."""
         self._drafter.reset()
-        self._pace.age()
         self._asked.clear()
         self._forget_evidence()
 
     def _forget_evidence(self) -> None:
         self._since = self._unseen = self._rest = 0
         self._pause = 1
-        self._lag = Lag()
+        self._lag = _Lag()
         self._chosen.clear()
         self._seen.clear()
         self._come = [_Rate() for _ in range(self.max_drafts)]
@@ -231,26 +200,51 @@ class AdaptiveDrafts:
     def _believe(self) -> None:
         self._comes, self._stands = _chained(self._come, 1.0), _chained(self._stand, self._hope)
 
-    def _choose(self, streams: Sequence[Stream], behind: int, stands: Sequence[float]) -> _Choice:
+    def _most_goodput(self, streams: Sequence[Stream], behind: int, stands: Sequence[float]) -> int:
         """The number of drafts that brings most tokens per microsecond, those included over which
         reading what lies `behind` pays off."""
-        count, positions = len(streams), sum(len(stream.tokens) for stream in streams)
-        us = self._costs.of(count, positions, self._comes, stands)
+        positions = sum(len(stream.tokens) for stream in streams)
+        plain, *others = self._costs.of(len(streams), positions, self._comes, stands)
         brought = list(accumulate(stands, initial=1.0))
         each = behind * self._costs.read_us / self._lag.left(streams) if behind else 0.0
-        factor = self._pace.of(count)
-        later = (factor * (x + each * n) for x, n in zip(us[1:], brought[1:], strict=True))
-        costs = (us[0], *later)
-        goodput = [tokens / cost for tokens, cost in zip(brought, costs, strict=True)]
+        costs = (plain, *(us + each * n for us, n in zip(others, brought[1:], strict=True)))
+        goodput = [tokens / us for tokens, us in zip(brought, costs, strict=True)]
         best = max(goodput)
-        return _Choice(goodput.index(best) if best > WORTH * goodput[0] else 0, us)
+        return goodput.index(best) if best > WORTH * goodput[0] else 0
 
 
-class _Choice(NamedTuple):
-    """The best number of drafts, and what a step with 0, 1, 2 ... of them should take."""
+class _Lag:
+    """What a drafter has not read of the streams under way."""
 
-    best: int
-    us: list[float]
+    def __init__(self) -> None:
+        self._read: dict[int, int] = {}
+        """By slot: tokens that there were when it last drafted."""
+        self._ends = self._tokens = 0.0
+
+    def of(self, streams: Sequence[Stream], usual: int) -> int:
+        """Positions of streams that have more than the `usual` since the last verification."""
+        lags = (len(stream.tokens) - self._read.get(stream.slot, 0) for stream in streams)
+        return sum(lag for lag in lags if lag > usual)
+
+    def caught_up(self, streams: Sequence[Stream]) -> None:
+        """All that there is of them is read now."""
+        for stream in streams:
+            self._read[stream.slot] = len(stream.tokens)
+
+    def ended(self, stream: Stream) -> None:
+        """Note the answer's length; the slot's next stream is unread."""
+        self._read.pop(stream.slot, None)
+        self._ends = self._ends * MEMORY + 1
+        self._tokens = self._tokens * MEMORY + len(stream.tokens) - len(stream.prompt)
+
+    def left(self, streams: Sequence[Stream]) -> float:
+        """Tokens that each stream is expected to bring yet, by the lengths of the last answers; of
+        the first ones, that they take half of what they may."""
+        if not self._ends:
+            return statistics.fmean(stream.most for stream in streams) / 2
+        length = self._tokens / self._ends
+        so_far = statistics.fmean(len(stream.tokens) - len(stream.prompt) for stream in streams)
+        return max(length - so_far, length / 2)
 
 
 class _Rate:

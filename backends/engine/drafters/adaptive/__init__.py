@@ -1,1 +1,0 @@
-"""As many drafts as pay."""
