@@ -32,9 +32,11 @@ that it has become worth while."""
 REST = 8, 32
 """Steps without drafts after one of which nothing seemed better, before it is asked again: doubled
 each time to at most so many, until a stream ends."""
-SPENT = 0.01
+SPENT = 0.005
 """The share of plain decoding's time that a draft for what it shows may take since the last one,
 beyond what it is expected to spare: it has to read all that was decoded meanwhile."""
+ASKED_AGAIN = 1024
+"""At most so many steps after it was too much: before, twice as many as there had been."""
 
 
 class DraftCosts(Protocol):
@@ -77,14 +79,15 @@ class AdaptiveDrafts:
         self._asked: dict[int, tuple[int, int]] = {}
         """By slot: how many drafts there could be, and how many there are."""
         self._since = self._unseen = 0
+        self._patience = EXPLORED
         self._pause = 1
         self._lag = _Lag()
         self._rest_of = REST[0]
         self._rest = self._resting = 0
         """Steps without drafts that are still to come, for so many streams."""
         self._chosen: dict[tuple[int, int], int] = {}
-        """By number of streams and size of what is to be read, since the last verifications were
-        looked at."""
+        """By number of streams and size of what reading costs a token, since the last verifications
+        were looked at."""
         self._seen: Counter[tuple[int, int, int]] = Counter()
         """Verifications by drafts that could be, were and stood; not looked at yet."""
         self._come: list[_Rate] = []
@@ -106,21 +109,21 @@ class AdaptiveDrafts:
         self._rest = 0
         if self._unseen >= self._pause:
             self._learn()
-        behind = self._lag.of(streams, self.max_drafts + 1) if self._costs.read_us else 0
-        case = len(streams), behind.bit_length()
+        reading_us = self._reading_us(streams)
+        case = len(streams), int(reading_us).bit_length()
         best = self._chosen.get(case)
         if best is None:
-            best = self._chosen[case] = self._most_goodput(streams, behind, self._stands)
+            best = self._chosen[case] = self._most_goodput(streams, reading_us, self._stands)
         self._since += 1
         # the newest alone: a drafter that was not asked for long has much to catch up with
         some = streams if best or self.exits else streams[-1:]
         if self._explores(some, best):
             # where not even drafts that all stood would pay there is nothing to be learnt
-            most = self._most_goodput(streams, behind, self._comes)
+            most = self._most_goodput(streams, reading_us, self._comes)
+            self._since, self._patience = 0, EXPLORED
             if most > best:
-                self._since, self._pause = 0, 1
+                self._pause = 1
                 return self._drafted(some, best + 1, streams)
-            self._since -= EXPLORED
         if best:
             return self._drafted(streams, best, streams)
         self._rest, self._resting = self._rest_of, len(streams)
@@ -130,7 +133,7 @@ class AdaptiveDrafts:
     def _explores(self, some: Sequence[Stream], best: int) -> bool:
         """Whether it is time for one draft more than the best number, by some of the streams; where
         none is best, whether that is affordable."""
-        if best == self.max_drafts or self._since < EXPLORED:
+        if best == self.max_drafts or self._since < self._patience:
             return False
         if best:
             return True
@@ -138,7 +141,10 @@ class AdaptiveDrafts:
         positions = sum(len(stream.tokens) for stream in some)
         plain_us, us, *_ = self._costs.of(len(some), positions, self._comes, self._stands)
         more_us = us + unread * self._costs.read_us - plain_us * (1 + self._stands[0])
-        return more_us <= SPENT * self._since * plain_us
+        if more_us <= SPENT * self._since * plain_us:
+            return True
+        self._patience = self._since + min(self._since, ASKED_AGAIN)
+        return False
 
     def _drafted(
         self, some: Sequence[Stream], asked: int, streams: Sequence[Stream]
@@ -178,6 +184,7 @@ class AdaptiveDrafts:
 
     def _forget_evidence(self) -> None:
         self._since = self._unseen = self._rest = 0
+        self._patience = EXPLORED
         self._pause = 1
         self._lag = _Lag()
         self._chosen.clear()
@@ -200,14 +207,21 @@ class AdaptiveDrafts:
     def _believe(self) -> None:
         self._comes, self._stands = _chained(self._come, 1.0), _chained(self._stand, self._hope)
 
-    def _most_goodput(self, streams: Sequence[Stream], behind: int, stands: Sequence[float]) -> int:
-        """The number of drafts that brings most tokens per microsecond, those included over which
-        reading what lies `behind` pays off."""
+    def _reading_us(self, streams: Sequence[Stream]) -> float:
+        """Of what lies behind, for each token over which that pays off."""
+        each = self._costs.read_us
+        behind = self._lag.of(streams, self.max_drafts + 1) if each else 0
+        return behind * each / self._lag.left(streams) if behind else 0.0
+
+    def _most_goodput(
+        self, streams: Sequence[Stream], reading_us: float, stands: Sequence[float]
+    ) -> int:
+        """The number of drafts that brings most tokens per microsecond, where each token costs so
+        much reading."""
         positions = sum(len(stream.tokens) for stream in streams)
         plain, *others = self._costs.of(len(streams), positions, self._comes, stands)
         brought = list(accumulate(stands, initial=1.0))
-        each = behind * self._costs.read_us / self._lag.left(streams) if behind else 0.0
-        costs = (plain, *(us + each * n for us, n in zip(others, brought[1:], strict=True)))
+        costs = (plain, *(us + reading_us * n for us, n in zip(others, brought[1:], strict=True)))
         goodput = [tokens / us for tokens, us in zip(brought, costs, strict=True)]
         best = max(goodput)
         return goodput.index(best) if best > WORTH * goodput[0] else 0

@@ -86,9 +86,7 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
     smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
     drafter = DraftModel(smaller, _most(options), threshold(options))
     found = _made(
-        executor,
-        watched(drafter, loaded.decided),
-        options,
+        *(executor, drafter, watched(drafter, loaded.decided), options),
         lambda: DraftModelCosts.measure(executor, smaller).with_reading(smaller, smaller.read),
     )
     return found[0], found[1], {"draft": shape.label} if shape else {}
@@ -104,7 +102,7 @@ def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> 
         executor.slots, _most(options), options["lookup_min"], options["lookup_max"]
     )
     return _made(
-        *(executor, watched(drafter, loaded.decided), options),
+        *(executor, drafter, watched(drafter, loaded.decided), options),
         lambda: LookupCosts(row_costs(executor)),
     )
 
@@ -118,9 +116,10 @@ def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
 
     layer = exit_layer(loaded.architecture.layers, options)
     executor = loaded.executor([ExitHead(layer, loaded.weights.head)])
-    drafter = FirstLayers(executor, _most(options), loaded.decided)
+    most = _most(options)
     found = _made(
-        *(executor, drafter, options),
+        *(executor, FirstLayers(executor, most), FirstLayers(executor, most, loaded.decided)),
+        options,
         lambda: FirstLayersCosts(row_costs(executor, 0, 1), row_costs(executor, 1, 2)),
     )
     return found[0], found[1], {"exit_layer": layer}
@@ -134,7 +133,7 @@ def _self_speculation(loaded: Loaded, model_dir: Path, model: Model, options: Op
     left_out = find_left_out(model_dir, layers, options)
     drafter = SublayerDrafts(executor, left_out, _most(options), threshold(options))
     found = _made(
-        *(executor, watched(drafter, loaded.decided), options),
+        *(executor, drafter, watched(drafter, loaded.decided), options),
         lambda: DraftModelCosts.measure(executor, executor.skipping(left_out)),
     )
     return found[0], found[1], {ATTENTION: sorted(left_out.attention), MLP: sorted(left_out.mlp)}
@@ -155,7 +154,7 @@ def _swift(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
         turn = turn_us(executor, executor.skipping(Sublayers()), verify, draft.whole)
         return DraftModelCosts(verify, draft, turn)
 
-    return _made(executor, watched(drafter, loaded.decided), options, costs)
+    return _made(executor, drafter, watched(drafter, loaded.decided), options, costs)
 
 
 def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
@@ -191,7 +190,7 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     head = _eagle_head(loaded, executor, folder, layers, options)
     drafter = EagleDrafts(head, _most(options), threshold(options))
     found = _made(
-        *(executor, watched(drafter, loaded.decided), options),
+        *(executor, drafter, watched(drafter, loaded.decided), options),
         lambda: DraftModelCosts.measure(executor, head).with_reading(
             head, head.catch_up, anew=True
         ),
@@ -231,14 +230,19 @@ def _most(options: Options) -> int:
     return METHODS[options["method"]].most if drafts == AUTO else int(drafts)
 
 
-def _made(executor: Any, drafter: Drafter, options: Options, costs: Callable[[], Any]) -> Made:
-    """With a number of drafts that follows what they cost and bring, where it is left open."""
+def _made(
+    executor: Any, drafter: Drafter, serving: Drafter, options: Options, parts: Callable[[], Any]
+) -> Made:
+    """With a number of drafts that follows what they cost and bring, where it is left open; then
+    `drafter` is timed, whose drafts nobody watches."""
     if options["drafts"] != AUTO:
-        return executor, drafter, {}
+        return executor, serving, {}
+    from backends.engine.costs.steps import whole_steps
     from backends.engine.drafters.adaptive import AdaptiveDrafts
 
     hope = METHODS[options["method"]].hope
-    return executor, AdaptiveDrafts(drafter, costs(), hope), {}
+    costs = whole_steps(parts(), executor, drafter)
+    return executor, AdaptiveDrafts(serving, costs, hope), {}
 
 
 METHODS = {

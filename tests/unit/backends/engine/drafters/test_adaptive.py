@@ -33,6 +33,19 @@ class Priced:
         ]
 
 
+@dataclass
+class Counted(Priced):
+    """How often they are asked."""
+
+    asked: int = 0
+
+    def of(
+        self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
+    ) -> list[float]:
+        self.asked += 1
+        return super().of(sequences, positions, tokens, stands)
+
+
 class Chance:
     """Drafts as many as it may; each stands with a probability."""
 
@@ -253,17 +266,20 @@ def test_tries_stay_rare_where_the_number_of_streams_changes() -> None:
 
 
 def test_what_a_try_has_to_read_is_paid_out_of_a_share_of_the_time() -> None:
-    """A try reads 50 positions, 5,000 us: a hundredth of 5,000 steps of 100 us."""
+    """A try reads 50 positions, 5,000 us: half a hundredth of 10,000 steps of 100 us."""
     inner = Chance(4)
-    adaptive = AdaptiveDrafts(inner, Priced(30, read_us=100.0), 0.0)
+    costs = Counted(30, read_us=100.0)
+    adaptive = AdaptiveDrafts(inner, costs, 0.0)
     stream = Stream("r", (1,) * 50, 10**6, tokens=[1] * 50, done=[49], slot=0)
-    for _ in range(3000):
-        drafted(adaptive, inner, [stream])
-        del stream.tokens[50:]
-        adaptive.verified(stream, 0)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            drafted(adaptive, inner, [stream])
+            del stream.tokens[50:]
+            adaptive.verified(stream, 0)
+
+    steps(10_000)
     assert all(most == 0 for _, most in inner.asked)
-    for _ in range(3000):
-        drafted(adaptive, inner, [stream])
-        del stream.tokens[50:]
-        adaptive.verified(stream, 0)
+    assert costs.asked < 20, "after 64 steps, 128 and so on, and from 2,048 on after 1,024 more"
+    steps(1200)
     assert (1, 1) in inner.asked
