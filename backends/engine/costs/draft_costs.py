@@ -40,7 +40,7 @@ class DraftModelCosts:
     verify: RowCosts
     draft: DraftPass
     turn_us: float = 0.0
-    """Of a step that drafts at all, beyond its passes (`row_costs.turn_us`)."""
+    """Of a step that is to draft, beyond its passes (`row_costs.turn_us`)."""
     read_us: float = 0.0
     """See `DraftCosts.read_us`."""
     anew: RowCosts | None = None
@@ -70,8 +70,8 @@ class DraftModelCosts:
         later = accumulate((self._pass(sequences, positions, x) for x in tokens[:-1]), initial=0.0)
         brought = list(accumulate(stands, initial=1.0))[1:]
         first = (self._first(sequences, positions, each) for each in brought)
-        turn = self.turn_us * (1 - (1 - tokens[0]) ** sequences)
-        drafted = (0.0, *(turn + sum(passes) for passes in zip(first, later, strict=True)))
+        # also where the first token comes to nothing, its pass was run
+        drafted = (0.0, *(self.turn_us + sum(passes) for passes in zip(first, later, strict=True)))
         verified = _verified(self.verify, sequences, positions, tokens)
         return [sum(parts) for parts in zip(verified, drafted, strict=True)]
 

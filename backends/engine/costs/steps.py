@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backends.engine.costs.timing import ENOUGH_S
@@ -21,12 +21,17 @@ from backends.engine.drafters.base import Drafter
 from backends.engine.executors.base import Executor
 from backends.engine.streams import Output, Stream
 
-SEQUENCES = 1, 4, 16
-"""Under way; more are taken to be like the last."""
-PROMPT = 32
-DRAFTS = 1, 3
-"""Most of a sequence, by turns."""
-TURNS, FEWEST_TURNS = 8, 2
+SEQUENCES = 1, 4, 16, 64
+"""Under way: those below the slots, and all slots up to the last. What lies between is on a line
+over the logarithm; more are like the last."""
+DRAFTS = 1, 4
+"""Most of a sequence; what lies between is on a line, and more are like the last."""
+PROMPT = 128
+"""At most; a quarter of a slot."""
+TURNS, FEWEST_TURNS = 16, 4
+"""Each with one of `DRAFTS`."""
+EACH_S = 1.5
+"""After which a number of sequences has no more than the fewest turns."""
 TIMED, FEWEST_TIMED = 6, 2
 """Steps of one sort in a turn, behind one that finds what the other sort left in the caches."""
 TURN_S = 0.05
@@ -39,8 +44,9 @@ class WholeSteps:
 
     parts: DraftCosts
     sequences: tuple[int, ...]
-    factors: tuple[float, ...]
-    """Of steps with drafts over plain ones, each as measured over as added up."""
+    factors: tuple[tuple[float, ...], ...]
+    """By `sequences` and `DRAFTS`: a step with drafts over a plain one, as measured over as added
+    up."""
 
     @property
     def read_us(self) -> float:
@@ -52,16 +58,25 @@ class WholeSteps:
     ) -> list[float]:
         """See `DraftCosts.of`."""
         plain, *others = self.parts.of(sequences, positions, tokens, stands)
-        factor = self._factor(sequences)
-        return [plain, *(us * factor for us in others)]
+        found = self._factors(sequences)
+        return [plain, *(us * _between(DRAFTS, found, n + 1) for n, us in enumerate(others))]
 
-    def _factor(self, sequences: int) -> float:
-        """On a line over the logarithm of their number."""
-        high = bisect_left(self.sequences, sequences)
-        if high in (0, len(self.sequences)):
-            return self.factors[min(high, len(self.factors) - 1)]
-        (few, many), (one, other) = (x[high - 1 : high + 1] for x in (self.sequences, self.factors))
-        return one + (other - one) * math.log(sequences / few) / math.log(many / few)
+    def _factors(self, sequences: int) -> list[float]:
+        """By `DRAFTS`."""
+        logs = [math.log(count) for count in self.sequences]
+        return [
+            _between(logs, column, math.log(sequences))
+            for column in zip(*self.factors, strict=True)
+        ]
+
+
+def _between(points: Sequence[float], values: Sequence[float], at: float) -> float:
+    """On the lines through the points; outside of them the nearest value."""
+    high = bisect_left(points, at)
+    if high in (0, len(points)):
+        return values[min(high, len(points) - 1)]
+    share = (at - points[high - 1]) / (points[high] - points[high - 1])
+    return values[high - 1] + share * (values[high] - values[high - 1])
 
 
 def whole_steps(parts: DraftCosts, executor: Executor, drafter: Drafter) -> DraftCosts:
@@ -70,15 +85,20 @@ def whole_steps(parts: DraftCosts, executor: Executor, drafter: Drafter) -> Draf
 
     Medians over turns of the ratio of mean times. The first slots of the executor are overwritten,
     and the drafter forgets all streams.
+
+    Args:
+        parts: of the drafter that will serve.
+        executor: the model's.
+        drafter: one like it that drafts as many tokens as it may, however unsure.
     """
-    most = drafter.max_drafts
-    found: dict[int, float] = {}
-    for count in (n for n in SEQUENCES if n <= executor.slots):
-        began = time.perf_counter()
-        ratios = list(_Turns(parts, executor, drafter, count, most).ratios())
+    most, found = drafter.max_drafts, dict[int, tuple[float, ...]]()
+    counts = {min(count, executor.slots) for count in SEQUENCES}
+    for count in sorted(counts):
+        begin = time.perf_counter()
+        ratios = _Turns(parts, executor, drafter, count, most).ratios()
         if ratios:
-            found[count] = statistics.median(ratios)
-        if time.perf_counter() - began > ENOUGH_S:
+            found[count] = ratios
+        if time.perf_counter() - begin > ENOUGH_S:
             break
     drafter.max_drafts = most
     return WholeSteps(parts, tuple(found), tuple(found.values())) if found else parts
@@ -92,33 +112,45 @@ class _Turns:
     ) -> None:
         self._parts, self._drafter, self._count, self._most = parts, drafter, count, most
         self._decoder, self._executor = Decoder(executor, drafter), executor
+        self._prompt = min(PROMPT, executor.max_len // 4)
         self._draw = random.Random(7)
         self._streams: list[Stream] = []
 
-    def ratios(self) -> Iterator[float]:
-        """By turn, steps with drafts over plain ones: as measured over as added up."""
+    def ratios(self) -> tuple[float, ...]:
+        """By `DRAFTS`, steps with drafts over plain ones: as measured over as added up. Empty where
+        nothing was drafted."""
+        found: dict[int, list[float]] = {most: [] for most in DRAFTS}
         begin = time.perf_counter()
         for turn in range(-1, TURNS):
-            if turn >= FEWEST_TURNS and time.perf_counter() - begin > ENOUGH_S:
+            if turn >= FEWEST_TURNS and time.perf_counter() - begin > EACH_S:
                 break
-            most = min(DRAFTS[turn % len(DRAFTS)], self._most)
-            if not self._make_room((1 + TIMED) * (2 + most)):
-                break
-            plain_s, _ = self._timed(0)
-            drafting_s, outputs = self._timed(most)
-            drafted, stood = (
-                sum(output.counts[name] for output in outputs) / len(outputs)
-                for name in ("drafted", "accepted")
-            )
-            if turn < 0 or not drafted:
-                continue
-            tokens, stands = (
-                [max(0.0, min(1.0, x - n)) for n in range(most)] for x in (drafted, stood)
-            )
-            positions = sum(len(stream.tokens) for stream in self._streams)
-            believed = self._parts.of(self._count, positions, tokens, stands)
-            yield drafting_s / plain_s / (believed[most] / believed[0])
+            asked = DRAFTS[turn % len(DRAFTS)]
+            ratio = self._ratio(min(asked, self._most), plain_first=turn // 2 % 2 == 0)
+            if turn >= 0 and ratio is not None:
+                found[asked].append(ratio)
         self._decoder.reset()
+        every = [ratio for ratios in found.values() for ratio in ratios]
+        return tuple(statistics.median(ratios or every) for ratios in found.values() if every)
+
+    def _ratio(self, most: int, *, plain_first: bool) -> float | None:
+        """Of one turn; None where nothing is drafted."""
+        if not self._make_room((1 + TIMED) * (2 + most)):
+            return None
+        sorts = (0, most) if plain_first else (most, 0)
+        timed = {sort: self._timed(sort) for sort in sorts}
+        (plain_s, _), (drafting_s, outputs) = timed[0], timed[most]
+        drafted, stood = (
+            [output.counts[name] for output in outputs] for name in ("drafted", "accepted")
+        )
+        if not any(drafted):
+            return None
+        tokens, stands = (
+            [sum(n > place for n in column) / len(column) for place in range(most)]
+            for column in (drafted, stood)
+        )
+        positions = sum(len(stream.tokens) for stream in self._streams)
+        believed = self._parts.of(self._count, positions, tokens, stands)
+        return drafting_s / plain_s / (believed[most] / believed[0])
 
     def _timed(self, most: int) -> tuple[float, list[Output]]:
         """Mean seconds of steps with at most so many drafts of a sequence, and what they gave."""
@@ -139,17 +171,17 @@ class _Turns:
         if left > tokens:
             return True
         self._decoder.reset()
-        most = self._executor.max_len - PROMPT
+        most = self._executor.max_len - self._prompt
         if most <= tokens + 1:
             return False
         words = range(self._executor.architecture.vocabulary)
         self._streams = [
-            Stream(str(n), tuple(self._draw.choices(words, k=PROMPT)), most)
+            Stream(str(n), tuple(self._draw.choices(words, k=self._prompt)), most)
             for n in range(self._count)
         ]
         for stream in self._streams:
             self._decoder.add(stream)
-        while min(len(stream.tokens) for stream in self._streams) <= PROMPT:
+        while min(len(stream.tokens) for stream in self._streams) <= self._prompt:
             self._drafter.max_drafts = 0
             self._decoder.step()
         return True

@@ -85,9 +85,9 @@ class AdaptiveDrafts:
         self._rest_of = REST[0]
         self._rest = self._resting = 0
         """Steps without drafts that are still to come, for so many streams."""
-        self._chosen: dict[tuple[int, int], int] = {}
-        """By number of streams and size of what reading costs a token, since the last verifications
-        were looked at."""
+        self._chosen: dict[tuple[int, int, int], int] = {}
+        """By number of streams and sizes of their texts and of what reading costs a token, since
+        the last verifications were looked at."""
         self._seen: Counter[tuple[int, int, int]] = Counter()
         """Verifications by drafts that could be, were and stood; not looked at yet."""
         self._come: list[_Rate] = []
@@ -110,7 +110,8 @@ class AdaptiveDrafts:
         if self._unseen >= self._pause:
             self._learn()
         reading_us = self._reading_us(streams)
-        case = len(streams), int(reading_us).bit_length()
+        positions = sum(len(stream.tokens) for stream in streams)
+        case = len(streams), positions.bit_length(), int(reading_us).bit_length()
         best = self._chosen.get(case)
         if best is None:
             best = self._chosen[case] = self._most_goodput(streams, reading_us, self._stands)
@@ -133,7 +134,7 @@ class AdaptiveDrafts:
     def _explores(self, some: Sequence[Stream], best: int) -> bool:
         """Whether it is time for one draft more than the best number, by some of the streams; where
         none is best, whether that is affordable."""
-        if best == self.max_drafts or self._since < self._patience:
+        if best == self.max_drafts or self._since < (EXPLORED if best else self._patience):
             return False
         if best:
             return True
@@ -185,6 +186,7 @@ class AdaptiveDrafts:
     def _forget_evidence(self) -> None:
         self._since = self._unseen = self._rest = 0
         self._patience = EXPLORED
+        self._rest_of = REST[0]
         self._pause = 1
         self._lag = _Lag()
         self._chosen.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from backends.engine.drafters.trees.base import TreeDrafter
     from backends.engine.model.architecture import Architecture
 
+ALWAYS = 0.0
+"""The threshold of a chain that goes on however unsure it is."""
+NEVER = 10**9
+"""Rounds before a search that is not to be timed."""
 LOOKAHEAD = "lookahead"
 """The method whose drafts are trees."""
 
@@ -84,9 +89,11 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
     folder = shape.generated() if shape else find_draft(PREFIX, options["draft"], model_dir)
     own = {**options, "replay": None, "max_model_len": loaded.max_len}
     smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
-    drafter = DraftModel(smaller, _most(options), threshold(options))
+    most = _most(options)
     found = _made(
-        *(executor, drafter, watched(drafter, loaded.decided), options),
+        *(executor, lambda: DraftModel(smaller, most, ALWAYS)),
+        watched(DraftModel(smaller, most, threshold(options)), loaded.decided),
+        options,
         lambda: DraftModelCosts.measure(executor, smaller).with_reading(smaller, smaller.read),
     )
     return found[0], found[1], {"draft": shape.label} if shape else {}
@@ -102,7 +109,7 @@ def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> 
         executor.slots, _most(options), options["lookup_min"], options["lookup_max"]
     )
     return _made(
-        *(executor, drafter, watched(drafter, loaded.decided), options),
+        *(executor, lambda: drafter, watched(drafter, loaded.decided), options),
         lambda: LookupCosts(row_costs(executor)),
     )
 
@@ -118,8 +125,8 @@ def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     executor = loaded.executor([ExitHead(layer, loaded.weights.head)])
     most = _most(options)
     found = _made(
-        *(executor, FirstLayers(executor, most), FirstLayers(executor, most, loaded.decided)),
-        options,
+        *(executor, lambda: FirstLayers(executor, most)),
+        *(FirstLayers(executor, most, loaded.decided), options),
         lambda: FirstLayersCosts(row_costs(executor, 0, 1), row_costs(executor, 1, 2)),
     )
     return found[0], found[1], {"exit_layer": layer}
@@ -131,9 +138,10 @@ def _self_speculation(loaded: Loaded, model_dir: Path, model: Model, options: Op
 
     executor, layers = loaded.executor(), loaded.architecture.layers
     left_out = find_left_out(model_dir, layers, options)
-    drafter = SublayerDrafts(executor, left_out, _most(options), threshold(options))
+    sizes = executor, left_out, _most(options)
     found = _made(
-        *(executor, drafter, watched(drafter, loaded.decided), options),
+        *(executor, lambda: SublayerDrafts(*sizes, ALWAYS)),
+        *(watched(SublayerDrafts(*sizes, threshold(options)), loaded.decided), options),
         lambda: DraftModelCosts.measure(executor, executor.skipping(left_out)),
     )
     return found[0], found[1], {ATTENTION: sorted(left_out.attention), MLP: sorted(left_out.mlp)}
@@ -146,7 +154,9 @@ def _swift(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     from backends.engine.sublayers.sets import Sublayers
 
     executor = loaded.executor()
-    drafter = SwiftDrafts(executor, options["skip"], _most(options), threshold(options))
+    sizes = executor, options["skip"], _most(options)
+    drafter = SwiftDrafts(*sizes, threshold(options))
+    serving = watched(drafter, loaded.decided)
 
     def costs() -> DraftModelCosts:
         verify = row_costs(executor)
@@ -154,7 +164,8 @@ def _swift(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
         turn = turn_us(executor, executor.skipping(Sublayers()), verify, draft.whole)
         return DraftModelCosts(verify, draft, turn)
 
-    return _made(executor, drafter, watched(drafter, loaded.decided), options, costs)
+    timed = functools.partial(SwiftDrafts, *sizes, ALWAYS, interval=NEVER)
+    return _made(executor, timed, serving, options, costs)
 
 
 def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
@@ -188,9 +199,10 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     folder = trained_head(model_dir, options)
     layers = states_after(loaded.architecture.layers, folder, options)
     head = _eagle_head(loaded, executor, folder, layers, options)
-    drafter = EagleDrafts(head, _most(options), threshold(options))
+    most = _most(options)
     found = _made(
-        *(executor, drafter, watched(drafter, loaded.decided), options),
+        *(executor, lambda: EagleDrafts(head, most, ALWAYS)),
+        *(watched(EagleDrafts(head, most, threshold(options)), loaded.decided), options),
         lambda: DraftModelCosts.measure(executor, head).with_reading(
             head, head.catch_up, anew=True
         ),
@@ -231,17 +243,21 @@ def _most(options: Options) -> int:
 
 
 def _made(
-    executor: Any, drafter: Drafter, serving: Drafter, options: Options, parts: Callable[[], Any]
+    executor: Any,
+    timed: Callable[[], Drafter],
+    serving: Drafter,
+    options: Options,
+    parts: Callable[[], Any],
 ) -> Made:
     """With a number of drafts that follows what they cost and bring, where it is left open; then
-    `drafter` is timed, whose drafts nobody watches."""
+    the drafter that is `timed` drafts as many as it may, and nobody watches it."""
     if options["drafts"] != AUTO:
         return executor, serving, {}
     from backends.engine.costs.steps import whole_steps
     from backends.engine.drafters.adaptive import AdaptiveDrafts
 
     hope = METHODS[options["method"]].hope
-    costs = whole_steps(parts(), executor, drafter)
+    costs = whole_steps(parts(), executor, timed())
     return executor, AdaptiveDrafts(serving, costs, hope), {}
 
 

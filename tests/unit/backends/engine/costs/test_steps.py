@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backends.engine.costs.steps import SEQUENCES, WholeSteps, whole_steps
+from backends.engine.costs.steps import WholeSteps, whole_steps
 from backends.engine.drafters.base import Drafter
 from backends.engine.executors.base import Executor
 from backends.engine.streams import Stream
@@ -41,10 +41,12 @@ class Clock:
 
 @dataclass
 class Drafting:
-    """So many drafts of each stream, at most."""
+    """At most so many drafts of each stream."""
 
     clock: Clock
     most: int = 9
+    every: int = 1
+    """One in so many streams drafts."""
     hidden: Callable[[int], float] = lambda streams: 0.0
     """Microseconds that drafting takes beyond its parts, by the number of streams."""
     changing_us: float = 0.0
@@ -58,7 +60,8 @@ class Drafting:
         drafted = False
         for stream in streams:
             self.streams.add(stream.id)
-            more = min(self.most, stream.room(self.max_drafts))
+            some = int(stream.id) % self.every == 0
+            more = min(self.most, stream.room(self.max_drafts)) if some else 0
             stream.tokens += [1] * more
             self.clock.tick(DRAFT_US * more)
             drafted = drafted or more > 0
@@ -105,47 +108,77 @@ def measured(clock: Clock, drafter: Drafter, slots: int = 16) -> WholeSteps:
 def test_parts_that_are_right_stay_as_they_are(clock: Clock) -> None:
     drafter = Drafting(clock)
     found = measured(clock, drafter)
-    assert found.sequences == SEQUENCES
-    assert found.factors == pytest.approx((1.0, 1.0, 1.0))
-    assert found.of(3, 99, [1.0, 0.5], [0.5, 0.1]) == pytest.approx(
-        Parts().of(3, 99, [1.0, 0.5], [0.5, 0.1])
-    )
+    assert found.sequences == (1, 4, 16)
+    assert [list(row) for row in found.factors] == [pytest.approx([1.0, 1.0])] * 3
+    given = 3, 99, [1.0, 0.5], [0.5, 0.1]
+    assert found.of(*given) == pytest.approx(Parts().of(*given))
     assert found.read_us == Parts.read_us
     assert (drafter.max_drafts, drafter.streams) == (9, set())
 
 
 def test_what_parts_leave_out_is_found_and_plain_steps_stay(clock: Clock) -> None:
-    """70 us beside one sequence's 110, and nothing in a batch: by one and by three drafts in turns,
-    of which the median lies between both."""
+    """70 us beside one sequence's 110, and nothing in a batch."""
     drafter = Drafting(clock, hidden=lambda streams: 70.0 if streams == 1 else 0.0)
     found = measured(clock, drafter)
-    one, three = 210 / 140, 270 / 200
-    assert found.factors == pytest.approx(((one + three) / 2, 1.0, 1.0))
-    plain, *others = Parts().of(1, 99, [1.0] * 3, [0.5] * 3)
-    factor = found.factors[0]
-    assert found.of(1, 99, [1.0] * 3, [0.5] * 3) == [plain, *(us * factor for us in others)]
-    between = found.of(2, 99, [1.0], [0.5])[1] / Parts().of(2, 99, [1.0], [0.5])[1]
-    assert between == pytest.approx((factor + 1) / 2), "half way from one to four"
-    assert found.of(64, 99, [1.0], [0.5]) == pytest.approx(Parts().of(64, 99, [1.0], [0.5]))
+    assert [list(row) for row in found.factors] == [
+        pytest.approx([210 / 140, 300 / 230]),
+        pytest.approx([1.0, 1.0]),
+        pytest.approx([1.0, 1.0]),
+    ]
+
+    def us(sequences: int, most: int = 5) -> list[float]:
+        return found.of(sequences, 99, [1.0] * most, [0.5] * most)
+
+    two = 170 * (210 / 140 * 2 + 300 / 230) / 3
+    assert us(1) == pytest.approx(
+        [110, 210, two, 200 * (1.5 + 2 * 300 / 230) / 3, 300, 260 * 300 / 230]
+    )
+    parts = Parts().of(2, 99, [1.0], [0.5])
+    assert us(2, 1) == pytest.approx([parts[0], parts[1] * 1.25]), "half way from one to four"
+    assert us(64) == pytest.approx(Parts().of(64, 99, [1.0] * 5, [0.5] * 5))
+
+
+def test_sequences_that_draft_less_than_others_are_charged_for_what_they_draft(
+    clock: Clock,
+) -> None:
+    """Of two drafts that every other sequence makes a share of a half has each."""
+    seen: list[tuple[list[float], list[float]]] = []
+
+    class Told(Parts):
+        def of(
+            self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
+        ) -> list[float]:
+            seen.append((list(tokens), list(stands)))
+            return super().of(sequences, positions, tokens, stands)
+
+    drafter = Drafting(clock, most=2, every=2)
+    found = whole_steps(Told(), timed_executor(clock, 4), drafter)
+    assert isinstance(found, WholeSteps)
+    assert found.factors[1] == pytest.approx((1.0, 1.0))
+    tokens, stands = seen[-1]
+    assert tokens == [0.5, 0.5, 0, 0]
+    assert 0.5 >= stands[0] >= stands[1] >= stands[2] == 0
 
 
 def test_the_first_step_of_a_sort_is_not_counted(clock: Clock) -> None:
-    assert measured(clock, Drafting(clock, changing_us=5000.0)).factors == pytest.approx((1, 1, 1))
+    found = measured(clock, Drafting(clock, changing_us=5000.0))
+    assert found.factors[0] == pytest.approx((1, 1))
 
 
 def test_a_drafter_that_may_draft_one_token_alone_is_timed_with_one(clock: Clock) -> None:
     drafter = Drafting(clock, most=1, max_drafts=1, hidden=lambda _: 70.0)
-    assert measured(clock, drafter).factors[0] == pytest.approx(210 / 140)
+    assert measured(clock, drafter).factors[0] == pytest.approx((210 / 140, 210 / 140))
 
 
 def test_batches_end_at_the_slots_and_where_steps_take_long(clock: Clock) -> None:
-    assert measured(clock, Drafting(clock), slots=5).sequences == (1, 4)
+    assert measured(clock, Drafting(clock), slots=5).sequences == (1, 4, 5)
+    assert measured(clock, Drafting(clock), slots=3).sequences == (1, 3)
     slow = timed_executor(clock, 16, scale=10_000)
     begin = clock.now
     found = whole_steps(Parts(), slow, Drafting(clock, hidden=lambda _: 70.0))
     assert isinstance(found, WholeSteps)
     assert found.sequences == (1,)
-    assert clock.now - begin < 40 * 1.4, "three turns of no more than the fewest steps"
+    assert clock.now - begin < 5 * 3 * (1.1 + 1.5) + 10, "five turns of the fewest steps"
 
 
 def test_without_a_draft_or_room_for_one_the_parts_stay(clock: Clock) -> None:
@@ -154,5 +187,10 @@ def test_without_a_draft_or_room_for_one_the_parts_stay(clock: Clock) -> None:
     assert whole_steps(parts, timed_executor(clock, 4), drafter) is parts
     assert drafter.max_drafts == 9
     short: Any = timed_executor(clock, 4)
+    short.max_len = 20
+    hidden = Drafting(clock, hidden=lambda _: 70.0)
+    assert whole_steps(parts, short, hidden) is parts
     short.max_len = 40
-    assert whole_steps(parts, short, Drafting(clock, hidden=lambda _: 70.0)) is parts
+    found = whole_steps(parts, short, hidden)
+    assert isinstance(found, WholeSteps)
+    assert found.factors[0] == pytest.approx((210 / 140, 210 / 140)), "no room for four"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ MODELS = {"demo-sentiment": ("sentiment", "sentence"), "demo-shapes": ("shapes",
 LAYERS = {"demo-sentiment": list(range(1, 8)), "demo-shapes": list(range(1, 6))}
 EACH = 250
 MOST_ASKED = 20_000
+STOPPED_S = 0.015
 
 
 def opened(name: str, model: str, **options: Any) -> Any:
@@ -105,6 +107,30 @@ class Mixes:
         return {key: self.alone[key.partition("/")[2]] for key in found}
 
 
+class Throttle:
+    """Stops a process for most of the time, from `begin` on."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._over = pid, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def begin(self) -> None:
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            os.kill(self._pid, signal.SIGSTOP)
+            time.sleep(STOPPED_S)
+            os.kill(self._pid, signal.SIGCONT)
+            time.sleep(STOPPED_S / 3)
+
+
 def shares(sums: dict[str, float]) -> list[float]:
     """Of each window what went on behind the first ramp."""
     windows = (n for n in range(1, 100) if f"window_inputs_{n}" in sums)
@@ -155,6 +181,29 @@ def test_nothing_is_lost_when_workers_die_while_plans_change(mixes: Mixes, serve
     assert labels(found) == labels(mixes.wanted(found))
     assert sums["stages_replaced"] >= 1
     assert "plan_at_ms_2" in sums
+
+
+def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes, served: Any) -> None:
+    """Its process is stopped for three quarters of the time once a window is over."""
+    sums: dict[str, float] = {}
+    slow = Throttle(served.workers.pids()[0])
+
+    def steady() -> Iterator[Request]:
+        for number in range(MOST_ASKED):
+            if any(sums.get(f"plan_left_out_{n}") for n in range(2, 100)):
+                return
+            if "window_inputs_1" in sums:
+                slow.begin()
+            one = (mixes.early + mixes.late)[number % (2 * EACH)]
+            yield Request(f"{number}/{one.id}", one.prompt_ids, 1, answer="label")
+
+    try:
+        found = drive(served, steady(), sums=sums)
+    finally:
+        slow.end()
+    left_out = [sums[key] for key in sums if key.startswith("plan_left_out_")]
+    assert max(left_out) == 1, "the slow one, and nobody else"
+    assert labels(found) == labels(mixes.wanted(found))
 
 
 def test_replicas_without_plans_give_the_labels_of_one_process() -> None:
