@@ -71,10 +71,13 @@ class AdaptiveDrafts:
         drafter: its `max_drafts` are the most that it may be asked for.
         costs: of its steps.
         hope: the acceptance of a first draft that is supposed before there were any.
+        comes: likewise, how often there is one where there may be.
     """
 
-    def __init__(self, drafter: Drafter, costs: DraftCosts, hope: float) -> None:
-        self._drafter, self._costs, self._hope = drafter, costs, hope
+    def __init__(
+        self, drafter: Drafter, costs: DraftCosts, hope: float, comes: float = 1.0
+    ) -> None:
+        self._drafter, self._costs, self._hope, self._hoped = drafter, costs, hope, comes
         self.exits, self.max_drafts = drafter.exits, drafter.max_drafts
         self._asked: dict[int, tuple[int, int]] = {}
         """By slot: how many drafts there could be, and how many there are."""
@@ -207,7 +210,8 @@ class AdaptiveDrafts:
         self._believe()
 
     def _believe(self) -> None:
-        self._comes, self._stands = _chained(self._come, 1.0), _chained(self._stand, self._hope)
+        self._comes = _chained(self._come, self._hoped)
+        self._stands = _chained(self._stand, self._hope)
 
     def _reading_us(self, streams: Sequence[Stream]) -> float:
         """Of what lies behind, for each token over which that pays off."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,9 +257,12 @@ def _made(
     from backends.engine.costs.steps import whole_steps
     from backends.engine.drafters.adaptive import AdaptiveDrafts
 
-    hope = METHODS[options["method"]].hope
+    method = METHODS[options["method"]]
+    # what is below a threshold would hardly have stood: half of what falls never comes
+    is_choosy = "threshold" in method.options and options["threshold"] > 0
+    comes = math.sqrt(method.hope) if is_choosy else 1.0
     costs = whole_steps(parts(), executor, timed())
-    return executor, AdaptiveDrafts(serving, costs, hope), {}
+    return executor, AdaptiveDrafts(serving, costs, method.hope, comes), {}
 
 
 METHODS = {

@@ -208,6 +208,15 @@ def answers(
             adaptive.verified(stream, stood)
 
 
+def test_drafts_that_may_not_come_are_not_charged_as_if_all_did() -> None:
+    """A row takes 20 us and a draft 2: with all drafts made, of which 0.8 stand, two bring most;
+    four where one in ten never comes."""
+    for comes, most in ((1.0, 2), (0.9, 4)):
+        inner = Chance(4)
+        play(AdaptiveDrafts(inner, Priced(2.0, row=20.0), 0.8, comes), inner, 0.8, 1, count=3)
+        assert inner.asked == [(3, most)]
+
+
 def test_reading_a_prompt_has_to_pay_within_the_answer() -> None:
     """Eight drafts spare 80 of 100 us a token, and a prompt of 100 positions takes 2,000 us."""
     inner = Chance(8)
@@ -283,3 +292,70 @@ def test_what_a_try_has_to_read_is_paid_out_of_a_share_of_the_time() -> None:
     assert costs.asked < 20, "after 64 steps, 128 and so on, and from 2,048 on after 1,024 more"
     steps(1200)
     assert (1, 1) in inner.asked
+
+
+def test_a_try_that_costs_too_much_does_not_hold_up_one_draft_more() -> None:
+    """Off in a batch of texts that nobody read, for 3,000 steps; then one stream of which two
+    drafts stand: a third is tried after 64 steps, and not once the batch could afford its try."""
+    inner = Chance(8)
+    adaptive = AdaptiveDrafts(inner, Priced(30, row=20.0, read_us=100.0), 0.8)
+    batch = [
+        Stream(f"r{n}", (1,) * 500, 600, tokens=[1] * 500, done=[499], slot=n) for n in range(16)
+    ]
+    for _ in range(3000):
+        drafted(adaptive, inner, batch)
+        for stream in batch:
+            adaptive.verified(stream, 0)
+    assert set(inner.asked) == {(16, 0)}
+    for _ in range(640):
+        stream = Stream("r", (1,), 99, tokens=[1], done=[0], slot=0)
+        drafted(adaptive, inner, [stream])
+        adaptive.verified(stream, min(stream.drafts, 2))
+    assert usual(inner) == 2
+    assert (1, 3) in inner.asked[-4 * EXPLORED :]
+
+
+class ByLength(Priced):
+    """Drafts are dear behind 1,000 positions; counts how often it is asked what reading costs."""
+
+    asked = 0
+
+    @property
+    def read_us(self) -> float:
+        self.asked += 1
+        return 0.0
+
+    @read_us.setter
+    def read_us(self, us: float) -> None:
+        pass
+
+    def of(
+        self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
+    ) -> list[float]:
+        return Priced(10.0 if positions < 1000 else 500.0).of(sequences, positions, tokens, stands)
+
+
+def test_what_a_long_text_is_not_worth_a_short_one_may_be() -> None:
+    inner = Chance(8)
+    adaptive = AdaptiveDrafts(inner, ByLength(), 0.8)
+    for length, steps in ((2000, 20), (20, 40)):
+        for _ in range(steps):
+            text = [1] * length
+            stream = Stream("r", (1,), 9999, tokens=text, done=[length - 1], slot=0)
+            drafted(adaptive, inner, [stream])
+            adaptive.verified(stream, stream.drafts)
+    assert {most for _, most in inner.asked[:20]} == {0}
+    assert max(most for _, most in inner.asked) > 0, "before anything would have been tried"
+
+
+def test_rests_are_short_again_after_a_reset() -> None:
+    inner, costs = Chance(8), ByLength()
+    adaptive = AdaptiveDrafts(inner, costs, 0.8)
+    stream = Stream("r", (1,), 9999, tokens=[1] * 2000, done=[1999], slot=0)
+    for _ in range(100):
+        adaptive.draft([stream])
+    adaptive.reset()
+    costs.asked = 0
+    for _ in range(10):
+        adaptive.draft([stream])
+    assert costs.asked == 2, "at once, and after eight steps"
