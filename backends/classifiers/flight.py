@@ -27,6 +27,8 @@ class InputInFlight:
     waiting_since_ns: int = 0
     arrived_ns: int = 0
     """Of a pipeline: when it came, by the monotonic clock."""
+    deaths: int = 0
+    """Of a pipeline: workers that died while they ran it."""
 
 
 def answer(one: InputInFlight, labels: tuple[str, ...], depth: int) -> Commit:

@@ -76,7 +76,8 @@ class StageProfile:
 
     def ramps_before(self, end: int) -> list[int]:
         """Layers (1..end-1, ascending) behind which a ramp stands."""
-        return [one for one in self.ramps or range(1, self.layers) if one < end]
+        ramps = range(1, self.layers) if self.ramps is None else self.ramps
+        return [one for one in ramps if one < end]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from backends.engine.costs.row_costs import (
     row_costs,
     turn_us,
 )
+from backends.engine.drafters.adaptive import DraftCosts
 from backends.engine.executors.base import Executor, StepRows
 from backends.engine.sublayers.sets import Sublayers
 
@@ -122,6 +123,30 @@ class PartialPass:
             (whole - rest.of(rows, positions)) * len(layers) / self.layers for rest, layers in kinds
         )
         return max(whole - sum(spared), LEAST_US)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCosts:
+    """Of drafts whose set of sublayers is looked for meanwhile."""
+
+    drafting: DraftCosts
+    verify: RowCosts
+    passes: Callable[[], float]
+    """Over `window` rows of one sequence, for each step that drafts, as things are."""
+    window: int
+
+    @property
+    def read_us(self) -> float:
+        """See `DraftCosts.read_us`."""
+        return self.drafting.read_us
+
+    def of(
+        self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
+    ) -> list[float]:
+        """See `DraftCosts.of`."""
+        plain, *others = self.drafting.of(sequences, positions, tokens, stands)
+        search_us = self.passes() * self.verify.of(self.window, positions / sequences)
+        return [plain, *(us + search_us for us in others)]
 
 
 @dataclass(frozen=True, slots=True)

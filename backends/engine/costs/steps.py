@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backends.engine.costs.timing import ENOUGH_S
+from backends.engine.costs.timing import ENOUGH_S, POSITIONS
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.adaptive import DraftCosts
 from backends.engine.drafters.base import Drafter
@@ -26,8 +26,6 @@ SEQUENCES = 1, 4, 16, 64
 over the logarithm; more are like the last."""
 DRAFTS = 1, 4
 """Most of a sequence; what lies between is on a line, and more are like the last."""
-PROMPT = 128
-"""At most; a quarter of a slot."""
 TURNS, FEWEST_TURNS = 16, 4
 """Each with one of `DRAFTS`."""
 EACH_S = 1.5
@@ -112,7 +110,8 @@ class _Turns:
     ) -> None:
         self._parts, self._drafter, self._count, self._most = parts, drafter, count, most
         self._decoder, self._executor = Decoder(executor, drafter), executor
-        self._prompt = min(PROMPT, executor.max_len // 4)
+        # as long as those that parts are timed behind
+        self._prompt = min(POSITIONS, executor.max_len // 2)
         self._draw = random.Random(7)
         self._streams: list[Stream] = []
 

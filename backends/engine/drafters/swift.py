@@ -78,6 +78,15 @@ class SwiftDrafts:
         """The set that drafting leaves out now."""
         return self._drafts.left_out
 
+    @property
+    def search_passes(self) -> float:
+        """Passes of all layers over a window that the search takes for each round: sets are tried,
+        and what stood in the cache is put back."""
+        if self._is_over():
+            return 0.0
+        tried = (1 + NEWCOMERS) * (1 - len(self.left_out) / (2 * self._layers))
+        return (tried + 1) / self._interval
+
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
         """As `SublayerDrafts`, now and then after a step of the search, unless drafts are off."""
         if self.max_drafts and not self._is_over():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ from harness.core.errors import UserError
 from harness.core.nouns import Model
 
 if TYPE_CHECKING:
+    from backends.engine.drafters.adaptive import DraftCosts
     from backends.engine.drafters.base import Drafter
     from backends.engine.drafters.trees.base import TreeDrafter
     from backends.engine.model.architecture import Architecture
@@ -84,6 +84,7 @@ class Method:
 
 def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
     from backends.engine.costs.draft_costs import DraftModelCosts
+    from backends.engine.costs.steps import whole_steps
     from backends.engine.drafters.draft_model import DraftModel
 
     shape = drafting_shape(PREFIX, model_dir, options)
@@ -91,18 +92,20 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
     own = {**options, "replay": None, "max_model_len": loaded.max_len}
     smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
     most = _most(options)
-    found = _made(
-        *(executor, lambda: DraftModel(smaller, most, ALWAYS)),
-        watched(DraftModel(smaller, most, threshold(options)), loaded.decided),
-        options,
-        lambda: DraftModelCosts.measure(executor, smaller).with_reading(smaller, smaller.read),
-    )
+
+    def costs() -> DraftCosts:
+        parts = DraftModelCosts.measure(executor, smaller).with_reading(smaller, smaller.read)
+        return whole_steps(parts, executor, DraftModel(smaller, most, ALWAYS))
+
+    drafter = DraftModel(smaller, most, threshold(options))
+    found = _made(executor, watched(drafter, loaded.decided), options, costs)
     return found[0], found[1], {"draft": shape.label} if shape else {}
 
 
 def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
     from backends.engine.costs.draft_costs import LookupCosts
     from backends.engine.costs.row_costs import row_costs
+    from backends.engine.costs.steps import whole_steps
     from backends.engine.drafters.lookup import PromptLookup
 
     executor = loaded.executor()
@@ -110,8 +113,8 @@ def _lookup(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> 
         executor.slots, _most(options), options["lookup_min"], options["lookup_max"]
     )
     return _made(
-        *(executor, lambda: drafter, watched(drafter, loaded.decided), options),
-        lambda: LookupCosts(row_costs(executor)),
+        *(executor, watched(drafter, loaded.decided), options),
+        lambda: whole_steps(LookupCosts(row_costs(executor)), executor, drafter),
     )
 
 
@@ -119,54 +122,60 @@ def _layerskip(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     """LayerSkip: a number of drafts from the first layers and the model's own head."""
     from backends.engine.costs.draft_costs import FirstLayersCosts
     from backends.engine.costs.row_costs import row_costs
+    from backends.engine.costs.steps import whole_steps
     from backends.engine.drafters.first_layers import FirstLayers
     from backends.engine.model.heads import ExitHead
 
     layer = exit_layer(loaded.architecture.layers, options)
     executor = loaded.executor([ExitHead(layer, loaded.weights.head)])
     most = _most(options)
-    found = _made(
-        *(executor, lambda: FirstLayers(executor, most)),
-        *(FirstLayers(executor, most, loaded.decided), options),
-        lambda: FirstLayersCosts(row_costs(executor, 0, 1), row_costs(executor, 1, 2)),
-    )
+
+    def costs() -> DraftCosts:
+        parts = FirstLayersCosts(row_costs(executor, 0, 1), row_costs(executor, 1, 2))
+        return whole_steps(parts, executor, FirstLayers(executor, most))
+
+    found = _made(executor, FirstLayers(executor, most, loaded.decided), options, costs)
     return found[0], found[1], {"exit_layer": layer}
 
 
 def _self_speculation(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
     from backends.engine.costs.draft_costs import DraftModelCosts
+    from backends.engine.costs.steps import whole_steps
     from backends.engine.drafters.sublayers import SublayerDrafts
 
     executor, layers = loaded.executor(), loaded.architecture.layers
     left_out = find_left_out(model_dir, layers, options)
     sizes = executor, left_out, _most(options)
-    found = _made(
-        *(executor, lambda: SublayerDrafts(*sizes, ALWAYS)),
-        *(watched(SublayerDrafts(*sizes, threshold(options)), loaded.decided), options),
-        lambda: DraftModelCosts.measure(executor, executor.skipping(left_out)),
-    )
+
+    def costs() -> DraftCosts:
+        parts = DraftModelCosts.measure(executor, executor.skipping(left_out))
+        return whole_steps(parts, executor, SublayerDrafts(*sizes, ALWAYS))
+
+    drafter = SublayerDrafts(*sizes, threshold(options))
+    found = _made(executor, watched(drafter, loaded.decided), options, costs)
     return found[0], found[1], {ATTENTION: sorted(left_out.attention), MLP: sorted(left_out.mlp)}
 
 
 def _swift(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
-    from backends.engine.costs.draft_costs import DraftModelCosts, PartialPass
+    from backends.engine.costs.draft_costs import DraftModelCosts, PartialPass, SearchCosts
     from backends.engine.costs.row_costs import row_costs, turn_us
-    from backends.engine.drafters.swift import SwiftDrafts
+    from backends.engine.costs.steps import whole_steps
+    from backends.engine.drafters.swift import WINDOW, SwiftDrafts
     from backends.engine.sublayers.sets import Sublayers
 
     executor = loaded.executor()
     sizes = executor, options["skip"], _most(options)
     drafter = SwiftDrafts(*sizes, threshold(options))
-    serving = watched(drafter, loaded.decided)
 
-    def costs() -> DraftModelCosts:
+    def costs() -> SearchCosts:
         verify = row_costs(executor)
         draft = PartialPass.measure(executor, lambda: drafter.left_out)
         turn = turn_us(executor, executor.skipping(Sublayers()), verify, draft.whole)
-        return DraftModelCosts(verify, draft, turn)
+        timed = SwiftDrafts(*sizes, ALWAYS, interval=NEVER)
+        whole = whole_steps(DraftModelCosts(verify, draft, turn), executor, timed)
+        return SearchCosts(whole, verify, lambda: drafter.search_passes, WINDOW)
 
-    timed = functools.partial(SwiftDrafts, *sizes, ALWAYS, interval=NEVER)
-    return _made(executor, timed, serving, options, costs)
+    return _made(executor, watched(drafter, loaded.decided), options, costs)
 
 
 def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
@@ -194,6 +203,7 @@ def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
 def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> Made:
     """EAGLE-3 (Li et al., 2025): a trained layer that reads the model's own states."""
     from backends.engine.costs.draft_costs import DraftModelCosts
+    from backends.engine.costs.steps import whole_steps
     from backends.engine.drafters.eagle.drafter import EagleDrafts
 
     executor = loaded.executor()
@@ -201,13 +211,14 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     layers = states_after(loaded.architecture.layers, folder, options)
     head = _eagle_head(loaded, executor, folder, layers, options)
     most = _most(options)
-    found = _made(
-        *(executor, lambda: EagleDrafts(head, most, ALWAYS)),
-        *(watched(EagleDrafts(head, most, threshold(options)), loaded.decided), options),
-        lambda: DraftModelCosts.measure(executor, head).with_reading(
-            head, head.catch_up, anew=True
-        ),
-    )
+
+    def costs() -> DraftCosts:
+        parts = DraftModelCosts.measure(executor, head)
+        parts = parts.with_reading(head, head.catch_up, anew=True)
+        return whole_steps(parts, executor, EagleDrafts(head, most, ALWAYS))
+
+    drafter = EagleDrafts(head, most, threshold(options))
+    found = _made(executor, watched(drafter, loaded.decided), options, costs)
     return found[0], found[1], {STATES_AFTER: layers}
 
 
@@ -244,25 +255,18 @@ def _most(options: Options) -> int:
 
 
 def _made(
-    executor: Any,
-    timed: Callable[[], Drafter],
-    serving: Drafter,
-    options: Options,
-    parts: Callable[[], Any],
+    executor: Any, drafter: Drafter, options: Options, costs: Callable[[], DraftCosts]
 ) -> Made:
-    """With a number of drafts that follows what they cost and bring, where it is left open; then
-    the drafter that is `timed` drafts as many as it may, and nobody watches it."""
+    """With a number of drafts that follows what they cost and bring, where it is left open."""
     if options["drafts"] != AUTO:
-        return executor, serving, {}
-    from backends.engine.costs.steps import whole_steps
+        return executor, drafter, {}
     from backends.engine.drafters.adaptive import AdaptiveDrafts
 
     method = METHODS[options["method"]]
     # what is below a threshold would hardly have stood: half of what falls never comes
     is_choosy = "threshold" in method.options and options["threshold"] > 0
     comes = math.sqrt(method.hope) if is_choosy else 1.0
-    costs = whole_steps(parts(), executor, timed())
-    return executor, AdaptiveDrafts(serving, costs, method.hope, comes), {}
+    return executor, AdaptiveDrafts(drafter, costs(), method.hope, comes), {}
 
 
 METHODS = {

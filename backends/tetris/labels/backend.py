@@ -133,6 +133,11 @@ class TetrisClassifier(LabelBackend):
         """Until a worker has answered, or a batch is due that is not whole."""
         self._pipeline.rest(timeout_s)
 
+    def texts(self) -> None:
+        """None, since labels are told. The trial is over: what is still planned would only take a
+        core from the next one."""
+        self._pipeline.drop_plan()
+
     def forget(self) -> None:
         """Empty the queues; what runs is waited for. The stages are those of the beginning."""
         self._pipeline.clear()

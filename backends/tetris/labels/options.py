@@ -17,6 +17,8 @@ from harness.core.backend import Option
 from harness.core.errors import UserError
 
 MOST_STAGES = 64
+LEAST_WINDOW_S = 0.1
+"""In less a worker runs too few batches to be judged by."""
 AUTO = "auto"
 
 PIPELINE_OPTIONS: dict[str, Option] = {
@@ -59,6 +61,7 @@ PIPELINE_OPTIONS: dict[str, Option] = {
         "from an input's arrival to its label: who can still make it waits no longer for a "
         "whole batch, and plans have to meet it; default: no such deadline",
         minimum=1,
+        maximum=1e9,
     ),
     "black_box": Option(
         bool, False, "ask all ramps, also inside stages, as without the paper's exit_wrapper"
@@ -72,6 +75,9 @@ def check_stages(name: str, options: Mapping[str, Any]) -> None:
     if layers is not None and len(layers) != stages - 1:
         told = f"names {len(layers)} ends of stages; {stages} stages have {stages - 1}"
         raise UserError(f"backend '{name}': option 'layers': {told}")
+    if 0 < replan_s < LEAST_WINDOW_S:
+        told = f"expected 0 or at least {LEAST_WINDOW_S}, got {replan_s}"
+        raise UserError(f"backend '{name}': option 'replan_s': {told}")
     if replan_s and options["measure"] == NEVER:
         told = f"means nothing with measure '{NEVER}': nobody leaves; expected 0"
         raise UserError(f"backend '{name}': option 'replan_s': {told}")
@@ -89,6 +95,9 @@ def _check_replicas(name: str, options: Mapping[str, Any]) -> None:
             raise UserError(f"{where} 'replicas': expected whole numbers, got {replicas!r}")
         if len(replicas) != stages:
             told = f"names workers of {len(replicas)} stages; expected {stages} (option 'stages')"
+            raise UserError(f"{where} 'replicas': {told}")
+        if sum(replicas) > MOST_STAGES:
+            told = f"add up to {sum(replicas)} workers; expected at most {MOST_STAGES}"
             raise UserError(f"{where} 'replicas': {told}")
         if workers is not None and sum(replicas) != workers:
             told = f"{replicas!r} add up to {sum(replicas)}; option 'workers' is {workers}"

@@ -17,7 +17,7 @@ from backends.tetris.pipeline.fusion import FusionQueue
 from harness.core.backend import NAP_S
 
 MOST_DEATHS = 6
-"""In a row, without a batch answered."""
+"""In a row, without a batch answered, or of workers that ran the same input."""
 
 
 class LabelPipeline:
@@ -101,6 +101,7 @@ class LabelPipeline:
             for worker in self._told(1.0):
                 self._heard(worker)
         self._inputs.clear()
+        self._deaths = 0
         stages = [stage.span for stage in self._stages]
         if self._plans is not None:
             stages = self._plans.start_over()
@@ -108,10 +109,17 @@ class LabelPipeline:
         self._sums.clear()
         self._since_ms = None
 
+    def drop_plan(self) -> None:
+        """One that is being made, which nobody will need."""
+        if self._plans is not None:
+            self._plans.close()
+
     def _take_up(self, spans: Sequence[StageSpan]) -> None:
         """Other stages. Whoever waits at the entrance of the old ones enters these."""
         waiting = self._stages[0].queue.remove_all() if self._inputs else []
-        self._stages = [ServedStage(span, FusionQueue(self._batch, 0.0)) for span in spans]
+        self._stages = [
+            ServedStage(span, FusionQueue(self._batch, 0.0, self._wait_ms)) for span in spans
+        ]
         if waiting:
             self._push(0, [self._inputs.pop(number) for number in waiting])
 
@@ -195,10 +203,15 @@ class LabelPipeline:
         self, worker: int, place: int, sent: Sequence[InputInFlight], death: StageDiedError
     ) -> None:
         """Start another process, which has a part again once it is open, and put its batch back:
-        nothing of it was told. Raises `RuntimeError` after `MOST_DEATHS` in a row."""
+        nothing of it was told. Raises `RuntimeError` after `MOST_DEATHS`."""
         self._deaths += 1
+        for one in sent:
+            one.deaths += 1
         if self._deaths >= MOST_DEATHS:
             raise RuntimeError(f"{death}; {self._deaths} died in a row") from death
+        if ill := next((one for one in sent if one.deaths >= MOST_DEATHS), None):
+            told = f"{ill.deaths} died over request {ill.request_id}"
+            raise RuntimeError(f"{death}; {told}") from death
         self._workers.start_anew(worker)
         self._opening.add(worker)
         if self._plans is not None:
@@ -212,17 +225,15 @@ class LabelPipeline:
         numbers = range(self._next, self._next + len(inputs))
         self._next += len(inputs)
         self._inputs |= dict(zip(numbers, inputs, strict=True))
-        due = [self._due_ms(place, one, now) for one in inputs]
+        due = [self._latest_ms(place, one) for one in inputs]
         self._stages[place].queue.push(numbers, due, now)
 
-    def _due_ms(self, place: int, one: InputInFlight, now_ms: float) -> float:
-        """When it goes on without the others of a whole batch."""
-        due_ms = now_ms + self._wait_ms
+    def _latest_ms(self, place: int, one: InputInFlight) -> float:
+        """When it has to go on for its SLO, with or without others."""
         if self._slo_ms is None:
-            return due_ms
+            return math.inf
         ahead_ms = sum(stage.took_ms for stage in self._stages[place:])
-        latest_ms = one.arrived_ns / 1e6 + self._slo_ms - ahead_ms
-        return min(due_ms, latest_ms) if latest_ms >= now_ms else due_ms
+        return one.arrived_ns / 1e6 + self._slo_ms - ahead_ms
 
     def _count(self, place: int, rows: int, left: int, busy_us: float) -> None:
         stage = self._stages[place]

@@ -19,30 +19,61 @@ NICE = 19
 
 class ProcessMaker:
     """As `backends.tetris.simulation.planning_ahead.PlanMaker`, in a process of its own; where that
-    dies the present plan stays, and another process is started."""
+    dies the present plan stays, and another process is started beside what is served. Where that
+    one does not come up no plan is made any more."""
 
     def __init__(self, backend: str) -> None:
         self._process: PipedStages[None, Any, Any] = PipedStages(backend, __name__, [None])
-        self._planner: WindowPlanner | None = None
+        self._asked: tuple[WindowPlanner, Seen] | None = None
+        self._opening = self._lost = False
 
     def begin(self, planner: WindowPlanner, seen: Seen) -> None:
         """As the protocol says."""
-        self._planner = planner
-        self._process.send(0, (planner, seen))
+        self._asked = planner, seen
+        if not self._opening and not self._lost:
+            self._process.send(0, self._asked)
 
     def done(self) -> bool:
         """As the protocol says."""
-        return bool(self._process.ready([0], 0.0))
+        if self._opening and not self._lost and self._process.ready([0], 0.0):
+            self._opened()
+        return self._lost or (not self._opening and bool(self._process.ready([0], 0.0)))
 
     def take(self) -> tuple[bool, WindowPlanner]:
         """As the protocol says."""
-        assert self._planner is not None
+        assert self._asked is not None
+        planner, _ = self._asked
+        if self._opening:
+            self._opened()
+        if self._lost:
+            return False, planner
         try:
             changed, planner = self._process.receive(0)
         except StageDiedError:
-            self._process.restart(0)
-            return False, self._planner
+            self._start_anew()
+            return False, planner
         return changed, planner
+
+    def drop(self) -> None:
+        """As the protocol says."""
+        if not self._opening and not self._lost:
+            self._start_anew()
+        self._asked = None
+
+    def _start_anew(self) -> None:
+        self._process.start_anew(0)
+        self._opening = True
+
+    def _opened(self) -> None:
+        """Wait until the new process is there, and give it what was asked meanwhile."""
+        self._opening = False
+        try:
+            self._process.opened(0)
+        except StageDiedError:
+            self._lost = True
+            return
+        if self._asked is not None:
+            self._process.send(0, self._asked)
 
     def pid(self) -> int:
         """Of the process."""

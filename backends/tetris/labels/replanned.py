@@ -31,8 +31,8 @@ FIRST_BLOCKS = 3
 """Of a stage, in which is found how its batches compare with what was measured: who comes to a late
 stage is no input like any other. From then on it is held against that."""
 ALONE = -1
-"""The stage, where stragglers are compared, of all workers that are alone in theirs: what takes
-longer on the whole machine than before is nobody's fault."""
+"""The stage, where stragglers are compared, of all workers that are alone in theirs; of all workers
+where only one is. What takes longer on the whole machine than before is nobody's fault."""
 
 
 def plan_of(stages: Sequence[StageSpan], batch: int) -> StagePlan:
@@ -80,7 +80,7 @@ class ServedPlans:
         self._begin_ms = self._windows = self._answered = 0.0
         self._sure: Counter[int] = Counter()
         self._cold: Counter[int] = Counter()
-        self._block: dict[int, tuple[float, float]] = {}
+        self._block: dict[tuple[int, tuple[int, int]], tuple[float, float]] = {}
         self._usual: dict[tuple[int, int], list[float]] = {}
         self._sums: dict[str, float] = {}
         self._tell_plan(0.0)
@@ -92,7 +92,7 @@ class ServedPlans:
         self._ahead = PlanningAhead(self.changing, self._window_ms, now_ms, self._maker)
 
     def close(self) -> None:
-        """Wait for a plan that is being made."""
+        """Drop a plan that is being made."""
         if self._ahead is not None:
             self._ahead.close()
 
@@ -107,15 +107,17 @@ class ServedPlans:
             self._cold[worker] -= 1
             return
         expected_ms = self.changing.times.stage_ms(KIND, *job.span, len(job.inputs))
-        took, expected = self._block.get(worker, (0.0, 0.0))
+        place = worker, job.span
+        took, expected = self._block.get(place, (0.0, 0.0))
         took, expected = took + job.busy_us / 1e3, expected + expected_ms
         if took < self._window_ms / BLOCKS:
-            self._block[worker] = took, expected
+            self._block[place] = took, expected
             return
-        self._block.pop(worker, None)
+        self._block.pop(place, None)
         first = self._usual.setdefault(job.span, [])
         if len(first) < FIRST_BLOCKS:
-            first.append(took / expected)
+            # a worker that had become slow elsewhere is slow here, too
+            first.append(took / expected / self.changing.average(_name(worker)))
         else:
             self.changing.ran(_name(worker), took, expected * statistics.median(first))
 
@@ -165,12 +167,13 @@ class ServedPlans:
                 self._sums[f"window_forecast_{window}_{ramp}"] = expected
         self._answered = 0.0
         self._sure.clear()
-        return alive, self.changing.find_stragglers(self._compared())
+        return alive, self.changing.find_stragglers(self._compared(), alone=False)
 
     def _compared(self) -> dict[str, int]:
         crews = self.changing.layout.crews
+        together = sum(len(crew.devices) == 1 for crew in crews) == 1
         return {
-            device: place if len(crew.devices) > 1 else ALONE
+            device: ALONE if together or len(crew.devices) == 1 else place
             for place, crew in enumerate(crews)
             for device in crew.devices
         }

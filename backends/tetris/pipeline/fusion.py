@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 ROUNDING_MS = 1e-6
 
@@ -13,15 +14,18 @@ class FusionQueue:
     """Requests that wait for a stage, first come first served.
 
     A batch is taken when there are `batch` of them, and before that when the first deadline that
-    can still be met leaves no more than `ahead_ms`: the times of this stage and of those behind it.
-    A deadline that is past hurries nobody: what is late already would only break up the batches of
-    the others. Times and deadlines are milliseconds of one clock.
+    can still be met leaves no more than `ahead_ms`: the times of this stage and of those behind it;
+    or when the first has waited `wait_ms`. A deadline that is past hurries nobody: what is late
+    already would only break up the batches of the others. Times and deadlines are milliseconds of
+    one clock.
     """
 
-    def __init__(self, batch: int, ahead_ms: float) -> None:
-        self._batch, self._ahead_ms = batch, ahead_ms
+    def __init__(self, batch: int, ahead_ms: float, wait_ms: float = math.inf) -> None:
+        self._batch, self._ahead_ms, self._wait_ms = batch, ahead_ms, wait_ms
         self._waiting: deque[int] = deque()
         self._latest: deque[float] = deque()
+        self._patience: deque[float] = deque()
+        """When each has waited long enough; empty where everybody may wait for ever."""
         self._due = False
         self.flush_ms = math.inf
         """When the next flush is due; infinite when nobody's deadline can be met any more."""
@@ -34,8 +38,11 @@ class FusionQueue:
         latest = [deadline - self._ahead_ms for deadline in deadlines]
         self._waiting.extend(requests)
         self._latest.extend(latest)
+        if self._wait_ms < math.inf:
+            self._patience.extend(repeat(now_ms + self._wait_ms, len(requests)))
         now_ms -= ROUNDING_MS
-        self.flush_ms = min(self.flush_ms, *(at for at in latest if at >= now_ms), math.inf)
+        waited = self._patience[0] if self._patience else math.inf
+        self.flush_ms = min(self.flush_ms, waited, *(at for at in latest if at >= now_ms))
 
     def ready(self, now_ms: float) -> bool:
         """Whether a batch is to be taken as soon as a device is free. Once a flush was due it stays
@@ -53,11 +60,15 @@ class FusionQueue:
         taken = [self._waiting.popleft() for _ in range(count)]
         for _ in range(count):
             self._latest.popleft()
+            if self._patience:
+                self._patience.popleft()
         self._due = False
-        self.flush_ms = math.inf
+        self.flush_ms = self._patience[0] if self._patience else math.inf
         if len(self._latest) < self._batch:
             now_ms -= ROUNDING_MS
-            self.flush_ms = min((at for at in self._latest if at >= now_ms), default=math.inf)
+            self.flush_ms = min(
+                self.flush_ms, *(at for at in self._latest if at >= now_ms), math.inf
+            )
         else:
             self.flush_ms = self._latest[0]
         return taken
@@ -67,18 +78,6 @@ class FusionQueue:
         found = list(self._waiting)
         self._waiting.clear()
         self._latest.clear()
+        self._patience.clear()
         self._due, self.flush_ms = False, math.inf
         return found
-
-
-class PatientQueue(FusionQueue):
-    """A queue in which nobody waits longer than `wait_ms` for the others of a whole batch."""
-
-    def __init__(self, batch: int, ahead_ms: float, wait_ms: float) -> None:
-        super().__init__(batch, ahead_ms)
-        self._wait_ms = wait_ms
-
-    def push(self, requests: Sequence[int], deadlines: Iterable[float], now_ms: float) -> None:
-        """Requests that arrive now, in order, each with its deadline."""
-        latest_ms = now_ms + self._wait_ms + self._ahead_ms
-        super().push(requests, [min(one, latest_ms) for one in deadlines], now_ms)

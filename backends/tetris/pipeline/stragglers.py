@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,10 +50,15 @@ class BatchClocks:
         self._average[device] = last + WEIGHT * (ratio - last)
         self._batches[device] = self._batches.get(device, 0) + 1
 
-    def stragglers(self, stage_of: Mapping[str, int]) -> set[str]:
+    def average(self, device: str) -> float:
+        """Of its batch times over the profiled ones; 1 before it ran any."""
+        return self._average.get(device, 1.0)
+
+    def stragglers(self, stage_of: Mapping[str, int], *, alone: bool = True) -> set[str]:
         """Devices above 1.5 times the median of their stage, of those that ran 5 batches or more.
 
-        Of two the quicker one is usual; one alone is compared with the profile.
+        Of two middle ones the quicker one is usual; one `alone` is compared with the profile, or
+        with nobody.
         """
         by_stage: dict[int, list[str]] = {}
         for device, stage in stage_of.items():
@@ -61,7 +67,8 @@ class BatchClocks:
         found = set()
         for devices in by_stage.values():
             ratios = [self._average[device] for device in devices]
-            usual = statistics.median(ratios) if len(ratios) > 2 else min(ratios)
-            usual = usual if len(ratios) > 1 else 1.0
+            usual = statistics.median_low(ratios)
+            if len(ratios) == 1:
+                usual = 1.0 if alone else math.inf
             found |= {d for d in devices if self._average[d] > TOO_SLOW * usual}
         return found

@@ -47,10 +47,15 @@ class ChangingPlan:
             lane.left = lane.passed = 0
         return alive, slow
 
-    def find_stragglers(self, stage_of: Mapping[str, int]) -> frozenset[str]:
-        """Those of before and of now; devices of equal `stage_of` are compared."""
-        self._stragglers |= self._clocks.stragglers(stage_of)
+    def find_stragglers(self, stage_of: Mapping[str, int], *, alone: bool = True) -> frozenset[str]:
+        """Those of before and of now; devices of equal `stage_of` are compared, one that is `alone`
+        with the profile or with nobody."""
+        self._stragglers |= self._clocks.stragglers(stage_of, alone=alone)
         return self.stragglers
+
+    def average(self, device: str) -> float:
+        """Of a device's batch times over what was expected."""
+        return self._clocks.average(device)
 
     def may_start(self, lane: Lane, now_ms: float) -> bool:
         """Whether a lane's queue gives a batch now."""

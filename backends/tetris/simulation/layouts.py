@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from backends.tetris.pipeline.fusion import FusionQueue, PatientQueue
+from backends.tetris.pipeline.fusion import FusionQueue
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import StagePlan
 from backends.tetris.simulation.lanes import Crew, Lane, Layout, Work, names
@@ -32,7 +32,7 @@ def pipeline(
     for place, one in enumerate(plan.stages):
         ahead = _ahead_ms(times, stages[place:])
         work = partial(_stage_work, times, one.first, one.end)
-        lanes.append(Lane(one.end, _queue(batch, ahead, wait_ms if place else math.inf), work))
+        lanes.append(Lane(one.end, FusionQueue(batch, ahead, wait_ms if place else math.inf), work))
         count, devices = one.count, list[str]()
         while len(devices) < count:
             devices += [n for n in names(one.device, 1, numbers) if n not in slow]
@@ -76,7 +76,7 @@ def regrouped(
         first, end = spans[place]
         ahead = sum(in_place_ms(times, slowest, i, j, profile.batch) for i, j in spans[place:])
         work = partial(_stage_work, times, first, end, in_place=True)
-        queue = _queue(profile.batch, ahead, wait_ms if place else math.inf)
+        queue = FusionQueue(profile.batch, ahead, wait_ms if place else math.inf)
         return Lane(end, queue, work)
 
     entrance = lane(0)
@@ -119,12 +119,6 @@ def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ..
         least = best[-1][0]
         found.append(best[-1][1])
     return found
-
-
-def _queue(batch: int, ahead_ms: float, wait_ms: float) -> FusionQueue:
-    if wait_ms == math.inf:
-        return FusionQueue(batch, ahead_ms)
-    return PatientQueue(batch, ahead_ms, wait_ms)
 
 
 def in_place_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int) -> float:

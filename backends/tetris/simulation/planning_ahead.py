@@ -29,6 +29,9 @@ class PlanMaker(Protocol):
     def take(self) -> tuple[bool, WindowPlanner]:
         """Whether it is another plan, and the planner that has it; waits for it."""
 
+    def drop(self) -> None:
+        """Nobody wants the plan that was begun."""
+
 
 class ThreadMaker:
     """In a thread of this process."""
@@ -50,6 +53,10 @@ class ThreadMaker:
         assert self._made is not None
         return self._made.result()
 
+    def drop(self) -> None:
+        """Wait for it: a thread cannot be ended."""
+        self.take()
+
 
 class PlanningAhead:
     """The windows of a `ChangingPlan`, in milliseconds of one clock: the next one begins when the
@@ -68,9 +75,9 @@ class PlanningAhead:
         self.planning = False
 
     def close(self) -> None:
-        """Wait for a plan that is being made, and drop it."""
+        """Drop a plan that is being made."""
         if self.planning:
-            self._maker.take()
+            self._maker.drop()
             self.planning = False
 
     def between(self, now_ms: float, window: Callable[[], Seen]) -> None:

@@ -118,6 +118,11 @@ def test_a_transfer_for_all_cuts_or_for_each() -> None:
     assert profile_from(PROFILE | {"transfer_ms": [4, 1]}, "p").transfer_ms == (0, 4, 1)
 
 
+def test_a_model_without_ramps_has_none_before_any_layer() -> None:
+    assert profile_from(PROFILE, "p").ramps_before(3) == [1, 2]
+    assert profile_from(PROFILE | {"ramps": []}, "p").ramps_before(3) == []
+
+
 def test_fills_of_all_kinds_alike() -> None:
     found = profile_from(PROFILE | {"fill_ms": [1, 2, 0]}, "p")
     assert found.fill_ms == {"V100": (1, 2, 0), "K80": (1, 2, 0)}

@@ -12,6 +12,7 @@ from backends.engine.costs.draft_costs import (
     FirstLayersCosts,
     LookupCosts,
     PartialPass,
+    SearchCosts,
 )
 from backends.engine.costs.row_costs import RowCosts, pass_costs, row_costs
 from backends.engine.sublayers.sets import Sublayers
@@ -42,6 +43,8 @@ def test_costs_between_and_beyond_what_was_timed() -> None:
     # a layer's attention takes 30 / 4 us and its MLP 90 / 4, of four layers
     assert partial.of(1, 100) == 100 - 30 / 4 - 2 * 90 / 4
     assert DraftModelCosts(flat, partial).of(1, 100, [1.0], [1.0]) == [100, 147.5]
+    searched = SearchCosts(DraftModelCosts(flat, small), flat, lambda: 0.25, 16)
+    assert searched.of(1, 100, [1.0, 1.0], [1.0, 1.0]) == [100, 135, 145], "and a quarter of a pass"
     assert LookupCosts(flat).of(1, 100, [0.5], [0.5]) == [100, 110]
     assert FirstLayersCosts(small, flat).of(1, 100, [1.0, 1.0], [1.0, 1.0]) == [110, 120, 130]
 

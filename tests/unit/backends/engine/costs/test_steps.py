@@ -17,7 +17,7 @@ from tests.support.engine.random_models import open_executor, random_model
 PASS_US, ROW_US, DRAFT_US = 100.0, 10.0, 20.0
 
 
-class Parts:
+class HandParts:
     """What passes, rows and drafts take by themselves."""
 
     read_us = 7.0
@@ -32,7 +32,7 @@ class Parts:
 
 
 @dataclass
-class Clock:
+class PassedTime:
     now: float = 0.0
 
     def tick(self, us: float) -> None:
@@ -40,10 +40,10 @@ class Clock:
 
 
 @dataclass
-class Drafting:
+class SomeDrafts:
     """At most so many drafts of each stream."""
 
-    clock: Clock
+    clock: PassedTime
     most: int = 9
     every: int = 1
     """One in so many streams drafts."""
@@ -80,13 +80,13 @@ class Drafting:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> PassedTime:
+    found = PassedTime()
     monkeypatch.setattr("backends.engine.costs.steps.time.perf_counter", lambda: found.now)
     return found
 
 
-def timed_executor(clock: Clock, slots: int, scale: float = 1.0) -> Executor:
+def timed_executor(clock: PassedTime, slots: int, scale: float = 1.0) -> Executor:
     """Its passes move the clock alone."""
     executor: Any = open_executor(random_model("llama"), (), slots)
     advance = executor.advance
@@ -99,26 +99,26 @@ def timed_executor(clock: Clock, slots: int, scale: float = 1.0) -> Executor:
     return executor  # type: ignore[no-any-return]
 
 
-def measured(clock: Clock, drafter: Drafter, slots: int = 16) -> WholeSteps:
-    found = whole_steps(Parts(), timed_executor(clock, slots), drafter)
+def measured(clock: PassedTime, drafter: Drafter, slots: int = 16) -> WholeSteps:
+    found = whole_steps(HandParts(), timed_executor(clock, slots), drafter)
     assert isinstance(found, WholeSteps)
     return found
 
 
-def test_parts_that_are_right_stay_as_they_are(clock: Clock) -> None:
-    drafter = Drafting(clock)
+def test_parts_that_are_right_stay_as_they_are(clock: PassedTime) -> None:
+    drafter = SomeDrafts(clock)
     found = measured(clock, drafter)
     assert found.sequences == (1, 4, 16)
     assert [list(row) for row in found.factors] == [pytest.approx([1.0, 1.0])] * 3
     given = 3, 99, [1.0, 0.5], [0.5, 0.1]
-    assert found.of(*given) == pytest.approx(Parts().of(*given))
-    assert found.read_us == Parts.read_us
+    assert found.of(*given) == pytest.approx(HandParts().of(*given))
+    assert found.read_us == HandParts.read_us
     assert (drafter.max_drafts, drafter.streams) == (9, set())
 
 
-def test_what_parts_leave_out_is_found_and_plain_steps_stay(clock: Clock) -> None:
+def test_what_parts_leave_out_is_found_and_plain_steps_stay(clock: PassedTime) -> None:
     """70 us beside one sequence's 110, and nothing in a batch."""
-    drafter = Drafting(clock, hidden=lambda streams: 70.0 if streams == 1 else 0.0)
+    drafter = SomeDrafts(clock, hidden=lambda streams: 70.0 if streams == 1 else 0.0)
     found = measured(clock, drafter)
     assert [list(row) for row in found.factors] == [
         pytest.approx([210 / 140, 300 / 230]),
@@ -133,25 +133,25 @@ def test_what_parts_leave_out_is_found_and_plain_steps_stay(clock: Clock) -> Non
     assert us(1) == pytest.approx(
         [110, 210, two, 200 * (1.5 + 2 * 300 / 230) / 3, 300, 260 * 300 / 230]
     )
-    parts = Parts().of(2, 99, [1.0], [0.5])
+    parts = HandParts().of(2, 99, [1.0], [0.5])
     assert us(2, 1) == pytest.approx([parts[0], parts[1] * 1.25]), "half way from one to four"
-    assert us(64) == pytest.approx(Parts().of(64, 99, [1.0] * 5, [0.5] * 5))
+    assert us(64) == pytest.approx(HandParts().of(64, 99, [1.0] * 5, [0.5] * 5))
 
 
 def test_sequences_that_draft_less_than_others_are_charged_for_what_they_draft(
-    clock: Clock,
+    clock: PassedTime,
 ) -> None:
     """Of two drafts that every other sequence makes a share of a half has each."""
     seen: list[tuple[list[float], list[float]]] = []
 
-    class Told(Parts):
+    class Told(HandParts):
         def of(
             self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
         ) -> list[float]:
             seen.append((list(tokens), list(stands)))
             return super().of(sequences, positions, tokens, stands)
 
-    drafter = Drafting(clock, most=2, every=2)
+    drafter = SomeDrafts(clock, most=2, every=2)
     found = whole_steps(Told(), timed_executor(clock, 4), drafter)
     assert isinstance(found, WholeSteps)
     assert found.factors[1] == pytest.approx((1.0, 1.0))
@@ -160,37 +160,37 @@ def test_sequences_that_draft_less_than_others_are_charged_for_what_they_draft(
     assert 0.5 >= stands[0] >= stands[1] >= stands[2] == 0
 
 
-def test_the_first_step_of_a_sort_is_not_counted(clock: Clock) -> None:
-    found = measured(clock, Drafting(clock, changing_us=5000.0))
+def test_the_first_step_of_a_sort_is_not_counted(clock: PassedTime) -> None:
+    found = measured(clock, SomeDrafts(clock, changing_us=5000.0))
     assert found.factors[0] == pytest.approx((1, 1))
 
 
-def test_a_drafter_that_may_draft_one_token_alone_is_timed_with_one(clock: Clock) -> None:
-    drafter = Drafting(clock, most=1, max_drafts=1, hidden=lambda _: 70.0)
+def test_a_drafter_that_may_draft_one_token_alone_is_timed_with_one(clock: PassedTime) -> None:
+    drafter = SomeDrafts(clock, most=1, max_drafts=1, hidden=lambda _: 70.0)
     assert measured(clock, drafter).factors[0] == pytest.approx((210 / 140, 210 / 140))
 
 
-def test_batches_end_at_the_slots_and_where_steps_take_long(clock: Clock) -> None:
-    assert measured(clock, Drafting(clock), slots=5).sequences == (1, 4, 5)
-    assert measured(clock, Drafting(clock), slots=3).sequences == (1, 3)
+def test_batches_end_at_the_slots_and_where_steps_take_long(clock: PassedTime) -> None:
+    assert measured(clock, SomeDrafts(clock), slots=5).sequences == (1, 4, 5)
+    assert measured(clock, SomeDrafts(clock), slots=3).sequences == (1, 3)
     slow = timed_executor(clock, 16, scale=10_000)
     begin = clock.now
-    found = whole_steps(Parts(), slow, Drafting(clock, hidden=lambda _: 70.0))
+    found = whole_steps(HandParts(), slow, SomeDrafts(clock, hidden=lambda _: 70.0))
     assert isinstance(found, WholeSteps)
     assert found.sequences == (1,)
     assert clock.now - begin < 5 * 3 * (1.1 + 1.5) + 10, "five turns of the fewest steps"
 
 
-def test_without_a_draft_or_room_for_one_the_parts_stay(clock: Clock) -> None:
-    parts = Parts()
-    drafter = Drafting(clock, most=0, hidden=lambda _: 70.0)
+def test_without_a_draft_or_room_for_one_the_parts_stay(clock: PassedTime) -> None:
+    parts = HandParts()
+    drafter = SomeDrafts(clock, most=0, hidden=lambda _: 70.0)
     assert whole_steps(parts, timed_executor(clock, 4), drafter) is parts
     assert drafter.max_drafts == 9
     short: Any = timed_executor(clock, 4)
     short.max_len = 20
-    hidden = Drafting(clock, hidden=lambda _: 70.0)
+    hidden = SomeDrafts(clock, hidden=lambda _: 70.0)
     assert whole_steps(parts, short, hidden) is parts
-    short.max_len = 40
+    short.max_len = 60
     found = whole_steps(parts, short, hidden)
     assert isinstance(found, WholeSteps)
     assert found.factors[0] == pytest.approx((210 / 140, 210 / 140)), "no room for four"

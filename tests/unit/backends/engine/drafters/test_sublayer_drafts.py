@@ -92,6 +92,7 @@ def test_swift_finds_what_can_be_left_out_and_forgets_it(sampling: TokenSampling
     drafter = SwiftDrafts(executor, 0.25, 4, 0.0, interval=3)
     first = drafter.left_out
     assert 1 in first.attention | first.mlp
+    assert drafter.search_passes == (3 * 0.75 + 1) / 3
     streams = [Stream(f"r{n}", (3 + n, 4), 100, sampling=sampling) for n in range(16)]
     decoder = Decoder(executor, drafter)
     texts, total = run(decoder, streams)
@@ -102,6 +103,7 @@ def test_swift_finds_what_can_be_left_out_and_forgets_it(sampling: TokenSampling
     named = [name for name in total if name.startswith("skipped_")]
     assert sum(total[name] for name in named) == 3 * len(streams), "a set for each answer"
     later = drafter.left_out
+    assert drafter.search_passes == 0
     assert all(total[f"skipped_attention_{layer}"] > 0 for layer in later.attention)
     decoder.reset()
     assert drafter.left_out == first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, cast
 
+import pytest
 import torch
 
 from backends.classifiers.flight import InputInFlight
@@ -12,6 +13,7 @@ from backends.classifiers.models.base import RowState
 from backends.tetris.labels.jobs import LabelJob, packed, unpacked
 from backends.tetris.labels.pipeline import LabelPipeline
 from backends.tetris.labels.stages import spans
+from backends.tetris.piped_stages import StageDiedError
 
 LONG_MS = 600_000.0
 
@@ -87,3 +89,46 @@ def test_nobody_stays_awake_for_what_waits_for_a_stage_at_work() -> None:
     pipeline.add(InputInFlight("c", (1,)))
     pipeline.rest(5.0)
     assert stages.asked_s[-1] == 5.0
+
+
+class Deadly:
+    """One worker that dies over a request, and another that answers all else."""
+
+    def __init__(self) -> None:
+        self.at_work: dict[int, LabelJob | None] = {}
+
+    def send(self, index: int, job: LabelJob) -> None:
+        self.at_work[index] = job
+
+    def ready(self, busy: Any, timeout_s: float) -> list[int]:
+        return sorted(busy)
+
+    def receive(self, index: int) -> LabelJob:
+        job = self.at_work[index]
+        assert job is not None
+        if any(one.request_id == "deadly" for one in job.inputs):
+            raise StageDiedError("tetris-classifier", index, -9)
+        return packed(unpacked(job), job.span, busy_us=1_000.0)
+
+    def start_anew(self, index: int) -> None:
+        self.at_work[index] = None
+
+    def opened(self, index: int) -> None:
+        assert self.at_work[index] is None
+
+
+def test_an_input_that_ends_its_workers_ends_the_trial_whoever_else_is_answered() -> None:
+    pipeline = LabelPipeline(
+        cast(Any, Deadly()), spans((2,), (2,)), batch=1, wait_ms=LONG_MS, slo_ms=None
+    )
+    pipeline.add(InputInFlight("deadly", (1,)))
+    done: list[InputInFlight] = []
+
+    def serve() -> None:
+        for number in range(1000):
+            pipeline.add(InputInFlight(str(number), (1,)))
+            done.extend(pipeline.step())
+
+    with pytest.raises(RuntimeError, match="6 died over request deadly"):
+        serve()
+    assert 6 <= len(done) < 100

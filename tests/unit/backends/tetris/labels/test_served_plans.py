@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from functools import partial
 from typing import Any
@@ -12,8 +10,8 @@ import pytest
 
 from backends.classifiers.flight import InputInFlight
 from backends.tetris.labels.jobs import LabelJob
-from backends.tetris.labels.plan_process import ProcessMaker
 from backends.tetris.labels.replanned import (
+    BLOCKS,
     FIRST_BLOCKS,
     LEAST_INPUTS,
     WARM_UP,
@@ -157,6 +155,64 @@ def test_workers_alone_in_their_stages_are_compared_with_one_another() -> None:
         assert len(plans.changing.stragglers) == left_out
 
 
+def test_a_machine_that_has_become_slow_leaves_nobody_out() -> None:
+    """A lone worker is compared with the replicas of the other stage, and one that alone has run
+    enough batches with nobody."""
+    for replicas, ran_enough in (((2, 1), (0, 1, 2)), ((1, 1), (0,))):
+        plans = made(ends=(2, 4), replicas=replicas)
+        plans.begin(0.0)
+        for worker in range(sum(replicas)):
+            ran(plans, worker, 1.0, FIRST_BLOCKS)
+        for worker in ran_enough:
+            ran(plans, worker, 3.0, 12)
+        plans.saw(answered(*[2] * 20, *[0] * 20))
+        window_over(plans, WINDOW_MS)
+        assert not plans.changing.stragglers
+
+
+def test_a_lone_worker_that_has_become_slow_is_found_beside_replicas() -> None:
+    plans = made(ends=(2, 4), replicas=(2, 1))
+    plans.begin(0.0)
+    for worker, times in ((0, 1.0), (1, 1.0), (2, 3.0)):
+        ran(plans, worker, 1.0, FIRST_BLOCKS)
+        ran(plans, worker, times, 12)
+    plans.saw(answered(*[2] * 20, *[0] * 20))
+    window_over(plans, WINDOW_MS)
+    assert plans.changing.stragglers == {"core-2"}
+
+
+def test_who_has_become_slow_is_slow_in_other_stages_too() -> None:
+    """Three slow blocks are too few to be judged by; then the cuts change."""
+    plans = made(ends=(3, 4))
+    plans.begin(0.0)
+    for worker, times in ((0, 1.0), (1, 3.0)):
+        ran(plans, worker, 1.0, FIRST_BLOCKS + 1)
+        ran(plans, worker, times, 3)
+    plans.saw(answered(*[1] * 36, *[0] * 4))
+    window_over(plans, WINDOW_MS)
+    assert not plans.changing.stragglers
+    assert [one.end for one in plans.change(WINDOW_MS)] == [1, 4]
+    for worker, times in ((0, 1.0), (1, 3.0)):
+        ran(plans, worker, times, FIRST_BLOCKS + 6)
+    plans.saw(answered(*[1] * 36, *[0] * 4))
+    window_over(plans, 2 * WINDOW_MS)
+    assert plans.changing.stragglers == {"core-1"}
+
+
+def test_a_block_is_of_one_stage() -> None:
+    """What was left of a block when the cuts changed says nothing of the new ones."""
+    plans = made(ends=(4,), replicas=(1,))
+    plans.begin(0.0)
+    inputs: Any = (None, None)
+    half_ms = WINDOW_MS / BLOCKS / 2
+    plans.ran(0, LabelJob((0, 4), inputs, (), "float32", 1e3 * half_ms))
+    plans.ran(0, LabelJob((0, 2), inputs, (), "float32", 1e3 * half_ms))
+    assert plans._usual == {}
+    plans.ran(0, LabelJob((0, 2), inputs, (), "float32", 1e3 * half_ms))
+    assert list(plans._usual) == [(0, 2)]
+    assert plans._usual[0, 2] == [pytest.approx(half_ms / 2)]
+
+
 def test_a_process_that_was_started_anew_is_not_judged_by_its_first_batches() -> None:
     plans = made(ends=(4,), replicas=(3,))
     plans.begin(0.0)
@@ -194,21 +250,3 @@ def test_a_trial_begins_with_the_stages_of_the_beginning() -> None:
         "plan_at_ms_1", "plan_left_out_1", "plan_workers_1_3", "plan_workers_1_4",
     }  # fmt: skip
     assert not plans.shut
-
-
-def test_a_process_makes_the_plan_of_this_one_and_outlives_its_death() -> None:
-    here, maker = made(ends=(3, 4)).changing.planner, ProcessMaker("tetris-classifier")
-    seen = {1: 0.1, 2: 0.05, 3: 0.05}, frozenset[str]()
-    try:
-        os.kill(maker.pid(), signal.SIGKILL)
-        maker.begin(here, seen)
-        assert maker.take() == (False, here)
-        maker.begin(here, seen)
-        changed, planner = maker.take()
-    finally:
-        maker.close()
-    assert changed
-    assert here.plan != planner.plan
-    assert here.next_plan(*seen)
-    assert here.plan == planner.plan
-    assert here.profile == planner.profile

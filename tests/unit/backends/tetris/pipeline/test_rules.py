@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.tetris.pipeline.fusion import FusionQueue, PatientQueue
+from backends.tetris.pipeline.fusion import FusionQueue
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn, log_from, logged
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.pipeline.stragglers import BatchClocks, kind_of
@@ -62,7 +62,7 @@ def test_who_is_late_already_hurries_nobody() -> None:
 
 def test_nobody_waits_longer_than_a_queue_has_patience() -> None:
     """However much time the deadlines would leave; one of them that is near still hurries it."""
-    queue = PatientQueue(8, ahead_ms=10, wait_ms=20)
+    queue = FusionQueue(8, ahead_ms=10, wait_ms=20)
     queue.push([1], [1e9], now_ms=5)
     assert queue.flush_ms == 25
     queue.push([2], [30], now_ms=6)
@@ -72,6 +72,26 @@ def test_nobody_waits_longer_than_a_queue_has_patience() -> None:
     assert queue.take(20) == [1, 2]
     queue.push([3], [1e9], now_ms=40)
     assert (queue.flush_ms, queue.ready(59), queue.ready(60)) == (60, False, True)
+
+
+def test_who_is_left_behind_a_whole_batch_keeps_its_patience() -> None:
+    """Ten waited 20 ms while their device was at work; the two that are left go at once."""
+    queue = FusionQueue(8, ahead_ms=10, wait_ms=20)
+    queue.push(range(10), [1e9] * 10, now_ms=0)
+    assert queue.take(50) == list(range(8))
+    assert queue.flush_ms == 20
+    assert queue.ready(50)
+    assert queue.take(50) == [8, 9]
+    assert not queue.ready(1e9)
+
+
+def test_who_is_late_has_patience_like_everybody() -> None:
+    queue = FusionQueue(8, ahead_ms=10, wait_ms=20)
+    queue.push([1], [5], now_ms=100)
+    assert (queue.flush_ms, queue.ready(119), queue.ready(120)) == (120, False, True)
+    assert queue.remove_all() == [1]
+    queue.push([2], [1e9], now_ms=200)
+    assert queue.flush_ms == 220
 
 
 def test_ramps_and_what_is_before_the_first_layer_have_curves_of_their_own() -> None:
