@@ -24,9 +24,9 @@ LEAST_INPUTS = 32
 """Answered in a window; it goes on until then, since fewer say little of survival."""
 WARM_UP = 2
 """Batches of a process that was started anew, which are slow by themselves."""
-BLOCKS = 20
-"""Of a window. A worker's batches are added up over one before they enter its average: a batch
-takes milliseconds, and the rule would remember the last few alone."""
+BLOCKS, BLOCK_BATCHES = 20, 10
+"""Of a window, and in one of them at least. A worker's batches are added up over one before they
+enter its average: a batch takes milliseconds, and the rule would remember the last few alone."""
 FIRST_BLOCKS = 3
 """Of a stage, in which is found how its batches compare with what was measured: who comes to a late
 stage is no input like any other. From then on it is held against that."""
@@ -80,7 +80,7 @@ class ServedPlans:
         self._begin_ms = self._windows = self._answered = 0.0
         self._sure: Counter[int] = Counter()
         self._cold: Counter[int] = Counter()
-        self._block: dict[tuple[int, tuple[int, int]], tuple[float, float]] = {}
+        self._block: dict[tuple[int, tuple[int, int]], tuple[int, float, float]] = {}
         self._usual: dict[tuple[int, int], list[float]] = {}
         self._sums: dict[str, float] = {}
         self._tell_plan(0.0)
@@ -108,10 +108,10 @@ class ServedPlans:
             return
         expected_ms = self.changing.times.stage_ms(KIND, *job.span, len(job.inputs))
         place = worker, job.span
-        took, expected = self._block.get(place, (0.0, 0.0))
-        took, expected = took + job.busy_us / 1e3, expected + expected_ms
-        if took < self._window_ms / BLOCKS:
-            self._block[place] = took, expected
+        batches, took, expected = self._block.get(place, (0, 0.0, 0.0))
+        batches, took, expected = batches + 1, took + job.busy_us / 1e3, expected + expected_ms
+        if batches < BLOCK_BATCHES or took < self._window_ms / BLOCKS:
+            self._block[place] = batches, took, expected
             return
         self._block.pop(place, None)
         first = self._usual.setdefault(job.span, [])

@@ -11,6 +11,7 @@ import pytest
 from backends.classifiers.flight import InputInFlight
 from backends.tetris.labels.jobs import LabelJob
 from backends.tetris.labels.replanned import (
+    BLOCK_BATCHES,
     BLOCKS,
     FIRST_BLOCKS,
     LEAST_INPUTS,
@@ -69,8 +70,8 @@ def ran(plans: ServedPlans, worker: int, times: float, blocks: int) -> None:
     span = next((one.first, one.end) for one in plans._stages() if worker in one.workers)
     expected = float(span[1] - span[0])
     inputs: Any = (None, None)
-    for _ in range(blocks):
-        plans.ran(worker, LabelJob(span, inputs, (), "float32", 1e3 * times * expected * 60))
+    for _ in range(blocks * BLOCK_BATCHES):
+        plans.ran(worker, LabelJob(span, inputs, (), "float32", 1e3 * times * expected * 6))
 
 
 def test_who_leaves_early_shortens_the_first_stage() -> None:
@@ -204,13 +205,25 @@ def test_a_block_is_of_one_stage() -> None:
     plans = made(ends=(4,), replicas=(1,))
     plans.begin(0.0)
     inputs: Any = (None, None)
-    half_ms = WINDOW_MS / BLOCKS / 2
-    plans.ran(0, LabelJob((0, 4), inputs, (), "float32", 1e3 * half_ms))
-    plans.ran(0, LabelJob((0, 2), inputs, (), "float32", 1e3 * half_ms))
+    half, half_us = BLOCK_BATCHES // 2, 1e3 * WINDOW_MS / BLOCKS / BLOCK_BATCHES
+    for span, batches in (((0, 4), half), ((0, 2), half)):
+        for _ in range(batches):
+            plans.ran(0, LabelJob(span, inputs, (), "float32", half_us))
     assert plans._usual == {}
-    plans.ran(0, LabelJob((0, 2), inputs, (), "float32", 1e3 * half_ms))
+    for _ in range(half):
+        plans.ran(0, LabelJob((0, 2), inputs, (), "float32", half_us))
     assert list(plans._usual) == [(0, 2)]
-    assert plans._usual[0, 2] == [pytest.approx(half_ms / 2)]
+    assert plans._usual[0, 2] == [pytest.approx(half_us / 1e3 / 2)]
+
+
+def test_a_few_batches_make_no_block_however_short_a_window_is() -> None:
+    plans = made(ends=(4,), replicas=(1,))
+    plans.begin(0.0)
+    inputs: Any = (None, None)
+    for batch in range(BLOCK_BATCHES):
+        assert plans._usual == {}, batch
+        plans.ran(0, LabelJob((0, 4), inputs, (), "float32", 1e9))
+    assert len(plans._usual[0, 4]) == 1
 
 
 def test_a_process_that_was_started_anew_is_not_judged_by_its_first_batches() -> None:
@@ -218,7 +231,8 @@ def test_a_process_that_was_started_anew_is_not_judged_by_its_first_batches() ->
     plans.begin(0.0)
     ran(plans, 0, 1.0, FIRST_BLOCKS)
     plans.replaced(2)
-    ran(plans, 2, 100.0, WARM_UP)
+    for _ in range(WARM_UP):
+        plans.ran(2, LabelJob((0, 4), (None, None), (), "float32", 1e9))  # type: ignore[arg-type]
     for worker in (0, 1, 2):
         ran(plans, worker, 1.0, 6)
     plans.saw(answered(*[0] * 40))
