@@ -30,9 +30,6 @@ enter its average: a batch takes milliseconds, and the rule would remember the l
 FIRST_BLOCKS = 3
 """Of a stage, in which is found how its batches compare with what was measured: who comes to a late
 stage is no input like any other. From then on it is held against that."""
-ALONE = -1
-"""The stage, where stragglers are compared, of all workers that are alone in theirs; of all workers
-where only one is. What takes longer on the whole machine than before is nobody's fault."""
 
 
 def plan_of(stages: Sequence[StageSpan], batch: int) -> StagePlan:
@@ -170,12 +167,14 @@ class ServedPlans:
         return alive, self.changing.find_stragglers(self._compared(), alone=False)
 
     def _compared(self) -> dict[str, int]:
+        """Replicas by their stage. Who is alone in one is compared with nobody: what other stages
+        are given changes otherwise than its own, and a slow worker is better than none."""
         crews = self.changing.layout.crews
-        together = sum(len(crew.devices) == 1 for crew in crews) == 1
         return {
-            device: ALONE if together or len(crew.devices) == 1 else place
+            device: place
             for place, crew in enumerate(crews)
             for device in crew.devices
+            if len(crew.devices) > 1
         }
 
     def _stages(self) -> list[StageSpan]:

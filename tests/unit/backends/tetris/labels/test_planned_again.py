@@ -183,9 +183,10 @@ def test_nothing_is_lost_when_workers_die_while_plans_change(mixes: Mixes, serve
     assert "plan_at_ms_2" in sums
 
 
-def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes, served: Any) -> None:
+def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes) -> None:
     """Its process is stopped for three quarters of the time once a window is over."""
     sums: dict[str, float] = {}
+    served = opened("tetris-classifier", mixes.model, stages=1, replicas=[3], batch=4, replan_s=0.4)
     slow = Throttle(served.workers.pids()[0])
 
     def steady() -> Iterator[Request]:
@@ -201,6 +202,7 @@ def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes, served: Any) ->
         found = drive(served, steady(), sums=sums)
     finally:
         slow.end()
+        served.close()
     assert served._pipeline._plans.changing.stragglers == {"core-0"}
     assert labels(found) == labels(mixes.wanted(found))
 
