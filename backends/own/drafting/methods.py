@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from backends.engine.drafters.trees.base import TreeDrafter
     from backends.engine.model.architecture import Architecture
 
-ALWAYS = 0.0
+NO_THRESHOLD = 0.0
 """The threshold of a chain that goes on however unsure it is."""
 NEVER = 10**9
 """Rounds before a search that is not to be timed."""
@@ -95,7 +95,7 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
 
     def costs() -> DraftCosts:
         parts = DraftModelCosts.measure(executor, smaller).with_reading(smaller, smaller.read)
-        return whole_steps(parts, executor, DraftModel(smaller, most, ALWAYS))
+        return whole_steps(parts, executor, DraftModel(smaller, most, NO_THRESHOLD))
 
     drafter = DraftModel(smaller, most, threshold(options))
     found = _made(executor, watched(drafter, loaded.decided), options, costs)
@@ -149,7 +149,7 @@ def _self_speculation(loaded: Loaded, model_dir: Path, model: Model, options: Op
 
     def costs() -> DraftCosts:
         parts = DraftModelCosts.measure(executor, executor.skipping(left_out))
-        return whole_steps(parts, executor, SublayerDrafts(*sizes, ALWAYS))
+        return whole_steps(parts, executor, SublayerDrafts(*sizes, NO_THRESHOLD))
 
     drafter = SublayerDrafts(*sizes, threshold(options))
     found = _made(executor, watched(drafter, loaded.decided), options, costs)
@@ -171,7 +171,7 @@ def _swift(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
         verify = row_costs(executor)
         draft = PartialPass.measure(executor, lambda: drafter.left_out)
         turn = turn_us(executor, executor.skipping(Sublayers()), verify, draft.whole)
-        timed = SwiftDrafts(*sizes, ALWAYS, interval=NEVER)
+        timed = SwiftDrafts(*sizes, NO_THRESHOLD, interval=NEVER)
         whole = whole_steps(DraftModelCosts(verify, draft, turn), executor, timed)
         return SearchCosts(whole, verify, lambda: drafter.search_passes, WINDOW)
 
@@ -215,7 +215,7 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     def costs() -> DraftCosts:
         parts = DraftModelCosts.measure(executor, head)
         parts = parts.with_reading(head, head.catch_up, anew=True)
-        return whole_steps(parts, executor, EagleDrafts(head, most, ALWAYS))
+        return whole_steps(parts, executor, EagleDrafts(head, most, NO_THRESHOLD))
 
     drafter = EagleDrafts(head, most, threshold(options))
     found = _made(executor, watched(drafter, loaded.decided), options, costs)

@@ -28,7 +28,8 @@ class FusionQueue:
         """When each has waited long enough; empty where everybody may wait for ever."""
         self._due = False
         self.flush_ms = math.inf
-        """When the next flush is due; infinite when nobody's deadline can be met any more."""
+        """When the next flush is due; infinite when nobody's deadline can be met any more, and
+        everybody may wait for ever."""
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -24,6 +24,18 @@ def profile(**changed: Any) -> StageProfile:
     return profile_from({**told, **changed}, "p")
 
 
+def served_profile() -> StageProfile:
+    """On cores, where nobody has been seen to leave."""
+    return profile(
+        survival=[1.0] * 5,
+        layer_ms={"core": [1, 1, 1, 1]},
+        ramp_ms={"core": 0},
+        transfer_ms=0.01,
+        time_share={"core": {"1": 0.75, "2": 1}},
+        ramps=[1, 2, 3],
+    )
+
+
 def depths(*layers: int) -> LeaveDecisions:
     """Inputs of a model of four layers, each sure for the first time behind so many."""
     return LeaveDecisions(np.array([[n <= behind for behind in (1, 2, 3)] for n in layers]))

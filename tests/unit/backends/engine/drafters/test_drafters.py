@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
+from backends.engine.costs.draft_costs import LookupCosts
+from backends.engine.costs.row_costs import RowCosts
+from backends.engine.costs.steps import whole_steps
 from backends.engine.decoder import Decoder
+from backends.engine.drafters.base import Drafter
 from backends.engine.drafters.counts import draft_counts
 from backends.engine.drafters.draft_model import DraftModel
 from backends.engine.drafters.first_layers import FirstLayers
@@ -137,6 +141,19 @@ def test_the_text_is_plain_decodings(
             if kind == "draft=target":
                 assert total["accepted"] == total["drafted"]
                 assert total["judged_at_1"] == total["accepted_at_1"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MADE if kind != "lookahead"])
+def test_drafters_are_as_they_were_after_whole_steps_were_timed(kind: str) -> None:
+    """Texts, and all that is counted of them: nothing is left in caches, slots and searches."""
+    decoder = MADE[kind](random_model("llama"), 4)
+    executor, drafter = decoder._executor, cast(Drafter, decoder._drafter)
+    expected = run(decoder, requests(97, GREEDY))
+    decoder.reset()
+    parts = LookupCosts(RowCosts((1, 2), (100.0, 100.0), 100, 0.0))
+    assert whole_steps(parts, executor, drafter) is not parts
+    assert drafter.max_drafts == 4
+    assert run(decoder, requests(97, GREEDY)) == expected
 
 
 def test_a_draft_model_that_is_not_sure_stops() -> None:

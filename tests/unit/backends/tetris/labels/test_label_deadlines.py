@@ -132,3 +132,14 @@ def test_an_input_that_ends_its_workers_ends_the_trial_whoever_else_is_answered(
     with pytest.raises(RuntimeError, match="6 died over request deadly"):
         serve()
     assert 6 <= len(done) < 100
+
+
+def test_a_trial_does_not_count_the_deaths_of_the_one_before() -> None:
+    pipeline = LabelPipeline(
+        cast(Any, Deadly()), spans((2,), (1,)), batch=1, wait_ms=LONG_MS, slo_ms=None
+    )
+    for _ in range(4):
+        pipeline.add(InputInFlight("deadly", (1,)))
+        for _ in range(5):  # it dies, and another process comes up
+            pipeline.step()
+        pipeline.clear()

@@ -14,7 +14,7 @@ from backends.tetris.labels.replanned import plan_of
 from backends.tetris.labels.stages import spans
 from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.profile import DeviceCluster, Wanted
-from tests.support.tetris.four_layers import profile
+from tests.support.tetris.four_layers import served_profile
 
 SEEN = {1: 0.1, 2: 0.05, 3: 0.05}, frozenset[str]()
 
@@ -22,14 +22,7 @@ SEEN = {1: 0.1, 2: 0.05, 3: 0.05}, frozenset[str]()
 @pytest.fixture
 def here() -> WindowPlanner:
     """Of two stages, which `SEEN` makes others of."""
-    known = profile(
-        survival=[1.0] * 5,
-        layer_ms={"core": [1, 1, 1, 1]},
-        ramp_ms={"core": 0},
-        transfer_ms=0.01,
-        time_share={"core": {"1": 0.75, "2": 1}},
-        ramps=[1, 2, 3],
-    )
+    known = served_profile()
     first = plan_of(spans((3, 4), (1, 1)), known.batch)
     return WindowPlanner(known, DeviceCluster({"core": 2}, {"core": 1.0}), Wanted(1e9), first)
 

@@ -207,6 +207,28 @@ def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes) -> None:
     assert labels(found) == labels(mixes.wanted(found))
 
 
+def test_a_plan_that_is_being_made_ends_with_its_trial(mixes: Mixes, served: Any) -> None:
+    """It would take a core from the next one; the process that makes it has stopped here."""
+    planning = served.maker.pid()
+    os.kill(planning, signal.SIGSTOP)
+    sums: dict[str, float] = {}
+
+    def until_a_window_is_over() -> Iterator[Request]:
+        for number in range(MOST_ASKED):
+            if "window_inputs_1" in sums:
+                return
+            one = mixes.early[number % len(mixes.early)]
+            yield Request(f"{number}/{one.id}", one.prompt_ids, 1, answer="label")
+
+    drive(served, until_a_window_is_over(), sums=sums)
+    assert served.maker.pid() == planning
+    assert served.texts() is None
+    assert served.maker.pid() != planning
+    served.reset()
+    found = drive(served, mixes.early[:20])
+    assert len(found) == 20
+
+
 def test_replicas_without_plans_give_the_labels_of_one_process() -> None:
     some = inputs("demo-sentiment")[:120]
     alone = opened("classifier-early-exit", "demo-sentiment", layers=[2])

@@ -23,20 +23,13 @@ from backends.tetris.labels.stages import StageSpan, spans
 from backends.tetris.pipeline.windows import WindowPlanner
 from backends.tetris.profile import DeviceCluster, Wanted
 from backends.tetris.simulation.planning_ahead import ThreadMaker
-from tests.support.tetris.four_layers import profile
+from tests.support.tetris.four_layers import served_profile
 
 WINDOW_MS = 1000.0
 
 
 def made(ends: tuple[int, ...] = (1, 4), replicas: tuple[int, ...] = (1, 1)) -> ServedPlans:
-    known = profile(
-        survival=[1.0] * 5,
-        layer_ms={"core": [1, 1, 1, 1]},
-        ramp_ms={"core": 0},
-        transfer_ms=0.01,
-        time_share={"core": {"1": 0.75, "2": 1}},
-        ramps=[1, 2, 3],
-    )
+    known = served_profile()
     cluster = DeviceCluster({"core": sum(replicas)}, {"core": 1.0})
     first = plan_of(spans(ends, replicas), known.batch)
     return ServedPlans(
