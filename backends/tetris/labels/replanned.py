@@ -113,8 +113,7 @@ class ServedPlans:
         self._block.pop(place, None)
         first = self._usual.setdefault(job.span, [])
         if len(first) < FIRST_BLOCKS:
-            # a worker that had become slow elsewhere is slow here, too
-            first.append(took / expected / self.changing.average(_name(worker)))
+            first.append(took / expected)
         else:
             self.changing.ran(_name(worker), took, expected * statistics.median(first))
 
@@ -164,18 +163,10 @@ class ServedPlans:
                 self._sums[f"window_forecast_{window}_{ramp}"] = expected
         self._answered = 0.0
         self._sure.clear()
-        return alive, self.changing.find_stragglers(self._compared(), alone=False)
-
-    def _compared(self) -> dict[str, int]:
-        """Replicas by their stage. Who is alone in one is compared with nobody: what other stages
-        are given changes otherwise than its own, and a slow worker is better than none."""
-        crews = self.changing.layout.crews
-        return {
-            device: place
-            for place, crew in enumerate(crews)
-            for device in crew.devices
-            if len(crew.devices) > 1
-        }
+        # other stages are given what changes otherwise than a lone worker's inputs do, and a slow
+        # worker is better than none
+        slow = self.changing.find_stragglers(self.changing.layout.stage_of(), alone=False)
+        return alive, slow
 
     def _stages(self) -> list[StageSpan]:
         made = zip(self.changing.planner.plan.stages, self.changing.layout.crews, strict=True)

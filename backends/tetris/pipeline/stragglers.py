@@ -50,10 +50,6 @@ class BatchClocks:
         self._average[device] = last + WEIGHT * (ratio - last)
         self._batches[device] = self._batches.get(device, 0) + 1
 
-    def average(self, device: str) -> float:
-        """Of its batch times over the profiled ones; 1 before it ran any."""
-        return self._average.get(device, 1.0)
-
     def stragglers(self, stage_of: Mapping[str, int], *, alone: bool = True) -> set[str]:
         """Devices above 1.5 times the median of their stage, of those that ran 5 batches or more.
 

@@ -53,10 +53,6 @@ class ChangingPlan:
         self._stragglers |= self._clocks.stragglers(stage_of, alone=alone)
         return self.stragglers
 
-    def average(self, device: str) -> float:
-        """Of a device's batch times over what was expected."""
-        return self._clocks.average(device)
-
     def may_start(self, lane: Lane, now_ms: float) -> bool:
         """Whether a lane's queue gives a batch now."""
         if not self.shut:

@@ -170,6 +170,21 @@ def test_who_has_become_slow_is_slow_in_other_stages_too() -> None:
     assert plans.changing.stragglers == {"core-3"}
 
 
+def test_what_a_late_stage_takes_is_not_held_against_its_worker_in_another() -> None:
+    plans = made(ends=(3, 4), replicas=(3, 1))
+    plans.begin(0.0)
+    for worker in (0, 1, 2, 3):
+        ran(plans, worker, 2.0 if worker == 3 else 1.0, FIRST_BLOCKS + 6)
+    for window in (1, 2):
+        plans.saw(answered(*[0] * 40))
+        window_over(plans, window * WINDOW_MS)
+        assert not plans.changing.stragglers
+        if window == 1:
+            assert plans.change(WINDOW_MS) == [StageSpan(0, 4, (0, 1, 2, 3))]
+            for worker in (0, 1, 2, 3):
+                ran(plans, worker, 1.0, FIRST_BLOCKS + 1)
+
+
 def test_a_block_is_of_one_stage() -> None:
     """What was left of a block when the cuts changed says nothing of the new ones."""
     plans = made(ends=(4,), replicas=(1,))
