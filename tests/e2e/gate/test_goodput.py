@@ -79,21 +79,23 @@ def test_a_system_that_fails_costs_itself_alone(tmp_path: Path) -> None:
 
 def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
     """One that answers one request at a time; others wait for it."""
-    service_s, turn = SERVICE_S / 4, threading.Lock()
+    turn = threading.Lock()
 
     def play(reply: FakeReply) -> None:
         with turn:
-            time.sleep(service_s)
+            time.sleep(SERVICE_S)
         good(reply)
 
     server = FakeServer(play)
     backend = {"name": "http", "base_url": server.url, "prefix_caching": "none"}
     asked = {"backends": [backend], "reference": "http", "max_new_tokens": 3}
-    file = experiment(tmp_path, slo={"e2e_ms": 3000 * service_s}, **asked)
+    file = experiment(tmp_path, **asked)
     try:
         # a machine that stalls makes the client late, which is no answer about the server
         for attempt in range(3):
             done = decodebench("goodput", file, "--out", f"g{attempt}", *FEW, cwd=tmp_path)
+            if "the client, which was late" in done.stderr and attempt < 2:
+                continue
             assert done.returncode == 0, done.stderr
             found = (tmp_path / f"g{attempt}/goodput.json").read_text()
             (one,) = json.loads(found)["systems"]
@@ -101,7 +103,7 @@ def test_a_server_is_searched_like_any_other(tmp_path: Path) -> None:
                 break
     finally:
         server.close()
-    truth = capacity(3.0, 0.9) / service_s
+    truth = capacity(3.0, 0.9) / SERVICE_S
     # threads of this process serve, beside other tests
     assert truth / 2.5 < one["rate_per_s"] < truth * 1.6
     assert one["limit"] == "end to end"
