@@ -49,7 +49,7 @@ def test_it_changes_its_mind_both_ways() -> None:
 
 def test_what_could_never_pay_is_not_tried_and_a_try_is_one_draft_of_one_stream() -> None:
     inner = Chance(4)
-    play(AdaptiveDrafts(inner, Priced(500), 0.8), inner, 1.0, 20 * EXPLORED, count=3)
+    play(AdaptiveDrafts(inner, Priced(500), 0.8), inner, 1.0, 30 * EXPLORED, count=3)
     assert {most for _, most in inner.asked} == {0}
     inner = Chance(4)
     adaptive = AdaptiveDrafts(inner, Priced(30), 0.1)

@@ -181,8 +181,8 @@ def test_what_a_late_stage_takes_is_not_held_against_its_worker_in_another() -> 
         assert not plans.changing.stragglers
         if window == 1:
             assert plans.change(WINDOW_MS) == [StageSpan(0, 4, (0, 1, 2, 3))]
-            for worker in (0, 1, 2, 3):
-                ran(plans, worker, 1.0, FIRST_BLOCKS + 1)
+            for worker, blocks in ((0, FIRST_BLOCKS + 1), (1, 1), (2, 1), (3, 1)):
+                ran(plans, worker, 1.0, blocks)
 
 
 def test_a_block_is_of_one_stage() -> None:
