@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Collection, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Generic, TypeVar
 
+from harness.core.backend import Option
 from harness.core.errors import UserError
 
 BOOT = (
@@ -18,6 +22,17 @@ BOOT = (
 )
 PATIENCE_S = 10.0
 """For a process to end."""
+ANSWERED_WITHIN_S = Option(
+    float,
+    120.0,
+    "in which a stage's process answers a batch: one that does not hangs, and is replaced as if it "
+    "had died",
+    minimum=1,
+    maximum=1e6,
+)
+
+LOOKS = 10
+"""For processes that hang, in the time that one is given."""
 
 Setup = TypeVar("Setup")
 Job = TypeVar("Job")
@@ -27,10 +42,8 @@ Done = TypeVar("Done")
 class StageDiedError(RuntimeError):
     """The process of a stage, counted from 0, is gone."""
 
-    def __init__(self, backend: str, index: int, code: int | None) -> None:
-        super().__init__(
-            f"backend '{backend}': the process of stage {index} ended with code {code}"
-        )
+    def __init__(self, backend: str, index: int, told: str) -> None:
+        super().__init__(f"backend '{backend}': the process of stage {index} {told}")
         self.index = index
 
 
@@ -43,6 +56,7 @@ class PipedStages(Generic[Setup, Job, Done]):
         module: its name.
         setups: of the stages, in order.
         shared: more file descriptors that all of them are given.
+        within_s: ends the process that has not answered a job by then; 0: none.
 
     Raises:
         UserError: for what a stage refuses.
@@ -50,10 +64,19 @@ class PipedStages(Generic[Setup, Job, Done]):
     """
 
     def __init__(
-        self, backend: str, module: str, setups: Sequence[Setup], shared: Sequence[int] = ()
+        self,
+        backend: str,
+        module: str,
+        setups: Sequence[Setup],
+        shared: Sequence[int] = (),
+        within_s: float = 0.0,
     ) -> None:
         self._backend, self._module = backend, module
         self._setups, self._shared = setups, shared
+        self._within_s = within_s
+        self._due_s: dict[int, float] = {}
+        """Of the jobs that are under way."""
+        self._replacing, self._closed = threading.Lock(), threading.Event()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._channels: dict[int, Connection] = {}
         try:
@@ -61,13 +84,18 @@ class PipedStages(Generic[Setup, Job, Done]):
                 self._start(index)
             for index in range(len(setups)):
                 self.opened(index)
+            if within_s:
+                # not `ready`, which is not asked while a large job or answer is stuck in a pipe
+                threading.Thread(target=self._end_hung, daemon=True).start()
         except BaseException:
             self.close()
             raise
 
-    def send(self, index: int, job: Job) -> None:
+    def send(self, index: int, job: Job, *, hurry: bool = True) -> None:
         """Give a stage its next job; its last one has been answered. A dead one is told by
-        `receive`."""
+        `receive`. `within_s` holds for a job that is in a hurry."""
+        if self._within_s and hurry:
+            self._due_s[index] = time.monotonic() + self._within_s
         with contextlib.suppress(OSError):
             self._channels[index].send(job)
 
@@ -75,9 +103,10 @@ class PipedStages(Generic[Setup, Job, Done]):
         """A stage's answer. Raises `StageDiedError`."""
         try:
             found: Done = self._channels[index].recv()
-            return found
         except (EOFError, OSError):
             raise self._death(index) from None
+        self._due_s.pop(index, None)
+        return found
 
     def ready(self, busy: Collection[int], timeout_s: float | None = None) -> list[int]:
         """The busy stages that have answered, or died; waits for the first, at most so long."""
@@ -102,10 +131,22 @@ class PipedStages(Generic[Setup, Job, Done]):
 
     def close(self) -> None:
         """End all processes."""
-        for channel in self._channels.values():
-            channel.close()
+        self._closed.set()
+        with self._replacing:
+            self._due_s.clear()
+            for channel in self._channels.values():
+                channel.close()
         for index in list(self._processes):
             self._end(index)
+
+    def _end_hung(self) -> None:
+        """From a thread: what has not answered in time, which `receive` then tells of."""
+        while not self._closed.wait(self._within_s / LOOKS):
+            with self._replacing:
+                for index, due_s in list(self._due_s.items()):
+                    late = due_s < time.monotonic()
+                    if late and not self._channels[index].poll():
+                        self._processes[index].kill()
 
     def _start(self, index: int) -> None:
         ours, theirs = Pipe()
@@ -133,11 +174,16 @@ class PipedStages(Generic[Setup, Job, Done]):
     def _death(self, index: int) -> StageDiedError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._processes[index].wait(PATIENCE_S)
-        return StageDiedError(self._backend, index, self._processes[index].poll())
+        told = f"ended with code {self._processes[index].poll()}"
+        if self._due_s.get(index, math.inf) < time.monotonic():
+            told = f"gave no answer for {self._within_s:g} s (answered_within_s)"
+        return StageDiedError(self._backend, index, told)
 
     def _end(self, index: int, at_once: bool = False) -> None:
-        self._channels.pop(index).close()
-        process = self._processes.pop(index)
+        with self._replacing:
+            self._channels.pop(index).close()
+            self._due_s.pop(index, None)
+            process = self._processes.pop(index)
         if not at_once:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(PATIENCE_S)

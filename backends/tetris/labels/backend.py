@@ -91,7 +91,9 @@ class TetrisClassifier(LabelBackend):
             }
         )
         setups = _setups(model_dir, model, in_force, stages, ramps)
-        workers: LabelStages = PipedStages(cls.NAME, worker.__name__, setups)
+        workers: LabelStages = PipedStages(
+            cls.NAME, worker.__name__, setups, within_s=options["answered_within_s"]
+        )
         maker = plans = None
         try:
             if options["replan_s"]:

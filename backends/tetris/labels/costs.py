@@ -32,7 +32,7 @@ def profiled(
     sizes = (*(size for size in SIZES if size < batch), batch)
     timed = tuple(inputs[place % len(inputs)] for place in range(max(batch, len(inputs))))
     for index in range(count):
-        workers.send(index, LabelCostsJob(timed, sizes))
+        workers.send(index, LabelCostsJob(timed, sizes), hurry=False)
     found = [workers.receive(index) for index in range(count)]
     layers = np.mean([one["layer_ms"] for one in found], axis=0)
     shares = {size: statistics.mean(one["time_share"][size] for one in found) for size in sizes}

@@ -13,6 +13,7 @@ from backends.classifiers.options import (
     check_cuts,
     even_cuts,
 )
+from backends.tetris.piped_stages import ANSWERED_WITHIN_S
 from harness.core.backend import Option
 from harness.core.errors import UserError
 
@@ -63,6 +64,7 @@ PIPELINE_OPTIONS: dict[str, Option] = {
         minimum=1,
         maximum=1e9,
     ),
+    "answered_within_s": ANSWERED_WITHIN_S,
     "black_box": Option(
         bool, False, "ask all ramps, also inside stages, as without the paper's exit_wrapper"
     ),

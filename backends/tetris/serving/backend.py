@@ -15,6 +15,7 @@ from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
 from backends.own.backend import OPTIONS, EngineBackend, check_fit, longest
 from backends.own.decisions import Recorder, Replayer
 from backends.own.exits.rule import SequenceRule, columns
+from backends.tetris.piped_stages import ANSWERED_WITHIN_S
 from backends.tetris.serving.cut_plan import NAME, CutPlan
 from harness.core.backend import Option
 from harness.core.errors import UserError
@@ -57,6 +58,7 @@ class Tetris(EngineBackend):
             "rows that a later stage waits for as long as more may come; 1: it never waits",
             minimum=1,
         ),
+        "answered_within_s": ANSWERED_WITHIN_S,
     }
 
     @classmethod

@@ -31,7 +31,8 @@ class StageProcesses(PipedStages[StageSetup, StageJob, StageDone]):
         self.count = setup.states.stages
         self.states = SharedStates(setup.states)
         setups = [replace(setup, index=index) for index in range(self.count)]
-        super().__init__(NAME, stage.__name__, setups, [self.states.number])
+        within_s = setup.options["answered_within_s"]
+        super().__init__(NAME, stage.__name__, setups, [self.states.number], within_s)
 
     def close(self) -> None:
         """End all processes."""

@@ -107,7 +107,7 @@ class Deadly:
         job = self.at_work[index]
         assert job is not None
         if any(one.request_id == "deadly" for one in job.inputs):
-            raise StageDiedError("tetris-classifier", index, -9)
+            raise StageDiedError("tetris-classifier", index, "ended with code -9")
         return packed(unpacked(job), job.span, busy_us=1_000.0)
 
     def start_anew(self, index: int) -> None:

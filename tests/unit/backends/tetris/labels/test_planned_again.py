@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -49,9 +49,10 @@ def drive(
     requests: Iterable[Request],
     kills: random.Random | None = None,
     sums: dict[str, float] | None = None,
+    sent: signal.Signals = signal.SIGKILL,
 ) -> Any:
-    """A closed loop; with `kills` a worker is killed now and then. Counts are added to `sums` as
-    they come."""
+    """A closed loop; with `kills` a worker is sent a signal now and then. Counts are added to
+    `sums` as they come."""
     found: dict[str, Commit] = {}
     sums = {} if sums is None else sums
     left, asked, killed = iter(requests), set[str](), 0
@@ -68,13 +69,17 @@ def drive(
             for name, count in commit.telemetry.items():
                 sums[name] = sums.get(name, 0.0) + count
         if kills and killed < 3 and len(found) // 100 > killed:
-            os.kill(kills.choice(backend.workers.pids()), signal.SIGKILL)
+            os.kill(kills.choice(backend.workers.pids()), sent)
             killed += 1
         backend.wait(0.01)
     for _ in range(3):
         assert backend.poll() == []
         time.sleep(0.01)
     return found
+
+
+def asked_again(number: int, one: Request) -> Request:
+    return replace(one, id=f"{number}/{one.id}")
 
 
 def labels(found: dict[str, Commit]) -> dict[str, str]:
@@ -101,7 +106,7 @@ class Mixes:
                 return
             some = self.early if draw.random() < (0.2 if late else 0.8) else self.late
             one = draw.choice(some)
-            yield Request(f"{number}/{one.id}", one.prompt_ids, 1, answer="label")
+            yield asked_again(number, one)
 
     def wanted(self, found: dict[str, Commit]) -> dict[str, Commit]:
         return {key: self.alone[key.partition("/")[2]] for key in found}
@@ -183,6 +188,21 @@ def test_nothing_is_lost_when_workers_die_while_plans_change(mixes: Mixes, serve
     assert "plan_at_ms_2" in sums
 
 
+def test_workers_that_hang_are_replaced_and_nothing_is_lost(mixes: Mixes) -> None:
+    served = opened(
+        "tetris-classifier", mixes.model, stages=2, replicas=[2, 1], batch=4, replan_s=0.4,
+        answered_within_s=1.0,
+    )  # fmt: skip
+    sums: dict[str, float] = {}
+    asked = (asked_again(n, one) for n, one in enumerate(mixes.late + mixes.early))
+    try:
+        found = drive(served, asked, random.Random(5), sums, signal.SIGSTOP)
+    finally:
+        served.close()
+    assert labels(found) == labels(mixes.wanted(found))
+    assert sums["stages_replaced"] >= 1
+
+
 def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes) -> None:
     """Its process is stopped for three quarters of the time once a window is over."""
     sums: dict[str, float] = {}
@@ -196,7 +216,7 @@ def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes) -> None:
             if "window_inputs_1" in sums:
                 slow.begin()
             one = (mixes.early + mixes.late)[number % (2 * EACH)]
-            yield Request(f"{number}/{one.id}", one.prompt_ids, 1, answer="label")
+            yield asked_again(number, one)
 
     try:
         found = drive(served, steady(), sums=sums)
@@ -218,7 +238,7 @@ def test_a_plan_that_is_being_made_ends_with_its_trial(mixes: Mixes, served: Any
             if "window_inputs_1" in sums:
                 return
             one = mixes.early[number % len(mixes.early)]
-            yield Request(f"{number}/{one.id}", one.prompt_ids, 1, answer="label")
+            yield asked_again(number, one)
 
     drive(served, until_a_window_is_over(), sums=sums)
     assert served.maker.pid() == planning

@@ -42,7 +42,7 @@ class PlayedWorkers:
         self.may.discard(index)
         if index in self.dead:
             self.dead.discard(index)
-            raise StageDiedError("played", index, -9)
+            raise StageDiedError("played", index, "ended with code -9")
         inputs = unpacked(job)
         for one in inputs:
             leaves = job.span[1] == DEPTH or int(one.request_id) % 2 == 0

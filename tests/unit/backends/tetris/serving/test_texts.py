@@ -160,6 +160,24 @@ def test_stages_that_are_killed_lose_nothing_and_change_nothing() -> None:
     assert sorted(ends) == sorted(found)
 
 
+def test_a_stage_that_hangs_is_replaced_and_the_text_stays() -> None:
+    exits = {"layers": [2, 4], "thresholds": [0.97, 0.9]}
+    hangs = [(40, 2), (200, 0)]
+    backend = opened("tetris", {**exits, "stages": 3, "answered_within_s": 1.0})
+
+    def hang(backend: Backend, tokens: int) -> None:
+        if hangs and tokens >= hangs[0][0]:
+            os.kill(vars(backend)["_executor"].pids()[hangs.pop(0)[1]], signal.SIGSTOP)
+
+    try:
+        found, commits = answers(backend, requests(), meanwhile=hang)
+    finally:
+        backend.close()
+    assert not hangs
+    assert found == reference(exits)
+    assert sum(c.telemetry.get("stages_replaced", 0) for c in commits) == 2
+
+
 def test_decisions_are_replayed_exit_by_exit() -> None:
     """Those of the bundled trace, whoever would leave by himself."""
     counted = []
