@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from harness.core.backend import Option
 from harness.core.errors import UserError
@@ -26,11 +27,13 @@ ANSWERED_WITHIN_S = Option(
     float,
     120.0,
     "in which a stage's process answers a batch: one that does not hangs, and is replaced as if it "
-    "had died",
+    "had died; more for a batch or a piece of a prompt that takes long itself",
     minimum=1,
     maximum=1e6,
 )
 
+OPENED_WITHIN_S = 600.0
+"""For a process in another's place to open its layers."""
 LOOKS = 10
 """For processes that hang, in the time that one is given."""
 
@@ -47,16 +50,49 @@ class StageDiedError(RuntimeError):
         self.index = index
 
 
+@dataclass(frozen=True, slots=True)
+class StageProblem:
+    """What a stage's process tells in the place of an answer."""
+
+    kind: str
+    text: str
+
+
+def serve(channel: Connection, opened: Callable[[Any], Callable[[Any], Any]]) -> None:
+    """In a stage's process: do jobs until the channel is closed, with what `opened` makes of the
+    setup. What it refuses by `UserError` is told, and whatever is raised otherwise."""
+    with contextlib.suppress(EOFError, OSError), channel:
+        try:
+            do = opened(channel.recv())
+        except UserError as error:
+            channel.send(str(error))
+            return
+        except Exception as error:
+            channel.send(StageProblem(type(error).__name__, str(error)))
+            return
+        channel.send(None)
+        while True:
+            job = channel.recv()
+            try:
+                done = do(job)
+            except Exception as error:
+                done = StageProblem(type(error).__name__, str(error))
+            channel.send(done)
+
+
 class PipedStages(Generic[Setup, Job, Done]):
     """One process for each stage, which runs `main` of a module: it is given file descriptors, its
-    channel's first, is sent its setup, and answers None or what it refuses; then a job at a time.
+    channel's first, is sent its setup, and answers None or what it refuses; then a job at a time
+    (`serve`). What a stage raises is raised here, as `MemoryError` or `RuntimeError`.
 
     Args:
         backend: whose stages they are, for messages.
         module: its name.
         setups: of the stages, in order.
         shared: more file descriptors that all of them are given.
-        within_s: ends the process that has not answered a job by then; 0: none.
+        within_s: ends the process that has not answered a job by then, and one that has not opened
+            in another's place after `OPENED_WITHIN_S`; 0: none. Time in which nothing of this
+            process ran does not count.
 
     Raises:
         UserError: for what a stage refuses.
@@ -75,7 +111,9 @@ class PipedStages(Generic[Setup, Job, Done]):
         self._setups, self._shared = setups, shared
         self._within_s = within_s
         self._due_s: dict[int, float] = {}
-        """Of the jobs that are under way."""
+        """Of the jobs that are under way, by `_now_s`."""
+        self._stood_s = 0.0
+        self._hung, self._anew = set[int](), set[int]()
         self._replacing, self._closed = threading.Lock(), threading.Event()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._channels: dict[int, Connection] = {}
@@ -94,18 +132,17 @@ class PipedStages(Generic[Setup, Job, Done]):
     def send(self, index: int, job: Job, *, hurry: bool = True) -> None:
         """Give a stage its next job; its last one has been answered. A dead one is told by
         `receive`. `within_s` holds for a job that is in a hurry."""
-        if self._within_s and hurry:
-            self._due_s[index] = time.monotonic() + self._within_s
+        if hurry:
+            self._give(index, self._within_s)
         with contextlib.suppress(OSError):
             self._channels[index].send(job)
 
     def receive(self, index: int) -> Done:
         """A stage's answer. Raises `StageDiedError`."""
-        try:
-            found: Done = self._channels[index].recv()
-        except (EOFError, OSError):
-            raise self._death(index) from None
-        self._due_s.pop(index, None)
+        if self._late(index) and self._channels[index].poll():
+            # it may be long, and is no later for being fetched late
+            self._give(index, self._within_s)
+        found: Done = self._heard(index)
         return found
 
     def ready(self, busy: Collection[int], timeout_s: float | None = None) -> list[int]:
@@ -123,7 +160,9 @@ class PipedStages(Generic[Setup, Job, Done]):
     def start_anew(self, index: int) -> None:
         """As `restart`, without waiting: `ready` says when it has an answer for `opened`."""
         self._end(index, at_once=True)
+        self._anew.add(index)
         self._start(index)
+        self._give(index, max(self._within_s, OPENED_WITHIN_S))
 
     def pids(self) -> list[int]:
         """Of the processes, in order."""
@@ -139,13 +178,41 @@ class PipedStages(Generic[Setup, Job, Done]):
         for index in list(self._processes):
             self._end(index)
 
+    def _now_s(self) -> float:
+        return time.monotonic() - self._stood_s
+
+    def _give(self, index: int, within_s: float) -> None:
+        if self._within_s:
+            self._due_s[index] = self._now_s() + within_s
+
+    def _late(self, index: int) -> bool:
+        return self._due_s.get(index, math.inf) < self._now_s()
+
+    def _heard(self, index: int) -> Any:
+        try:
+            found = self._channels[index].recv()
+        except (EOFError, OSError):
+            raise self._death(index) from None
+        self._due_s.pop(index, None)
+        if isinstance(found, StageProblem):
+            kind = MemoryError if found.kind == MemoryError.__name__ else RuntimeError
+            raise kind(f"backend '{self._backend}': stage {index}: {found.kind}: {found.text}")
+        return found
+
     def _end_hung(self) -> None:
         """From a thread: what has not answered in time, which `receive` then tells of."""
-        while not self._closed.wait(self._within_s / LOOKS):
+        period_s, last_s = self._within_s / LOOKS, time.monotonic()
+        while not self._closed.wait(period_s):
+            now_s = time.monotonic()
+            # a machine or a container that stood still is nobody's hanging
+            self._stood_s += max(0.0, now_s - last_s - 2 * period_s)
+            last_s = now_s
             with self._replacing:
-                for index, due_s in list(self._due_s.items()):
-                    late = due_s < time.monotonic()
-                    if late and not self._channels[index].poll():
+                for index, due_s in self._due_s.copy().items():
+                    late = self._late(index) and not self._channels[index].poll()
+                    # it may have answered and have another job since
+                    if late and self._due_s.get(index) == due_s:
+                        self._hung.add(index)
                         self._processes[index].kill()
 
     def _start(self, index: int) -> None:
@@ -164,10 +231,10 @@ class PipedStages(Generic[Setup, Job, Done]):
     def opened(self, index: int) -> None:
         """Wait until a process that was started has opened its layers. Raises `UserError` for what
         it refuses, and `StageDiedError`."""
-        try:
-            refused = self._channels[index].recv()
-        except (EOFError, OSError):
-            raise self._death(index) from None
+        refused = self._heard(index)
+        if refused is not None and index in self._anew:
+            # nothing that was asked for is wrong: it was taken before
+            raise RuntimeError(f"backend '{self._backend}': stage {index} opened again: {refused}")
         if refused is not None:
             raise UserError(refused)
 
@@ -175,14 +242,15 @@ class PipedStages(Generic[Setup, Job, Done]):
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._processes[index].wait(PATIENCE_S)
         told = f"ended with code {self._processes[index].poll()}"
-        if self._due_s.get(index, math.inf) < time.monotonic():
-            told = f"gave no answer for {self._within_s:g} s (answered_within_s)"
+        if index in self._hung:
+            told = f"gave no answer in its time (answered_within_s: {self._within_s:g})"
         return StageDiedError(self._backend, index, told)
 
     def _end(self, index: int, at_once: bool = False) -> None:
         with self._replacing:
-            self._channels.pop(index).close()
             self._due_s.pop(index, None)
+            self._hung.discard(index)
+            self._channels.pop(index).close()
             process = self._processes.pop(index)
         if not at_once:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -13,7 +13,7 @@ something only added up over a trial. I is a stage, from 1.
 | `stage_pass_us_I` | microseconds of the passes, with the fills that went ahead of them |
 | `stage_other_us_I` | microseconds of prompts, and of fills alone |
 | `stage_worker_us_I` | microseconds that its workers had, added up; untold: it has one |
-| `stages_replaced` | processes that died and were replaced |
+| `stages_replaced` | processes that died or hung and were replaced |
 """
 
 from __future__ import annotations

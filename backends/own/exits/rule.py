@@ -31,9 +31,9 @@ class SequenceRule:
 
     def __init__(self, policy: ExitPolicy, depth: int, only: Collection[int] | None = None) -> None:
         self._policy, self._depth = policy, depth
-        checks = {
-            layer: bound for layer, bound in policy.checks().items() if not only or layer in only
-        }
+        checks = policy.checks()
+        if only is not None:
+            checks = {layer: bound for layer, bound in checks.items() if layer in only}
         self.layers = tuple(checks)
         """Those after which confidence is asked, ascending."""
         self.bounds = tuple(checks.values())

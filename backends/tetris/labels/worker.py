@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from backends.tetris.labels.jobs import (
     packed,
     unpacked,
 )
-from harness.core.errors import UserError
+from backends.tetris.piped_stages import serve
 
 if TYPE_CHECKING:
     from backends.classifiers.models.base import RampedClassifier
@@ -120,12 +119,4 @@ def main(descriptor: int) -> None:
     """Talk to the pipeline through this file descriptor: first the setup, answered by None or by
     what was refused, then jobs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(EOFError, OSError), Connection(descriptor) as channel:
-        try:
-            stage = LabelStage(channel.recv())
-        except UserError as error:
-            channel.send(str(error))
-            return
-        channel.send(None)
-        while True:
-            channel.send(stage.answer(channel.recv()))
+    serve(Connection(descriptor), lambda setup: LabelStage(setup).answer)

@@ -119,6 +119,21 @@ class Tetris(EngineBackend):
             decided = Replayer(source, columns(plan, rule.layers))
         elif options["record"]:
             decided = Recorder(len(rule.layers), judged=False)
+        info = BackendInfo(
+            name=NAME,
+            version=importlib.metadata.version("decodebench"),
+            provenance=REPLAYED if source is not None else "re-implementation",
+            options={
+                **taken,
+                "kernels": "native",
+                "layers": list(cuts),
+                "threshold": None,
+                "thresholds": list(rule.bounds),
+            },
+            lossless=options["measure"] == NEVER and source is None,
+            measured=plan.measured(model.dtype),
+        )
+        stops = models.stop_ids(model_dir)
         sizes = StateSizes(len(cuts) + 1, slots, piece, shape.width)
         setup = StageSetup(0, cuts, model_dir, model, taken, threads, sizes)
         processes = StageProcesses(setup, shape)
@@ -135,20 +150,6 @@ class Tetris(EngineBackend):
                 replayed=decided if isinstance(decided, Replayer) else None,
             ),
             rows=piece,
-            decisions=decided,
+            decisions=decided if rule.layers or options["record"] else None,
         )
-        info = BackendInfo(
-            name=NAME,
-            version=importlib.metadata.version("decodebench"),
-            provenance=REPLAYED if source is not None else "re-implementation",
-            options={
-                **taken,
-                "kernels": "native",
-                "layers": list(cuts),
-                "threshold": None,
-                "thresholds": list(rule.bounds),
-            },
-            lossless=options["measure"] == NEVER and source is None,
-            measured=plan.measured(model.dtype),
-        )
-        return cls(pipeline, processes, info, models.stop_ids(model_dir), decided)
+        return cls(pipeline, processes, info, stops, decided)

@@ -27,9 +27,9 @@ from backends.tetris.serving.rebuilding import Rebuilding
 from backends.tetris.serving.staged import StagedStream
 
 MOST_DEATHS = 5
-"""In a row, no job done between."""
+"""Of a stage in a row, none of its jobs done between."""
 REPLACED = "stages_replaced"
-"""A count: processes that died and were replaced since the last token."""
+"""A count: processes that died or hung and were replaced since the last token."""
 
 
 class StagePipeline:
@@ -62,7 +62,8 @@ class StagePipeline:
         self._at_work: dict[int, Assigned] = {}
         self._late: list[tuple[int, Assigned, StageDone]] = []
         """Answers that came while a stage was replaced."""
-        self._deaths = self._replaced = 0
+        self._deaths = [0] * len(layers)
+        self._replaced = 0
 
     def add(self, stream: Stream) -> None:
         """Queue a stream."""
@@ -77,6 +78,7 @@ class StagePipeline:
         self._queues.clear()
         self._counts.take()
         self._replaced = 0
+        self._deaths = [0] * len(self._layers)
 
     def step(self) -> list[Output]:
         """Give every idle stage what it can do, until a token is told; nothing where nothing is
@@ -112,16 +114,17 @@ class StagePipeline:
             self._hear(index)
         except StageDiedError as death:
             self._recover(death)
-        else:
-            self._deaths = 0
 
     def _hear(self, index: int) -> None:
         done = self._processes.receive(index)
-        self._late.append((index, self._at_work.pop(index), done))
+        self._deaths[index] = 0
+        assigned = self._at_work.pop(index)
+        # at once: a stage that is rebuilt meanwhile, this one too, has to have these positions
+        self._queues.done(index, assigned)
+        self._late.append((index, assigned, done))
 
     def _taken(self, index: int, assigned: Assigned, done: StageDone) -> list[Output]:
         """What a stage's answer tells."""
-        self._queues.done(index, assigned)
         self._counts.done(index, assigned, done)
         if assigned.piece is None:
             return self._passed(index, assigned, done)
@@ -130,7 +133,7 @@ class StagePipeline:
             return []
         over = [stream for stream, _, end in assigned.piece if end == len(stream.prompt)]
         return [
-            self._emit(self._queues.streams[stream.id], token, {})
+            self._emit(self._queues.streams[stream.id], token, self._taken_counts())
             for stream, token in zip(over, done.tokens, strict=True)
             if token is not None
         ]
@@ -159,15 +162,20 @@ class StagePipeline:
         counts: dict[str, float] = {
             "step_tokens": 1,
             **self._rule.counts(int(stream.layers_run), batch),
-            **self._counts.take(),
+            **self._taken_counts(),
         }
         stream.layers_run = 0
-        if self._replaced:
-            counts[REPLACED], self._replaced = self._replaced, 0
         if self._decisions is not None:
             [token] = self._decisions.selected(stream, start, [token])
             self._decisions.verified(stream, start, [token], 0, batch)
         return self._emit(one, token, counts)
+
+    def _taken_counts(self) -> dict[str, float]:
+        """What the stages did since a token was last told."""
+        counts = self._counts.take()
+        if self._replaced:
+            counts[REPLACED], self._replaced = self._replaced, 0
+        return counts
 
     def _emit(self, one: StagedStream, token: int, counts: dict[str, float]) -> Output:
         stream = one.stream
@@ -195,15 +203,15 @@ class StagePipeline:
         for index in dead:
             self._queues.put_back(index, self._at_work.pop(index))
         while dead:
-            self._deaths += 1
-            if self._deaths > MOST_DEATHS:
-                raise RuntimeError(f"{death}; {self._deaths} died in a row") from death
             index = min(dead)
+            self._deaths[index] += 1
+            if (deaths := self._deaths[index]) > MOST_DEATHS:
+                raise RuntimeError(f"{death}; {deaths} died in a row") from death
             try:
                 self._processes.restart(index)
+                self._replaced += 1
                 self._rebuilding.rebuild(index, self._queues.streams.values())
             except StageDiedError as other:
                 dead.add(other.index)
             else:
                 dead.remove(index)
-                self._replaced += 1

@@ -40,7 +40,8 @@ class StageQueues:
     Args:
         rule: who leaves where.
         slots: streams under way at most.
-        batch: rows that a stage behind a ramp waits for as long as more may come.
+        batch: rows that a stage behind a ramp waits for as long as more may come, and so many
+            times at most.
         prefill_tokens: of a piece of prompts, at most.
         replayed: decides confidences beforehand; None where the model does.
     """
@@ -76,6 +77,8 @@ class StageQueues:
         self._kept_free: list[bool] = [True] * self._count
         """Whether the room for a piece behind each stage is free."""
         self._tokens_next = [False] * self._count
+        self._held_back = [0] * self._count
+        """How often each stage could have run those who wait and waited for more."""
         self._free = list(range(self._slots))[::-1]
 
     def add(self, stream: Stream) -> None:
@@ -95,13 +98,15 @@ class StageQueues:
     def take(self, stage: int) -> Assigned | None:
         """What an idle stage does next: prompts and tokens by turns."""
         found = None if self._tokens_next[stage] else self._piece(stage)
-        if found is not None:
-            self._tokens_next[stage] = True
-        else:
-            self._tokens_next[stage] = False
+        if found is None:
             found = self._batch_of(stage) or self._piece(stage) or self._filling(stage)
         if found is None:
             return None
+        self._tokens_next[stage] = found.piece is not None
+        if not found.filled and self._owes_much(stage):
+            # nobody of this batch owes, and who does would wait before the first stage for as long
+            # as there are others
+            self._add_fills(stage, found)
         self._working[stage] = len(found.inside)
         released, self._released[stage] = self._released[stage], []
         found.job = replace(found.job, released=tuple(released))
@@ -145,7 +150,10 @@ class StageQueues:
         if stage == 0:
             inside = [one for one in waiting if one.has_room()]
         elif len(waiting) < self._batch and self._may_come(stage):
-            return None
+            self._held_back[stage] += bool(waiting)
+            if self._held_back[stage] <= self._batch:
+                return None
+        self._held_back[stage] = 0
         if not inside:
             return None
         kept = set(inside)
@@ -186,11 +194,14 @@ class StageQueues:
         return -math.inf if one.overruled > bound else math.inf
 
     def _filling(self, stage: int) -> Assigned | None:
-        if all(len(one.owed(stage)) < MOST_OWED for one in self.streams.values()):
+        if not self._owes_much(stage):
             return None
         found = Assigned(StageJob())
         self._add_fills(stage, found)
         return found
+
+    def _owes_much(self, stage: int) -> bool:
+        return any(len(one.owed(stage)) >= MOST_OWED for one in self.streams.values())
 
     def _add_fills(self, stage: int, assigned: Assigned) -> None:
         """All that the stage owes goes with it, for all streams."""

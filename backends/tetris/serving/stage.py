@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backends.engine.executors.base import StepRows
+from backends.tetris.piped_stages import serve
 from backends.tetris.serving.jobs import Hidden, SharedStates, StageDone, StageJob, StageSetup
 from harness.core.errors import UserError
 
@@ -158,18 +158,15 @@ def _confidence(plan: Any, embedding: Any) -> Confidence | None:
 def main(channel_number: int, memory_number: int) -> None:
     """Jobs come and answers go over an inherited channel; the process ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent closes the channel
-    channel = Connection(channel_number)
-    with contextlib.suppress(EOFError, ConnectionError):
-        setup: StageSetup = channel.recv()
-        try:
-            stage = Stage(setup, SharedStates(setup.states, memory_number))
-        except UserError as error:
-            channel.send(str(error))
-            return
-        channel.send(None)
-        while True:
-            job = channel.recv()
+
+    def opened(setup: StageSetup) -> Callable[[StageJob], StageDone]:
+        stage = Stage(setup, SharedStates(setup.states, memory_number))
+
+        def do(job: StageJob) -> StageDone:
             start = time.perf_counter_ns()
             done = stage.do(job)
-            busy_us = (time.perf_counter_ns() - start) / 1000
-            channel.send(replace(done, busy_us=busy_us))
+            return replace(done, busy_us=(time.perf_counter_ns() - start) / 1000)
+
+        return do
+
+    serve(Connection(channel_number), opened)

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
-HANG = "hang"
+from backends.tetris.piped_stages import serve
+from harness.core.errors import UserError
+
+HANG, BREAK, FILL, REFUSE = "hang", "break", "fill", "refuse"
 
 
 def main(descriptor: int) -> None:
-    """As `backends.tetris.piped_stages` wants it; told to hang, it stops itself."""
-    with contextlib.suppress(EOFError, OSError), Connection(descriptor) as channel:
-        channel.send(channel.recv())
-        while True:
-            job = channel.recv()
-            if job == HANG:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            channel.send(bytes(job) if isinstance(job, int) else job)
+    """As `PipedStages` wants it; told to hang, it stops itself. Setups are answered alike."""
+
+    def opened(setup: Any) -> Callable[[Any], Any]:
+        answered(setup)
+        return answered
+
+    serve(Connection(descriptor), opened)
+
+
+def answered(job: Any) -> Any:
+    """What is sent back."""
+    if job == HANG:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if job == BREAK:
+        raise ZeroDivisionError("played")
+    if job == FILL:
+        raise MemoryError("played")
+    if job == REFUSE:
+        raise UserError("played")
+    return bytes(job) if isinstance(job, int) else job

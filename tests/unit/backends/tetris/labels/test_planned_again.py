@@ -51,8 +51,8 @@ def drive(
     sums: dict[str, float] | None = None,
     sent: signal.Signals = signal.SIGKILL,
 ) -> Any:
-    """A closed loop; with `kills` a worker is sent a signal now and then. Counts are added to
-    `sums` as they come."""
+    """A closed loop; with `kills` a worker is sent a signal now and then, one to stop while it is
+    at work. Counts are added to `sums` as they come."""
     found: dict[str, Commit] = {}
     sums = {} if sums is None else sums
     left, asked, killed = iter(requests), set[str](), 0
@@ -69,8 +69,11 @@ def drive(
             for name, count in commit.telemetry.items():
                 sums[name] = sums.get(name, 0.0) + count
         if kills and killed < 3 and len(found) // 100 > killed:
-            os.kill(kills.choice(backend.workers.pids()), sent)
-            killed += 1
+            busy = backend._pipeline._at_work if sent == signal.SIGSTOP else range(100)
+            some = [pid for n, pid in enumerate(backend.workers.pids()) if n in busy]
+            if some:
+                os.kill(kills.choice(some), sent)
+                killed += 1
         backend.wait(0.01)
     for _ in range(3):
         assert backend.poll() == []

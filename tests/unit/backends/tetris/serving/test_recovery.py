@@ -1,0 +1,155 @@
+"""Stages that die at any moment, played: the text is that of one process, no wait endless."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from typing import Any, cast
+
+import pytest
+
+from backends.early_exit.policy import ExitPolicy
+from backends.engine.streams import Output, Stream
+from backends.own.exits.rule import SequenceRule
+from backends.tetris.serving import pipeline as pipeline_module
+from backends.tetris.serving.pipeline import MOST_DEATHS, StagePipeline
+from backends.tetris.serving.processes import StageProcesses
+from backends.tetris.serving.queues import StageQueues
+from tests.support.tetris.mortal_stages import WORDS, MortalStages, alone
+
+SETS = 150
+EACH_LAYERS = 2
+
+
+def piped(
+    played: MortalStages, bounds: tuple[float, ...], slots: int, batch: int, piece: int
+) -> StagePipeline:
+    cuts = tuple(EACH_LAYERS * (place + 1) for place in range(len(bounds)))
+    depth = EACH_LAYERS * (len(bounds) + 1)
+    rule = SequenceRule(ExitPolicy("softmax", cuts, bounds), depth, cuts)
+    queues = StageQueues(len(bounds) + 1, rule, slots=slots, batch=batch, prefill_tokens=piece)
+    layers = (EACH_LAYERS,) * (len(bounds) + 1)
+    return StagePipeline(cast(StageProcesses, cast(Any, played)), rule, layers, queues, rows=piece)
+
+
+def stream(draw: random.Random, name: str) -> Stream:
+    prompt = tuple(draw.randrange(WORDS) for _ in range(draw.randint(1, 30)))
+    stops = frozenset(draw.sample(range(WORDS), draw.choice([0, 0, 1, 3])))
+    return Stream(name, prompt, draw.choice([1, 2, 5, 17, 40]), stops)
+
+
+@pytest.mark.parametrize("deadly", [0.0, 0.03])
+def test_the_text_is_that_of_one_process_whoever_dies_whenever(
+    deadly: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_module, "MOST_DEATHS", 10**6)
+    restarts = 0
+    for seed in range(SETS):
+        draw = random.Random(seed)
+        count, slots = draw.choice([1, 2, 2, 3, 3, 4]), draw.randint(1, 5)
+        batch, piece = draw.choice([1, 1, 2, 3, 9]), draw.choice([1, 3, 7, 40])
+        bounds = tuple(draw.choice([0.1, 0.3, 0.5, 0.8, 0.95]) for _ in range(count - 1))
+        played = MortalStages(count, slots=slots, rows=piece, seed=seed, deadly=deadly)
+        pipeline = piped(played, bounds, slots, batch, piece)
+        for trial in range(3):
+            streams = [stream(draw, f"{trial}.{n}") for n in range(draw.randint(1, 9))]
+            # slots that are given back in the middle are used by the next trial
+            most = draw.choice([10**9, 10**9, draw.randint(1, 60)])
+            told = driven(pipeline, streams, draw, most)
+            for one in streams:
+                answer, left = alone(one.prompt, one.max_new_tokens, one.stops, bounds)
+                so_far = [token for output in told[one.id] for token in output.tokens]
+                assert so_far == answer[: len(so_far)], (seed, trial)
+                layers = [x.counts["layers_run"] for x in told[one.id] if "layers_run" in x.counts]
+                assert layers == [EACH_LAYERS * (at + 1) for at in left[: len(layers)]], seed
+                if most == 10**9:
+                    assert so_far == answer, (seed, trial)
+            if most == 10**9:
+                assert_counted(told, count)
+            pipeline.reset()
+        restarts += played.restarts
+    assert restarts > 2 * SETS if deadly else restarts == 0
+
+
+def driven(
+    pipeline: StagePipeline, streams: list[Stream], draw: random.Random, most: int
+) -> dict[str, list[Output]]:
+    """Streams that come now and then, until all are over or there were so many steps."""
+    left, ended = list(streams), 0
+    told: dict[str, list[Output]] = defaultdict(list)
+    for _ in range(most):
+        if ended == len(streams):
+            break
+        while left and draw.random() < 0.5:
+            pipeline.add(left.pop(0))
+        outputs = pipeline.step()
+        assert outputs or left, "stuck"
+        for output in outputs:
+            told[output.id].append(output)
+            ended += output.finished is not None
+    return told
+
+
+def assert_counted(told: dict[str, list[Output]], count: int) -> None:
+    """All tokens that went through a stage, though it ran some of them again."""
+    sums: Counter[str] = Counter()
+    for outputs in told.values():
+        for output in outputs:
+            sums.update(output.counts)
+    counts = [x.counts for outputs in told.values() for x in outputs]
+    layers = [x["layers_run"] for x in counts if "layers_run" in x]
+    for stage in range(1, count + 1):
+        assert sums[f"stage_rows_{stage}"] == sum(n >= EACH_LAYERS * stage for n in layers)
+        assert sums[f"stage_left_{stage}"] == sum(n == EACH_LAYERS * stage for n in layers)
+
+
+def test_a_stage_that_dies_of_every_job_is_given_up_whoever_else_answers() -> None:
+    played = MortalStages(2, slots=4, rows=8, cursed=1)
+    pipeline = piped(played, (0.7,), slots=4, batch=1, piece=8)
+    for number in range(4):
+        pipeline.add(Stream(str(number), (number,), 500))
+    steps = (pipeline.step() for _ in range(1000))
+    with pytest.raises(RuntimeError, match=f"stage 1 ended with code -9; {MOST_DEATHS + 1} died"):
+        list(steps)
+    assert played.restarts == MOST_DEATHS
+
+
+def test_who_stays_goes_on_though_another_one_could_always_join_it() -> None:
+    """A batch of two waits for a second one, which leaves before at every token."""
+    played = MortalStages(2, slots=2, rows=8)
+    pipeline = piped(played, (0.5,), slots=2, batch=2, piece=8)
+    queues = pipeline._queues
+    sure = {"easy": -1.0, "hard": 2.0}
+    cast(Any, queues)._bound = lambda _, one: sure[one.stream.id]
+    for name in sure:
+        pipeline.add(Stream(name, (1,), 60))
+    order = [output.id for _ in range(400) for output in pipeline.step()]
+    assert order.count("hard") == order.count("easy") == 60
+    last = max(place for place, name in enumerate(order) if name == "easy")
+    assert order[:last].count("hard") > 10
+
+
+def test_who_owes_is_filled_though_others_keep_the_stage_at_work() -> None:
+    played = MortalStages(2, slots=3, rows=8)
+    pipeline = piped(played, (0.5,), slots=3, batch=1, piece=8)
+    queues = pipeline._queues
+    sure = {"easy": -1.0, "hard 1": 2.0, "hard 2": 2.0}
+    cast(Any, queues)._bound = lambda _, one: sure[one.stream.id]
+    # the second stage is never idle: as soon as it has answered another one waits for it
+    cast(Any, played).ready = lambda busy: [max(busy)] if len(busy) < 2 else sorted(busy)
+    for name, tokens in (("easy", 60), ("hard 1", 300), ("hard 2", 300)):
+        pipeline.add(Stream(name, (1,), tokens))
+    order = [output.id for _ in range(900) for output in pipeline.step()]
+    assert order.count("easy") == 60
+    assert order[:300].count("easy") == 60
+
+
+def test_answers_of_one_token_tell_what_their_prompts_took() -> None:
+    pipeline = piped(MortalStages(2, slots=2, rows=4), (0.5,), slots=2, batch=1, piece=4)
+    for number in range(3):
+        pipeline.add(Stream(str(number), tuple(range(9)), 1))
+    told: Counter[str] = Counter()
+    while outputs := pipeline.step():
+        for output in outputs:
+            told.update(output.counts)
+    assert set(told) == {"stage_other_us_1", "stage_other_us_2"}
