@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from reports.cells import Cell, Overview
 from reports.collect import Samples
-from reports.numbers import percent, ratio
+from reports.numbers import counted, percent, ratio
 from reports.words.doubts.filled import unfilled
 from results.compare.pairing import NATIVE
 
@@ -96,6 +96,11 @@ def _of_one(seen: Overview, own: Sequence[StageWork], idle: Collection[Cell]) ->
         metric = next((one for one in _RATES if cell.value(one)), None)
         if metric and (beside := "; ".join(_beside(seen, own, metric))):
             told.append(f"{_RATES[metric]}: {beside}")
+    if died := sum(one.counts["replaced"] for one in own):
+        told.append(
+            f"{counted(int(died), 'process', 'processes')} died or hung there and "
+            f"{'was' if died == 1 else 'were'} replaced: what ran again is in its times"
+        )
     if all(one.cell in idle for one in own):
         told.append("Requests per second there are the load's: it does not fill this pipeline")
     elif beside := "; ".join(_beside(seen, own, _GOODPUT)):

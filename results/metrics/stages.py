@@ -13,7 +13,7 @@ something only added up over a trial. I is a stage, from 1.
 | `stage_pass_us_I` | microseconds of the passes, with the fills that went ahead of them |
 | `stage_other_us_I` | microseconds of prompts, and of fills alone |
 | `stage_worker_us_I` | microseconds that its workers had, added up; untold: it has one |
-| `stages_replaced` | processes that died or hung and were replaced |
+| `stage_replaced_I` | its processes that died or hung and were replaced |
 """
 
 from __future__ import annotations
@@ -23,7 +23,17 @@ from collections.abc import Mapping
 
 from results.metrics.work import Counts
 
-NAMES = ("passes", "rows", "layers", "left", "filled", "pass_us", "other_us", "worker_us")
+NAMES = (
+    "passes",
+    "rows",
+    "layers",
+    "left",
+    "filled",
+    "pass_us",
+    "other_us",
+    "worker_us",
+    "replaced",
+)
 _COUNT = re.compile(rf"stage_({'|'.join(NAMES)})_(\d+)")
 
 

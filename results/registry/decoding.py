@@ -160,8 +160,8 @@ EXITS = (
         section="work",
         text="Stage of a pipeline, from 1 -> its `passes`, their `rows` and `layers`, tokens that "
         "`left` behind it, positions that it `filled`, `pass_us` and `other_us` (prompts, fills "
-        "alone), `worker_us` (the time that its workers had, added up) and `window_us`: first "
-        "submit to last commit.",
+        "alone), `worker_us` (the time that its workers had, added up), its processes that were "
+        "`replaced`, and `window_us`: first submit to last commit.",
         formula=lambda t: stages.by_stage(t.once(_sums), latency.window_s(t.requests)),
         pooled="sum",
     ),

@@ -216,7 +216,8 @@ class LabelPipeline:
         self._opening.add(worker)
         if self._plans is not None:
             self._plans.replaced(worker)
-        self._sums["stages_replaced"] = self._sums.get("stages_replaced", 0.0) + 1.0
+        its = (n for n, one in enumerate(self._stages) if worker in one.span.workers)
+        self._add(f"stage_replaced_{next(its, place) + 1}", 1.0)
         if sent:
             self._push(place, sent)
 

@@ -36,6 +36,10 @@ class StageCounts:
         self._add("left", stage, sum(token is not None for token in answer.tokens))
         self._add("pass_us", stage, answer.busy_us)
 
+    def replaced(self, stage: int) -> None:
+        """Another process has taken its process's place."""
+        self._add("replaced", stage, 1)
+
     def take(self) -> dict[str, float]:
         """All sums by name, ``stage_NAME_I`` with stages from 1, and begin anew."""
         found, self._sums = self._sums, {}

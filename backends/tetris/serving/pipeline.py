@@ -28,8 +28,6 @@ from backends.tetris.serving.staged import StagedStream
 
 MOST_DEATHS = 5
 """Of a stage in a row, none of its jobs done between."""
-REPLACED = "stages_replaced"
-"""A count: processes that died or hung and were replaced since the last token."""
 
 
 class StagePipeline:
@@ -63,7 +61,6 @@ class StagePipeline:
         self._late: list[tuple[int, Assigned, StageDone]] = []
         """Answers that came while a stage was replaced."""
         self._deaths = [0] * len(layers)
-        self._replaced = 0
 
     def add(self, stream: Stream) -> None:
         """Queue a stream."""
@@ -77,7 +74,6 @@ class StagePipeline:
         self._late.clear()
         self._queues.clear()
         self._counts.take()
-        self._replaced = 0
         self._deaths = [0] * len(self._layers)
 
     def step(self) -> list[Output]:
@@ -133,7 +129,7 @@ class StagePipeline:
             return []
         over = [stream for stream, _, end in assigned.piece if end == len(stream.prompt)]
         return [
-            self._emit(self._queues.streams[stream.id], token, self._taken_counts())
+            self._emit(self._queues.streams[stream.id], token, self._counts.take())
             for stream, token in zip(over, done.tokens, strict=True)
             if token is not None
         ]
@@ -162,20 +158,13 @@ class StagePipeline:
         counts: dict[str, float] = {
             "step_tokens": 1,
             **self._rule.counts(int(stream.layers_run), batch),
-            **self._taken_counts(),
+            **self._counts.take(),
         }
         stream.layers_run = 0
         if self._decisions is not None:
             [token] = self._decisions.selected(stream, start, [token])
             self._decisions.verified(stream, start, [token], 0, batch)
         return self._emit(one, token, counts)
-
-    def _taken_counts(self) -> dict[str, float]:
-        """What the stages did since a token was last told."""
-        counts = self._counts.take()
-        if self._replaced:
-            counts[REPLACED], self._replaced = self._replaced, 0
-        return counts
 
     def _emit(self, one: StagedStream, token: int, counts: dict[str, float]) -> Output:
         stream = one.stream
@@ -209,7 +198,7 @@ class StagePipeline:
                 raise RuntimeError(f"{death}; {deaths} died in a row") from death
             try:
                 self._processes.restart(index)
-                self._replaced += 1
+                self._counts.replaced(index)
                 self._rebuilding.rebuild(index, self._queues.streams.values())
             except StageDiedError as other:
                 dead.add(other.index)

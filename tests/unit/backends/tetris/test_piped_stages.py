@@ -18,15 +18,14 @@ from backends.tetris.piped_stages import LOOKS, PipedStages, StageDiedError
 from harness.core.errors import UserError
 from tests.support.tetris import echo_stage
 
-WITHIN_S = 1.0
+WITHIN_S = 2.0
 MORE_THAN_A_PIPE_HOLDS = 1 << 24
-TOLD = r"'played': the process of stage 0 gave no answer in its time \(answered_within_s: 1\)"
+TOLD = r"'played': the process of stage 0 gave no answer in its time \(answered_within_s: 2\)"
 STOPPED_S = 2 * WITHIN_S
 PARENT = """
 from backends.tetris.piped_stages import PipedStages
-from harness.core.errors import UserError
 from tests.support.tetris import echo_stage
-stages = PipedStages("played", echo_stage.__name__, [None], within_s=1.0)
+stages = PipedStages("played", echo_stage.__name__, [None], within_s=2.0)
 stages.send(0, echo_stage.HANG)
 print(*stages.pids(), flush=True)
 print(stages.receive(0), flush=True)

@@ -194,3 +194,26 @@ def test_the_page_has_the_section_and_a_place_for_each_row(seen: Overview, folde
 def test_without_a_pipeline_there_is_none(seen: Overview) -> None:
     others = tuple(cell for cell in seen.cells if cell.variant.backend != "tetris")
     assert stages.section(dataclasses.replace(seen, cells=others), Samples()) is None
+
+
+@pytest.mark.parametrize(
+    ("died", "words"),
+    [
+        (0.0, ""),
+        (1.0, "1 process died or hung there and was replaced: what ran again is in its times."),
+        (3.0, "3 processes died or hung there and were replaced: what ran again is in its times."),
+    ],
+)
+def test_processes_that_were_replaced_are_told(seen: Overview, died: float, words: str) -> None:
+    cells = []
+    for cell in seen.cells:
+        by_stage = cell.metrics.get("by_stage")
+        if by_stage and cell.workload.startswith("xsum"):
+            changed = {**by_stage, "2": {**by_stage["2"], "replaced": died}}
+            cell = dataclasses.replace(cell, metrics={**cell.metrics, "by_stage": changed})
+        cells.append(cell)
+    made = stages.section(dataclasses.replace(seen, cells=tuple(cells)), Samples())
+    assert made is not None
+    (text,) = made.words
+    assert words in text
+    assert ("replaced" in text) == bool(died)

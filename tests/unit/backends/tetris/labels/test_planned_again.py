@@ -85,6 +85,10 @@ def asked_again(number: int, one: Request) -> Request:
     return replace(one, id=f"{number}/{one.id}")
 
 
+def replaced(sums: dict[str, float]) -> float:
+    return sum(count for name, count in sums.items() if name.startswith("stage_replaced_"))
+
+
 def labels(found: dict[str, Commit]) -> dict[str, str]:
     return {key: commit.label.name for key, commit in found.items() if commit.label}
 
@@ -187,7 +191,7 @@ def test_nothing_is_lost_when_workers_die_while_plans_change(mixes: Mixes, serve
     sums: dict[str, float] = {}
     found = drive(served, mixes.shifting(sums), random.Random(7), sums)
     assert labels(found) == labels(mixes.wanted(found))
-    assert sums["stages_replaced"] >= 1
+    assert replaced(sums) >= 1
     assert "plan_at_ms_2" in sums
 
 
@@ -203,7 +207,7 @@ def test_workers_that_hang_are_replaced_and_nothing_is_lost(mixes: Mixes) -> Non
     finally:
         served.close()
     assert labels(found) == labels(mixes.wanted(found))
-    assert sums["stages_replaced"] >= 1
+    assert replaced(sums) >= 1
 
 
 def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes) -> None:

@@ -167,7 +167,7 @@ def test_a_batch_runs_again_when_its_worker_dies_even_while_it_is_shut() -> None
     workers.answer(2)
     assert sorted(one.request_id for one in pipeline.step()) == ["1", "3"]
     assert not plans.shut
-    assert pipeline.counts()["stages_replaced"] == 1
+    assert pipeline.counts()["stage_replaced_2"] == 1
 
 
 def test_the_others_go_on_while_a_worker_is_replaced() -> None:
