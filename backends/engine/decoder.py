@@ -100,6 +100,8 @@ class Decoder:
         self._waiting.clear()
         if self._drafter is not None:
             self._drafter.reset()
+        if self._leaving is not None:
+            self._leaving.reset()
 
     def step(self) -> list[Output]:
         """Read the next piece of the prompts; unless that ended one, go on until a token is

@@ -67,6 +67,10 @@ class EarlyExits:
         self._measure, self._decisions = measure, decisions
         self._depths = depths(executor)
 
+    def reset(self) -> None:
+        """Forget what segments have run."""
+        self._segments.reset()
+
     def run(self, streams: Sequence[Stream]) -> tuple[list[Verdict], Sequence[Stream]]:
         """A pass, unless it is that of the last segment, which is left to the caller.
 

@@ -23,7 +23,7 @@ from harness.core.nouns import REPLAYED, BackendInfo, Commit, Measured, Model, R
 LONGEST = 4096
 """Default of `max_model_len` for models that are meant for longer sequences. A GPU reserves as much
 for each slot; on a CPU a sequence costs what it fills."""
-PASSES = ("read", "segment", "exit_head", "greedy", "advance", "whole", "logits")
+PASSES = ("read", "segment", "exit_head", "greedy", "advance", "whole", "logits", "fill")
 """What an executor does; see `backends.engine.executors.base.Executor`."""
 TREE_PASSES = ("run", "logits", "keep")
 """What it does with trees of guesses."""

@@ -96,7 +96,7 @@ def _of_one(seen: Overview, own: Sequence[StageWork], idle: Collection[Cell]) ->
         metric = next((one for one in _RATES if cell.value(one)), None)
         if metric and (beside := "; ".join(_beside(seen, own, metric))):
             told.append(f"{_RATES[metric]}: {beside}")
-    if died := sum(one.counts["replaced"] for one in own):
+    if died := sum(one.counts.get("replaced", 0.0) for one in own):
         told.append(
             f"{counted(int(died), 'process', 'processes')} died or hung there and "
             f"{'was' if died == 1 else 'were'} replaced: what ran again is in its times"

@@ -56,4 +56,7 @@ class DraftModel:
 
     def reset(self) -> None:
         """Forget every stream."""
+        for slot, done in enumerate(self._done):
+            if done:
+                self._executor.release(slot, done)
         self._done = [0] * self._executor.slots

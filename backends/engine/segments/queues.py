@@ -8,6 +8,9 @@ from typing import Protocol
 
 LEAST_FIXED = 1e-3
 """In microseconds: a pass that takes no time at all beyond its rows was timed beside other work."""
+PASSED_OVER = 16
+"""Passes of other segments for which one waits at most: streams differ, and one whose tokens go
+deep is alone there beside many whose tokens do not."""
 
 
 class SegmentChoice(Protocol):
@@ -15,6 +18,9 @@ class SegmentChoice(Protocol):
 
     def choose(self, ready: Sequence[int], under_way: int) -> int:
         """`ready[i]` streams, at least one in all, wait before segment i, of so many under way."""
+
+    def reset(self) -> None:
+        """Forget what was chosen."""
 
 
 class Lockstep:
@@ -25,6 +31,9 @@ class Lockstep:
         """See `SegmentChoice`."""
         return max(index for index, count in enumerate(ready) if count)
 
+    def reset(self) -> None:
+        """See `SegmentChoice`."""
+
 
 class BalancedQueues:
     """The segment whose queue is longest in proportion to what it should hold.
@@ -33,7 +42,8 @@ class BalancedQueues:
     segments: what a pass takes whatever its rows, times the share of the tokens that come to the
     segment, over the rows that share a pass. Of all ways to spread so many streams over the queues
     the sum is least where rows[i] is proportional to the root of ``fixed[i] * share[i]``. Shares
-    are counted along the way. A segment that few come to should hold few, so that none waits long.
+    are counted along the way. A segment that few come to should hold few, so that none waits long;
+    and none waits for more than `PASSED_OVER` passes.
 
     Args:
         fixed: of each segment, the time of a pass that its rows have no part in, in any unit.
@@ -41,7 +51,12 @@ class BalancedQueues:
 
     def __init__(self, fixed: Sequence[float]) -> None:
         self._fixed = fixed
-        self._entered = [1] * len(fixed)
+        self.reset()
+
+    def reset(self) -> None:
+        """See `SegmentChoice`."""
+        self._entered = [1] * len(self._fixed)
+        self._passed_over = [0] * len(self._fixed)
 
     def choose(self, ready: Sequence[int], under_way: int) -> int:
         """See `SegmentChoice`. The deeper one where two are as full."""
@@ -49,6 +64,9 @@ class BalancedQueues:
             count / math.sqrt(max(fixed, LEAST_FIXED) * entered)
             for count, fixed, entered in zip(ready, self._fixed, self._entered, strict=True)
         ]
-        index = max(range(len(ready)), key=lambda i: (proportions[i], i))
+        late = [over >= PASSED_OVER for over in self._passed_over]
+        index = max(range(len(ready)), key=lambda i: (late[i], proportions[i], i))
         self._entered[index] += ready[index]
+        for i, count in enumerate(ready):
+            self._passed_over[i] = self._passed_over[i] + 1 if count and i != index else 0
         return index

@@ -78,6 +78,9 @@ class EagleDrafts:
 
     def reset(self) -> None:
         """Forget every stream."""
+        for slot, done in enumerate(self._done):
+            if done > FIRST:
+                self._head.release(slot, done)
         self._done = [FIRST] * self._head.slots
 
     def _groups(self, streams: Sequence[Stream]) -> Iterator[list[Stream]]:

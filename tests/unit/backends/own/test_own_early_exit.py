@@ -4,6 +4,7 @@ at a time, and one line for what it cannot take."""
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import pytest
 
 from backends import open_backend
 from backends.checkpoints import models
+from backends.engine.executors.base import StepRows
+from backends.engine.executors.native import NativeExecutor
+from backends.own.backend import EngineBackend
 from harness.core.backend import Backend
-from harness.core.nouns import REPLAYED, Load, Model, Request, Sampling
+from harness.core.nouns import REPLAYED, Commit, Load, Model, Request, Sampling
 from harness.measure.load_loop import run_load
 from tests.support.exits.exit_models import (
     read_classifier,
@@ -251,3 +255,28 @@ def test_a_replay_of_a_record_does_the_same_work(files: dict[str, Path], tmp_pat
             assert len(found[name].token_ids) == len(generation.token_ids)
             for count in ("layers_run", "steps", "exits_layer_1", "checks_layer_5"):
                 assert found[name].telemetry.get(count) == generation.telemetry.get(count)
+
+
+def test_filling_in_is_time_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_s, fills = 0.02, 0
+    fill = NativeExecutor.fill
+
+    def slow(self: NativeExecutor, index: int, rows: StepRows) -> None:
+        nonlocal fills
+        fills += 1
+        time.sleep(slow_s)
+        fill(self, index, rows)
+
+    monkeypatch.setattr(NativeExecutor, "fill", slow)
+    backend = open_backend(NAME, DEMO, Model("demo"), {"layers": [2], "threshold": 0.5})
+    try:
+        assert isinstance(backend, EngineBackend)
+        one = demo_requests(1)[0]
+        backend.submit(one)
+        commits: list[Commit] = []
+        while not any(commit.finished for commit in commits):
+            commits += backend.poll()
+    finally:
+        backend.close()
+    assert fills >= 2
+    assert sum(c.telemetry.get("pass_us", 0.0) for c in commits) >= 1e6 * slow_s * fills

@@ -199,17 +199,23 @@ def test_without_a_pipeline_there_is_none(seen: Overview) -> None:
 @pytest.mark.parametrize(
     ("died", "words"),
     [
+        (None, ""),  # as in stores of before
         (0.0, ""),
         (1.0, "1 process died or hung there and was replaced: what ran again is in its times."),
         (3.0, "3 processes died or hung there and were replaced: what ran again is in its times."),
     ],
 )
-def test_processes_that_were_replaced_are_told(seen: Overview, died: float, words: str) -> None:
+def test_processes_that_were_replaced_are_told(
+    seen: Overview, died: float | None, words: str
+) -> None:
     cells = []
     for cell in seen.cells:
         by_stage = cell.metrics.get("by_stage")
         if by_stage and cell.workload.startswith("xsum"):
-            changed = {**by_stage, "2": {**by_stage["2"], "replaced": died}}
+            second = {name: count for name, count in by_stage["2"].items() if name != "replaced"}
+            if died is not None:
+                second["replaced"] = died
+            changed = {**by_stage, "2": second}
             cell = dataclasses.replace(cell, metrics={**cell.metrics, "by_stage": changed})
         cells.append(cell)
     made = stages.section(dataclasses.replace(seen, cells=tuple(cells)), Samples())
