@@ -98,10 +98,9 @@ class Decoder:
         self._half_read = None
         self._running.clear()
         self._waiting.clear()
-        if self._drafter is not None:
-            self._drafter.reset()
-        if self._leaving is not None:
-            self._leaving.reset()
+        for part in (self._drafter, self._leaving):
+            if part is not None:
+                part.reset()
 
     def step(self) -> list[Output]:
         """Read the next piece of the prompts; unless that ended one, go on until a token is

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from backends.tetris.labels.backend import TetrisClassifier
 from backends.tetris.labels.options import first_replicas
 from harness.core.errors import UserError
 from harness.core.nouns import Commit, Model, Request
+from tests.support.tetris.throttle import Throttle
 from workloads import bundled
 
 IN_FLIGHT = 24
@@ -26,7 +26,6 @@ MODELS = {"demo-sentiment": ("sentiment", "sentence"), "demo-shapes": ("shapes",
 LAYERS = {"demo-sentiment": list(range(1, 8)), "demo-shapes": list(range(1, 6))}
 EACH = 250
 MOST_ASKED = 20_000
-STOPPED_S = 0.015
 
 
 def opened(name: str, model: str, **options: Any) -> Any:
@@ -117,30 +116,6 @@ class Mixes:
 
     def wanted(self, found: dict[str, Commit]) -> dict[str, Commit]:
         return {key: self.alone[key.partition("/")[2]] for key in found}
-
-
-class Throttle:
-    """Stops a process for most of the time, from `begin` on."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid, self._over = pid, threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def begin(self) -> None:
-        if not self._thread.is_alive():
-            self._thread.start()
-
-    def end(self) -> None:
-        self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            os.kill(self._pid, signal.SIGSTOP)
-            time.sleep(STOPPED_S)
-            os.kill(self._pid, signal.SIGCONT)
-            time.sleep(STOPPED_S / 3)
 
 
 def shares(sums: dict[str, float]) -> list[float]:
