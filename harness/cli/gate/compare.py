@@ -65,6 +65,13 @@ def compare(
     if update and baseline_store is None:
         raise UserError("--update: expected --baseline-store DIR beside it")
     if record is not None or update:
+        others = {
+            "--gate": gate, "--allow": allow, "--json": as_json, "--markdown": markdown,
+            "--junit": junit, "--confirm": confirm,
+        }  # fmt: skip
+        if beside := next((name for name, value in others.items() if value), None):
+            only = "--update" if update else "--record"
+            raise UserError(f"{beside}: means nothing beside {only}, which compares nothing")
         _store(first, second, record, baseline_store if update else None)
         return
     decision = _decided(first, second, baseline_store, gate, allow or (), confirm, against)
@@ -123,6 +130,8 @@ def _both(
     if store is None:
         if second is None:
             raise UserError("compare: expected BASE and NEW, or --baseline-store DIR and NEW")
+        if first.exists() and second.exists() and first.samefile(second):
+            raise UserError(f"compare: {first} and {second} are the same: expected two runs")
         return read_side(first, rules.names), read_side(second, rules.names)
     if second is not None:
         raise UserError("--baseline-store: expected NEW alone beside it, found two runs")
@@ -150,6 +159,14 @@ def _store(first: Path, second: Path | None, record: Path | None, store: str | N
         raise UserError("compare: expected one run where it is to be stored, found two")
     run = read_side(first, quantities())
     check_one_version(run)
+    lacking = [
+        cell for cell, trials in run.cells().items() if not any(t.ended_well for t in trials)
+    ]
+    if lacking:
+        told = f"{len(lacking)} of {len(run.cells())} cells have no trial that ended well"
+        typer.echo(
+            f"warning: {told}, and nothing will be shown of them: {lacking[0].label()}", err=True
+        )
     if record is not None:
         write_record(record, run)
         print(f"record: {record}: {len(run.trials)} trials")

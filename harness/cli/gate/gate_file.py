@@ -8,6 +8,7 @@ margins:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -40,11 +41,16 @@ def rules_text(rules: Sequence[MarginRule], alpha: float, comment: str) -> str:
     import yaml
 
     listed = [
-        {name: value for name in RULE_KEYS if (value := getattr(rule, name)) is not None}
+        {name: _written(value) for name in RULE_KEYS if (value := getattr(rule, name)) is not None}
         for rule in rules
     ]
     body = yaml.safe_dump({"alpha": alpha, "margins": listed}, sort_keys=False)
     return "".join(f"# {line}\n" for line in comment.splitlines()) + body
+
+
+def _written(value: str | float) -> str | float:
+    """A margin of 1 or more with its sign, since a bare one is mostly a mistake."""
+    return value if isinstance(value, str) or value < 1 else f"{100 * value:g}%"
 
 
 def _rule(item: Any, where: str) -> MarginRule:
@@ -68,9 +74,15 @@ def _margin(value: Any, where: str) -> float:
     try:
         if isinstance(value, bool) or not (is_percent or isinstance(value, (int, float))):
             raise ValueError
-        return float(value.strip()[:-1]) / 100 if is_percent else float(value)
+        found = float(value.strip()[:-1]) / 100 if is_percent else float(value)
     except ValueError:
         raise UserError(f"{where}: margin: expected 0.05 or 5%, got {value!r}") from None
+    if not is_percent and 1 <= found < math.inf:
+        raise UserError(
+            f"{where}: margin: {value!r} is {100 * found:g}%; expected {value}% or "
+            f"{100 * found:g}%, whichever is meant"
+        )
+    return found
 
 
 def _mapping(data: Any, where: str, keys: Sequence[str]) -> Mapping[str, Any]:

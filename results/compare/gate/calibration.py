@@ -2,8 +2,9 @@
 
 Two runs of one version differ by what the machine does from repeat to repeat. With s the standard
 deviation of a repeat's mean log, R paired repeats tell the ratio of two such runs with a variance
-of 2 s^2 / R and R - 1 degrees of freedom. A margin is held when a comparison of equal versions
-passes in 4 of 5 cases: t at alpha plus t at 0.2 standard errors. All rows of a file have to pass,
+of 2 s^2 / R, enlarged as `crossed_mean` does for repeats that follow one another, and R - 1 degrees
+of freedom. A margin is held when a comparison of equal versions passes in 4 of 5 cases, if s is
+what these repeats show of it: t at alpha plus t at 0.2 standard errors. All rows have to pass,
 so that each of n gets an n-th of the chance to be inconclusive.
 """
 
@@ -20,6 +21,7 @@ from results.compare.gate.margins import GateRules
 from results.compare.gate.quantities import GateQuantity, quantities
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 from results.compare.gate.verdicts import POWER
+from results.compare.intervals.crossed import enlarged
 from results.compare.intervals.student import t_quantile
 
 MOST_REPEATS = 200
@@ -67,7 +69,7 @@ def calibrated(
 
 def margin_held(spread: float, repeats: int, alpha: float, rows: int) -> float:
     """The relative margin that a file of `rows` rows holds with so many repeats."""
-    error = spread * math.sqrt(2 / repeats)
+    error = spread * math.sqrt(2 / repeats * enlarged(repeats))
     df = repeats - 1
     needed = t_quantile(alpha, df) + t_quantile((1 - POWER) / rows, df)
     return math.expm1(min(needed * error, 50.0))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from harness.core.errors import UserError
@@ -16,13 +17,16 @@ from results.compare.gate.evidence import (
 from results.compare.gate.identity import ANSWERS, MACHINE, UNSOUND, check_alike
 from results.compare.gate.margins import GateRules, MarginRule, direction
 from results.compare.gate.quantities import GateQuantity, quantities
-from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
+from results.compare.gate.reduced import NO_ANSWER, CellName, ReducedRun, ReducedTrial
 from results.compare.gate.verdicts import Verdict
 from results.compare.intervals.crossed import CrossedMean
 
 SOUND_REPEATS = 2
 """With fewer the noise between repeats is not known."""
+FAILED = 0.01
+"""The share of requests that may fail beyond BASE's."""
 _EXACT = CrossedMean(0.0, 0.0, 1.0, 1, 1, 0.0)
+_UNKNOWN = CrossedMean(math.nan, math.nan, math.nan, 0, 0, math.nan)
 
 
 def compare_runs(
@@ -90,7 +94,7 @@ class _Comparison:
         """All quantities of a cell."""
         whole = [trial for trial in base if trial.ended_well]
         if not whole:
-            self.notes.append(f"no trial of BASE ended well, not gated: {cell.label()}")
+            self._add_unknown(cell, new)
             return
         failed = [trial for trial in new if not trial.ended_well]
         if not new:
@@ -99,8 +103,21 @@ class _Comparison:
             told = f"{len(failed)} of {len(new)} trials ended as {failed[0].status}"
             self.missing.append(f"{told}: {cell.label()}")
         ended = [trial for trial in new if trial.ended_well]
+        if told := _unanswered(whole, ended):
+            self.missing.append(f"{told}: {cell.label()}")
         for name, rule in self.rules.margins(cell).items() if ended else ():
             self._add_quantity(cell, quantities()[name], rule, whole, ended)
+
+    def _add_unknown(self, cell: CellName, new: Sequence[ReducedTrial]) -> None:
+        """Nothing can be said of a cell that failed in BASE, be it no worse in NEW."""
+        note = "no trial of BASE ended well"
+        self.notes.append(f"{note}: {cell.label()}")
+        ended = [trial for trial in new if trial.ended_well]
+        for name, rule in self.rules.margins(cell).items():
+            found = quantities()[name]
+            if _has(found, ended):
+                tested = Tested(cell, found, rule.margin, _UNKNOWN, None, None, note, _doubtful())
+                self.tested.append(tested)
 
     def _add_quantity(
         self,
@@ -111,7 +128,11 @@ class _Comparison:
         new: Sequence[ReducedTrial],
     ) -> None:
         of_answers = found.form in ("answers", "score")
-        if (of_answers and base[0].replayed) or not _has(found, base):
+        if of_answers and base[0].replayed:
+            return
+        if not _has(found, base):
+            if _has(found, new):
+                self.notes.append(f"no {found.name} in BASE, not gated: {cell.label()}")
             return
         if not _has(found, new):
             self.missing.append(f"metric {found.name} missing in NEW: {cell.label()}")
@@ -186,6 +207,21 @@ def _has(found: GateQuantity, trials: Sequence[ReducedTrial]) -> bool:
     return any(found.name in getattr(trial, kept) for trial in trials)
 
 
+def _unanswered(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> str:
+    """What is said where more requests have no answer in NEW, by more than one in a hundred: they
+    would be missing among its times and scores, which looks like an improvement."""
+    shares = [
+        sum(int((t.answers == NO_ANSWER).sum()) for t in side) / max(1, sum(map(_asked_of, side)))
+        for side in (base, new)
+    ]
+    more = shares[1] - shares[0]
+    return f"{shares[1]:.1%} of the requests failed, {shares[0]:.1%} in BASE" * (more > FAILED)
+
+
+def _asked_of(trial: ReducedTrial) -> int:
+    return len(trial.answers)
+
+
 def _broken(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> str | None:
     """Why a backend that was lossless in BASE no longer is, by what NEW alone says."""
     if not all(trial.lossless for trial in new):
@@ -206,14 +242,12 @@ def _changes(
 
 
 def _check_metrics(base: ReducedRun, rules: GateRules) -> None:
-    """Raise `UserError` for a metric of a gate file that no cell of BASE has."""
+    """Raise `UserError` for a rule of a gate file whose metric none of its cells has in BASE."""
     known = quantities()
-    for name in _asked(rules) if rules.where else ():
-        if not _has(known[name], base.trials):
-            raise UserError(f"{rules.where}: no trial of {base.where} has the metric '{name}'")
-
-
-def _asked(rules: GateRules) -> Iterator[str]:
-    for rule in rules.rules:
-        if len(rule.names) == 1:
-            yield rule.names[0]
+    for rule in rules.rules if rules.where else ():
+        trials = [trial for trial in base.trials if rule.holds(trial.cell)]
+        if not any(_has(known[name], trials) for name in rule.names):
+            raise UserError(
+                f"{rules.where}: no trial of {base.where} has the metric '{rule.metric}'"
+                + " in the cells of its rule" * (len(trials) < len(base.trials))
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from results.compare.gate.quantities import GateQuantity
 from results.compare.gate.reduced import CellName
 from results.compare.gate.verdicts import (
     Verdict,
+    capped,
     detectable,
     holm,
     overall,
@@ -104,7 +106,8 @@ class Tested:
         """p of "worse by at most the margin", before Holm's correction."""
         if self.known is not None:
             return None
-        return p_beyond(self.worse, bound(self.quantity, self.margin))
+        timed = self.quantity.by_the_clock
+        return p_beyond(self.worse, bound(self.quantity, self.margin), timed=timed)
 
 
 def decided(found: Sequence[Tested], alpha: float) -> list[GateRow]:
@@ -118,9 +121,10 @@ def _row(one: Tested, beyond: float | None, alpha: float, tests: int) -> GateRow
     limit = bound(one.quantity, one.margin)
     within = p_within(one.worse, limit) if one.known is None else None
     ends = one.worse.bounds(1 - 2 * alpha) or (None, None)
-    seen = detectable(one.worse, limit, alpha, tests)
+    known = capped(one.worse) if one.quantity.by_the_clock else one.worse
+    seen = detectable(known, limit, alpha, tests)
     amounts = [
-        None if amount is None else as_change(one.quantity, amount)
+        None if amount is None or math.isnan(amount) else as_change(one.quantity, amount)
         for amount in (one.worse.mean, *ends, seen)
     ]
     return GateRow(

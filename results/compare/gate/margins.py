@@ -96,13 +96,22 @@ def check_rule(rule: MarginRule, where: str) -> None:
     if not (math.isfinite(rule.margin) and 0 <= rule.margin < 10):
         raise UserError(f"{where}: margin {rule.margin}: expected 0 to 10 (0.05 is 5%)")
     if rule.metric == QUALITY:
+        _check_share(rule, where)
         return
     found = quantity(rule.metric, where)
+    if not found.is_ratio:
+        _check_share(rule, where)
     if not (rule.direction or found.better):
         raise UserError(
             f"{where}: '{rule.metric}' is neither good nor bad; "
             "expected 'direction: smaller' or 'direction: larger', whichever is better"
         )
+
+
+def _check_share(rule: MarginRule, where: str) -> None:
+    if rule.margin >= 1:
+        told = f"margin {rule.margin:g}: '{rule.metric}' is a share; expected less than 1"
+        raise UserError(f"{where}: {told}")
 
 
 def bound(found: GateQuantity, margin: float) -> float:

@@ -25,7 +25,7 @@ from results.registry.metric import Metric, TrialInputs
 
 CONSISTENCY, QUALITY = "consistency", "quality"
 """Names of a gate file beside the registry's. `quality` stands for every task score."""
-_BY_THE_CLOCK = frozenset({"time", "rates", "resources", "batches"})
+_BY_THE_CLOCK = frozenset({"time", "rates", "resources", "batches", "prediction"})
 """Sections of the registry whose numbers differ from repeat to repeat."""
 
 

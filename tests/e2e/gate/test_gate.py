@@ -53,6 +53,19 @@ def test_a_store_keeps_a_baseline_for_this_machine(runs: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(tmp_path: Path) -> None:
+    backends = [{"name": "scripted", "label": "ill", "fault": "start"}, {"name": "scripted"}]
+    file = write(tmp_path, backends=backends, repeats=2)
+    assert decodebench("run", file, "--out", "ill", cwd=tmp_path).returncode == 4
+    done = decodebench("compare", "ill", "--record", "record", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    warning = "warning: 1 of 2 cells have no trial that ended well, and nothing will be shown of"
+    assert warning in done.stderr
+    compared = decodebench("compare", "record", "ill", *HOW, cwd=tmp_path)
+    assert compared.returncode == 0, "it failed in both, and the other one is the same run's"
+    assert "no trial of BASE ended well: " in compared.stdout
+
+
 def test_bad_input_is_one_line_and_exit_2(runs: Path) -> None:
     (runs / "bad.yaml").write_text("margins: [{metric: tpot, margin: 0.05}]")
     for arguments, words in (
@@ -61,6 +74,12 @@ def test_bad_input_is_one_line_and_exit_2(runs: Path) -> None:
         (("base", "other"), "they differ in max_new_tokens (8 / 6)"),
         (("base", "same", "--allow", "cpus"), "unknown field 'cpus'; did you mean 'cpu'?"),
         (("base", "same", "--gate", "bad.yaml"), "unknown metric 'tpot'; did you mean 'tpot_s'?"),
+        (("base", "./base"), "base and base are the same: expected two runs"),
+        (("base", "--record", "r", "--allow", "cpu"), "--allow: means nothing beside --record"),
+        (
+            ("base", "--baseline-store", "s", "--update", "--gate", "answers.yaml"),
+            "--gate: means nothing beside --update, which compares nothing",
+        ),
     ):
         done = decodebench("compare", *arguments, cwd=runs)
         assert done.returncode == 2, done.stdout
@@ -73,7 +92,7 @@ def test_calibrated_margins_can_be_read_again(runs: Path) -> None:
     assert found.returncode == 0, found.stderr
     held = [json.loads(line) for line in found.stdout.splitlines()]
     assert [one["metric"] for one in held] == ["tpot_s", "ttft_s"]
-    done = decodebench("compare", "base", "base", "--gate", "gate.yaml", *HOW, cwd=runs)
+    done = decodebench("compare", "base", "same", "--gate", "gate.yaml", *HOW, cwd=runs)
     assert done.returncode in (0, 3), done.stderr
 
 

@@ -17,7 +17,11 @@ from tests.support.results.reduced_runs import cell, timed_run, wandering
 
 
 def test_rules_are_read_as_they_are_written(tmp_path: Path) -> None:
-    rules = [MarginRule("tpot_s", 0.05, load="closed c=8"), MarginRule("quality", 0.01)]
+    rules = [
+        MarginRule("tpot_s", 0.05, load="closed c=8"),
+        MarginRule("quality", 0.01),
+        MarginRule("ttft_s", 1.505),
+    ]
     file = tmp_path / "gate.yaml"
     file.write_text(rules_text(rules, 0.1, "one\ntwo"))
     found = read_rules(file)
@@ -39,6 +43,9 @@ def test_rules_are_read_as_they_are_written(tmp_path: Path) -> None:
         ("margins: [{metric: tpot_s, margin: fast}]", "margin: expected 0.05 or 5%, got 'fast'"),
         ("margins: [{metric: tpot_s, margin: -0.1}]", "expected 0 to 10"),
         ("margins: [{metric: tpot_s, margin: .nan}]", "expected 0 to 10"),
+        ("margins: [{metric: tpot_s, margin: 5}]", "margin: 5 is 500%; expected 5% or 500%"),
+        ("margins: [{metric: quality, margin: 100%}]", "'quality' is a share; expected less than"),
+        ("margins: [{metric: exact_match, margin: 250%}]", "'exact_match' is a share"),
         ("margins: [{metric: tpot_s, margin: true}]", "expected 0.05 or 5%, got True"),
         ("margins: [{metric: tpot_s, margin: 1%, load: 8}]", "load: expected text, got 8"),
         ("margins: [{metric: tpot_s, margin: 1%, direction: large}]", "did you mean 'larger'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from harness.measure.machine import environment
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.identity import MACHINE, PACKAGES, check_allowed
 from results.compare.gate.margins import DEFAULTS, GateRules, MarginRule
+from results.compare.gate.quantities import quantities
 from results.compare.gate.reduced import ReducedRun
 from results.compare.gate.verdicts import holm
 from tests.support.results.reduced_runs import (
@@ -94,6 +96,45 @@ def test_missing_cells_metrics_and_failed_trials_fail_by_name() -> None:
     ended = compare_runs(a_run(), changed(a_run("NEW"), 1, status="timeout"), TPOT)
     assert ended.missing == ["1 of 4 trials ended as timeout: gsm8k, closed c=8, demo: fast"]
     assert ended.verdict == "fail"
+
+
+def test_what_failed_in_base_says_nothing_of_new() -> None:
+    """A baseline with a broken backend would hide it for ever."""
+    both = joined("BASE", [everywhere(a_run(), status="oom"), everywhere(a_run(), cell=cell("b"))])
+    again = joined("NEW", [a_run("NEW"), everywhere(a_run("NEW"), cell=cell("b"))])
+    decision = compare_runs(both, again, TPOT)
+    assert decision.verdict == "inconclusive"
+    failed, sound = decision.rows
+    assert (failed.verdict, failed.note) == ("inconclusive", "no trial of BASE ended well")
+    assert sound.verdict == "pass"
+    assert json.loads(json.dumps(decision.to_json(), allow_nan=False))["rows"][0]["low"] is None
+    assert failed.worse_by is None
+
+
+def test_a_metric_that_base_lost_is_told() -> None:
+    decision = compare_runs(everywhere(a_run(), values={}), a_run("NEW"), DEFAULTS)
+    assert decision.notes == ["no tpot_s in BASE, not gated: gsm8k, closed c=8, demo: fast"]
+
+
+@pytest.mark.parametrize(("failed", "verdict"), [(15, "fail"), (1, "pass")])
+def test_requests_that_fail_are_no_improvement(failed: int, verdict: str) -> None:
+    """The longest ones: those that are left are quicker, and their scores better. One of 120 is
+    within what may happen."""
+    slow = a_run("NEW")
+    answers, times = np.array(slow.trials[0].answers), np.array(slow.trials[0].values["tpot_s"])
+    answers[:failed], times[:failed] = 1, np.nan
+    values = {**slow.trials[0].values, "tpot_s": times}
+    changed_one = changed(slow, 0, answers=answers, values=values, doubt="failures")
+    decision = compare_runs(a_run(), changed_one, TPOT)
+    assert decision.verdict == verdict
+    told = ["12.5% of the requests failed, 0.0% in BASE: gsm8k, closed c=8, demo: fast"]
+    assert decision.missing == (told if verdict == "fail" else [])
+
+
+def test_times_of_a_step_are_measured_by_the_clock() -> None:
+    timed = {name for name, one in quantities().items() if one.by_the_clock}
+    assert {"step_s", "overhead_share", "tpot_s", "output_tok_per_s"} <= timed
+    assert not timed & {"exact_match", "consistency", "acceptance_rate", "output_tokens"}
 
 
 def test_what_differs_is_refused_by_name_unless_it_is_allowed() -> None:
@@ -184,9 +225,20 @@ def test_rules_about_nothing_are_refused() -> None:
     for rule, words in (
         (MarginRule("tpot_s", 0.1, workload="gsm9k"), "no cell has the workload 'gsm9k'; did you"),
         (MarginRule("ttft_s", 0.1), "no trial of BASE has the metric 'ttft_s'"),
+        (MarginRule("quality", 0.1), "no trial of BASE has the metric 'quality'"),
     ):
         with pytest.raises(UserError, match=words):
             compare_runs(a_run(), a_run(), GateRules((rule,), where="gate.yaml"))
+
+
+def test_a_rule_whose_cells_lack_its_metric_is_refused() -> None:
+    """Though others have it."""
+    bare = everywhere(a_run(), cell=cell("bare"), values={})
+    rule = MarginRule("tpot_s", 0.1, backend="bare")
+    words = "no trial of BASE has the metric 'tpot_s' in the cells of its rule"
+    both = joined("BASE", [a_run(), bare])
+    with pytest.raises(UserError, match=words):
+        compare_runs(both, both, GateRules((rule,), where="gate.yaml"))
 
 
 def test_the_later_rule_holds() -> None:
