@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -159,20 +160,37 @@ def _store(first: Path, second: Path | None, record: Path | None, store: str | N
         raise UserError("compare: expected one run where it is to be stored, found two")
     run = read_side(first, quantities())
     check_one_version(run)
-    lacking = [
-        cell for cell, trials in run.cells().items() if not any(t.ended_well for t in trials)
-    ]
-    if lacking:
-        told = f"{len(lacking)} of {len(run.cells())} cells have no trial that ended well"
-        typer.echo(
-            f"warning: {told}, and nothing will be shown of them: {lacking[0].label()}", err=True
-        )
+    _warn_of_gaps(first, run)
     if record is not None:
         write_record(record, run)
         print(f"record: {record}: {len(run.trials)} trials")
     if store is not None:
         place = open_store(store).write(_machine(run), run)
         print(f"record: {place}: {len(run.trials)} trials")
+
+
+def _warn_of_gaps(path: Path, run: ReducedRun) -> None:
+    """Of what a baseline of this run would say nothing."""
+    found = run.cells()
+    asked = _cells_asked(path) if path.is_dir() else 0
+    if asked > len(found):
+        told = f"{asked - len(found)} of {asked} cells of the experiment have no trial"
+        typer.echo(f"warning: {told}, and will not be gated", err=True)
+    lacking = [cell for cell, trials in found.items() if not any(t.ended_well for t in trials)]
+    if lacking:
+        told = f"{len(lacking)} of {len(found)} cells have no trial that ended well"
+        typer.echo(
+            f"warning: {told}, and nothing will be shown of them: {lacking[0].label()}", err=True
+        )
+
+
+def _cells_asked(folder: Path) -> int:
+    """How many cells the experiment of a run has."""
+    import results
+
+    asked = results.load(folder).experiment
+    models = asked["model"] if isinstance(asked["model"], list) else [asked["model"]]
+    return len(models) * math.prod(len(asked[k]) for k in ("backends", "workloads", "loads"))
 
 
 def _machine(run: ReducedRun) -> str:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import results
 from tests.e2e.test_cli import decodebench, write
 
 HOW = ("--allow", "unsound")
@@ -64,6 +65,20 @@ def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(tmp_path: P
     compared = decodebench("compare", "record", "ill", *HOW, cwd=tmp_path)
     assert compared.returncode == 0, "it failed in both, and the other one is the same run's"
     assert "no trial of BASE ended well: " in compared.stdout
+
+
+def test_a_baseline_of_a_part_of_its_experiment_is_stored_with_a_warning(tmp_path: Path) -> None:
+    """As of a run that was stopped before its second backend began."""
+    backends = [{"name": "scripted", "ttft_s": seconds} for seconds in (0.01, 0.02)]
+    file = write(tmp_path, backends=backends, repeats=2)
+    assert decodebench("run", file, "--out", "part", cwd=tmp_path).returncode == 0
+    for stored in results.load(tmp_path / "part").stored:
+        if stored.record.trial.options["ttft_s"] == 0.02:
+            for path in (tmp_path / "part/trials").glob(f"{stored.record.key}*"):
+                path.unlink()
+    done = decodebench("compare", "part", "--record", "record", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 cells of the experiment have no trial, and will not be gated" in done.stderr
 
 
 def test_bad_input_is_one_line_and_exit_2(runs: Path) -> None:
