@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import shutil
 from pathlib import Path
 
 from results.compare.gate.record_file import read_record, write_record
@@ -37,7 +38,8 @@ def changed(run: ReducedRun) -> ReducedRun:
 
 
 def test_equal_answers_pass_and_one_other_of_24_is_refused(tmp_path: Path) -> None:
-    done = decodebench(*asked(RECORD, RECORD), cwd=ROOT)
+    same = shutil.copy(ROOT / RECORD, tmp_path / "same.parquet")
+    done = decodebench(*asked(RECORD, same), cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verdict: pass" in done.stdout
     other = tmp_path / "other.parquet"
