@@ -1,7 +1,7 @@
 """The command line. Every command imports what it needs when it runs, so that --help is instant.
 
 Exit codes: 0 done, 1 gate failed, 2 bad input, 3 gate inconclusive, 4 some trials failed,
-130 interrupted, 141 nobody reads the output.
+70 an error of decodebench itself, 130 interrupted, 141 nobody reads the output.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +41,8 @@ from harness.core.errors import UserError, nearest
 GATE_FAILED = 1
 BAD_INPUT = 2
 SOME_FAILED = 4
+OWN_ERROR = 70
+"""As sysexits.h has it. Python's 1 would say that a gate failed."""
 INTERRUPTED = 130
 READER_GONE = 141
 """As a shell reports a program whose pipe was closed."""
@@ -243,6 +246,9 @@ def main() -> None:
         _drop_output()
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", BAD_INPUT)
+    except Exception:
+        traceback.print_exc()
+        _fail("an error of decodebench itself, as above; please report it", OWN_ERROR)
     if code == INTERRUPTED:  # typer catches the interrupt and gives back its code
         _fail(STOPPED, INTERRUPTED)
     sys.exit(code)
