@@ -70,7 +70,6 @@ class MortalStages:
         rows: of a piece of prompts.
         seed: of all that happens.
         deadly: the share of jobs that end their stage.
-        cursed: a stage that no job of its own leaves alive.
     """
 
     def __init__(
@@ -81,10 +80,11 @@ class MortalStages:
         rows: int,
         seed: int = 0,
         deadly: float = 0.0,
-        cursed: int | None = None,
     ) -> None:
         self.restarts = 0
-        self._count, self._deadly, self._cursed = count, deadly, cursed
+        self.cursed: int | None = None
+        """A stage that no job of its own leaves alive."""
+        self._count, self._deadly = count, deadly
         self._draw = random.Random(seed)
         self._ring: list[Any] = [[[None] * RING for _ in range(slots)] for _ in range(count - 1)]
         self._prompt: list[Any] = [[None] * rows for _ in range(count - 1)]
@@ -114,7 +114,7 @@ class MortalStages:
             or (bool(len(job.fills)) and job.filled_from is None)
         )
         share = self._deadly * (REBUILDING if rebuilds else 1)
-        dies = self._draw.random() < share or (index == self._cursed and not rebuilds)
+        dies = self._draw.random() < share or (index == self.cursed and not rebuilds)
         how = self._draw.choice(("before", "amid", "behind"))
         if dies and how == "before":
             raise self._death(index)
