@@ -210,16 +210,16 @@ def _has(found: GateQuantity, trials: Sequence[ReducedTrial]) -> bool:
 def _unanswered(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> str:
     """What is said where more requests have no answer in NEW, by more than one in a hundred: they
     would be missing among its times and scores, which looks like an improvement."""
-    shares = [
-        sum(int((t.answers == NO_ANSWER).sum()) for t in side) / max(1, sum(map(_asked_of, side)))
-        for side in (base, new)
-    ]
-    more = shares[1] - shares[0]
-    return f"{shares[1]:.1%} of the requests failed, {shares[0]:.1%} in BASE" * (more > FAILED)
+    before, now = _share_failed(base), _share_failed(new)
+    if now - before <= FAILED:
+        return ""
+    return f"{now:.1%} of the requests failed, {before:.1%} in BASE"
 
 
-def _asked_of(trial: ReducedTrial) -> int:
-    return len(trial.answers)
+def _share_failed(trials: Sequence[ReducedTrial]) -> float:
+    asked = sum(len(trial.answers) for trial in trials)
+    failed = sum(int((trial.answers == NO_ANSWER).sum()) for trial in trials)
+    return failed / asked if asked else 0.0
 
 
 def _broken(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> str | None:

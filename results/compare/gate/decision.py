@@ -102,12 +102,16 @@ class Tested:
     """Where no test is needed, or none is to be believed."""
 
     @property
+    def against(self) -> CrossedMean:
+        """What a fail rests on."""
+        return capped(self.worse) if self.quantity.by_the_clock else self.worse
+
+    @property
     def beyond(self) -> float | None:
         """p of "worse by at most the margin", before Holm's correction."""
         if self.known is not None:
             return None
-        timed = self.quantity.by_the_clock
-        return p_beyond(self.worse, bound(self.quantity, self.margin), timed=timed)
+        return p_beyond(self.against, bound(self.quantity, self.margin))
 
 
 def decided(found: Sequence[Tested], alpha: float) -> list[GateRow]:
@@ -121,8 +125,7 @@ def _row(one: Tested, beyond: float | None, alpha: float, tests: int) -> GateRow
     limit = bound(one.quantity, one.margin)
     within = p_within(one.worse, limit) if one.known is None else None
     ends = one.worse.bounds(1 - 2 * alpha) or (None, None)
-    known = capped(one.worse) if one.quantity.by_the_clock else one.worse
-    seen = detectable(known, limit, alpha, tests)
+    seen = detectable(one.against, limit, alpha, tests)
     amounts = [
         None if amount is None or math.isnan(amount) else as_change(one.quantity, amount)
         for amount in (one.worse.mean, *ends, seen)

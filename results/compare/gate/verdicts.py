@@ -32,17 +32,15 @@ def p_within(worse: CrossedMean, bound: float) -> float | None:
     return _p_value(-1.0, worse, bound)
 
 
-def p_beyond(worse: CrossedMean, bound: float, *, timed: bool = False) -> float | None:
-    """One-sided p value of "worse by at most `bound`": small shows that the margin is broken.
-
-    What is `timed` has no more degrees of freedom than its repeats: two that agree by luck leave a
-    mean's error to its requests, with many degrees, and among many rows some do.
-    """
-    return _p_value(1.0, capped(worse) if timed else worse, bound)
+def p_beyond(worse: CrossedMean, bound: float) -> float | None:
+    """One-sided p value of "worse by at most `bound`": small shows that the margin is broken."""
+    return _p_value(1.0, worse, bound)
 
 
 def capped(worse: CrossedMean) -> CrossedMean:
-    """With the degrees of freedom of its repeats at most, where there are several."""
+    """With the degrees of freedom of its repeats at most, where there are several: two that agree
+    by luck leave a mean's error to its requests, with many degrees, and among many rows some do.
+    """
     if worse.repeats < 2:
         return worse
     return replace(worse, df=min(worse.df, worse.repeats - 1.0))
