@@ -185,16 +185,17 @@ def test_workers_that_hang_are_replaced_and_nothing_is_lost(mixes: Mixes) -> Non
     assert replaced(sums) >= 1
 
 
-def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes) -> None:
-    """Its process is stopped for three quarters of the time once a window is over. Other work of
-    the machine may make another one slow too."""
+def found_slow(mixes: Mixes) -> Any:
+    """Who is left out while the first worker's process is stopped for three quarters of the time,
+    once a window is over."""
     sums: dict[str, float] = {}
     served = opened("tetris-classifier", mixes.model, stages=1, replicas=[3], batch=4, replan_s=0.4)
     slow = Throttle(served.workers.pids()[0])
+    changing = served._pipeline._plans.changing
 
     def steady() -> Iterator[Request]:
         for number in range(MOST_ASKED):
-            if "core-0" in served._pipeline._plans.changing.stragglers:
+            if "core-0" in changing.stragglers:
                 return
             if "window_inputs_1" in sums:
                 slow.begin()
@@ -206,8 +207,16 @@ def test_a_worker_that_has_become_slow_is_left_out(mixes: Mixes) -> None:
     finally:
         slow.end()
         served.close()
-    assert "core-0" in served._pipeline._plans.changing.stragglers
     assert labels(found) == labels(mixes.wanted(found))
+    return changing.stragglers
+
+
+def test_a_worker_that_has_become_slow_is_left_out_and_nobody_else(mixes: Mixes) -> None:
+    """Other work of the machine makes another one slow too, now and then: not three times."""
+    for _ in range(3):
+        if (slow := found_slow(mixes)) == {"core-0"}:
+            break
+    assert slow == {"core-0"}
 
 
 def test_a_plan_that_is_being_made_ends_with_its_trial(mixes: Mixes, served: Any) -> None:
