@@ -142,4 +142,6 @@ def test_a_trial_does_not_count_the_deaths_of_the_one_before() -> None:
         pipeline.add(InputInFlight("deadly", (1,)))
         for _ in range(5):  # it dies, and another process comes up
             pipeline.step()
+        assert pipeline._deaths > 1
         pipeline.clear()
+        assert pipeline._deaths == 0
