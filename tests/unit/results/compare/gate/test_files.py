@@ -22,6 +22,8 @@ from results.compare.gate.extraction import reduce_run
 from results.compare.gate.margins import DEFAULTS, GateRules, MarginRule
 from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import read_record, write_record
+from results.compare.intervals.crossed import crossed_mean
+from results.compare.intervals.student import t_quantile
 from tests.support.results.make_trials import generation, record, trial
 from tests.support.results.reduced_runs import timed_run, wandering
 from tests.support.results.stored_runs import run_of
@@ -146,6 +148,17 @@ def test_two_repeats_are_too_few_to_calibrate() -> None:
     run = timed_run("run", wandering(np.random.default_rng(3), 2))
     with pytest.raises(UserError, match="expected at least 3"):
         calibrated(run, DEFAULTS, wished=0.05)
+
+
+def test_a_held_margin_is_of_the_error_that_a_comparison_finds() -> None:
+    repeats, alpha = 5, 0.05
+    differences = 0.03 * np.random.default_rng(9).standard_normal(repeats)
+    found = crossed_mean(np.repeat(differences[:, None], 40, axis=1))
+    assert found is not None
+    spread = float(differences.std(ddof=1)) / 2**0.5
+    needed = t_quantile(alpha, repeats - 1) + t_quantile(0.2, repeats - 1)
+    wanted = float(np.expm1(needed * found.variance**0.5))
+    assert margin_held(spread, repeats, alpha, 1) == pytest.approx(wanted)
 
 
 def test_a_held_margin_passes_in_four_of_five() -> None:
