@@ -15,15 +15,19 @@ from backends.tetris.simulation.planning_ahead import Seen
 
 NICE = 19
 """The workers go first."""
+WITHIN_S = 300.0
+"""Takes a plan, of a process that does not hang."""
 
 
 class ProcessMaker:
     """As `backends.tetris.simulation.planning_ahead.PlanMaker`, in a process of its own; where that
-    dies the present plan stays, and another process is started beside what is served. Where that
+    dies, or hangs for `within_s`, the present plan stays, and another process is started beside what is served. Where that
     one does not come up no plan is made any more."""
 
-    def __init__(self, backend: str) -> None:
-        self._process: PipedStages[None, Any, Any] = PipedStages(backend, __name__, [None])
+    def __init__(self, backend: str, within_s: float = WITHIN_S) -> None:
+        self._process: PipedStages[None, Any, Any] = PipedStages(
+            backend, __name__, [None], within_s=within_s
+        )
         self._asked: tuple[WindowPlanner, Seen] | None = None
         self._opening = self._lost = False
 

@@ -75,6 +75,19 @@ def test_a_plan_that_nobody_wants_does_not_hold_up_the_next(
     assert planner.plan != here.plan
 
 
+def test_a_plan_that_takes_for_ever_is_given_up(here: WindowPlanner) -> None:
+    maker = ProcessMaker("tetris-classifier", within_s=1.0)
+    try:
+        os.kill(maker.pid(), signal.SIGSTOP)
+        maker.begin(here, SEEN)
+        assert plan_from(maker) == (False, here)
+        maker.begin(here, SEEN)
+        changed, _ = plan_from(maker)
+        assert changed, "by another process"
+    finally:
+        maker.close()
+
+
 def test_without_a_process_that_comes_up_the_stages_stay(
     here: WindowPlanner, maker: ProcessMaker
 ) -> None:
