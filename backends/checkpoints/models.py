@@ -56,7 +56,7 @@ def resolve(model: Model, *, weights: bool = True, cache_gib: int = CACHE_GIB) -
     what it holds is the backend's to say.
     """
     directory = _shape(model, cache_gib) if model.shape else _locate(model, weights)
-    _check_files(directory, weights)
+    check_files(directory, weights)
     stop_ids(directory)  # reads the generation's configuration, which no other check does
     return directory
 
@@ -221,7 +221,9 @@ def _download(model: Model, weights: bool) -> Path:
         ) from None
 
 
-def _check_files(directory: Path, weights: bool) -> None:
+def check_files(directory: Path, weights: bool = True) -> None:
+    """Raise `UserError` for a checkpoint folder that lacks its configuration, or one of whose
+    weights' files is missing or cut short."""
     if not (directory / "config.json").is_file():
         raise UserError(f"model folder {directory}: config.json is missing")
     if not weights:

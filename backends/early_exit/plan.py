@@ -60,9 +60,10 @@ class ExitPlan:
     def check(self) -> None:
         """Raise `UserError` for a replay that lacks what is asked of it, and for heads or a
         classifier that do not fit."""
-        if self._source is not None and self.policy.decay == "none":
-            # thresholds that fall along an answer are known when its request is
-            bounds = self.policy.checks()
+        if self._source is not None:
+            # those that fall along an answer begin with their highest
+            found = self.policy.checks()
+            bounds = {x: self.policy.threshold(bound, 0, 1) for x, bound in found.items()}
             columns = dict(zip(self.policy.layers, self.columns, strict=True))
             played.check_known(
                 self._source, [columns[x] for x in bounds], list(bounds.values()), self._replay

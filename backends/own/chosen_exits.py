@@ -98,6 +98,8 @@ class ExitQuestion:
         layers = self.candidates if self.asked is None else self.asked
         chosen = self.columns(layers)
         rows = source.samples()
+        if all(row.answer_tokens < 2 for row in rows):
+            return (), (), None
         if not any(played.unknown(row, [c], [max(GAMMAS)]) for row in rows for c in chosen):
             from backends.own.choice_trace import choice_trace
 

@@ -45,6 +45,7 @@ LISTS = {
 }
 LATER = ("asked", "offered")
 """Lists that older files lack."""
+MOST_LAYERS = 10_000
 MOST_TOKENS = 1_000_000
 """Of an answer: a replay keeps something for each of its positions."""
 MOST_CONFIDENT = 1.001
@@ -144,6 +145,8 @@ def _parse(table: Any, about: Mapping[str, Any]) -> DecisionTrace:
     thresholds = tuple(float(x) for x in about["thresholds"])
     if not all(type(x) is int for x in (*exits, *(() if depth is None else (depth,)))):
         raise ValueError(f"exits {list(exits)} of {depth} layers are no whole numbers")
+    if depth is not None and not 1 <= depth <= MOST_LAYERS:
+        raise ValueError(f"a model of {depth} layers")
     if exits and (depth is None or not 0 < exits[0] <= exits[-1] < depth):
         raise ValueError(f"exits {list(exits)} lie outside {depth} layers")
     if list(exits) != sorted(set(exits)) or len(thresholds) != len(exits):

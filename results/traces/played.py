@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +15,37 @@ from results.traces.recorded import TraceRow
 def own_layers(source: TraceSource, depth: int) -> tuple[int, ...]:
     """The source's exits in a model of `depth` layers: each after the layer nearest to its share of
     the depth, before the last, ascending. Exits that fall together in a shallow model are one."""
-    found = (min(max(round(x * depth), 1), depth - 1) for x in source.fractions)
-    return tuple(dict.fromkeys(layer for layer in found if depth > 1))
+    return tuple(_own_columns(source, depth))
+
+
+def _own_columns(source: TraceSource, depth: int) -> dict[int, int]:
+    """By layer of a model of `depth` layers, the exit of the source that comes to it, the nearest
+    of several."""
+    together: dict[int, list[int]] = {}
+    for column, share in enumerate(source.fractions if depth > 1 else ()):
+        layer = min(max(round(share * depth), 1), depth - 1)
+        together.setdefault(layer, []).append(column)
+    return {layer: _nearest(source, some, layer / depth) for layer, some in together.items()}
+
+
+def _nearest(source: TraceSource, some: Iterable[int], share: float) -> int:
+    return min(some, key=lambda column: abs(source.fractions[column] - share))
 
 
 def columns(source: TraceSource, layers: Sequence[int], depth: int, where: str) -> tuple[int, ...]:
-    """Which exit of the source each of these layers replays: the nearest in depth, each another
-    one. Raises `UserError`, which begins with `where`, where there are too few."""
+    """Which exit of the source each of these layers replays: the one that comes to it, where all are
+    of `own_layers`, else the nearest in depth, each another one. Raises `UserError`, which begins
+    with `where`, where there are too few."""
     known = source.fractions
     if len(layers) > len(known):
         raise UserError(
             f"{where}: exits after {len(layers)} layers {list(layers)}, and the trace has "
             f"{len(known)}{_at(source)}; give fewer"
         )
-    found = tuple(
-        min(range(len(known)), key=lambda i: abs(known[i] - layer / depth)) for layer in layers
-    )
+    own = _own_columns(source, depth)
+    if all(layer in own for layer in layers):
+        return tuple(own[layer] for layer in layers)
+    found = tuple(_nearest(source, range(len(known)), layer / depth) for layer in layers)
     for place, column in enumerate(found):
         if column in found[:place]:
             first = layers[found.index(column)]

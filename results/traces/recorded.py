@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core.names import row_id
 from harness.core.nouns import FinishReason
 
 Counts = NDArray[np.int32]
@@ -70,10 +71,14 @@ class DecisionTrace:
     rows: tuple[TraceRow, ...]
     """At least one."""
     _places: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    _alike: Mapping[str, Sequence[TraceRow]] = field(init=False, repr=False, compare=False)
+    """By workload; those of all under no name."""
 
     def __post_init__(self) -> None:
         places = {row.request_id: place for place, row in enumerate(self.rows)}
         object.__setattr__(self, "_places", places)
+        alike = {name: [r for r in self.rows if r.workload == name] for name in self.workloads}
+        object.__setattr__(self, "_alike", alike | {"": self.rows})
 
     @property
     def workloads(self) -> tuple[str, ...]:
@@ -86,11 +91,19 @@ class DecisionTrace:
         return tuple(layer / self.depth for layer in self.exits) if self.depth else ()
 
     def row_for(self, request_id: str, max_new_tokens: int, *, ignore_eos: bool) -> TraceRow:
-        """The request's own row, else one that its id decides, whatever the load is."""
-        place = self._places.get(request_id)
-        if place is None:
-            place = zlib.crc32(request_id.encode()) % len(self.rows)
-        return self.rows[place]
+        """The request's own row, each time that it is asked, else one that its id decides, whatever
+        the load is: of its workload's, where the trace has the workload."""
+        own = row_id(request_id, self._places)
+        place = self._places.get(own)
+        if place is not None:
+            return self.rows[place]
+        some = self._alike[self._workload(own)]
+        return some[zlib.crc32(own.encode()) % len(some)]
+
+    def _workload(self, request_id: str) -> str:
+        """Of a request that was not recorded; empty where the trace lacks it."""
+        begun = [name for name in self._alike if name and request_id.startswith(f"{name}-")]
+        return max(begun, key=len, default="")
 
     def samples(self) -> Sequence[TraceRow]:
         """Rows that stand for all: all of them."""

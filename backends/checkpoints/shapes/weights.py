@@ -149,7 +149,10 @@ def _write_index(directory: Path, names: Mapping[str, Sequence[Tensor]]) -> None
     total = sum(tensor.bytes for shard in names.values() for tensor in shard)
     places = {tensor.name: name for name, shard in names.items() for tensor in shard}
     content = {"metadata": {"total_size": total}, "weight_map": places}
-    (directory / "model.safetensors.index.json").write_text(json.dumps(content))
+    with (directory / "model.safetensors.index.json").open("w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _write_file(

@@ -21,8 +21,8 @@ WITHIN_S = 300.0
 
 class ProcessMaker:
     """As `backends.tetris.simulation.planning_ahead.PlanMaker`, in a process of its own; where that
-    dies, or hangs for `within_s`, the present plan stays, and another process is started beside what is served. Where that
-    one does not come up no plan is made any more."""
+    dies, or hangs for `within_s`, the present plan stays, and another process is started beside
+    what is served. Where that one does not come up no plan is made any more."""
 
     def __init__(self, backend: str, within_s: float = WITHIN_S) -> None:
         self._process: PipedStages[None, Any, Any] = PipedStages(

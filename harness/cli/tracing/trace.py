@@ -20,6 +20,8 @@ RECORDS = (
     *("vllm-early-exit", "vllm-speculative"),
 )
 """Backends with an option `record`."""
+EVERYWHERE = ("model", "sampling", "seed", "ignore_eos", "duration_s")
+BY_WORKLOAD = ("workload", "requests", "max_new_tokens")
 Key = Callable[["StoredTrial"], str]
 
 
@@ -36,11 +38,13 @@ def trace(
     """Write what a run decided (exits, acceptance, lengths) for replay on other models."""
     import results
     from results.compare.quality import without_quality
+    from results.goodput.stored import without_probes
     from results.traces.file import write_trace
     from results.traces.recording import has_recorded, make_trace
 
-    # prompts asked for quality alone are no load of their own
+    # neither prompts asked for quality alone nor probes are a load of their own
     run = without_quality(results.load(directory))
+    run = without_probes(run)
     ended = [s for s in run.stored if s.record.status == "ok" and not _is_replay(s)]
     if not ended:
         raise UserError(f"{directory}: no trial in it that ended well and decided for itself")
@@ -48,7 +52,14 @@ def trace(
     chosen = _with_options(chosen, option or [], directory)
     chosen = _one(chosen, "load", lambda s: s.record.trial.load.label(), load, directory)
     chosen = _one(chosen, "model", lambda s: s.record.trial.model.name, model, directory)
-    records = [run.store.read(stored.record.key) for stored in _first_repeats(chosen)]
+    latest = _latest(chosen)
+    if len(latest) < len(chosen):
+        print(
+            f"{len(chosen) - len(latest)} of {len(chosen)} trials left out: asked otherwise than "
+            f"the latest ({_differing(chosen)})",
+            file=sys.stderr,
+        )
+    records = [run.store.read(stored.record.key) for stored in _first_repeats(latest)]
     lengths = {
         row["request_id"]: int(row["prompt_tokens"])
         for record in records
@@ -117,8 +128,43 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else canonical_json(to_json(value))
 
 
+def _latest(found: Sequence[StoredTrial]) -> list[StoredTrial]:
+    """Those that were asked as the latest: of one model, and of each workload in one way. A folder
+    keeps what ran before its experiment was changed."""
+    newest = sorted(found, key=lambda stored: stored.record.started_at, reverse=True)
+    same = [one for one in newest if _told(one, EVERYWHERE) == _told(newest[0], EVERYWHERE)]
+    first: dict[str, StoredTrial] = {}
+    for one in same:
+        first.setdefault(one.record.trial.workload.name, one)
+    wanted = {name: _told(one, BY_WORKLOAD) for name, one in first.items()}
+    kept = [s for s in same if _told(s, BY_WORKLOAD) == wanted[s.record.trial.workload.name]]
+    return [stored for stored in found if stored in kept]
+
+
+def _told(stored: StoredTrial, names: Sequence[str]) -> list[str]:
+    """Fields of a trial, as text."""
+    fields = to_json(stored.record.trial)
+    return [canonical_json(fields.get(name)) for name in names]
+
+
+def _differing(found: Sequence[StoredTrial]) -> str:
+    """What trials of one workload, or all of them, are asked otherwise."""
+    workloads: dict[str, list[StoredTrial]] = {}
+    for one in found:
+        workloads.setdefault(one.record.trial.workload.name, []).append(one)
+    groups = [(EVERYWHERE, list(found)), *((BY_WORKLOAD, some) for some in workloads.values())]
+    return ", ".join(
+        dict.fromkeys(
+            name
+            for names, some in groups
+            for name in names
+            if len({_told(one, [name])[0] for one in some}) > 1
+        )
+    )
+
+
 def _first_repeats(found: Sequence[StoredTrial]) -> list[StoredTrial]:
     """Of each workload the first repeat that there is."""
     by_repeat = sorted(found, key=lambda stored: stored.record.trial.repeat)
-    first = {canonical_json(to_json(s.record.trial.workload)): s for s in reversed(by_repeat)}
+    first = {s.record.trial.workload.name: s for s in reversed(by_repeat)}
     return [stored for stored in found if stored in first.values()]

@@ -73,6 +73,7 @@ def test_what_leaves_at_given_layers_needs_no_exits(tmp_path: Path) -> None:
         ("option 'record' has no meaning with 'replay'", {"record": True}),
         ("option 'calibration' has no meaning with 'replay'", {"calibration": "x.json"}),
         ("no confidence (NaN) for the exit at 0.75 of the depth", {"threshold": 0.95}),
+        ("which threshold 0.91 asks for", {"threshold": 0.9, "decay": "calm"}),
         ("exits after 3 layers [1, 2, 3], and the trace has 2", {"layers": [1, 2, 3]}),
         ("is a trace of 'adadecode', not of 'vllm-early-exit'", {"replay": "OTHER"}),
         ("tells lengths alone; run with 'record: true'", {"replay": "LENGTHS"}),

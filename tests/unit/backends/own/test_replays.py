@@ -206,6 +206,14 @@ def test_rates_decide_for_a_model_of_any_depth(tmp_path: Path) -> None:
     assert found["layers_run"] == 18 * 2 + 6 * 2 + 6 * 2
 
 
+def test_answers_of_one_token_leave_nothing_to_choose() -> None:
+    backend = opened(replay={"exits": {"0.5": 0.5}, "length": 1})
+    found = totals(drive(backend, [Request("a", (3, 4, 5), 40)], 1))
+    backend.close()
+    assert backend.info.options["exit_layers"] == []
+    assert found["tokens"] == 1
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -31,6 +33,18 @@ def test_each_layer_replays_the_nearest_exit() -> None:
         columns(trace, [2, 5, 7], 8, "x")
     with pytest.raises(UserError, match=r"the trace has 0 \(lengths alone\)"):
         columns(made_trace(exits=(), thresholds=(), depth=None), [2], 8, "x")
+
+
+def test_a_traces_own_exits_never_replay_one_another() -> None:
+    """Also where another one lies nearer to a layer than the one that comes to it."""
+    trace = made_trace(exits=(1, 4), thresholds=(0.5, 0.5), depth=16)
+    assert own_layers(trace, 6) == (1, 2)
+    assert columns(trace, (1, 2), 6, "x") == (0, 1)
+    for recorded, depth in itertools.product(range(3, 13), range(2, 13)):
+        for exits in itertools.combinations(range(1, recorded), 2):
+            found = made_trace(exits=exits, thresholds=(0.5, 0.5), depth=recorded)
+            layers = own_layers(found, depth)
+            assert columns(found, layers, depth, "x") == ((0, 1) if len(layers) > 1 else mock.ANY)
 
 
 def test_attempts_come_in_their_order_and_the_last_one_repeats() -> None:

@@ -117,6 +117,21 @@ def test_a_request_finds_its_row_or_always_the_same_other() -> None:
     assert len({row.request_id for row in others.values()}) == 5
 
 
+def test_who_was_not_recorded_replays_its_own_workload() -> None:
+    names = ("chat", "chat-long", "code")
+    rows = [made_row(f"{name}-{i}", workload=name) for name in names for i in range(5)]
+    trace = made_trace(rows=tuple(rows))
+    for name in names:
+        others = [trace.row_for(f"{name}-test-{i}", 9, ignore_eos=False) for i in range(64)]
+        assert {row.workload for row in others} == {name}
+        assert len({row.request_id for row in others}) == 5
+
+
+def test_a_prompt_that_is_asked_again_replays_the_same_row() -> None:
+    trace = made_trace(rows=tuple(made_row(f"gsm8k-{i}") for i in range(5)))
+    assert trace.row_for("gsm8k-3#2", 9, ignore_eos=False).request_id == "gsm8k-3"
+
+
 @pytest.mark.parametrize(
     ("finished", "most", "ignores", "end"),
     [

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from backends.checkpoints import models, weight_files
-from backends.checkpoints.shapes import folder
+from backends.checkpoints.shapes import drafts, folder
 from backends.checkpoints.shapes.ladder import LADDER
 from harness.core.errors import UserError
 from harness.core.files import cache_folder
@@ -102,6 +102,21 @@ def test_what_the_cache_or_the_disk_has_no_room_for_is_refused_before_anything_i
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2**30))
     assert "on a disk with 1.00 GiB left" in refusal(large)
     assert [path.name for path in cache.iterdir()] == [".lock"]
+
+
+def test_a_shape_that_drafts_may_have_what_the_experiment_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "GIB", 850_000)
+    found = models.resolve(small_shape(tmp_path / "a"), cache_gib=2)
+    assert drafts.draft_shape("x", None, found).label == "the model's first 1 layers"
+    with pytest.raises(UserError, match="may take 2 GiB"):
+        drafts.draft_shape("x", None, found).generated()
+    models.resolve(small_shape(tmp_path / "a"), cache_gib=9)
+    made = drafts.draft_shape("x", None, found).generated()
+    (made / "config.json").unlink()
+    with pytest.raises(UserError, match=rf"missing; .* 'decodebench cache clear {made.name}' has"):
+        drafts.draft_shape("x", None, found).generated()
 
 
 def test_what_is_there_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

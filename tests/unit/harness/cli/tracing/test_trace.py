@@ -123,6 +123,24 @@ def test_several_of_a_kind_have_to_be_told_apart(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "t").settings["gamma"] == [0.5, 0.7]
 
 
+def test_what_ran_before_the_experiment_was_changed_is_left_out(tmp_path: Path) -> None:
+    """The store keeps it, and it has the same repeats."""
+    now = record("adadecode", recorded=True)
+    records = [replace(now, started_at="2026-11-02T00:00:00+00:00")]
+    other = replace(now.trial.model, checksum="another")
+    for changes in ({"max_new_tokens": 3}, {"seed": 7}, {"model": other}):
+        asked = replace(now.trial, **changes)
+        old = replace(now, key=asked.key("x"), trial=asked, started_at="2026-11-01T00:00:00+00:00")
+        records.append(replace(old, generations=answers(True)[:1]))
+    stored(tmp_path, *records)
+    told, complaints = traced(tmp_path)
+    assert "2 requests of adadecode" in told
+    assert complaints.splitlines()[0] == (
+        "3 of 4 trials left out: asked otherwise than the latest (model, seed, max_new_tokens)"
+    )
+    assert read_trace(tmp_path / "t").checksum == now.trial.model.checksum
+
+
 def test_a_replay_is_never_traced(tmp_path: Path) -> None:
     one = record("vllm", replay="demo")
     assert one.backend is not None
