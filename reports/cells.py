@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.core.names import BUNDLED
 from harness.core.nouns import SAMPLES_NEEDED, Measured, Slo, TrialRecord
 from reports.text import clipped, visible
-from reports.variants import NamedOptions, Variant, variants, workload_key, workload_labels
+from reports.variants import Variant, engines, variants, workload_key, workload_labels
+from reports.words.doubts.reference import why_no_speedup
 from results import rows as metrics
 from results.compare.intervals.several import CellEffects
 from results.compare.lossless.verdicts import BackendText
+from results.compare.pairing import group_key
 from results.compare.pairing import variant as identity
 from results.compare.reasons import CELL_NOT_VALID, LEFT_OUT, slug
 from results.registry import METRIC_NAMES
@@ -56,6 +58,14 @@ class Cell:
     """Whether the prompts are this package's own, and no rows of the data set of that name."""
     effects: Mapping[str, CellEffects] = field(default_factory=dict)
     """By speed-up: what pooling it with other cells' takes."""
+    group: str = ""
+    """Equal for cells that may be compared: of one machine, asked alike."""
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Equal for cells of one workload and load that may be compared. A folder may hold several
+        machines' trials, and those of an experiment before it was changed."""
+        return self.workload, self.load, self.group
 
     @property
     def task(self) -> str:
@@ -182,9 +192,10 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
     """The cells of a run that has at least one trial; `known`: its variants, where it is a part."""
     raw, effects = metrics.cells(run), run.evaluated["effects"]
     rows = {row["key"]: row for row in metrics.summaries(run)}
+    groups = {stored.record.key: group_key(stored) for stored in run.stored}
     records = {stored.record.key: stored.record for stored in run.stored}
     trials = {key: record.trial for key, record in records.items()}
-    found = known or variants(list(_engines(raw, run)))
+    found = known or variants(list(engines(raw, run.experiment)))
     place = {identity(v.backend, v.options): v for v in found}
     labels = workload_labels([trial.workload for trial in trials.values()])
     several = len({trial.model.label() for trial in trials.values()}) > 1
@@ -199,12 +210,13 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
             loads.index(trials[one["keys"][0]].load),
             visible(clipped(one["model"], 80)) if several else "",
             {name: CellEffects.from_plain(found) for name, found in parts.items()},
+            groups[one["keys"][0]],
         )
         for one, parts in zip(raw, effects, strict=True)
     ]
     workloads = list(dict.fromkeys(cell.workload for cell in cells))
     cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
-    why, published = _why_no_speedup(run, cells), run.experiment.get("published")
+    why, published = why_no_speedup(run, cells), run.experiment.get("published")
     texts = tuple(metrics.text_verdicts(run))
     told = list(rows.values())
     return Overview(tuple(cells), tuple(found), told, why, published, texts=texts)
@@ -219,6 +231,7 @@ def _cell(
     order: int,
     model: str,
     effects: Mapping[str, CellEffects],
+    group: str,
 ) -> Cell:
     reasons: dict[str, tuple[int, str]] = {}
     for row in rows:
@@ -254,45 +267,13 @@ def _cell(
         model=model,
         is_bundled=trial.workload.source == BUNDLED,
         effects=effects,
+        group=group,
     )
 
 
 def _stands_alone(row: Mapping[str, Any]) -> bool:
     """Of a trial that is not valid: what compares it with nothing may be believed."""
     return not row["valid"] and "output_tok_per_s" not in row["void_metrics"]
-
-
-def _engines(raw: Sequence[Mapping[str, Any]], run: Run) -> Iterator[NamedOptions]:
-    grouped: dict[str, list[Mapping[str, Any]]] = {}
-    for one in raw:
-        grouped.setdefault(identity(one["backend"], one["options"]), []).append(one)
-    compared = any(one["is_reference"] for one in raw)
-    named = run.experiment.get("reference")
-    for cells in grouped.values():
-        first, is_reference = cells[0], any(one["is_reference"] for one in cells)
-        if not compared and first["backend"] == named:
-            is_reference, compared = True, True
-        known = [one for one in cells if one["provenance"]]
-        provenance = known[0]["provenance"] if known else "never started"
-        told = {one["lossless"] for one in known}
-        yield NamedOptions(
-            first["backend"],
-            first["options"],
-            provenance,
-            is_reference,
-            lossy=False in told,
-            unverified=told == {None},
-            label=first.get("label") or "",
-        )
-
-
-def _why_no_speedup(run: Run, cells: Sequence[Cell]) -> str:
-    if not isinstance(name := run.experiment.get("reference"), str):
-        return "the experiment names no reference"
-    if not (own := [cell for cell in cells if cell.variant.backend == name]):
-        return f"the reference, {visible(name)}, was not run"
-    failed = f"every trial of the reference, {visible(name)}, failed"
-    return "" if any(cell.is_measured for cell in own) else failed
 
 
 def _load_order(load: Any) -> tuple[str, float, str]:

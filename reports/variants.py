@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.core.nouns import REPLAYED, Workload, canonical_json, to_json
 from reports.svg import SERIES_COUNT, series_colour
 from reports.text import clipped, visible
+from results.compare.pairing import variant as identity
 
 _LINES = ("-", "--", ":", "-.", (0, (6, 2, 1, 2)), (0, (1, 3)))
 LOSSY_MARK = "†"
@@ -148,6 +149,33 @@ class NamedOptions(NamedTuple):
     lossy: bool = False
     unverified: bool = False
     label: str = ""
+
+
+def engines(
+    raw: Sequence[Mapping[str, Any]], experiment: Mapping[str, Any]
+) -> Iterator[NamedOptions]:
+    """The backends with their options that a run's cells (`results.rows.cells`) are of."""
+    grouped: dict[str, list[Mapping[str, Any]]] = {}
+    for one in raw:
+        grouped.setdefault(identity(one["backend"], one["options"]), []).append(one)
+    compared = any(one["is_reference"] for one in raw)
+    named = experiment.get("reference")
+    for cells in grouped.values():
+        first, is_reference = cells[0], any(one["is_reference"] for one in cells)
+        if not compared and first["backend"] == named:
+            is_reference, compared = True, True
+        known = [one for one in cells if one["provenance"]]
+        provenance = known[0]["provenance"] if known else "never started"
+        told = {one["lossless"] for one in known}
+        yield NamedOptions(
+            first["backend"],
+            first["options"],
+            provenance,
+            is_reference,
+            lossy=False in told,
+            unverified=told == {None},
+            label=first.get("label") or "",
+        )
 
 
 def variants(engines: Sequence[NamedOptions]) -> list[Variant]:

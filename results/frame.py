@@ -206,7 +206,7 @@ def _request_frame(
         "text": pd.array(requests.texts.to_pylist(), dtype="string"),
         "telemetry": pd.array(requests.telemetry.to_pylist(), dtype="string"),
     }
-    against, native = versus(member, group.reference), versus(member, group.native)
+    against, native = versus(member, group.reference), versus(member, group.native(member))
     own = TrialInputs(member.stored.record, requests, against, native)
     for metric in (*_of_each("request"), *_of_each("sample")):
         columns[metric.name] = _each_value(metric, own)

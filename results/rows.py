@@ -101,7 +101,7 @@ def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evalua
     compared, texts = GroupTexts(group, own_pairs), list[dict[str, Any]]()
     for same in _by_variant(members):
         pairs = [versus(m, group.reference) for m in same]
-        natives = [versus(m, group.native) for m in same]
+        natives = [versus(m, group.native(m)) for m in same]
         judged = [_row(*parts, group, own) for parts in zip(same, pairs, natives, strict=True)]
         found = [row for row, _ in judged]
         repeats = CellRepeats(found, [verdict for _, verdict in judged])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reports.cells import Cell, Overview
 from reports.words.techniques import predicts_early
@@ -12,7 +12,6 @@ VLLM = "vllm"
 _ALIKE = ("requests", "seed", "dtype")
 """What cells of one workload and load can still differ in."""
 _ALIKE_OPTIONS = ("threads", "kernels")
-"""Without which the same engine is not the same."""
 
 
 class Drafting(NamedTuple):
@@ -75,10 +74,10 @@ def _beside_plain(seen: Overview, cell: Cell) -> Drafting:
         other
         for other in seen.cells
         if other.variant.backend == name
-        and (other.workload, other.load) == (cell.workload, cell.load)
+        and other.place == cell.place
         and other.variant.is_replay == cell.variant.is_replay
         and all(other.metrics[key] == cell.metrics[key] for key in _ALIKE)
-        and all(other.effective.get(key) == cell.effective.get(key) for key in _ALIKE_OPTIONS)
+        and arithmetic(other) == arithmetic(cell)
     ]
     # pairs are made with the first variant that was listed
     found = [other for other in found if other.variant.index == found[0].variant.index]
@@ -89,6 +88,11 @@ def _beside_plain(seen: Overview, cell: Cell) -> Drafting:
         # another machine's, or of other requests: what cannot be paired predicts nothing either
         return Drafting(cell, None)
     return Drafting(cell, found[0], metric)
+
+
+def arithmetic(cell: Cell) -> list[Any]:
+    """What the same engine is not the same without: its threads and kernels."""
+    return [cell.effective.get(key) for key in _ALIKE_OPTIONS]
 
 
 def engine(cell: Cell) -> str:

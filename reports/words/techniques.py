@@ -86,12 +86,12 @@ def statements(cells: Sequence[Cell]) -> list[str]:
 def losses(overview: Overview, cells: Sequence[Cell]) -> list[str]:
     """Where answers keep most of the words of full's and lose their results, which ROUGE-L to full
     does not show: of each workload whose answers are right or wrong, the cell that hides most."""
-    full = {(c.workload, c.load): c for c in with_full(overview, cells) if c.variant.is_reference}
+    full = {c.place: c for c in with_full(overview, cells) if c.variant.is_reference}
     found = []
     for workload in overview.workloads:
         hidden: list[tuple[float, str]] = []
         for cell in cells:
-            reference = full.get((cell.workload, cell.load))
+            reference = full.get(cell.place)
             if cell.workload != workload or reference is None:
                 continue
             if counts_hold(cell) and counts_hold(reference):
@@ -154,10 +154,10 @@ def _short(value: Any) -> str:
 
 def with_full(overview: Overview, cells: Sequence[Cell]) -> list[Cell]:
     """These cells and the reference's of the same workloads and loads, in the page's order."""
-    scopes = {(cell.workload, cell.load) for cell in cells}
+    scopes = {cell.place for cell in cells}
     return [
         cell
         for cell in overview.cells
         if cell in cells
-        or (cell.is_measured and cell.variant.is_reference and (cell.workload, cell.load) in scopes)
+        or (cell.is_measured and cell.variant.is_reference and cell.place in scopes)
     ]

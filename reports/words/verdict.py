@@ -94,11 +94,11 @@ class _Side:
         variant: Variant,
         cells: Sequence[Cell],
         race: Race | None,
-        shared: Collection[tuple[str, str]] | None = None,
+        shared: Collection[tuple[str, str, str]] | None = None,
     ) -> None:
         self.variant, self.cells, self.race = variant, cells, race
         # what is ranked together pools the same cells, also where each stands by itself
-        pooled = [c for c in cells if (c.workload, c.load) in (shared or ())]
+        pooled = [c for c in cells if c.place in (shared or ())]
         self.pooled = pooled if race and sound_scopes(pooled, race.speedup) else cells
         self.speed = None if race is None else speed(self.pooled, race.speedup)
         self.over_reference = None if variant.is_reference else speed(self.pooled)

@@ -3,7 +3,7 @@
 A *group* is the set of trials that differ in backend, options and repeat only: same model,
 workload, load, requests, seed and machine, and all or none with replayed decisions. Within a group
 every trial is set against the experiment's `reference` backend (the first options variant that it
-lists of that kind), and against `autoregressive`.
+lists of that kind), and against `autoregressive` with the same kernels and threads.
 """
 
 from __future__ import annotations
@@ -68,9 +68,26 @@ class ComparableTrials:
     members: Sequence[Member]
     reference: Mapping[int, Member]
     """Repeat -> trial of the reference; empty without one."""
-    native: Mapping[int, Member]
+    natives: Sequence[Mapping[int, Member]]
+    """Likewise of each variant of `autoregressive`, as the experiment lists them; empty where it
+    failed."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """By variant, what the experiment calls it, where it does."""
+
+    def native(self, member: Member) -> Mapping[int, Member]:
+        """Repeat -> trial of `autoregressive` that a trial is set against: of the first variant
+        with its kernels and threads, else of the first (a stage of several has fewer threads).
+        Where the first failed there is none."""
+        if not self.natives or not self.natives[0]:
+            return {}
+        own = _arithmetic(member)
+        alike = (one for one in self.natives if one and _arithmetic(one[min(one)]) == own)
+        return next(alike, self.natives[0])
+
+
+def _arithmetic(member: Member) -> list[Any]:
+    backend = member.stored.record.backend
+    return [None if backend is None else backend.options.get(name) for name in _ARITHMETIC]
 
 
 def variant(backend: str, options: Mapping[str, Any]) -> str:
@@ -91,10 +108,12 @@ def group_key(stored: StoredTrial) -> str:
 def make_group(members: Sequence[Member], experiment: Mapping[str, Any]) -> ComparableTrials:
     """Find the group's reference and native trials (the latest one where a repeat is doubled)."""
     reference = experiment.get("reference")
+    named = isinstance(reference, str) and _variants(members, reference, experiment)
+    natives = [_repeats(members, one) for one in _variants(members, NATIVE, experiment)]
     return ComparableTrials(
         members,
-        _repeats(members, reference, experiment) if isinstance(reference, str) else {},
-        _repeats(members, NATIVE, experiment),
+        _repeats(members, named[0]) if named else {},
+        natives,
         {
             variant(choice["name"], choice.get("options", {})): choice["label"]
             for choice in _choices(experiment, "backends")
@@ -227,12 +246,9 @@ def _load_place(load: Load) -> tuple[Any, ...]:
     return False, load.kind, load.concurrency or 0, load.rate or 0.0, load.label()
 
 
-def _repeats(
-    members: Sequence[Member], backend: str, experiment: Mapping[str, Any]
-) -> dict[int, Member]:
-    """Repeat -> trial of the backend's first variant. Where that one failed or is not run yet there
-    is none: another in its place would be a reference that changes from cell to cell."""
-    found = [member for member in members if member.trial.backend == backend]
+def _variants(members: Sequence[Member], backend: str, experiment: Mapping[str, Any]) -> list[str]:
+    """Those of a backend that the experiment lists, in order, for replays those that replay; else
+    those that there are."""
     replays = any(member.trial.replays for member in members)
     listed = [
         variant(choice["name"], choice.get("options", {}))
@@ -240,8 +256,14 @@ def _repeats(
         if choice["name"] == backend
         and (choice.get("options", {}).get("replay") is not None) == replays
     ]
-    first = listed[0] if listed else min((member.variant for member in found), default="")
-    chosen = [m for m in found if m.variant == first and m.requests is not None]
+    found = {member.variant for member in members if member.trial.backend == backend}
+    return listed or sorted(found)
+
+
+def _repeats(members: Sequence[Member], wanted: str) -> dict[int, Member]:
+    """Repeat -> trial of a variant. Where that one failed or is not run yet there is none: another
+    in its place would be a reference that changes from cell to cell."""
+    chosen = [m for m in members if m.variant == wanted and m.requests is not None]
     chosen.sort(key=lambda member: member.stored.record.started_at)
     return {member.trial.repeat: member for member in chosen}
 

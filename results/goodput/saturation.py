@@ -27,6 +27,10 @@ time."""
 STILL = 0.04
 """Of that time: answers that come no later at its end than this beyond those of its second quarter
 wait in no queue that grows. A system that works on many at once answers each more slowly."""
+HALF = 0.5
+"""Of neighbouring rates: where more load was kept up with, so was less."""
+ONCE_MORE = 1.02
+"""Times a rate that was not kept up with: it is tried once more."""
 MANY = 100
 FEWEST = 8
 """Requests of which anything can be said."""
@@ -77,12 +81,14 @@ class LoadCurve:
             return high / STEP
         if high / low > NEAR:
             return math.sqrt(low * high)
+        if sum(high <= point.rate <= high * NEAR for point in self.points) < 2:
+            return high * ONCE_MORE
         return self._widest_gap()
 
     def bracket(self) -> tuple[float | None, float | None]:
-        """The greatest rate that was kept up with below all that were not, and the least that was
-        not: saturation lies between."""
-        return bracket_of({point.rate: point.kept_up for point in self.points})
+        """The greatest rate that was kept up with, and the least that was not, where one that was
+        not counts with higher ones that were: saturation lies between."""
+        return bracket_of([(p.rate, float(p.kept_up), 1) for p in self.points], HALF)
 
     def _widest_gap(self) -> float:
         """The middle of the two neighbours across which rate and latency change most; beyond

@@ -2,10 +2,13 @@
 
 Rates are doubled (or halved) until one holds and one does not; then the next rate is where a model
 of all probes so far has the wanted share, kept inside the bracket; at last probes go to that rate
-itself, until its interval is narrow. The model: the logit of the share of misses is linear in the
-logarithm of the arrival rate that came about, fitted by maximum likelihood to the probes near the
-bracket. Misses come in bursts, since requests that wait wait together: the interval is from fits to
-resampled blocks of consecutive requests of each probe (Künsch 1989), so that a burst counts once.
+itself, until its interval is narrow. A rate that did not hold is tried once more, and is taken
+together with higher ones that hold (isotonic regression: more load does not help), so that one
+stall does not end a search far below the capacity. The model: the logit of the share of misses is
+linear in the logarithm of the arrival rate that came about, fitted by maximum likelihood to the
+probes near the bracket. Misses come in bursts, since requests that wait wait together: the interval
+is from fits to resampled blocks of consecutive requests of each probe (Künsch 1989), so that a
+burst counts once.
 Where every probe near the bracket clearly holds or clearly does not, the model cannot tell what is
 between the two: the interval is that gap then, and it is halved.
 """
@@ -13,7 +16,7 @@ between the two: the interval is that gap then, and it is halved.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -99,10 +102,12 @@ class RateSearch:
             # inside the bracket, and not so near its ends that it hardly shrinks
             room = (high / low) ** 0.2
             return float(min(max(found.rate, low * room), high / room))
+        about = 1 + 2 * self.tolerance
+        if sum(high <= one.asked <= high * about for one in self.probes) < 2:
+            return high * (1 + self.tolerance / 2)
         gap = self._gap()
         if gap is not None and gap[1] - gap[0] > 2 * self.tolerance * found.rate:
             return math.sqrt(gap[0] * gap[1])
-        about = 1 + 2 * self.tolerance
         here = sum(1 / about <= one.asked / found.rate <= about for one in self.probes)
         narrow = (found.high - found.low) / 2 <= self.tolerance * found.rate
         if narrow and here >= FEWEST:
@@ -111,13 +116,9 @@ class RateSearch:
         return found.rate * (1 + self.tolerance * (0.5 if here % 2 else -0.5))
 
     def bracket(self) -> tuple[float | None, float | None]:
-        """The greatest asked rate that held below all that did not, and the least that did not."""
-        held: dict[float, list[Flags]] = {}
-        for probe in self.probes:
-            held.setdefault(probe.asked, []).append(probe.met)
-        return bracket_of(
-            {rate: float(np.concatenate(met).mean()) >= self.share for rate, met in held.items()}
-        )
+        """The greatest asked rate that held, and the least that did not: see `bracket_of`."""
+        shares = [(one.asked, float(one.met.sum()), len(one.met)) for one in self.probes]
+        return bracket_of(shares, self.share)
 
     def found(self) -> FoundRate | None:
         """The rate with its interval; None before there is a bracket."""
@@ -167,12 +168,28 @@ class RateSearch:
         return max(holds), min(misses)
 
 
-def bracket_of(held: Mapping[float, bool]) -> tuple[float | None, float | None]:
-    """Of rates and whether each held: the greatest that did below all that did not, and the least
-    that did not."""
-    high = min((rate for rate, holds in held.items() if not holds), default=None)
-    below = [r for r, holds in held.items() if holds and (high is None or r < high)]
-    return max(below, default=None), high
+def bracket_of(
+    probed: Iterable[tuple[float, float, int]], share: float
+) -> tuple[float | None, float | None]:
+    """The greatest rate that held and the least that did not, where no rate counts as better than a
+    lower one: those that came out so are pooled (pool adjacent violators, Ayer et al. 1955).
+
+    Args:
+        probed: rates, how many requests (or probes) were good there, and of how many.
+        share: of the good ones at a rate that holds, at least.
+    """
+    pooled: list[tuple[float, float, float, int]] = []  # lowest and highest rate, good, of all
+    for rate, good, count in sorted(probed):
+        block = rate, rate, good, count
+        while pooled and (
+            pooled[-1][1] == block[0] or block[2] * pooled[-1][3] > pooled[-1][2] * block[3]
+        ):
+            first, _, less, fewer = pooled.pop()
+            block = first, block[1], less + block[2], fewer + block[3]
+        pooled.append(block)
+    held = [one[1] for one in pooled if one[2] >= share * one[3]]
+    lost = [one[0] for one in pooled if one[2] < share * one[3]]
+    return max(held, default=None), min(lost, default=None)
 
 
 def _resampled(met: Flags, rng: np.random.Generator) -> float:

@@ -33,9 +33,9 @@ def _nearest(source: TraceSource, some: Iterable[int], share: float) -> int:
 
 
 def columns(source: TraceSource, layers: Sequence[int], depth: int, where: str) -> tuple[int, ...]:
-    """Which exit of the source each of these layers replays: the one that comes to it, where all are
-    of `own_layers`, else the nearest in depth, each another one. Raises `UserError`, which begins
-    with `where`, where there are too few."""
+    """Which exit of the source each of these layers replays: the one that comes to it, where all
+    are of `own_layers`, else the nearest in depth, each another one. Raises `UserError`, which
+    begins with `where`, where there are too few."""
     known = source.fractions
     if len(layers) > len(known):
         raise UserError(

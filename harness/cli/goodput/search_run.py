@@ -67,7 +67,8 @@ def search_all(
     """
     watch = OthersWatch()
     experiment = _experiment(file, only)
-    settings = asked(experiment.slo)
+    most = experiment.limits.prompts
+    settings = dataclasses.replace(asked(experiment.slo), most_requests=most)
     directory = out if out is not None else running.RUNS / f"{experiment.name}-goodput"
     check_folder(directory)
     resolved = wiring.resolve(experiment)

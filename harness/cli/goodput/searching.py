@@ -15,6 +15,7 @@ from harness.cli.goodput.probing import (
     described,
 )
 from harness.core.nouns import Load, Slo, Trial
+from harness.experiment.limits import Limits
 from results.goodput.answers import ProbedAnswers, answers_about, is_right_enough
 from results.goodput.search import FoundRate, Probe, RateSearch, limited_by
 from results.goodput.shares import share_interval
@@ -25,12 +26,11 @@ START = 2.0
 """The first rate, in requests that an idle system answers one after the other in that time."""
 SPANS = 20.0
 """At a rate that is 1/SPANS too high the queue reaches the bound just when the probe ends."""
-MOST_REQUESTS = 2_000
-"""As many rows as the bundled generators make, where an experiment sets no other limit."""
 MOST_LATE = 2
 """Probes in a row in which the client was late: then it is what limits."""
 LATE = "the client was late"
 FAILED = "a trial failed"
+TOO_MANY = "more requests were needed than may be"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class SearchSettings:
     """Of a probe."""
     most: int
     """Probes, of each search."""
+    most_requests: int = Limits().prompts
+    """Of a probe."""
     scales: tuple[float, ...] = ()
     """Other objectives: every bound of the first one times so much."""
     least_score: float | None = None
@@ -109,7 +111,7 @@ class SystemSearch:
     def __init__(self, prober: Prober, system: ProbedSystem, settings: SearchSettings) -> None:
         self._prober, self._system, self._settings = prober, system, settings
         self._loads: list[tuple[float, ProbedLoad]] = []
-        self._late, self._number = "", 0
+        self._late, self._needs, self._number = "", "", 0
         self._error: FailedProbeError | RefusedProbeError | None = None
         self._idle = self._run(
             prober.trial(system, Load("closed", concurrency=1), 0, IDLE_REQUESTS)
@@ -147,8 +149,9 @@ class SystemSearch:
         settings = self._settings
         if self._idle is None:
             return FoundGoodput([], None, f"{FAILED}: {self._error}", FAILED)
-        holds = self._idle.probe(1.0, slo).share
-        if holds < settings.share:
+        idle = self._idle.probe(1.0, slo)
+        holds, (_, most) = idle.share, share_interval(idle.met, settings.confidence)
+        if most < settings.share:
             told = (
                 f"even one request at a time meets the slo in {holds:.1%} of the cases only "
                 f"({limited_by(self._idle.shares(slo))}); expected {settings.share:.1%}"
@@ -174,6 +177,10 @@ class SystemSearch:
             self._number += 1
             load = Load("poisson", rate=rate)
             requests = enough_requests(rate, slo, self._settings.requests)
+            if requests > (most := self._settings.most_requests):
+                told = f"{rate:g}/s needs {requests:,} requests"
+                self._needs = f"{told}; 'limits: prompts' is {most:,}"
+                return TOO_MANY
             trial = self._prober.trial(self._system, load, self._number, requests)
             if (probed := self._run(trial)) is None:
                 return FAILED
@@ -193,6 +200,8 @@ class SystemSearch:
             return f"{self._late} here"
         if ended == FAILED:
             return f"{FAILED}: {self._error}"
+        if ended == TOO_MANY:
+            return self._needs
         low, high = search.bracket()
         if high is None:
             return f"nothing up to {low:g}/s; more --max-probes may" if low else "nothing was seen"
@@ -208,7 +217,7 @@ def enough_requests(rate: float, slo: Slo, wished: int) -> int:
     """So many that they arrive over `SPANS` times the objective's longest bound: a load that ends
     before its queue is as long as the objective allows finds rates that nobody can sustain."""
     longest_s = max(slo.ttft_ms or 0.0, slo.e2e_ms or 0.0) / 1e3
-    return max(wished, min(MOST_REQUESTS, math.ceil(rate * SPANS * longest_s)))
+    return max(wished, math.ceil(rate * SPANS * longest_s))
 
 
 def _rates(one: FoundGoodput) -> dict[str, float | None]:

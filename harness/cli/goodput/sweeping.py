@@ -21,7 +21,7 @@ from harness.cli.goodput.probing import (
 from harness.core.nouns import Load
 from harness.experiment.config import Experiment
 from harness.measure.sweep import SweepEvent
-from results.goodput.saturation import CurvePoint, LoadCurve, kept_up, probe_requests
+from results.goodput.saturation import HALF, CurvePoint, LoadCurve, kept_up, probe_requests
 from results.goodput.search import bracket_of
 from results.goodput.stored import CURVES
 from results.metrics import latency
@@ -115,7 +115,8 @@ class SweptSystem:
     def _bracket(self) -> tuple[float | None, float | None]:
         """Of the rates that came about, which are what the system had to keep up with."""
         points = [p for p in self.points if p.load.is_open and not p.late]
-        return bracket_of({float(np.median(p.came_about)): p.is_kept for p in points})
+        rates = [(float(np.median(p.came_about)), float(p.is_kept), 1) for p in points]
+        return bracket_of(rates, HALF)
 
 
 def sweep_rates(

@@ -84,7 +84,7 @@ def sized(seen: Overview) -> list[Sized]:
         known = cell.measured.pass_bytes
         if known is None or not cell.is_measured or cell.variant.is_reference:
             continue
-        beside = [c for c in seen.cells if (c.workload, c.load) == (cell.workload, cell.load)]
+        beside = [c for c in seen.cells if c.place == cell.place]
         reference = next((c for c in beside if c.variant.is_reference), None)
         name = BASELINES.get(cell.variant.backend, NATIVE)
         plain = next((c for c in beside if c.variant.backend == name), None)

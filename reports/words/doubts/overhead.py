@@ -27,10 +27,10 @@ def is_overhead_bound(cell: Cell) -> bool:
 def shrinking(cells: Iterable[Cell]) -> set[Cell]:
     """The cells whose speed-up over the reference has a side that is overhead-bound."""
     cells = list(cells)
-    references = {(c.workload, c.load): c for c in cells if c.variant.is_reference}
+    references = {c.place: c for c in cells if c.variant.is_reference}
     found = set()
     for cell in cells:
-        other = references.get((cell.workload, cell.load))
+        other = references.get(cell.place)
         if other is not None and cell is not other and cell.value("speedup") is not None:
             found |= {cell} if is_overhead_bound(cell) or is_overhead_bound(other) else set()
     return found

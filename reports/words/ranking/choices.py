@@ -84,14 +84,14 @@ def _choice(
     entries = [
         _Entry(v, on, found, race.has_good_answers(on, quality.get(v.index)))
         for v in race.rivals
-        if (on := [c for c in groups[v.index] if (c.workload, c.load) in common])
+        if (on := [c for c in groups[v.index] if c.place in common])
         and (found := speed(on, race.speedup)) is not None
     ]
     if not entries:
         return None
     good = sorted((e for e in entries if e.is_good), key=lambda e: -e.speed.value)
     chosen = next((e for e in good if e.speed.is_faster), None)
-    workloads = {cell.workload for cell in cells}
+    every = {cell.place for cell in cells}
     beyond = [
         e
         for e in entries
@@ -112,7 +112,7 @@ def _choice(
         answers=_answers(race, chosen, quality),
         rival=_rival(race, chosen, good, samples),
         price=_price(beyond, quality),
-        rests_on=f"{len(common)} of {len(workloads)}",
+        rests_on=f"{len(common)} of {len(every)}",
     )
 
 
@@ -189,7 +189,7 @@ def _over(
     would compare unequal work."""
     if chosen is None or not all(cell.holds("e2e_s_mean") for cell in chosen.cells):
         return "", ""
-    found = held_against(chosen.cells, [c for c in cells if race.is_over(c)], samples, metric)
+    found = held_against(chosen.cells, race.others(chosen.cells, cells), samples, metric)
     return (f"{ratio(found[0])}×", interval(*found[1:])) if found else ("", "")
 
 

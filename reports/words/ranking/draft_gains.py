@@ -69,12 +69,12 @@ def _common(mine: Sequence[Drafting], own: Sequence[Drafting], cells: Sequence[C
             for race in races(real, present):
                 rivals = {v.index: [c for c in real if c.variant is v] for v in race.rivals}
                 if first.cell.variant.index in rivals:
-                    return {workload for workload, _ in common_scopes(rivals, race.speedup)}
+                    return {workload for workload, *_ in common_scopes(rivals, race.speedup)}
     groups: dict[int, list[Cell]] = {}
     for one in own:
         if one.metric == first.metric:
             groups.setdefault(one.cell.variant.index, []).append(one.cell)
-    return {workload for workload, _ in common_scopes(groups, first.metric)}
+    return {workload for workload, *_ in common_scopes(groups, first.metric)}
 
 
 def _listed(told: Sequence[tuple[Sequence[Drafting], Speed]], every: int, *, why: bool) -> str:

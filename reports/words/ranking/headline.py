@@ -83,12 +83,12 @@ def _race(
     if sound and not common:
         return _unranked([v.label for v in rivals if v.index in sound]) + doubt
     groups = {
-        index: [c for c in group if (c.workload, c.load) in common or index not in sound]
+        index: [c for c in group if c.place in common or index not in sound]
         for index, group in groups.items()
     }
     found = [(s, v) for v in rivals if (s := speed(groups[v.index], metric)) is not None]
     faster = [(s, v) for s, v in found if s.is_faster]
-    over = _over(common, {(c.workload, c.load) for c in cells})
+    over = _over(common, {c.place for c in cells})
     if not faster:
         return f"No backend was clearly faster than {race.name}{over}.{doubt}"
     kept = [

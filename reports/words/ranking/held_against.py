@@ -16,11 +16,11 @@ def held_against(
 ) -> tuple[float, float, float] | None:
     """By how much a time of `LATENCIES` is shorter, over our workloads and loads: the ratio with
     its 95% interval; None where one of them has no pair."""
-    theirs, times = {_place(cell): cell for cell in others}, samples.times[metric]
+    theirs, times = {cell.place: cell for cell in others}, samples.times[metric]
     found = [
-        rival_effects(times[cell], times[theirs[_place(cell)]], cell.workload)
+        rival_effects(times[cell], times[theirs[cell.place]], cell.workload)
         for cell in ours
-        if _place(cell) in theirs
+        if cell.place in theirs
     ]
     known = [one for one in found if one is not None]
     pooled = over_cells(known) if known and len(known) == len(ours) else None
@@ -29,7 +29,3 @@ def held_against(
         return None
     value, low, high = (math.exp(x) for x in (pooled.mean, *bounds))
     return value, low, high
-
-
-def _place(cell: Cell) -> tuple[str, str]:
-    return cell.workload, cell.load

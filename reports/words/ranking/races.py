@@ -9,7 +9,7 @@ from reports.cells import Cell
 from reports.numbers import percent
 from reports.variants import Variant
 from reports.words.doubts.overhead import shrinking
-from reports.words.drafts import engine
+from reports.words.drafts import arithmetic, engine
 from reports.words.quality import AnswerQuality
 from reports.words.ranking.same import SAME_ANSWERS, answer_words, consistency
 from results.compare.pairing import NATIVE
@@ -24,11 +24,13 @@ class Race(NamedTuple):
     speedup: str = "speedup"
     same: str = "consistency_ratio"
 
-    def is_over(self, cell: Cell) -> bool:
-        """Whether the cell is of what the speed-ups are over."""
+    def others(self, own: Sequence[Cell], cells: Sequence[Cell]) -> list[Cell]:
+        """Those of `cells` that the speed-ups of a variant, of which `own` are, are over."""
         if self.speedup == "speedup":
-            return cell.variant.is_reference
-        return cell.variant.backend == NATIVE
+            return [cell for cell in cells if cell.variant.is_reference]
+        plain = [cell for cell in cells if cell.variant.backend == NATIVE and cell.is_measured]
+        alike = [cell for cell in plain if arithmetic(cell) == arithmetic(own[0])] or plain
+        return [cell for cell in alike if cell.variant == alike[0].variant]
 
     def answers(self, cells: Sequence[Cell]) -> str:
         """Whether the answers are the other's, as a noun phrase; empty when unknown."""
@@ -77,12 +79,12 @@ def races(cells: Sequence[Cell], variants: Sequence[Variant]) -> list[Race]:
     return found + [Race(NATIVE, faster, "speedup_native", "consistency_native")] * bool(faster)
 
 
-def sound_scopes(cells: Sequence[Cell], metric: str) -> set[tuple[str, str]]:
-    """Workloads and loads in which a variant's speed-up is valid."""
-    return {(c.workload, c.load) for c in cells if c.value(metric) and c.holds(metric)}
+def sound_scopes(cells: Sequence[Cell], metric: str) -> set[tuple[str, str, str]]:
+    """Places in which a variant's speed-up is valid."""
+    return {c.place for c in cells if c.value(metric) and c.holds(metric)}
 
 
-def common_scopes(groups: Mapping[int, Sequence[Cell]], metric: str) -> set[tuple[str, str]]:
+def common_scopes(groups: Mapping[int, Sequence[Cell]], metric: str) -> set[tuple[str, str, str]]:
     """Those in which every variant's is that has any; `groups`: cells by variant."""
     found = [scopes for cells in groups.values() if (scopes := sound_scopes(cells, metric))]
     return set.intersection(*found) if found else set()

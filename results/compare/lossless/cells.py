@@ -30,7 +30,7 @@ class GroupTexts:
         self._group, self._own_pairs = group, own_pairs
         self._margins = {
             id(repeats): recorded_margins(group, repeats)
-            for repeats in (group.reference, group.native)
+            for repeats in (group.reference, *group.natives)
         }
 
     def of_cell(
@@ -43,7 +43,7 @@ class GroupTexts:
         is chance."""
         if any(member.stored.record.is_replay for member in same):
             return
-        reference, native = self._group.reference, self._group.native
+        reference, native = self._group.reference, self._group.native(same[0])
         if reference:
             yield self._row(same, pairs, reference)
         if native and not _is_one_backend(reference, native) and has_kernels(same[0]):

@@ -13,7 +13,7 @@ from benchmarks.soundness.goodput_search import (
     sojourn,
     within,
 )
-from results.goodput.search import Probe, RateSearch, limited_by
+from results.goodput.search import Probe, RateSearch, bracket_of, limited_by
 from results.goodput.steady import warm_up
 
 
@@ -110,3 +110,28 @@ def test_the_warm_up_is_cut_and_no_more() -> None:
 def test_the_bound_that_most_miss_limits() -> None:
     assert limited_by([("TTFT", 0.99), ("TPOT", 0.4)]) == "TPOT"
     assert limited_by([]) == ""
+
+
+def test_a_stall_does_not_end_a_search_far_below_the_capacity() -> None:
+    """Of 400 requests at the first rate five miss in a row; from 10 a second on a fifth does."""
+    done = RateSearch(0.99, start=2.0)
+    while (rate := done.next_rate()) is not None:
+        met = np.ones(400, bool)
+        if not done.probes:
+            met[200:205] = False
+        if rate > 10:
+            met[::5] = False
+        done.add(Probe(rate, rate, met))
+    found = done.found()
+    assert found is not None
+    assert 9 < found.rate < 11
+    assert found.high - found.low < 2.5
+
+
+def test_no_rate_counts_as_better_than_a_lower_one() -> None:
+    at = [(1.0, 100.0, 100), (2.0, 98.0, 100), (3.0, 100.0, 100), (4.0, 90.0, 100)]
+    assert bracket_of(at, 0.99) == (3.0, 4.0)
+    assert bracket_of(at, 0.995) == (1.0, 2.0)
+    assert bracket_of([*at, (2.0, 100.0, 100)], 0.993) == (3.0, 4.0)
+    assert bracket_of(at[:1], 0.99) == (1.0, None)
+    assert bracket_of(at[3:], 0.99) == (None, 4.0)

@@ -115,9 +115,20 @@ def test_rates_double_then_halve_the_gap() -> None:
     assert told(1.0, 3, 8.0) == [8.0, 4.0, 2.0]
 
 
+def test_a_stall_does_not_pass_for_saturation() -> None:
+    curve = LoadCurve(2.0, 12)
+    while (rate := curve.next_rate()) is not None:
+        curve.add(CurvePoint(rate, 0.1, rate <= 10 and bool(curve.points)))
+    low, high = curve.bracket()
+    assert low is not None
+    assert high is not None
+    assert low <= 10 < high < 1.2 * low
+
+
 def test_answers_that_never_came_leave_no_gap_infinite() -> None:
     curve = LoadCurve(1.0, 9)
-    for rate, latency_s, kept in ((1.0, 0.1, True), (2.0, math.nan, False), (1.9, 0.2, True)):
+    late = ((2.0, math.nan, False), (2.1, math.nan, False))
+    for rate, latency_s, kept in ((1.0, 0.1, True), *late, (1.9, 0.2, True)):
         curve.add(CurvePoint(rate, latency_s, kept))
     assert curve.next_rate() == pytest.approx(math.sqrt(1.9))
 

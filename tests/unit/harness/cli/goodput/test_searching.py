@@ -12,7 +12,6 @@ from benchmarks.soundness.goodput_search import SERVICE_S, capacity, sojourn
 from harness.cli.goodput.command import _scales
 from harness.cli.goodput.probing import FailedProbeError, ProbedLoad, ProbedSystem, Prober
 from harness.cli.goodput.searching import (
-    MOST_REQUESTS,
     SearchedGoodput,
     SearchSettings,
     SystemSearch,
@@ -133,7 +132,28 @@ def test_a_probe_lasts_until_its_queue_shows() -> None:
     assert one.first.found.rate < 1.1 / SERVICE_S
     assert enough_requests(100.0, Slo(ttft_ms=500, tpot_ms=9000), 60) == 1000
     assert enough_requests(1.0, Slo(e2e_ms=200), 60) == 60
-    assert enough_requests(1e6, Slo(e2e_ms=2000), 60) == MOST_REQUESTS
+
+
+def test_a_probe_that_would_be_too_short_is_not_run() -> None:
+    """Of 1,000 requests at once nobody waits for 30 s who is served 50 a second."""
+    one = searched(VirtualServer(), slo=Slo(e2e_ms=30_000), requests=60, most_requests=1000)
+    assert one.first.found is None
+    assert one.first.ended == "more requests were needed than may be"
+    assert one.first.limit == "100/s needs 60,000 requests; 'limits: prompts' is 1,000"
+
+
+def test_one_late_answer_of_an_idle_system_does_not_end_its_search() -> None:
+    class Stalled(VirtualServer):
+        def run(self, asked: Any) -> ProbedLoad:
+            found = super().run(asked)
+            if asked[0].rate:
+                return found
+            late_ns = found.requests.commit_ns.copy()
+            late_ns[-1] += int(1e9)
+            requests = dataclasses.replace(found.requests, commit_ns=late_ns)
+            return dataclasses.replace(found, requests=requests)
+
+    assert searched(Stalled(), share=0.99).first.found is not None
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1,nan", "inf"])
