@@ -87,8 +87,11 @@ def collect(
             key, requests = member.stored.record.key, member.requests
             if requests is None:
                 continue
-            _add(samples, cells[key], requests)
+            if not cells[key].variant.is_replay and member.answers_stand:
+                _add_scores(samples, cells[key], requests)
+                samples.answers[cells[key].workload].add(cells[key].variant, requests)
             if key not in left_out:
+                _add_times(samples, cells[key], requests)
                 _add_open_repeat(samples, cells[key], member.trial, requests)
                 _add_survival(samples, cells[key], requests, window_s)
                 for name, values in LATENCIES.items():
@@ -110,7 +113,8 @@ def _add_more(samples: Samples, places: Mapping[tuple[str, str], Cell], more: Ru
             if member.requests is None:
                 samples.more_failed += 1
                 continue
-            _add_scores(samples, cell, member.requests)
+            if member.answers_stand:
+                _add_scores(samples, cell, member.requests)
             count = max(samples.more_prompts.get(cell.workload, 0), len(member.requests))
             samples.more_prompts[cell.workload] = count
 
@@ -120,15 +124,12 @@ def _asked(trial: Trial) -> tuple[str, str]:
     return variant(trial.backend, trial.options), workload_asked(trial)
 
 
-def _add(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
+def _add_times(samples: Samples, cell: Cell, requests: RequestArrays) -> None:
     for name, values in LATENCIES.items():
         found = values(requests)
         samples.latencies[name][cell].append(found[~np.isnan(found)])
     if cell.has_slo:
         samples.goodput[cell].append(scaled_goodput(requests, cell.slo))
-    if not cell.variant.is_replay:
-        _add_scores(samples, cell, requests)
-        samples.answers[cell.workload].add(cell.variant, requests)
 
 
 def _add_survival(

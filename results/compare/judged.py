@@ -124,7 +124,7 @@ def pooled_quality(run: Run, scores: Sequence[str]) -> Iterator[PooledQuality]:
     reference = ""
     for member, group in run.members():
         trial = member.trial
-        if member.stored.record.is_replay or member.requests is None:
+        if member.stored.record.is_replay or member.requests is None or not member.answers_stand:
             continue
         key = workload_asked(trial), variant(trial.backend, trial.options)
         add_scores(means.setdefault(key, {}), member.requests)

@@ -27,7 +27,8 @@ class GroupTexts:
         self, group: ComparableTrials, own_pairs: Sequence[tuple[Member, Member, Agreement]]
     ) -> None:
         """`own_pairs`: the reference's repeats against one another (`with_itself`)."""
-        self._group, self._own_pairs = group, own_pairs
+        self._group = group
+        self._own_pairs = [p for p in own_pairs if p[0].answers_stand and p[1].answers_stand]
         self._margins = {
             id(repeats): recorded_margins(group, repeats)
             for repeats in (group.reference, *group.natives)
@@ -39,9 +40,12 @@ class GroupTexts:
         pairs: Sequence[Versus | None],
         natives: Sequence[Versus | None],
     ) -> Iterator[dict[str, Any]]:
-        """A row for each that the repeats of a cell are held against; none for replays, whose text
-        is chance."""
-        if any(member.stored.record.is_replay for member in same):
+        """A row for each that the repeats of a cell are held against, where answers stand; none for
+        replays, whose text is chance."""
+        places = [place for place, member in enumerate(same) if member.answers_stand]
+        same = [same[place] for place in places]
+        pairs, natives = _standing(pairs, places), _standing(natives, places)
+        if not same or any(member.stored.record.is_replay for member in same):
             return
         reference, native = self._group.reference, self._group.native(same[0])
         if reference:
@@ -94,6 +98,11 @@ class GroupTexts:
         if is_sampled(same[0]) and other_draws(same[0], other[min(other)]):
             return against_another((), (), Margins(()))
         return against_another(same, pairs, self._margins[id(other)])
+
+
+def _standing(pairs: Sequence[Versus | None], places: Sequence[int]) -> list[Versus | None]:
+    some = (pairs[place] for place in places)
+    return [pair if pair and pair.other.answers_stand else None for pair in some]
 
 
 def _is_one_backend(reference: Mapping[int, Member], native: Mapping[int, Member]) -> bool:
