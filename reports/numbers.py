@@ -35,7 +35,7 @@ def ratio(value: float) -> str:
 
 def percent(share: float) -> str:
     """A share as a percentage; anything short of all or more than nothing never rounds to it."""
-    if share in (0, 1):
+    if share == 0 or share >= 1:
         return f"{share * 100:.0f}"
     return f"{min(max(share * 100, 0.1), 99.9):.1f}"
 

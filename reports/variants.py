@@ -55,6 +55,8 @@ class Variant:
     """What the experiment calls it."""
     is_replay: bool = False
     """Its decisions were replayed: it has a cost and no answers."""
+    beside_real: bool = False
+    """It is a replay where others decided for themselves."""
 
     @property
     def id(self) -> str:
@@ -107,19 +109,26 @@ class Variant:
     def label(self) -> str:
         """Name and the options that tell it apart: ``vllm-early-exit softmax, threshold=0.9``; or
         what the experiment calls it."""
-        return self.given or " ".join(filter(None, (self.name, self.short_options)))
+        told = self.given or " ".join(filter(None, (self.name, self.short_options)))
+        return told + self._replayed
 
     @property
     def short_label(self) -> str:
         """For the rows of a plot: the values of the options only, ``vllm-early-exit 0.9``. A yes
         or no keeps the option's name."""
         if self.given:
-            return self.given + LOSSY_MARK * self.lossy
+            return self.given + LOSSY_MARK * self.lossy + self._replayed
         values = [
             f"{key}={plain(value)}" if isinstance(value, bool) else plain(value)
             for key, value in self._told.items()
         ]
-        return visible(" ".join([self.name, *values])) + LOSSY_MARK * self.lossy
+        return visible(" ".join([self.name, *values])) + LOSSY_MARK * self.lossy + self._replayed
+
+    @property
+    def _replayed(self) -> str:
+        """Said wherever its numbers stand beside real ones, and its options do not tell."""
+        silent = self.given or "replay" not in self.telling
+        return " (replayed)" if self.beside_real and silent else ""
 
 
 def _words(parts: Iterable[str]) -> str:
@@ -191,6 +200,7 @@ def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
     if not by_kind:
         families = list(dict.fromkeys((e.backend, ()) for e in others))
     options = {e.backend: [o.options for o in engines if o.backend == e.backend] for e in engines}
+    mixed = len({e.provenance == REPLAYED for e in engines}) > 1
     found: list[Variant] = []
     for engine in sorted(engines, key=lambda e: not e.is_reference):
         # replays have a reference of their own
@@ -210,6 +220,7 @@ def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
                 is_reference=engine.is_reference,
                 lossy=engine.lossy,
                 is_replay=engine.provenance == REPLAYED,
+                beside_real=mixed and engine.provenance == REPLAYED,
                 given=visible(clipped(engine.label, 60)),
             )
         )

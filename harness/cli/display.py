@@ -10,7 +10,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.cells.table import FOLDING, NONE, CellTable, fitted
+from harness.cli.cells.table import FOLDING, CellTable, fitted
+from harness.cli.cells.values import NONE
 from harness.cli.quality.told import HEADINGS, LEFT, quality_tables, timed
 from harness.core.files import size
 from harness.core.names import QUALITY, repeat_label

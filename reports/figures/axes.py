@@ -61,9 +61,9 @@ def short_number(value: float) -> str:
     size = abs(value)
     if size >= 1e6:
         return f"{value / 1e6:.3g}M"
-    if size >= 1e4:
+    if size >= 9999.5:
         return f"{value / 1e3:.3g}k"
-    return f"{value:.4g}" if size >= 1000 else f"{value:.3g}"
+    return f"{value:.4g}" if size >= 999.5 else f"{value:.3g}"
 
 
 def short_label(cell: Cell) -> str:

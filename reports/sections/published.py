@@ -93,7 +93,7 @@ def _order(number: int, setting: str, found: Sequence[Repeated], metric: str) ->
     """In how many pairs of methods the faster one is the same; empty without a pair."""
     same = pairs = 0
     for one, other in combinations(found, 2):
-        alike = (one.cell.workload, one.cell.load) == (other.cell.workload, other.cell.load)
+        alike = one.cell.place == other.cell.place
         there = _difference(one.published[number], other.published[number])
         here = _difference(_held(one, metric), _held(other, metric))
         if alike and there and here:

@@ -64,8 +64,8 @@ GENERAL: tuple[tuple[str, str], ...] = (
     ),
     (
         "interval",
-        "In brackets beside a speed-up: 95%, over all repeats of a cell. Over several rows: the "
-        "geometric means of their values and of both ends of their intervals.",
+        "In brackets beside a speed-up: 95%, over all repeats of a cell. Over several rows: of the "
+        "mean of their values, from all their repeats together.",
     ),
     (
         "percentiles",

@@ -87,13 +87,15 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         (
             (t.workload.name, t.model.label()),
             (t.requests, t.seed, t.max_new_tokens, t.model, t.ignore_eos),
+            (t.sampling, t.slo, t.duration_s),
         )
         for t in trials
     }
-    if len(settings) > len({place for place, _ in settings}):
+    if len(settings) > len({place for place, *_ in settings}):
         found.append(
-            "The folder holds trials of different settings (requests, seed, answer length or "
-            "model): a backend may have several rows for one workload and load."
+            "The folder holds trials of different settings (requests, seed, answer length, "
+            "sampling, objective, duration or model): a backend may have several rows for one "
+            "workload and load."
         )
     if seen.why_no_speedup:
         found.append(f"There are no speed-ups: {seen.why_no_speedup}.")

@@ -37,8 +37,9 @@ def extremes(
 ) -> str:
     """A sentence: ``what`` from the least value, and where that is, to the greatest, over the
     cells whose value may be believed; over all where none may, which is said. Empty without
-    values."""
+    values. Of real runs, where there are any: replayed decisions say what they cost and no more."""
     known = [cell for cell in cells if cell.value(metric) is not None]
+    known = [cell for cell in known if not cell.variant.is_replay] or known
     used = sound(known, metric) or known
     if not used:
         return ""

@@ -110,23 +110,23 @@ def _of_one(seen: Overview, own: Sequence[StageWork], idle: Collection[Cell]) ->
 
 def _beside(seen: Overview, own: Sequence[StageWork], metric: str) -> Iterator[str]:
     """A rate over a baseline's, the range over the workloads."""
-    cells = {one.cell.workload: one.cell for one in own}
+    cells = {one.cell.place: one.cell for one in own if one.cell.holds(metric)}
     for name in BASELINES:
         # several variants of a baseline: the fastest is the one to beat
-        found: dict[str, float] = {}
+        found: dict[tuple[str, ...], float] = {}
         for other in seen.cells:
-            here = cells.get(other.workload)
+            here = cells.get(other.place)
             if (
                 here is None
                 or other.variant.backend != name
-                or other.condition != here.condition
-                or not other.stands_alone
+                or other.variant.is_replay != here.variant.is_replay
+                or not other.holds(metric)
             ):
                 continue
             rate, theirs = here.value(metric), other.value(metric)
             if rate and theirs:
                 quotient = rate / theirs
-                found[other.workload] = min(found.get(other.workload, quotient), quotient)
+                found[other.place] = min(found.get(other.place, quotient), quotient)
         if found:
             ends = dict.fromkeys(ratio(end) for end in (min(found.values()), max(found.values())))
             told = " to ".join(ends)

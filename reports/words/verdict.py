@@ -189,7 +189,7 @@ def _why_none(cells: Sequence[Cell]) -> str:
         return "no trial finished"
     if not any(cell.stands_alone for cell in cells):
         return "no valid trial"
-    return "no pair of requests with the reference"
+    return "no pair of answers that can be compared in speed"
 
 
 def _answers(side: _Side) -> tuple[str, str, str]:

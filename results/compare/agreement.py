@@ -134,7 +134,9 @@ def length_mismatch(agreement: Agreement) -> str | None:
     if not count:
         return None
     change = 100 * ((agreement.length_ratio or 1.0) - 1)
-    size = f"{abs(change):.2g}% {'longer' if change > 0 else 'shorter'}" if change else "as long"
+    digits = ".2g" if abs(change) < 99.5 else ".0f"
+    told = f"{abs(change):{digits}}% {'longer' if change > 0 else 'shorter'}"
+    size = told if change else "as long"
     return (
         f"length-mismatch: {count} of {len(agreement.counted_rows)} answers differ in length from "
         f"the reference's, in all {size}: what compares unequal work is void, time per token "

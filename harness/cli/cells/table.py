@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.cli.cells.values import VOID, is_void, metric_text, number, speedup_text
 from harness.core.names import COUNTED_BY, TOKEN_COUNTING
-from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, SAYS_NOTHING, canonical_json
+from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, canonical_json
 
 if TYPE_CHECKING:
     from results.registry import Metric
 
-NONE = "–"
 NUMBERS = {
     "speedup": 17,
     "consistency_ratio": 5,
@@ -119,7 +119,7 @@ def _columns(cells: Sequence[Mapping[str, Any]], *, compact: bool) -> list[_Text
     for metric in _metrics():
         heading = f"{metric.short} ms" if metric.unit == "s" else metric.short
         least = 0 if compact else NUMBERS.get(metric.name, len(heading))
-        texts = [_metric(cell, metric, compact) for cell in cells]
+        texts = [metric_text(cell, metric, compact) for cell in cells]
         found.append(_TextColumn(heading, least, texts))
     found.append(_TextColumn("quality", QUALITY_WIDTH, [_quality(cell) for cell in cells]))
     marks = _marks(cells) if compact else {}
@@ -158,7 +158,9 @@ def _notes(
         yield "[ ]: 95%, over the requests only: one repeat does not tell what the machine does"
     elif bounded and max(bounded) < ENOUGH_REPEATS:
         yield f"[ ]: 95%, too narrow where the machine drifts: below {ENOUGH_REPEATS} repeats"
-    if any("[0, ∞]" in _speedup(c) for c in cells):
+    if any(is_void(c, metric) for c in cells for metric in _metrics()):
+        yield f"{VOID}: not to be believed, for what is counted below"
+    if any("[0, ∞]" in speedup_text(c) for c in cells):
         yield "[0, ∞]: the repeats differ so much that their 95% interval leaves everything open"
     if any(c["valid"] and c["repeats_used"] < c["repeats"] for c in cells):
         yield "valid (2 of 3): so many repeats used; the others were disturbed and are left out"
@@ -226,40 +228,6 @@ def _quality(cell: Mapping[str, Any]) -> str:
     return number(next((score for score in scores if score is not None), None))
 
 
-def _metric(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
-    if metric.name == "speedup":
-        return _speedup(cell)
-    if metric.each:
-        return _percentiles(cell, metric, compact)
-    value = cell[metric.name]
-    return number(value * 1e3 if metric.unit == "s" and value is not None else value)
-
-
-def _percentiles(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
-    """Median and p99, seconds in milliseconds; the median alone where it is to be short."""
-    middle, tail = cell[f"{metric.name}_p50"], cell[f"{metric.name}_p99"]
-    if middle is None:
-        return NONE
-    doubt = "" if cell["n_completed"] >= SAMPLES_NEEDED["p99"] else "?"
-    factor = 1e3 if metric.unit == "s" else 1
-    if compact:
-        return number(middle * factor)
-    return f"{number(middle * factor)} / {number(tail * factor)}{doubt}"
-
-
-def _speedup(cell: Mapping[str, Any]) -> str:
-    if cell["is_reference"]:
-        return "reference"
-    if cell["speedup"] is None:
-        return NONE
-    if cell["speedup_low"] is None:
-        return f"{cell['speedup']:.2f}"
-    low, high = cell["speedup_low"], cell["speedup_high"]
-    if high > low * SAYS_NOTHING:
-        return f"{cell['speedup']:.2f} [0, ∞]"
-    return f"{cell['speedup']:.2f} [{low:.2f}, {high:.2f}]"
-
-
 def _counted(cells: Sequence[Mapping[str, Any]]) -> Counter[str]:
     return Counter(slug for cell in cells for slug in _slugs(cell))
 
@@ -282,10 +250,3 @@ def _validity(cell: Mapping[str, Any], marks: Mapping[str, str]) -> str:
 
 def _slugs(cell: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(reason.split(":")[0] for reason in cell["invalid_reasons"]))
-
-
-def number(value: float | None) -> str:
-    """Three digits, or whole thousands; `NONE` of nothing."""
-    if value is None:
-        return NONE
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -48,8 +48,10 @@ class ProbedSystem:
     workload: WorkloadChoice
 
     def label(self) -> str:
-        """For people: ``vllm, gsm8k``."""
+        """For people: ``vllm, gsm8k``, and whether decisions are replayed."""
         name = self.backend.label or self.backend.name
+        if self.backend.options.get("replay") is not None:
+            name += " (replayed)"
         return f"{name}, {self.workload.workload.name}"
 
 

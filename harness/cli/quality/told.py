@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.cells.table import NONE, CellTable, number, prompts_of, variant_names
+from harness.cli.cells.table import CellTable, prompts_of, variant_names
+from harness.cli.cells.values import NONE, number
 from harness.core.names import QUALITY
 from harness.core.nouns import QUALITY_MARGIN, canonical_json, to_json
 

@@ -51,10 +51,16 @@ def section(seen: Overview, samples: Samples) -> Section:
 
 
 def _finding(seen: Overview) -> str:
-    own = [c for c in sound(seen.cells, "speedup") if not c.variant.is_reference]
+    every = [c for c in sound(seen.cells, "speedup") if not c.variant.is_reference]
+    own = [c for c in every if not c.variant.is_replay] or every
     if not own:
         return "No backend has a valid speed-up over the reference."
-    faster = [c for c in own if (c.low("speedup") or 0.0) > 1]
+    faster = [c for c in own if round(c.low("speedup") or 0.0, 2) > 1]
+    if own[0].variant.is_replay:
+        return (
+            f"Of {counted(len(own), 'valid cell')} with replayed decisions {len(faster)} are "
+            "surely faster than the reference."
+        )
     same = [c for c in faster if c.value("consistency_ratio") == 1]
     return (
         f"Of {counted(len(own), 'valid cell')} {len(faster)} are surely faster than the "

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
@@ -15,7 +15,7 @@ from reports.sections import Section
 from reports.sections.speed.sizes import NATIVE_SPEED, Sized, crossing, sized
 from reports.tables import BodyRow, Column, Group, bounds, build
 from reports.text import visible
-from reports.variants import Variant
+from reports.variants import KINDS, Variant
 from reports.words.doubts.overhead import BOUND
 from reports.words.scale import SMALL
 from results import load
@@ -77,8 +77,8 @@ def section(seen: Overview, _: Samples) -> Section | None:
     return Section(ID, "On larger models", note, table=table, short="Larger models", is_open=True)
 
 
-def on_larger(seen: Overview) -> dict[tuple[str, str, str], LargerRatio]:
-    """By backend, load and what it is over (the record's reference, or plain decoding on our
+def on_larger(seen: Overview) -> dict[tuple[int, str, str], LargerRatio]:
+    """By variant, load and what it is over (the record's reference, or plain decoding on our
     engine): the ratio on the largest model on which it is sound."""
     grown = _grown(seen)
     if not grown:
@@ -90,7 +90,7 @@ def on_larger(seen: Overview) -> dict[tuple[str, str, str], LargerRatio]:
             for model, on in own.on.items():
                 if (value := on.cell.value(metric)) and on.cell.holds(metric):
                     told = LargerRatio(model, value, bounds(on.cell, metric))
-                    found[own.variant.backend, own.load, over] = told
+                    found[own.variant.index, own.load, over] = told
     return found
 
 
@@ -105,15 +105,20 @@ def _grown(seen: Overview) -> list[Grown]:
         return []
     _, stored = _stored(REFERENCE / RECORD)
     found = sorted(sized(stored), key=lambda own: (own.cell.order, own.cell.variant.index))
-    looks = {v.backend: v for v in reversed(seen.variants)}
+    looks = {_kind(cell): cell.variant for cell in reversed(seen.cells) if cell.is_measured}
     grown = []
     for key in dict.fromkeys((o.cell.load, o.cell.variant.index) for o in found):
         same = [o for o in found if (o.cell.load, o.cell.variant.index) == key]
         variant = same[0].cell.variant
-        if look := looks.get(variant.backend):
+        if look := looks.get(_kind(same[0].cell)):
             shown = dataclasses.replace(variant, index=look.index, slot=look.slot, style=look.style)
             grown.append(Grown(shown, same[0].cell.load, {o.cell.model: o for o in same}))
     return grown
+
+
+def _kind(cell: Cell) -> tuple[Any, ...]:
+    """Backend and method: another one has another speed-up."""
+    return cell.variant.backend, *(cell.effective.get(name) for name in KINDS)
 
 
 def _reference(stored: Overview) -> str:

@@ -168,7 +168,7 @@ def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: S
     value, low, high = found
     ends = f"{ratio(value)}× {interval(low, high)}"
     lost = ", ".join(_lost(chosen.cells, others[0].cells, samples))
-    if low > 1:
+    if round(low, 2) > 1:
         return f"{ends} {name}" + f", which is faster on {lost}" * bool(lost)
     return f"{ends} {name}: no difference shown" + f", but it is faster on {lost}" * bool(lost)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from reports.cells import Overview
 from reports.numbers import significant
 from reports.sections.searched import SweptCurve
+from reports.words.ranking.rates import by_decisions
 
 SEARCHED_ONLY = (
     "This run searched for the highest sustained rates and swept no loads: see the section on them."
@@ -21,8 +22,12 @@ def probes_only(seen: Overview) -> str:
 
 def kept_up_with(curves: Sequence[SweptCurve], *, named: bool = False) -> Iterator[str]:
     """One sentence about the systems of one workload, which is `named` first where there are
-    several; none for a system alone. One is said to keep up with more only where it kept up with a
-    rate at which the other was saturated already."""
+    several; none for a system alone. Replays are held against each other. One is said to keep up
+    with more only where it kept up with a rate at which the other was saturated already."""
+    if len(kinds := by_decisions(curves)) > 1:
+        for some in kinds:
+            yield from kept_up_with(some, named=named)
+        return
     if len(curves) < 2:
         return
     where = f"{curves[0].workload}: " if named else ""

@@ -89,6 +89,8 @@ def _race(
     found = [(s, v) for v in rivals if (s := speed(groups[v.index], metric)) is not None]
     faster = [(s, v) for s, v in found if s.is_faster]
     over = _over(common, {c.place for c in cells})
+    if not found:
+        return f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
     if not faster:
         return f"No backend was clearly faster than {race.name}{over}.{doubt}"
     kept = [
@@ -118,6 +120,16 @@ def _race(
     return f"{text}.{doubt}"
 
 
+def _why_none(race: Race, cells: Sequence[Cell]) -> str:
+    rivals = {variant.index for variant in race.rivals}
+    ran = [cell for cell in cells if cell.is_measured]
+    if not any(cell.variant.index in rivals for cell in ran):
+        return "every other trial failed"
+    if not race.others([c for c in ran if c.variant.index in rivals], ran):
+        return "every trial of it failed"
+    return "no two answers have times between tokens that can be compared"
+
+
 def _against(
     other: Variant | None,
     winner: Variant,
@@ -132,7 +144,7 @@ def _against(
         return FASTEST, ""
     value, low, high = found
     told = f"{ratio(value)}× {interval(low, high)}"
-    if low > 1:
+    if round(low, 2) > 1:
         return FASTEST, f" and {told} that of {other.label}, the next best"
     return "had the highest speed-up", f" (over {other.label} {told}: no difference shown)"
 

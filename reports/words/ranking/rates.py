@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from reports.numbers import interval, significant
-from reports.sections.searched import SearchedSystem
+from reports.sections.searched import SearchedSystem, SweptCurve
+
+System = TypeVar("System", SearchedSystem, SweptCurve)
 
 
 def ranking(searched: Sequence[SearchedSystem], *, named: bool = False) -> Iterator[str]:
     """One sentence about the systems of one workload, which is `named` first where there are
-    several; none for a system alone. An order is claimed only between systems whose intervals do
-    not overlap."""
+    several; none for a system alone. Replays are ranked among themselves. An order is claimed only
+    between systems whose intervals do not overlap."""
+    if len(kinds := by_decisions(searched)) > 1:
+        for some in kinds:
+            yield from ranking(some, named=named)
+        return
     found = [one for one in searched if one.found.rate is not None]
     if len(searched) < 2:
         return
@@ -32,6 +39,14 @@ def ranking(searched: Sequence[SearchedSystem], *, named: bool = False) -> Itera
     else:
         rest = "; which in turn more than ".join(map(_tier, tiers[1:]))
         yield f"{where}{_tier(tiers[0])} sustained more than {rest}.{end}"
+
+
+def by_decisions(systems: Sequence[System]) -> list[list[System]]:
+    """Those that decided for themselves, and those whose decisions were replayed, as far as there
+    are any."""
+    real = [one for one in systems if not one.cell.variant.is_replay]
+    replays = [one for one in systems if one.cell.variant.is_replay]
+    return [some for some in (real, replays) if some]
 
 
 def _tiers(found: Sequence[SearchedSystem]) -> list[list[SearchedSystem]]:

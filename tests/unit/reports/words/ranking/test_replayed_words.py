@@ -40,7 +40,7 @@ def test_a_run_of_both_ranks_the_real_ones_only(tmp_path: Path) -> None:
     found = seen(tmp_path, REAL + MADE)
     text = words(found)
     assert text.startswith("vllm-early-exit (re-implementation, lossy†) was the fastest: 1.2")
-    assert text.endswith(f"{APART} vllm replay=demo, adadecode.")
+    assert text.endswith(f"{APART} vllm replay=demo, adadecode (replayed).")
     lines = verdicts(found.cells, found.variants, found.why_no_speedup)
     assert [line.variant.is_replay for line in lines] == [False, False]
 

@@ -1,0 +1,69 @@
+"""The numbers of a cell as a terminal's table shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.core.nouns import SAMPLES_NEEDED, SAYS_NOTHING
+
+if TYPE_CHECKING:
+    from results.registry import Metric
+
+NONE = "–"
+VOID = "!"
+
+
+def metric_text(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
+    """A metric's, in milliseconds where it is a time; `compact`: without a p99. Marked with `VOID`
+    where it is not to be believed though others of its row are."""
+    found = _value(cell, metric, compact)
+    return found + VOID if found != NONE and is_void(cell, metric) else found
+
+
+def is_void(cell: Mapping[str, Any], metric: Metric) -> bool:
+    """Whether a number is not to be believed though others of its row are."""
+    void = cell.get("void_metrics", ())
+    return "output_tok_per_s" not in void and any(key in void for key in metric.keys)
+
+
+def _value(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
+    if metric.name == "speedup":
+        return speedup_text(cell)
+    if metric.each:
+        return _percentiles(cell, metric, compact)
+    value = cell[metric.name]
+    return number(value * 1e3 if metric.unit == "s" and value is not None else value)
+
+
+def _percentiles(cell: Mapping[str, Any], metric: Metric, compact: bool) -> str:
+    """Median and p99, seconds in milliseconds; the median alone where it is to be short."""
+    middle, tail = cell[f"{metric.name}_p50"], cell[f"{metric.name}_p99"]
+    if middle is None:
+        return NONE
+    doubt = "" if cell["n_completed"] >= SAMPLES_NEEDED["p99"] else "?"
+    factor = 1e3 if metric.unit == "s" else 1
+    if compact:
+        return number(middle * factor)
+    return f"{number(middle * factor)} / {number(tail * factor)}{doubt}"
+
+
+def speedup_text(cell: Mapping[str, Any]) -> str:
+    """Over the reference, with its interval."""
+    if cell["is_reference"]:
+        return "reference"
+    if cell["speedup"] is None:
+        return NONE
+    if cell["speedup_low"] is None:
+        return f"{cell['speedup']:.2f}"
+    low, high = cell["speedup_low"], cell["speedup_high"]
+    if high > low * SAYS_NOTHING:
+        return f"{cell['speedup']:.2f} [0, ∞]"
+    return f"{cell['speedup']:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def number(value: float | None) -> str:
+    """Three digits, or whole thousands; `NONE` of nothing."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
