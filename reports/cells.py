@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.names import BUNDLED
 from harness.core.nouns import SAMPLES_NEEDED, Measured, Slo, TrialRecord
-from reports.text import clipped, visible
+from reports.text import clipped, distinct, visible
 from reports.variants import Variant, engines, variants, workload_key, workload_labels
 from reports.words.doubts.reference import why_no_speedup
 from results import rows as metrics
@@ -200,6 +200,7 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
     labels = workload_labels([trial.workload for trial in trials.values()])
     several = len({trial.model.label() for trial in trials.values()}) > 1
     loads = sorted({trial.load for trial in trials.values()}, key=_load_order)
+    load_labels = distinct(load.label() for load in loads)
     cells = [
         _cell(
             one,
@@ -208,6 +209,7 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
             [records[key] for key in one["keys"]],
             labels,
             loads.index(trials[one["keys"][0]].load),
+            load_labels[trials[one["keys"][0]].load.label()],
             visible(clipped(one["model"], 80)) if several else "",
             {name: CellEffects.from_plain(found) for name, found in parts.items()},
             groups[one["keys"][0]],
@@ -229,6 +231,7 @@ def _cell(
     records: Sequence[TrialRecord],
     labels: Mapping[str, str],
     order: int,
+    load_label: str,
     model: str,
     effects: Mapping[str, CellEffects],
     group: str,
@@ -249,7 +252,7 @@ def _cell(
     return Cell(
         variant=variant,
         workload=f"{workload} on {model}" if model else workload,
-        load=visible(clipped(load.label(), 60)),
+        load=load_label,
         load_kind=load.kind,
         load_value=load.concurrency or load.rate,
         order=order,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 from markupsafe import Markup
@@ -89,3 +90,13 @@ def script_json(data: Any) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+def distinct(texts: Iterable[str], limit: int = 60) -> dict[str, str]:
+    """Each text, safe to show and shortened, so that no two look alike."""
+    found: dict[str, str] = {}
+    for text in texts:
+        if text not in found:
+            short = visible(shortened(text, limit))
+            found[text] = short if short not in found.values() else f"{short} ({len(found) + 1})"
+    return found

@@ -195,7 +195,8 @@ def _series(
         stored = {one.record.key: one for one in run.stored}
         for cell in run.evaluated["cells"]:
             one = stored[cell["keys"][0]]
-            name, same = cell_name(one.record.trial), _same(one)
+            parts = run.store.read_code(str(one.record.environment.get("code"))) or {}
+            name, same = cell_name(one.record.trial), _same(one, parts)
             for key, metric in wanted:
                 value = cell.get(key)
                 if not isinstance(value, int | float) or not math.isfinite(value):
@@ -215,9 +216,9 @@ def _holds(cell: Mapping[str, Any], key: str) -> bool:
     return key not in void and (cell["valid"] or len(void) > 0)
 
 
-def _same(stored: StoredTrial) -> str:
+def _same(stored: StoredTrial, parts: Mapping[str, str]) -> str:
     """What has to be equal for values to be one series: the machine and the work, not versions."""
-    fields = identity(stored.record.trial, stored.record.environment)
+    fields = identity(stored.record.trial, stored.record.environment, parts)
     kept = {name: fields[name] for name in FIELDS if not name.startswith("packages.")}
     return canonical_json({**kept, "python": None})
 

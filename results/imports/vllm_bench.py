@@ -125,6 +125,7 @@ def as_file(
         "endpoint_type": trial.backend,
         "backend": trial.backend,
         "label": canonical_json(to_json(backend.options)) if backend else None,
+        "provenance": backend.provenance if backend else None,
         "model_id": trial.model.name,
         "num_prompts": len(generations),
         "request_rate": load.rate if load.rate is not None else "inf",

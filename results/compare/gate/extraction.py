@@ -55,7 +55,10 @@ def reduce_run(run: Run, names: Iterable[str]) -> ReducedRun:
     found: list[ReducedTrial] = []
     for members in run.groups():
         group = make_group(members, run.experiment)
-        found += [_reduced(member, group, wanted) for member in _standing(members)]
+        for member in _standing(members):
+            code = str(member.stored.record.environment.get("code"))
+            parts = run.store.read_code(code) or {}
+            found.append(_reduced(member, group, wanted, parts))
     return ReducedRun(where, found)
 
 
@@ -110,7 +113,10 @@ def answer_digests(requests: RequestArrays) -> Ints:
 
 
 def _reduced(
-    member: Member, group: ComparableTrials, wanted: Collection[GateQuantity]
+    member: Member,
+    group: ComparableTrials,
+    wanted: Collection[GateQuantity],
+    parts: Mapping[str, str],
 ) -> ReducedTrial:
     record, requests = member.stored.record, member.requests
     values: Mapping[str, Floats] = {}
@@ -130,7 +136,7 @@ def _reduced(
         replayed=record.is_replay,
         broken_promise=_broken_promise(member, group),
         fingerprint=record.environment.get("fingerprint"),
-        identity=identity(record.trial, record.environment),
+        identity=identity(record.trial, record.environment, parts),
         ids=requests.ids if requests is not None else [],
         answers=answer_digests(requests) if requests is not None else np.zeros(0, np.int64),
         values=values,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError, nearest
@@ -33,21 +34,35 @@ _TRIAL: Mapping[str, Callable[[Trial], Any]] = {
     "slo": lambda trial: to_json(trial.slo),
     "seed": lambda trial: trial.seed,
 }
-FIELDS = (*MACHINE, *(f"packages.{name}" for name in PACKAGES), *_TRIAL)
+REPLAY = "replay"
+"""Of a trial that replays a trace, what the file holds: its cost is that of these decisions."""
+FIELDS = (*MACHINE, *(f"packages.{name}" for name in PACKAGES), *_TRIAL, REPLAY)
 """All that can be allowed to differ, beside `ANSWERS` and `UNSOUND`."""
 GROUPS = {"machine": FIELDS[: len(MACHINE) + len(PACKAGES)]}
 """Names for several of them."""
 _LONGEST = 60
 
 
-def identity(trial: Trial, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Field -> value, for each of `FIELDS`."""
+def identity(
+    trial: Trial, environment: Mapping[str, Any], parts: Mapping[str, str]
+) -> dict[str, Any]:
+    """Field -> value, for each of `FIELDS`; `parts`: what pins the trial (`harness.cli.pins`), as
+    the store has it."""
     packages = environment.get("packages") or {}
     return {
         **{name: environment.get(name) for name in MACHINE},
         **{f"packages.{name}": packages.get(name) for name in PACKAGES},
         **{name: of(trial) for name, of in _TRIAL.items()},
+        REPLAY: _replayed(trial, parts),
     }
+
+
+def _replayed(trial: Trial, parts: Mapping[str, str]) -> list[str]:
+    asked = trial.options.get("replay")
+    if not isinstance(asked, str):
+        return []  # rates are among the options
+    names = (Path(asked).name, ".parquet")
+    return sorted(digest for part, digest in parts.items() if part.endswith(names))
 
 
 def check_allowed(names: Iterable[str]) -> frozenset[str]:
@@ -68,6 +83,8 @@ def check_alike(base: ReducedRun, new: ReducedRun, allowed: Collection[str]) -> 
     differ: dict[str, tuple[Any, Any]] = {}
     for (one, *_), (other, *_) in pairs:
         for name in FIELDS:
+            if name == REPLAY and not (name in one.identity and name in other.identity):
+                continue  # a record of before it was known
             if _text(one.identity.get(name)) != _text(other.identity.get(name)):
                 differ.setdefault(name, (one.identity.get(name), other.identity.get(name)))
     if refused := [name for name in differ if name not in allowed]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.text import clipped, common_prefix, script_json, shortened, visible
+from reports.text import clipped, common_prefix, distinct, script_json, shortened, visible
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,11 @@ def test_clipped_says_how_much_is_missing() -> None:
 def test_shortened_keeps_both_ends_within_the_limit() -> None:
     assert shortened("vllm-early-exit threshold=0.9", 20) == "vllm-early-ex…ld=0.9"
     assert len(shortened("x" * 99, 20)) == 20
+
+
+def test_texts_that_are_shortened_stay_distinct() -> None:
+    paths = [f"trace /data/{'x' * 60}/week{n}/arrivals.csv" for n in (1, 2)]
+    found = distinct([*paths, paths[0], "closed c=1"])
+    assert len(set(found.values())) == len(found) == 3
+    assert found["closed c=1"] == "closed c=1"
+    assert max(map(len, found.values())) <= 64

@@ -11,11 +11,12 @@ import pytest
 from harness.core.errors import UserError
 from harness.measure.machine import environment
 from results.compare.gate.comparison import compare_runs
-from results.compare.gate.identity import MACHINE, PACKAGES, check_allowed
+from results.compare.gate.identity import MACHINE, PACKAGES, check_allowed, identity
 from results.compare.gate.margins import DEFAULTS, GateRules, MarginRule
 from results.compare.gate.quantities import quantities
 from results.compare.gate.reduced import ReducedRun
 from results.compare.gate.verdicts import holm
+from tests.support.results.make_trials import trial
 from tests.support.results.reduced_runs import (
     IDENTITY,
     cell,
@@ -137,6 +138,20 @@ def test_times_of_a_step_are_measured_by_the_clock() -> None:
     assert not timed & {"exact_match", "consistency", "acceptance_rate", "output_tokens"}
 
 
+def test_another_trace_is_another_work() -> None:
+    options = {"replay": "traces/mine.parquet"}
+    parts = {"a.py": "1", "traces/mine.parquet": "2", "heads/x.safetensors": "3"}
+    asked = trial("fast", options=options)
+    assert identity(asked, {}, parts)["replay"] == ["2"]
+    assert identity(trial("fast"), {}, parts)["replay"] == []
+    one, other = ({**IDENTITY, "replay": [digest]} for digest in "ab")
+    base, new = (everywhere(a_run(n), identity=i) for n, i in (("BASE", one), ("NEW", other)))
+    with pytest.raises(UserError, match="they differ in replay"):
+        compare_runs(base, new, TPOT)
+    older = {name: value for name, value in IDENTITY.items() if name != "replay"}
+    compare_runs(everywhere(a_run(), identity=older), new, TPOT)
+
+
 def test_what_differs_is_refused_by_name_unless_it_is_allowed() -> None:
     differing = {**IDENTITY, "gpu_driver": "550", "model.checksum": "c0ffee"}
     new = everywhere(a_run("NEW", seed=1), identity=differing)
@@ -185,10 +200,10 @@ def test_changed_answers_of_a_lossy_backend_are_set_against_base_s_own_noise() -
     rules = GateRules((MarginRule("consistency", 0.2),))
     base = everywhere(a_run(), lossless=False)
     noisy = []
-    for trial in base.trials:
-        answers = np.array(trial.answers)
-        answers[trial.repeat :: 8] += 1000 + trial.repeat
-        noisy.append(dataclasses.replace(trial, answers=answers))
+    for one in base.trials:
+        answers = np.array(one.answers)
+        answers[one.repeat :: 8] += 1000 + one.repeat
+        noisy.append(dataclasses.replace(one, answers=answers))
     run = ReducedRun("BASE", noisy)
     again = [dataclasses.replace(t, answers=np.roll(t.answers, 0) + 0) for t in noisy]
     assert compare_runs(run, ReducedRun("NEW", again), rules).verdict == "pass"
