@@ -59,17 +59,22 @@ class ExitOptions(ExitPlan):
             "hf_overrides": {"architectures": [ARCHITECTURE]},
             "additional_config": {SETTINGS: {"exits": exits}},
         }
-        if exits and not current_platform.is_cpu() and not arguments["enforce_eager"]:
-            # a graph of the whole model could not end early: one graph for each segment
+        if not current_platform.is_cpu() and not arguments["enforce_eager"]:
+            # a graph of the whole model could not end early, nor be counted: one for each segment
             given = dict(arguments.get("compilation_config") or {})
             found["compilation_config"] = {"cudagraph_mode": "PIECEWISE", **given}
+        asks = bool(self.policy.checks()) and not current_platform.is_cpu()
+        if asks and arguments.get("async_scheduling") is None:
+            # the next step would wait for this one's confidences, and hold back its tokens
+            found["async_scheduling"] = False
         if self.settings["prompt_steps"] == SEPARATE:
             from backends.early_exit.plugin.scheduler import (
                 AsyncSeparateScheduler,
                 SeparateScheduler,
             )
 
-            waits = current_platform.is_cpu() or arguments.get("async_scheduling") is False
+            asynchronous = {**arguments, **found}.get("async_scheduling")
+            waits = current_platform.is_cpu() or asynchronous is False
             found["scheduler_cls"] = SeparateScheduler if waits else AsyncSeparateScheduler
         return found
 

@@ -87,7 +87,8 @@ def top2_margin(logits: Tensor) -> Tensor:
         native = native_checks.available()
         return native_checks.top2_margin(logits) if native else top2_reference(logits)[0]
     margins = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    top2(logits, margins)
+    # vLLM cuts off the rows by which it pads a vocabulary
+    top2(logits.contiguous(), margins)
     return margins
 
 

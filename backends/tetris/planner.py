@@ -51,6 +51,11 @@ class StagePlan:
     cost: float
     cycle_ms: float
 
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Layers behind which a stage ends and another begins."""
+        return tuple(one.end for one in self.stages[:-1])
+
     def to_json(self, seconds: float) -> dict[str, Any]:
         """The answer of `decodebench plan --json`, made in so many seconds."""
         return {

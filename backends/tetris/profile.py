@@ -25,6 +25,7 @@ from harness.core.errors import UserError, nearest
 
 MOST_LAYERS = 1_000
 LEAST_MS = 1e-9
+LEAST_RATE = 1e-6
 PROFILE_KEYS = ("layers", "batch", "survival", "layer_ms", "ramp_ms", "transfer_ms")
 OPTIONAL_KEYS = (
     "fill_ms",
@@ -120,6 +121,11 @@ class Wanted:
                 continue
             if not math.isfinite(value) or value < 0 or (value == 0 and least == "above 0"):
                 raise UserError(f"{name}: expected a number {least}, found {value:g}")
+        for name, value in (("--rate", self.rate), ("--target", self.target)):
+            if value is not None and value < LEAST_RATE:
+                raise UserError(
+                    f"{name}: expected {LEAST_RATE:g} a second or more, found {value:g}"
+                )
 
 
 def profile_from(told: Any, where: str) -> StageProfile:

@@ -26,6 +26,8 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 """One process, no calls home; the checkpoint is on disk by the time vLLM starts."""
+CPU_CACHE = "VLLM_CPU_KVCACHE_SPACE"
+"""vLLM takes it before its arguments: the option `kv_cache_gib` would be told and not be."""
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 """Unless the user wants to see more."""
 OWN_ARGUMENTS = {
@@ -98,6 +100,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def set_environment(threads: int | None) -> None:
     """What vLLM reads from the environment, in this process only. Call before importing vLLM."""
     os.environ.update(ENVIRONMENT)
+    os.environ.pop(CPU_CACHE, None)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     if threads is not None:

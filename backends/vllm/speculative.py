@@ -7,6 +7,7 @@ and leave out steps without drafts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from backends.vllm.drafting import (
     METHODS,
     NAME,
     PREFIX,
+    SUFFIX,
     check_draft_model,
     check_head,
     check_method,
@@ -62,7 +64,10 @@ from results.traces.recorded import TraceRow
 
 ARGUMENTS = OWN_ARGUMENTS | dict.fromkeys(
     SPECULATIVE_ARGUMENTS, "the options 'method', 'draft', 'drafts' and 'speculative'"
-) | {"per_request_spec_decode_metrics": "always on"}  # fmt: skip
+) | {
+    "per_request_spec_decode_metrics": "always on",
+    "distributed_executor_backend": "the model runs in the backend's own process",
+}  # fmt: skip
 GIVEN = {
     "method": "is the backend's option 'method'",
     "model": "is the backend's option 'draft'",
@@ -104,6 +109,9 @@ class VllmSpeculative(VllmBackend):
         """By the engine's id: verifications that have been told."""
         self._records = bool(options["record"])
         self._decided = Decisions()
+        self._under_way = 0
+        """Requests that got tokens in the last step."""
+        self._learns = options["method"] == SUFFIX
         self._replayed: ReplayedVerification | None = None
         if self._source is not None:
             engine.collective_rpc(self._replace_judge)
@@ -171,6 +179,8 @@ class VllmSpeculative(VllmBackend):
         if options["replay"] is not None:
             # else the lengths by which a trace is read are not known when drafts are judged
             arguments["async_scheduling"] = False
+            # the one whose verification is replayed
+            os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         engine = load_engine(NAME, arguments)
         told = effective(options, engine)
         if engine.vllm_config.device_config.device_type == "cpu" and repair_expansion():
@@ -181,6 +191,8 @@ class VllmSpeculative(VllmBackend):
         """Abort what is unfinished and empty the prefix cache."""
         super().reset()
         self._seen.clear()
+        if self._learns:
+            self._engine.collective_rpc(_forget_answers)
         if self._replayed is not None:
             self._replayed.clear()
 
@@ -198,6 +210,11 @@ class VllmSpeculative(VllmBackend):
         assert self._replayed is not None
         self._replayed.enter(name, row)
 
+    def _step(self) -> Sequence[Any]:
+        found = super()._step()
+        self._under_way = len(found)
+        return found
+
     def _commit(self, output: Any) -> Commit:
         self._decided = Decisions()
         commit = super()._commit(output)
@@ -207,11 +224,14 @@ class VllmSpeculative(VllmBackend):
 
     def _telemetry(self, output: Any, before: int, tokens: int) -> Mapping[str, float]:
         """What a step adds: its work, and the drafts that it verified, if there were any."""
-        if not before:
-            return NOTHING
         found = output.spec_decode_metrics
-        if found is None:
-            found = self._scheduler.requests[output.request_id].spec_decode_metrics
+        if found is None and (request := self._scheduler.requests.get(output.request_id)):
+            found = request.spec_decode_metrics
+        if not before:
+            if found is not None and output.finish_reason is None:
+                # a prompt of which one token is not cached is padded as if by drafts
+                self._seen[output.request_id] = len(found.per_step_drafted)
+            return NOTHING
         told, ended = self._seen.get(output.request_id, 0), output.finish_reason is not None
         self._seen[output.request_id] = len(found.per_step_drafted)
         if ended:
@@ -230,7 +250,7 @@ class VllmSpeculative(VllmBackend):
     def _decide(self, drafted: int, accepted: int) -> None:
         """Of a step, for a trace. vLLM asks a draft model for as many as there is room for."""
         if self._records:
-            under_way = len(self._live)
+            under_way = self._under_way
             self._decided = Decisions(
                 drafted=[drafted], accepted=[accepted], batch=[under_way], asked=[drafted]
             )
@@ -238,3 +258,10 @@ class VllmSpeculative(VllmBackend):
     def _watch(self, worker: Any) -> None:
         super()._watch(worker)
         self._clock.watch(worker.model_runner, "propose_draft_token_ids", count=DRAFT_US)
+
+
+def _forget_answers(worker: Any) -> None:
+    """A proposer that drafts from earlier answers begins with none: the next trial asks the same
+    prompts."""
+    runner = worker.model_runner
+    runner.drafter = type(runner.drafter)(runner.vllm_config)

@@ -118,9 +118,11 @@ class Fleet:
         had_company = bool(self._alive)
         answer = self._start(job.trial, listener, version)
         if isinstance(answer, NoResult) and not answer.by_user and (had_company or answer.killed):
-            self.crowded |= not self._rivals.isdisjoint(self._alive)
+            beside_rivals = not self._rivals.isdisjoint(self._alive)
             self.close()
             answer = self._start(job.trial, listener, version)
+            # who does not start alone either has other reasons
+            self.crowded |= beside_rivals and isinstance(answer, Ready)
         if isinstance(answer, Ready):
             self._failed_starts[key] = 0
             self._footprints[key] = answer.footprint

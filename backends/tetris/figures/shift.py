@@ -54,7 +54,8 @@ def _run(point: FigurePoint, system: str, mixes: tuple[float, ...], window_s: fl
     (cluster,), (batch,) = point.clusters, point.batches
     profile = replace(point.profile(batch, staged=False), survival=survival)
     there, times = point.model.cluster(dict(cluster)), StageTimes(profile)
-    clients = CLIENTS * batch * sum(there.devices.values())
+    held = batch * sum(there.devices.values())
+    clients = min(CLIENTS * held, max(point.requests // 2, 1))  # less than a mix has
     if system not in (AGAIN, PIPELINE):
         made = data_parallel(times, there.devices, system)
         return LaneSimulation(made, times, inputs, clients, point.slo_ms).run()

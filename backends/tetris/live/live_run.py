@@ -169,7 +169,7 @@ class LiveRun:
             self._ask(1)
 
     def _start(self, lane: Lane) -> None:
-        crew = next(iter(lane.idle))
+        crew = lane.next_crew()
         now_ms = self.now()
         requests = lane.queue.take(now_ms)
         device = crew.lend()

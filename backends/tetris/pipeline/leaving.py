@@ -44,10 +44,10 @@ class LeaveDecisions:
         asked = self._leaves[:, ends - 1]
         return np.where(asked.any(axis=1), ends[asked.argmax(axis=1)], self.layers)
 
-    def alive(self) -> NDArray[np.float64]:
-        """Share alive on entering each layer and after the last, (L + 1,) as a profile has it, with
-        all ramps on."""
-        counts = np.bincount(self.depths(), minlength=self.layers + 1)
+    def alive(self, cuts: Sequence[int] | None = None) -> NDArray[np.float64]:
+        """Share alive on entering each layer and after the last, (L + 1,) as a profile has it, when
+        only ramps behind so many layers are on; None: all."""
+        counts = np.bincount(self.depths(cuts), minlength=self.layers + 1)
         gone = np.concatenate([[0], np.cumsum(counts)[:-1]])
         gone[1:] += counts[1:] * (np.arange(1, self.layers + 1) < self.layers)
         return np.asarray(1.0 - gone / len(self))

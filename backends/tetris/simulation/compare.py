@@ -43,6 +43,7 @@ NEAR = 0.98
 longer, up to where a small disturbance costs many the SLO."""
 
 Make = Callable[[], Layout]
+UnderCuts = Callable[[Sequence[int]], StageTimes]
 _Setting = tuple[Make, int | None]
 
 
@@ -98,6 +99,7 @@ def compare(
     limit_ms: float,
     copies: int = 1,
     slow: Mapping[str, Slowdown] | None = None,
+    under: UnderCuts | None = None,
 ) -> Iterator[SimulatedSystem]:
     """The pipeline first, then each baseline, as they are simulated.
 
@@ -105,6 +107,8 @@ def compare(
         limit_ms: the SLO; queues are flushed for it.
         copies: of the cluster and its plan, side by side; each has an equal share of the requests.
         slow: devices of each copy that are slower than their profile, in every system.
+        under: `times` for who leaves when ramps at some cuts alone are on (their fills); None: as
+            with all of them.
     """
     devices = dict(cluster.devices)
     if load.rate is not None:
@@ -113,13 +117,16 @@ def compare(
     piped = {one.device: 0 for one in plan.stages}
     for one in plan.stages:
         piped[one.device] += one.count
-    found = share.run("pipeline", [partial(pipeline, times, plan)], piped)
+    own = under(plan.cuts) if under else times
+    found = share.run("pipeline", [partial(pipeline, own, plan)], piped)
     yield replace(found, predicted_per_s=plan.goodput_per_s * copies)
     for name in DATA_PARALLEL:
         yield share.run(name, [partial(data_parallel, times, devices, name)], devices)
     quickest = min(devices, key=lambda kind: sum(times.profile.layer_ms[kind]))
     segments = best_segments(times, quickest, MOST_SEGMENTS) or [()]
-    makes = [partial(regrouped, times, devices, cuts) for cuts in segments]
+    makes = [
+        partial(regrouped, under(cuts) if under else times, devices, cuts) for cuts in segments
+    ]
     yield share.run("regrouping in place", makes, devices)
 
 

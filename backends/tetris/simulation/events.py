@@ -122,7 +122,7 @@ class LaneSimulation:
     def serve(self, lane: Lane) -> None:
         """Start what is ready in a lane on the devices that are free for it."""
         while lane.idle and self.may_start(lane):
-            self._start(next(iter(lane.idle)), lane)
+            self._start(lane.next_crew(), lane)
         self._remind(lane)
 
     def may_start(self, lane: Lane) -> bool:
@@ -215,5 +215,5 @@ class LaneSimulation:
         first where a device serves several lanes."""
         for lane in reversed(self.layout.lanes):
             if len(lane.queue) and lane.idle:
-                self._start(next(iter(lane.idle)), lane)
+                self._start(lane.next_crew(), lane)
         return self.inside > 0

@@ -17,28 +17,34 @@ request is answered after its start, or None: all of them at its end."""
 class Lane:
     """A queue and the stage, up to layer `end` - 1, that its requests run. Who runs no more than
     `end` layers is answered; the others go on to `after`, over a link where `linked`. `idle` has
-    the crews with a free device; `left` and `passed` count who was answered behind it and who went
-    on."""
+    the crews with a free device, by rank; `left` and `passed` count who was answered behind it and
+    who went on."""
 
     end: int
     queue: FusionQueue
     work: Work
     after: Lane | None = None
     linked: bool = False
-    idle: dict[Crew, None] = field(default_factory=dict)
+    idle: dict[int, dict[Crew, None]] = field(default_factory=dict)
     link_free_ms: float = 0.0
     timer_ms: float = float("inf")
     left: int = 0
     passed: int = 0
 
+    def next_crew(self) -> Crew:
+        """Of those with a free device one of the lowest rank."""
+        return next(iter(self.idle[min(self.idle)]))
+
 
 @dataclass(slots=True, eq=False)
 class Crew:
-    """Devices of one kind that serve the same lanes, the first one that is ready first."""
+    """Devices of one kind that serve the same lanes, the first one that is ready first. Who is of a
+    lower `rank` goes before others that are free."""
 
     kind: str
     devices: list[str]
     lanes: list[Lane]
+    rank: int = 0
     free: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,14 +57,16 @@ class Crew:
         self.free.append(device)
         if len(self.free) == 1:
             for lane in self.lanes:
-                lane.idle[self] = None
+                lane.idle.setdefault(self.rank, {})[self] = None
 
     def lend(self, device: str | None = None) -> str:
         """One of the free devices, or this one of them, which is no longer free."""
         device = self.free.pop(-1 if device is None else self.free.index(device))
         if not self.free:
             for lane in self.lanes:
-                del lane.idle[self]
+                del lane.idle[self.rank][self]
+                if not lane.idle[self.rank]:
+                    del lane.idle[self.rank]
         return device
 
 

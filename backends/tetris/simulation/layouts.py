@@ -54,7 +54,10 @@ def data_parallel(times: StageTimes, devices: Mapping[str, int], what: str) -> L
     lane = Lane(profile.layers, FusionQueue(profile.batch, ahead), work)
     numbers: dict[str, itertools.count[int]] = {}
     quickest = sorted(devices, key=lambda kind: sum(profile.layer_ms[kind]))
-    crews = [Crew(kind, names(kind, devices[kind], numbers), [lane]) for kind in quickest]
+    crews = [
+        Crew(kind, names(kind, devices[kind], numbers), [lane], rank)
+        for rank, kind in enumerate(quickest)
+    ]
     return Layout((lane,), tuple(crews), () if what == "plain" else None)
 
 
@@ -82,13 +85,14 @@ def regrouped(
     entrance = lane(0)
     lanes, crews = [entrance], []
     numbers: dict[str, itertools.count[int]] = {}
-    for kind in sorted(devices, key=lambda kind: sum(profile.layer_ms[kind])):
+    quickest = sorted(devices, key=lambda kind: sum(profile.layer_ms[kind]))
+    for rank, kind in enumerate(quickest):
         for device in names(kind, devices[kind], numbers):
             own = [lane(place) for place in range(1, len(spans))]
             for one, after in itertools.pairwise(own):
                 one.after = after
             lanes += own
-            crews.append(Crew(kind, [device], [*reversed(own), entrance]))
+            crews.append(Crew(kind, [device], [*reversed(own), entrance], rank))
     return Layout(tuple(lanes), tuple(crews), tuple(cuts))
 
 

@@ -60,14 +60,18 @@ class NodeShares:
 
 
 def kept(
-    share: Sequence[Comparison], stored: Collection[str], key: Callable[[Trial], str]
+    share: Sequence[Comparison],
+    stored: Collection[str],
+    ended: Collection[str],
+    key: Callable[[Trial], str],
 ) -> set[str]:
-    """The keys of a share's trials that need not run again: those of a repeat that is stored whole.
-    A repeat that another node began, though it be of the same kind, is run anew on one."""
+    """The keys of a share's trials that need not run again: of those that are `stored` the ones of
+    a repeat that is whole, or of which all have `ended` on this node, well or not. A repeat that
+    another node began, though it be of the same kind, is run anew on one."""
     found: set[str] = set()
     for one in share:
         for repeat in {trial.repeat for trial in one}:
             keys = {key(trial) for trial in one if trial.repeat == repeat}
-            if keys <= set(stored):
-                found |= keys
+            if keys <= set(stored) or keys <= set(ended):
+                found |= keys & set(stored)
     return found

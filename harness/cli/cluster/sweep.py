@@ -14,9 +14,10 @@ from harness.cli.cluster.shares import Comparison, NodeShares, comparisons, kept
 from harness.cli.pins import OlderTrials, Pins
 from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
-from harness.core.nouns import Trial
+from harness.core.nouns import Trial, TrialRecord
 from harness.measure.sweep import SweepEvent, SweepResult, write_record
 from results.store.folder import Store
+from results.store.records import BrokenRecordError
 
 WAIT_S = 1.0
 """For the tidings of a node, at a time."""
@@ -63,6 +64,8 @@ class ClusterSweep:
         self._busy: dict[Any, _Busy] = {}
         """By the call that waits for a node's tidings."""
         self._result = SweepResult()
+        self._noted: dict[str, tuple[TrialRecord, bool]] = {}
+        """By key, what ran now and whether it was refused: what a lost node had may run twice."""
         self._over = self._total = 0
 
     def run(self, trials: Sequence[Trial]) -> SweepResult:
@@ -84,6 +87,8 @@ class ClusterSweep:
                 self._is_gone(busy, shares, error)
                 continue
             self._take(busy, told, shares)
+        for record, refused in self._noted.values():
+            self._result.note(record, refused=refused)
         return self._result
 
     def _is_stored(self, one: Comparison) -> bool:
@@ -98,7 +103,9 @@ class ClusterSweep:
             return
         share = shares.take(lambda one: self._stored(node, one))
         keys = [node.key(trial) for one in share for trial in one]
-        stored = kept(share, {key for key in keys if self._store.has(key)}, node.key)
+        done = {key for key in keys if self._store.has(key)}
+        ended = {key for key in keys if self._ended_on(node, key)}
+        stored = kept(share, done, ended, node.key)
         self._over += len(stored)
         self._result.stored += len(stored)
         trials = [trial for one in share for trial in one]
@@ -109,6 +116,14 @@ class ClusterSweep:
             self._is_gone(busy, shares, error)
         else:
             self._listen(busy)
+
+    def _ended_on(self, node: ClusterNode, key: str) -> bool:
+        """Whether a trial ran there, however it ended."""
+        try:
+            found = self._store.read_stored(key).record
+        except BrokenRecordError:
+            return False
+        return found.environment.get("node") == node.name
 
     def _listen(self, busy: _Busy) -> None:
         self._busy[busy.node.worker.tidings.remote(WAIT_S)] = busy
@@ -128,7 +143,8 @@ class ClusterSweep:
         if event.record is not None:
             record = write_record(self._store, event.record)
             event = replace(event, record=record)
-            self._result.note(record, refused=event.refused)
+            slim = replace(record, generations=(), texts={}, scores={})
+            self._noted[record.key] = slim, event.refused
             if record.status == "ok":
                 busy.stored.add(record.key)
         index = min(self._over, self._total - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from backends.tetris.pipeline.windows import WindowPlanner
     from backends.tetris.planner import StagePlan
     from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
-    from backends.tetris.simulation.compare import SimulatedLoad, SimulatedSystem
+    from backends.tetris.simulation.compare import SimulatedLoad, SimulatedSystem, UnderCuts
 
 MOST_REQUESTS = 10_000_000
 MOST_TRACE_BYTES = 512 * MIB
@@ -49,28 +50,45 @@ class AskedSimulation:
 
     def run(self) -> SimulatedRun:
         """Everything that was asked for. Raises `UserError`."""
-        from backends.tetris import planner
         from backends.tetris.simulation.compare import SimulatedLoad, compare
 
         self._check()
         setting = self._setting()
         begin = time.perf_counter()
-        found = planner.plan(setting.model, setting.devices, setting.wanted)
+        found, known = self._planned(setting)
         planned_s = time.perf_counter() - begin
         if self.live:
             self._check_live(setting, found)
         load = SimulatedLoad(self.rate, self.clients, self.seed)
         asked = (setting.decisions, load, self.slo_ms, self.copies, setting.slow)
-        systems = list(compare(setting.times, setting.devices, found, *asked))
+        systems = list(compare(setting.times, setting.devices, found, *asked, under=known))
         told = SimulatedRun(systems, found, self.copies, planned_s)
         kept = systems[0]
         if self.window_s is not None:
             systems.insert(1, self._planned_again(setting, load, kept, told, self.window_s))
         if self.live:
-            row = self._run_live(setting, load, kept, told)
+            times = setting.times if known is None or self.window_s else known(found.cuts)
+            row = self._run_live(replace(setting, times=times), load, kept, told)
             systems.insert(1 if self.window_s is None else 2, row)
         told.seconds = time.perf_counter() - begin
         return told
+
+    def _planned(self, setting: _Setting) -> tuple[StagePlan, UnderCuts | None]:
+        """The plan, and what who leaves under some cuts makes of the profile; None where survival
+        does not depend on them."""
+        from backends.tetris import own_survival, planner
+        from backends.tetris.pipeline.stage_times import StageTimes
+
+        model = setting.model
+        if self.trace is None:
+            return planner.plan(model, setting.devices, setting.wanted), None
+        asked = model, setting.devices, setting.wanted, setting.decisions
+        found, _ = own_survival.plan(*asked)
+
+        def under(cuts: Sequence[int]) -> StageTimes:
+            return StageTimes(own_survival.under_cuts(model, setting.decisions, cuts))
+
+        return found, under
 
     def _check(self) -> None:
         _check_load(self.rate, self.plan_rate, self.clients, self.requests, self.copies, self.seed)

@@ -76,3 +76,11 @@ def test_a_plan_that_follows_the_mix_loses_less_than_one_that_does_not() -> None
     assert again[0] == pytest.approx(once[0], rel=0.05)
     assert once[0] > 1.5 * plain[0]
     assert again[1] > 1.2 * once[1]
+
+
+def test_a_mix_of_few_requests_still_takes_time() -> None:
+    """They are no more than the clients that a cluster could have."""
+    few = point(requests=100)
+    for system in (PIPELINE, PLAIN):
+        found = goodput_by_mix(few, system, (0.8, 0.5, 0.2), 0.25)
+        assert all(0 <= value < 1e7 for value in found)

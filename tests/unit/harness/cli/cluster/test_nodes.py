@@ -109,6 +109,15 @@ def trials(cells: int = 4, repeats: int = 2) -> list[Trial]:
     ]
 
 
+def two_engines() -> list[Trial]:
+    asked = [
+        replace(trial, options={**trial.options, "itl_s": itl})
+        for trial in trials(cells=2)
+        for itl in (0.1, 0.2)
+    ]
+    return sorted(asked, key=lambda trial: (trial.load.concurrency or 0, trial.repeat))
+
+
 def sweep(
     store: Store, workers: Sequence[PretendedNode], asked: Sequence[Trial]
 ) -> tuple[Any, list[SweepEvent], list[str]]:
@@ -139,12 +148,7 @@ def test_every_trial_runs_once_and_a_second_time_none(tmp_path: Path) -> None:
 
 def test_what_a_lost_node_did_not_finish_runs_on_another(tmp_path: Path) -> None:
     """It is lost in the middle of a repeat of two engines: that repeat is run anew, on one node."""
-    asked = [
-        replace(trial, options={**trial.options, "itl_s": itl})
-        for trial in trials(cells=2)
-        for itl in (0.1, 0.2)
-    ]
-    asked.sort(key=lambda trial: (trial.load.concurrency or 0, trial.repeat))
+    asked = two_engines()
     lost_node, other = PretendedNode("a", "m", lives=3), PretendedNode("b", "m")
     store = Store(tmp_path)
     _, _, lost = sweep(store, [lost_node, other], asked)
@@ -158,6 +162,36 @@ def test_what_a_lost_node_did_not_finish_runs_on_another(tmp_path: Path) -> None
         nodes.setdefault(place, set()).add(one.environment["node"])
     assert all(len(names) == 1 for names in nodes.values())
     assert {"a", "b"} == set().union(*nodes.values())
+
+
+class FailingNode(PretendedNode):
+    """Trials of one engine fail there."""
+
+    def _tidings(self, wait_s: float) -> list[Any]:
+        (told,) = super()._tidings(wait_s)
+        if isinstance(told, ShareOver) or told.record.trial.options.get("itl_s") != 0.2:
+            return [told]
+        return [replace(told, record=replace(told.record, status="failed"))]
+
+
+def test_an_engine_that_fails_costs_the_others_nothing_when_it_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    asked, store = two_engines(), Store(tmp_path)
+    first, _, _ = sweep(store, [FailingNode("a", "m")], asked)
+    assert first.statuses == {"ok": 4, "failed": 4}
+    node = PretendedNode("a", "m")
+    again, _, _ = sweep(store, [node], asked)
+    assert (again.stored, again.statuses) == (4, {"ok": 4})
+    assert {trial.options["itl_s"] for trial in node.ran} == {0.2}
+
+
+def test_what_failed_on_a_lost_node_and_went_well_elsewhere_has_not_failed(tmp_path: Path) -> None:
+    nodes = [FailingNode("a", "m", lives=3), PretendedNode("b", "m")]
+    result, _, lost = sweep(Store(tmp_path), nodes, two_engines())
+    assert len(lost) == 1
+    assert sum(result.statuses.values()) == 8
+    assert result.statuses["failed"] <= 1
 
 
 def test_on_a_machine_of_another_kind_a_comparison_runs_again(tmp_path: Path) -> None:

@@ -66,6 +66,9 @@ def test_only_repeats_that_are_whole_are_kept() -> None:
     one = comparisons(trials())[0]
     first = {key(trial) for trial in one if trial.repeat == 0}
     second = [key(trial) for trial in one if trial.repeat == 1]
-    assert kept([one], {*first, second[0]}, key) == first
-    assert kept([one], {*first, *second}, key) == {key(trial) for trial in one}
-    assert kept([one], set(), key) == set()
+    every = {*first, *second}
+    assert kept([one], {*first, second[0]}, (), key) == first
+    assert kept([one], every, (), key) == every
+    assert kept([one], set(), (), key) == set()
+    assert kept([one], {*first, second[0]}, second, key) == {*first, second[0]}, "others failed"
+    assert kept([one], {second[0]}, second[:-1], key) == set(), "others never ran"

@@ -111,6 +111,17 @@ def test_engines_of_another_model_that_go_are_no_reason_to_change_the_order() ->
         assert fleet.crowded == crowded
 
 
+def test_an_engine_that_never_starts_does_not_end_the_turns_of_the_others(tmp_path: Path) -> None:
+    """It is tried alone before that is known."""
+    trials = [
+        replace(trial, options={**trial.options, "test": {"start": "raise"}})
+        if trial.options["tokens"] == ENGINES[-1]
+        else trial
+        for trial in trials_of(2)
+    ]
+    assert begun(tmp_path, len(ENGINES), trials) == cell_by_cell(trials)
+
+
 class Gone:
     """An engine that can end."""
 
