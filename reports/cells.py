@@ -58,6 +58,8 @@ class Cell:
     """Whether the prompts are this package's own, and no rows of the data set of that name."""
     effects: Mapping[str, CellEffects] = field(default_factory=dict)
     """By speed-up: what pooling it with other cells' takes."""
+    sampled: bool = False
+    """Whether its answers are drawn, and not the most probable tokens."""
     group: str = ""
     """Equal for cells that may be compared: of one machine, asked alike."""
 
@@ -270,6 +272,7 @@ def _cell(
         model=model,
         is_bundled=trial.workload.source == BUNDLED,
         effects=effects,
+        sampled=trial.sampling.temperature > 0,
         group=group,
     )
 

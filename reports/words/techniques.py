@@ -73,10 +73,14 @@ def _option(key: str, value: Any) -> str:
     return f"{key}={plain(value)}" if needs_name else plain(value)
 
 
+GREEDILY = " on the most probable tokens, while answers here are sampled"
+
+
 def statements(cells: Sequence[Cell]) -> list[str]:
     """What calibrations state of the thresholds they chose, each once."""
     found = {
-        f"{technique(cell).capitalize()}, calibrated: {visible(clipped(str(said), 400))}"
+        f"{technique(cell).capitalize()}, calibrated{GREEDILY * cell.sampled}: "
+        f"{visible(clipped(str(said), 400))}"
         for cell in cells
         if (said := cell.measured.calibration)
     }
@@ -142,6 +146,8 @@ def calibrated(cell: Cell) -> str:
     """Whether thresholds were calibrated, and for which batch where the load is not of that."""
     if technique(cell) in FORCED or not cell.measured.calibration:
         return ""
+    if cell.sampled:
+        return "calibrated greedily"
     batch = cell.measured.calibration_batch or 1
     if (cell.load_kind, cell.load_value) == ("closed", batch):
         return "calibrated"

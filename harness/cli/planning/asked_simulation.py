@@ -219,6 +219,17 @@ def _decisions(
         raise UserError(f"--requests: expected at most {most}, found {requests}")
     if trace is None:
         return leaving.drawn(model.survival, requests, seed), model.ramps
-    log = leaving.log_from(read_json(trace, MOST_TRACE_BYTES), str(trace), model.layers)
-    ramps = tuple(one for one in log.after if one < model.layers)
-    return leaving.logged(log, model.layers, requests), ramps
+    return log_decisions(trace, model.layers, requests)
+
+
+def log_decisions(
+    path: Path, layers: int, inputs: int | None = None
+) -> tuple[LeaveDecisions, tuple[int, ...]]:
+    """Who leaves where by a log of ramps, for so many inputs or each of the log once, and behind
+    which layers it has a ramp. Raises `UserError`."""
+    from backends.tetris.pipeline import leaving
+
+    log = leaving.log_from(read_json(path, MOST_TRACE_BYTES), str(path), layers)
+    ramps = tuple(one for one in log.after if one < layers)
+    count = len(log.leaves) if inputs is None else inputs
+    return leaving.logged(log, layers, count), ramps

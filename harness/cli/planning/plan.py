@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.planning.asked_simulation import log_decisions
 from harness.cli.planning.told import read_json
 from harness.core.errors import UserError
 
@@ -29,6 +31,10 @@ def plan(
         bool, typer.Option("--min-cost", help="The cheapest plan that reaches --target.")
     ] = False,
     target: Annotated[float | None, typer.Option(help="Goodput, requests a second.")] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="What ramps said (JSON): survival under the plan's own cuts."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Cut an early-exit model into stages: highest goodput or lowest cost within an SLO; and say
@@ -36,7 +42,7 @@ def plan(
     if min_cost != (target is not None):
         given, missing = ("--min-cost", "--target") if min_cost else ("--target", "--min-cost")
         raise UserError(f"{given}: expected {missing} beside it")
-    from backends.tetris import planner
+    from backends.tetris import own_survival, planner
     from backends.tetris.profile import Wanted, cluster_from, profile_from
     from backends.tetris.simulation.baselines import baselines, refusal
     from harness.experiment.strict_yaml import read_yaml
@@ -44,8 +50,15 @@ def plan(
     wanted = Wanted(slo_ms, slack_ms, rate, budget, target)
     model = profile_from(read_json(profile), str(profile))
     devices = cluster_from(read_yaml(cluster), str(cluster), model)
+    decisions = None
+    if log is not None:
+        decisions, ramps = log_decisions(log, model.layers)
+        model = replace(model, survival=tuple(decisions.alive().tolist()), ramps=ramps)
     begin = time.perf_counter()
-    found = planner.plan(model, devices, wanted)
+    if decisions is None:
+        found = planner.plan(model, devices, wanted)
+    else:
+        found, _ = own_survival.plan(model, devices, wanted, decisions)
     seconds = time.perf_counter() - begin
     others = baselines(model, devices, wanted)
     refused = refusal(found, others, wanted)

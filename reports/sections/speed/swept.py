@@ -67,7 +67,11 @@ def _idle(metric: str, one: SweptCurve) -> float | None:
 
 
 def _highest(one: SweptCurve) -> SweptPoint | None:
-    return max((p for p in one.within if p.asked is not None), key=lambda p: p.rate, default=None)
+    """At the rate that is said to be kept up with: a probe beyond it, whose client was late or
+    that went well where lower rates did not, is no answer."""
+    most = (one.found.low or 0.0) * (1 + 1e-9)
+    inside = (p for p in one.within if p.asked is not None and p.rate <= most)
+    return max(inside, key=lambda p: p.rate, default=None)
 
 
 def _loaded(metric: str, one: SweptCurve) -> float | None:

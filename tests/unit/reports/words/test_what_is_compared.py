@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import results
-from harness.core.nouns import REPLAYED, Load, Slo, TrialRecord, Validity, Workload
+from harness.core.nouns import REPLAYED, Load, Measured, Slo, TrialRecord, Validity, Workload
 from reports.cells import Cell, Overview, overview
 from reports.collect import Samples, collect
 from reports.sections import sections
-from reports.words import facts
+from reports.words import facts, techniques
 from reports.words.ranking.scoped import ScopedVerdict, scoped_verdicts
 from results.rows import text_verdicts
 from results.store.folder import Store
@@ -205,3 +205,20 @@ def test_repeats_that_were_left_out_are_in_no_figure(tmp_path: Path) -> None:
     assert cell.left_out == 1
     assert len(times) == 16
     assert max(times) < 0.011
+
+
+def test_a_statement_on_greedy_answers_says_so_beside_sampled_ones(tmp_path: Path) -> None:
+    found = [made(name, 10, repeat) for name in ("vllm", "fast") for repeat in range(2)]
+    cell = dataclasses.replace(
+        cell_of(stored(tmp_path, found), "fast"),
+        measured=Measured(calibration="With 95% confidence."),
+        effective={"measure": "softmax"},
+    )
+    assert "calibrated: With 95%" in techniques.statements([cell])[0]
+    assert techniques.calibrated(cell) == "calibrated"
+    sampled = dataclasses.replace(cell, sampled=True)
+    assert (
+        "most probable tokens, while answers here are sampled"
+        in techniques.statements([sampled])[0]
+    )
+    assert techniques.calibrated(sampled) == "calibrated greedily"

@@ -217,3 +217,20 @@ def test_the_example_of_the_documentation_answers_as_it_stands_there(
     found, written = json.loads(capsys.readouterr().out), json.loads(shown[2])
     assert found.keys() == written.keys()
     assert {**found, "seconds": 0} == {**written, "seconds": 0}
+
+
+@pytest.mark.usefixtures("files")
+def test_with_a_log_survival_is_that_under_the_plans_own_cuts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half leave at either ramp, whatever the other one says: all but a quarter with both on."""
+    says = [(one, other) for one in (True, False) for other in (True, False)]
+    log = {"after": [1, 3], "confidence": [[0.5, 0.5]] * 4, "leaves": says}
+    Path("log.json").write_text(json.dumps(log))
+    assert call(monkeypatch, *asked("--slo-ms", "100", "--json", "--log", "log.json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    # a first layer of 1 ms, and half of what comes after it by two devices
+    assert found["goodput_per_s"] == pytest.approx(8000)
+    assert {one["layers"][0] for one in found["stages"]} - {0} <= {1, 3}
+    assert call(monkeypatch, *asked("--slo-ms", "100", "--log", "p.json")) == 2
+    assert capsys.readouterr().err.startswith("decodebench: p.json: expected a mapping with the")
