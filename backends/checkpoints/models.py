@@ -33,6 +33,7 @@ HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
 HUB_TIMEOUT_S = 4.0
 MAX_JSON_BYTES = 64 * MIB
 CACHE_GIB = 40
+_given_gib = CACHE_GIB
 """How large the folder of generated shapes may grow, where no experiment says otherwise."""
 HASHED = (
     "config.json",
@@ -46,16 +47,25 @@ HASHED = (
 )
 
 
-def resolve(model: Model, *, weights: bool = True, cache_gib: int = CACHE_GIB) -> Path:
+def cache_gib() -> int:
+    """What generated shapes may take in the user's cache, as this process was told last."""
+    return _given_gib
+
+
+def resolve(model: Model, *, weights: bool = True, cache_gib: int | None = None) -> Path:
     """The folder that holds `model`: a bundled name, a local path, a hub id (downloaded), or a
-    shape, whose random weights are generated into the user's cache, which may grow to `cache_gib`.
+    shape, whose random weights are generated into the user's cache, which may grow to `cache_gib`:
+    from then on in this process, for shapes that draft too.
 
     With `weights` False only the configuration and the tokenizer have to be there, which is all
     that a served model needs here. Raises `UserError` when the folder is missing or incomplete,
     when the hub cannot be reached, and for a shape that cannot be made. Whether a backend can run
     what it holds is the backend's to say.
     """
-    directory = _shape(model, cache_gib) if model.shape else _locate(model, weights)
+    global _given_gib
+    if cache_gib is not None:
+        _given_gib = cache_gib
+    directory = _shape(model) if model.shape else _locate(model, weights)
     check_files(directory, weights)
     stop_ids(directory)  # reads the generation's configuration, which no other check does
     return directory
@@ -156,10 +166,10 @@ def one_line(error: object) -> str:
     return (" ".join(told) or type(error).__name__)[:300]
 
 
-def _shape(model: Model, cache_gib: int) -> Path:
+def _shape(model: Model) -> Path:
     from backends.checkpoints.shapes import folder
 
-    return folder.generated(model, cache_gib)
+    return folder.generated(model)
 
 
 def _locate(model: Model, weights: bool) -> Path:

@@ -53,7 +53,12 @@ def _tried(
     yield ()
     for _ in range(ROUNDS):
         known = replace(profile, survival=survival)
-        cuts = planner.plan(known, cluster, wanted).cuts
+        try:
+            cuts = planner.plan(known, cluster, wanted).cuts
+        except UserError:
+            if len(tried) == 1:
+                raise
+            return  # those before it may do
         if cuts in tried:
             return
         tried.add(cuts)

@@ -18,7 +18,7 @@ from harness.core.names import QUALITY
 from harness.core.nouns import Load, Trial, canonical_json, to_json
 from results.compare.agreement import Agreement, compare
 from results.compare.decomposition import speedup_parts
-from results.compare.reasons import TIMES_ONLY, slug
+from results.compare.reasons import FAILURES, TIMES_ONLY, slug
 from results.compare.stats import log_ratios, matched_log_ratios
 from results.metrics.arrays import Floats, Ints, RequestArrays
 from results.store.records import StoredTrial
@@ -48,9 +48,11 @@ class Member:
 
     @property
     def answers_stand(self) -> bool:
-        """Whether nothing that was found while it ran is against its answers."""
+        """Whether nothing that was found while it ran is against its answers. Those of requests
+        that failed are none, and the others' stand."""
         verdict = self.stored.record.validity
-        return verdict.valid or {slug(reason) for reason in verdict.reasons} <= TIMES_ONLY
+        slugs = {slug(reason) for reason in verdict.reasons} - {FAILURES}
+        return verdict.valid or slugs <= TIMES_ONLY
 
 
 @dataclass(frozen=True, slots=True)

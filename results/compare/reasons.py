@@ -12,6 +12,7 @@ from typing import Literal
 from harness.core.nouns import IMPORTED
 
 CELL_NOT_VALID = "cell-not-valid"
+FAILURES = "failures"
 TOO_FEW_SAMPLES = "too-few-samples"
 LENGTH_MISMATCH = "length-mismatch"
 LEFT_OUT = "repeats-left-out"
@@ -35,7 +36,7 @@ class Reason:
 
 REASONS = (
     Reason(
-        "failures",
+        FAILURES,
         "all",
         "requests that failed or did not finish, or a trial that did not end well",
     ),

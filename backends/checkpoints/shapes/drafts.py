@@ -49,7 +49,7 @@ class DraftShape:
 
     def generated(self) -> Path:
         """See `folder.generated`."""
-        return folder.generated(self.model, None, self.vocabulary)
+        return folder.generated(self.model, self.vocabulary)
 
 
 def is_shape(name: str) -> bool:

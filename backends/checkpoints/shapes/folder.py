@@ -39,9 +39,6 @@ TOLD_FROM_BYTES = 2**28
 ROOM_BYTES = 2**20
 """For the files beside the weights."""
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-_given_gib = models.CACHE_GIB
-"""What the folder of shapes may have for this process: a shape that drafts is made far from the
-experiment, which says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,27 +107,19 @@ def read_shape(model: Model, vocabulary: int | None = None) -> Shape:
     return Shape(name, config, replace(whole, layers=layers), whole.layers)
 
 
-def generated(model: Model, cache_gib: int | None, vocabulary: int | None = None) -> Path:
+def generated(model: Model, vocabulary: int | None = None) -> Path:
     """The checkpoint folder of a shape, written now unless it is there.
-
-    Args:
-        model: the shape.
-        cache_gib: that the folder of shapes may have; None: what was given last.
-        vocabulary: in place of the shape's own.
 
     Raises `UserError` as `read_shape` does, and for a shape that the disk has no room for or that
     would make the folder of shapes larger than it may be: before anything is written. Likewise for
     one in the folder that is damaged.
     """
-    global _given_gib
-    if cache_gib is not None:
-        _given_gib = cache_gib
     shape = read_shape(model, vocabulary)
     target = shape.folder
     if not target.is_dir():
         with writing(f"model '{model.label()}'"):
             if not target.is_dir():  # else another process has made it meanwhile
-                _check_room(shape, model, _given_gib)
+                _check_room(shape, model, models.cache_gib())
                 _generate(shape, model, target)
     try:
         models.check_files(target)

@@ -161,8 +161,11 @@ class ClusterSweep:
         self._result.stored -= len(busy.kept.intersection(stored))
         if not any(node.state.fingerprint == busy.node.state.fingerprint for node in self._nodes):
             # others are of another kind: there the whole comparison runs again
-            for key in stored if self._nodes else ():
-                self._store.remove(key)
+            every = [key for one in left for key in map(busy.node.key, one)]
+            for key in every if self._nodes else ():
+                self._noted.pop(key, None)
+                if self._ended_on(busy.node, key):
+                    self._store.remove(key)
         count = sum(map(len, left))
         self._lost(
             f"node {busy.node.name} is lost ({type(error).__name__}); what it had begun, "

@@ -67,8 +67,10 @@ def search_all(
     """
     watch = OthersWatch()
     experiment = _experiment(file, only)
-    most = experiment.limits.prompts
-    settings = dataclasses.replace(asked(experiment.slo), most_requests=most)
+    limits = experiment.limits
+    settings = dataclasses.replace(
+        asked(experiment.slo), most_requests=limits.prompts, most_bundled=limits.bundled_rows
+    )
     directory = out if out is not None else running.RUNS / f"{experiment.name}-goodput"
     check_folder(directory)
     resolved = wiring.resolve(experiment)

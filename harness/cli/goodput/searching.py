@@ -14,6 +14,7 @@ from harness.cli.goodput.probing import (
     RefusedProbeError,
     described,
 )
+from harness.core.names import BUNDLED
 from harness.core.nouns import Load, Slo, Trial
 from harness.experiment.limits import Limits
 from results.goodput.answers import ProbedAnswers, answers_about, is_right_enough
@@ -31,6 +32,10 @@ MOST_LATE = 2
 LATE = "the client was late"
 FAILED = "a trial failed"
 TOO_MANY = "more requests were needed than may be"
+IDLE_MISSES = "misses the slo idle"
+IDLE = 4.0
+"""So many requests could be answered one after the other in the time between two: who misses then
+misses idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class SearchSettings:
     """Probes, of each search."""
     most_requests: int = Limits().prompts
     """Of a probe."""
+    most_bundled: int = Limits().bundled_rows
+    """Likewise, of bundled prompts."""
     scales: tuple[float, ...] = ()
     """Other objectives: every bound of the first one times so much."""
     least_score: float | None = None
@@ -152,11 +159,7 @@ class SystemSearch:
         idle = self._idle.probe(1.0, slo)
         holds, (_, most) = idle.share, share_interval(idle.met, settings.confidence)
         if most < settings.share:
-            told = (
-                f"even one request at a time meets the slo in {holds:.1%} of the cases only "
-                f"({limited_by(self._idle.shares(slo))}); expected {settings.share:.1%}"
-            )
-            return FoundGoodput([], None, told, "misses the slo idle")
+            return FoundGoodput([], None, self._idle_misses(slo, holds), IDLE_MISSES)
         alone_s = float(latency.e2e_s(self._idle.requests).mean())
         before = len(self._loads)
         most = before + settings.most
@@ -165,21 +168,42 @@ class SystemSearch:
         )
         for rate, load in self._loads:
             search.add(load.probe(rate, slo))
-        ended = self._probe(search, slo)
+        ended = self._probe(search, slo, 1 / (IDLE * alone_s))
         ended = ended or ("probes used up" if len(search.probes) >= most else "narrow enough")
         return FoundGoodput(search.probes, search.found(), self._limit(search, slo, ended), ended)
 
-    def _probe(self, search: RateSearch, slo: Slo) -> str:
-        """Probe until the search is over; why it was broken off, or nothing."""
-        late = 0
+    def _idle_misses(self, slo: Slo, share: float) -> str:
+        assert self._idle is not None
+        return (
+            f"even one request at a time meets the slo in {share:.1%} of the cases only "
+            f"({limited_by(self._idle.shares(slo))}); expected {self._settings.share:.1%}"
+        )
+
+    def _most_requests(self) -> tuple[int, str]:
+        """Of a probe, and the limit that says so."""
+        settings, source = self._settings, self._system.workload.workload.source
+        if source == BUNDLED and settings.most_bundled < settings.most_requests:
+            return settings.most_bundled, "bundled_rows"
+        return settings.most_requests, "prompts"
+
+    def _probe(self, search: RateSearch, slo: Slo, least: float) -> str:
+        """Probe until the search is over; why it was broken off, or nothing. Below the rate `least`
+        nothing is tried."""
+        late, (most, limit) = 0, self._most_requests()
+        longest = rate_of(most, slo)
         while (rate := search.next_rate()) is not None:
+            if search.probes and rate < least and search.bracket()[0] is None:
+                return IDLE_MISSES
+            if rate > longest > max((one.asked for one in search.probes), default=0.0):
+                rate = longest  # the highest that may be tried
             rate = float(f"{rate:.4g}")
             self._number += 1
             load = Load("poisson", rate=rate)
             requests = enough_requests(rate, slo, self._settings.requests)
-            if requests > (most := self._settings.most_requests):
-                told = f"{rate:g}/s needs {requests:,} requests"
-                self._needs = f"{told}; 'limits: prompts' is {most:,}"
+            if requests > most:
+                self._needs = (
+                    f"{rate:g}/s needs {requests:,} requests; 'limits: {limit}' is {most:,}"
+                )
                 return TOO_MANY
             trial = self._prober.trial(self._system, load, self._number, requests)
             if (probed := self._run(trial)) is None:
@@ -202,6 +226,9 @@ class SystemSearch:
             return f"{FAILED}: {self._error}"
         if ended == TOO_MANY:
             return self._needs
+        if ended == IDLE_MISSES:
+            lowest = min(search.probes, key=lambda one: one.asked)
+            return self._idle_misses(slo, lowest.share)
         low, high = search.bracket()
         if high is None:
             return f"nothing up to {low:g}/s; more --max-probes may" if low else "nothing was seen"
@@ -216,8 +243,18 @@ class SystemSearch:
 def enough_requests(rate: float, slo: Slo, wished: int) -> int:
     """So many that they arrive over `SPANS` times the objective's longest bound: a load that ends
     before its queue is as long as the objective allows finds rates that nobody can sustain."""
-    longest_s = max(slo.ttft_ms or 0.0, slo.e2e_ms or 0.0) / 1e3
-    return max(wished, math.ceil(rate * SPANS * longest_s))
+    return max(wished, math.ceil(rate * SPANS * _longest_s(slo)))
+
+
+def rate_of(requests: int, slo: Slo) -> float:
+    """The highest rate at which no more than so many are enough."""
+    longest_s = _longest_s(slo)
+    # four digits are asked for
+    return requests / (SPANS * longest_s) * (1 - 1e-3) if longest_s else math.inf
+
+
+def _longest_s(slo: Slo) -> float:
+    return max(slo.ttft_ms or 0.0, slo.e2e_ms or 0.0) / 1e3
 
 
 def _rates(one: FoundGoodput) -> dict[str, float | None]:

@@ -190,12 +190,17 @@ def _check_load(
     copies: int,
     seed: int,
 ) -> None:
+    from backends.tetris.profile import LEAST_RATE
+
     if rate is not None and clients is not None:
         raise UserError("--clients: closed loop; expected it or --rate, not both")
     if plan_rate is not None and rate is None:
         raise UserError("--plan-rate: open loop; expected --rate beside it")
     if plan_rate is not None and not 0 < plan_rate < math.inf:
         raise UserError(f"--plan-rate: expected a number above 0, found {plan_rate:g}")
+    if plan_rate is not None and plan_rate < LEAST_RATE * copies:
+        least = f"{LEAST_RATE * copies:g} a second or more"
+        raise UserError(f"--plan-rate: expected {least}, found {plan_rate:g}")
     _whole("--requests", requests, 1, MOST_REQUESTS)
     _whole("--copies", copies, 1, requests)
     if clients is not None:

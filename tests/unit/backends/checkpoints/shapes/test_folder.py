@@ -110,6 +110,7 @@ def test_a_shape_that_drafts_may_have_what_the_experiment_gives(
     monkeypatch.setattr(folder, "GIB", 850_000)
     found = models.resolve(small_shape(tmp_path / "a"), cache_gib=2)
     assert drafts.draft_shape("x", None, found).label == "the model's first 1 layers"
+    models.resolve(small_shape(tmp_path / "a"))
     with pytest.raises(UserError, match="may take 2 GiB"):
         drafts.draft_shape("x", None, found).generated()
     models.resolve(small_shape(tmp_path / "a"), cache_gib=9)

@@ -194,6 +194,14 @@ def test_what_failed_on_a_lost_node_and_went_well_elsewhere_has_not_failed(tmp_p
     assert result.statuses["failed"] <= 1
 
 
+def test_what_failed_on_a_node_of_another_kind_is_gone_with_it(tmp_path: Path) -> None:
+    nodes = [FailingNode("a", "m", lives=3), PretendedNode("b", "other")]
+    store = Store(tmp_path)
+    result, _, _ = sweep(store, nodes, two_engines())
+    assert result.statuses == {"ok": 8}
+    assert {one.environment["node"] for one in stored(store)} == {"b"}
+
+
 def test_on_a_machine_of_another_kind_a_comparison_runs_again(tmp_path: Path) -> None:
     asked, store = trials(cells=1, repeats=4), Store(tmp_path)
     first, second = PretendedNode("a", "m", lives=2), PretendedNode("b", "other")

@@ -136,10 +136,39 @@ def test_a_probe_lasts_until_its_queue_shows() -> None:
 
 def test_a_probe_that_would_be_too_short_is_not_run() -> None:
     """Of 1,000 requests at once nobody waits for 30 s who is served 50 a second."""
-    one = searched(VirtualServer(), slo=Slo(e2e_ms=30_000), requests=60, most_requests=1000)
+    server = VirtualServer()
+    one = searched(server, slo=Slo(e2e_ms=30_000), requests=60, most_requests=1000)
     assert one.first.found is None
     assert one.first.ended == "more requests were needed than may be"
-    assert one.first.limit == "100/s needs 60,000 requests; 'limits: prompts' is 1,000"
+    assert one.first.limit == "3.33/s needs 1,998 requests; 'limits: prompts' is 1,000"
+    assert [load.rate for load in server.asked] == [None, 1.665], "the highest that may be tried"
+
+
+def test_bundled_prompts_have_a_limit_of_their_own() -> None:
+    bundled = dataclasses.replace(SYSTEM.workload.workload, source="bundled")
+    system = dataclasses.replace(SYSTEM, workload=WorkloadChoice(bundled, 8))
+    settings = dataclasses.replace(SETTINGS, slo=Slo(e2e_ms=30_000), most_bundled=600)
+    one = SystemSearch(cast(Prober, VirtualServer()), system, settings).searched()
+    assert one.first.limit.endswith("'limits: bundled_rows' is 600")
+
+
+def test_a_system_that_misses_at_any_load_is_not_searched_for_hours() -> None:
+    class Flaky(VirtualServer):
+        """One of 20 answers is late, idle too."""
+
+        def run(self, asked: Any) -> ProbedLoad:
+            found = super().run(asked)
+            late_ns = found.requests.commit_ns.copy()
+            late_ns[::20] += int(1e9)
+            requests = dataclasses.replace(found.requests, commit_ns=late_ns)
+            return dataclasses.replace(found, requests=requests)
+
+    server = Flaky()
+    one = searched(server, share=0.99, slo=Slo(e2e_ms=1000), requests=300)
+    assert one.first.found is None
+    assert one.first.ended == "misses the slo idle"
+    assert one.first.limit.startswith("even one request at a time meets the slo in 9")
+    assert len(server.asked) < 8
 
 
 def test_one_late_answer_of_an_idle_system_does_not_end_its_search() -> None:
