@@ -164,44 +164,6 @@ def test_what_a_lost_node_did_not_finish_runs_on_another(tmp_path: Path) -> None
     assert {"a", "b"} == set().union(*nodes.values())
 
 
-class FailingNode(PretendedNode):
-    """Trials of one engine fail there."""
-
-    def _tidings(self, wait_s: float) -> list[Any]:
-        (told,) = super()._tidings(wait_s)
-        if isinstance(told, ShareOver) or told.record.trial.options.get("itl_s") != 0.2:
-            return [told]
-        return [replace(told, record=replace(told.record, status="failed"))]
-
-
-def test_an_engine_that_fails_costs_the_others_nothing_when_it_is_tried_again(
-    tmp_path: Path,
-) -> None:
-    asked, store = two_engines(), Store(tmp_path)
-    first, _, _ = sweep(store, [FailingNode("a", "m")], asked)
-    assert first.statuses == {"ok": 4, "failed": 4}
-    node = PretendedNode("a", "m")
-    again, _, _ = sweep(store, [node], asked)
-    assert (again.stored, again.statuses) == (4, {"ok": 4})
-    assert {trial.options["itl_s"] for trial in node.ran} == {0.2}
-
-
-def test_what_failed_on_a_lost_node_and_went_well_elsewhere_has_not_failed(tmp_path: Path) -> None:
-    nodes = [FailingNode("a", "m", lives=3), PretendedNode("b", "m")]
-    result, _, lost = sweep(Store(tmp_path), nodes, two_engines())
-    assert len(lost) == 1
-    assert sum(result.statuses.values()) == 8
-    assert result.statuses["failed"] <= 1
-
-
-def test_what_failed_on_a_node_of_another_kind_is_gone_with_it(tmp_path: Path) -> None:
-    nodes = [FailingNode("a", "m", lives=3), PretendedNode("b", "other")]
-    store = Store(tmp_path)
-    result, _, _ = sweep(store, nodes, two_engines())
-    assert result.statuses == {"ok": 8}
-    assert {one.environment["node"] for one in stored(store)} == {"b"}
-
-
 def test_on_a_machine_of_another_kind_a_comparison_runs_again(tmp_path: Path) -> None:
     asked, store = trials(cells=1, repeats=4), Store(tmp_path)
     first, second = PretendedNode("a", "m", lives=2), PretendedNode("b", "other")

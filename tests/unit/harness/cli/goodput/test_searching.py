@@ -25,8 +25,9 @@ from tests.support.results.make_trials import generation, record, trial
 
 SYSTEM = ProbedSystem(BackendChoice("made up"), Model("demo"), WorkloadChoice(Workload("gsm8k"), 8))
 SETTINGS = SearchSettings(
-    Slo(e2e_ms=4e3 * SERVICE_S), share=0.95, confidence=0.95, tolerance=0.1, requests=2000, most=12
-)
+    Slo(e2e_ms=4e3 * SERVICE_S), share=0.95, confidence=0.95, tolerance=0.1, requests=2000, most=12,
+    most_bundled=20_000,
+)  # fmt: skip
 
 
 class VirtualServer:
