@@ -61,10 +61,13 @@ class ExitPlan:
         """Raise `UserError` for a replay that lacks what is asked of it, and for heads or a
         classifier that do not fit."""
         if self._source is not None:
-            # those that fall along an answer begin with their highest
-            found = self.policy.checks()
-            bounds = {x: self.policy.threshold(bound, 0, 1) for x, bound in found.items()}
+            bounds = self.policy.checks()
             columns = dict(zip(self.policy.layers, self.columns, strict=True))
+            if self.policy.decay != "none" and not self._decays_as_recorded(bounds, columns):
+                # those that fall along an answer begin with their highest
+                bounds = {x: self.policy.threshold(bound, 0, 1) for x, bound in bounds.items()}
+            elif self.policy.decay != "none":
+                bounds = {}
             played.check_known(
                 self._source, [columns[x] for x in bounds], list(bounds.values()), self._replay
             )
@@ -72,6 +75,14 @@ class ExitPlan:
             self.classifier()
         elif self._parameters is not None:
             self.heads()
+
+    def _decays_as_recorded(self, bounds: Mapping[int, float], columns: Mapping[int, int]) -> bool:
+        """Whether thresholds fall as they did, from no higher ones: what they ask for was asked."""
+        assert self._source is not None
+        recorded, thresholds = self._source.settings, self._source.thresholds
+        alike = recorded.get("decay") == self.policy.decay
+        alike = alike and recorded.get("decay_tau") == self.policy.tau
+        return alike and all(bound <= thresholds[columns[x]] for x, bound in bounds.items())
 
     def warnings(self) -> list[str]:
         """What the user probably did not mean."""
