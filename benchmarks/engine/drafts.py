@@ -2,6 +2,7 @@
 
     python -m benchmarks.engine.drafts [--methods eagle3] [--workloads gsm8k xsum]
                                        [--concurrency 1 8 16 32] [--requests 64] [--repeats 6]
+                                       [--drafts auto] [--dtype bfloat16]
 
 On the demo model. Plain decoding runs on the method's own executor, in the same places of memory
 (elsewhere the same weights may be several percent slower), and both take turns after a few
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--drafts", default="auto")
+    parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--quick", action="store_true", help="the least that it can do")
     chosen = parser.parse_args()
     if chosen.quick:
@@ -59,7 +61,7 @@ def main() -> None:
 def ladder(method: str, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Over plain decoding, by workload and requests in flight."""
     options: dict[str, Any] = {"max_num_seqs": max(chosen.concurrency)}
-    name, model = method, Model(DEMO)
+    name, model = method, Model(DEMO, dtype=chosen.dtype)
     if method != NEVER:
         drafts = chosen.drafts if chosen.drafts == "auto" else int(chosen.drafts)
         name, options = "speculative", {**options, "method": method, "drafts": drafts}
