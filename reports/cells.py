@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core.names import BUNDLED
 from harness.core.nouns import SAMPLES_NEEDED, Measured, Slo, TrialRecord
 from reports.text import clipped, distinct, visible
-from reports.variants import Variant, engines, variants, workload_key, workload_labels
+from reports.variants import Variant, named_engines, variants, workload_key, workload_labels
 from reports.words.doubts.reference import why_no_speedup
 from results import rows as metrics
 from results.compare.intervals.several import CellEffects
@@ -197,7 +197,7 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
     groups = {stored.record.key: group_key(stored) for stored in run.stored}
     records = {stored.record.key: stored.record for stored in run.stored}
     trials = {key: record.trial for key, record in records.items()}
-    found = known or variants(list(engines(raw, run.experiment)))
+    found = known or variants(list(named_engines(raw, run.experiment)))
     place = {identity(v.backend, v.options): v for v in found}
     labels = workload_labels([trial.workload for trial in trials.values()])
     several = len({trial.model.label() for trial in trials.values()}) > 1

@@ -160,7 +160,7 @@ class NamedOptions(NamedTuple):
     label: str = ""
 
 
-def engines(
+def named_engines(
     raw: Sequence[Mapping[str, Any]], experiment: Mapping[str, Any]
 ) -> Iterator[NamedOptions]:
     """The backends with their options that a run's cells (`results.rows.cells`) are of."""

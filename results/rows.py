@@ -29,6 +29,7 @@ from results.compare.pairing import (
     with_itself,
 )
 from results.compare.pooling import CellRepeats
+from results.compare.reasons import answers_hold
 from results.compare.stats import Interval, by_request, speedup_interval
 from results.metrics import work
 from results.metrics.arrays import Floats, Ints
@@ -120,7 +121,7 @@ def evaluate(members: Sequence[Member], experiment: Mapping[str, Any]) -> Evalua
 
 
 def _tells_noise(member: Member, verdict: Validity) -> bool:
-    return validity.answers_hold(verdict) and not member.stored.record.is_replay
+    return answers_hold(verdict) and not member.stored.record.is_replay
 
 
 def _row(

@@ -33,8 +33,8 @@ HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
 HUB_TIMEOUT_S = 4.0
 MAX_JSON_BYTES = 64 * MIB
 CACHE_GIB = 40
-_given_gib = CACHE_GIB
 """How large the folder of generated shapes may grow, where no experiment says otherwise."""
+_given_gib = CACHE_GIB
 HASHED = (
     "config.json",
     "generation_config.json",
@@ -47,7 +47,7 @@ HASHED = (
 )
 
 
-def cache_gib() -> int:
+def shapes_gib() -> int:
     """What generated shapes may take in the user's cache, as this process was told last."""
     return _given_gib
 

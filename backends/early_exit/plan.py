@@ -61,13 +61,12 @@ class ExitPlan:
         """Raise `UserError` for a replay that lacks what is asked of it, and for heads or a
         classifier that do not fit."""
         if self._source is not None:
-            bounds = self.policy.checks()
             columns = dict(zip(self.policy.layers, self.columns, strict=True))
-            if self.policy.decay != "none" and not self._decays_as_recorded(bounds, columns):
+            bounds = {}
+            if not self._decays_as_recorded(columns):
                 # those that fall along an answer begin with their highest
-                bounds = {x: self.policy.threshold(bound, 0, 1) for x, bound in bounds.items()}
-            elif self.policy.decay != "none":
-                bounds = {}
+                every = self.policy.checks().items()
+                bounds = {x: self.policy.threshold(bound, 0, 1) for x, bound in every}
             played.check_known(
                 self._source, [columns[x] for x in bounds], list(bounds.values()), self._replay
             )
@@ -76,13 +75,20 @@ class ExitPlan:
         elif self._parameters is not None:
             self.heads()
 
-    def _decays_as_recorded(self, bounds: Mapping[int, float], columns: Mapping[int, int]) -> bool:
-        """Whether thresholds fall as they did, from no higher ones: what they ask for was asked."""
+    def _decays_as_recorded(self, columns: Mapping[int, int]) -> bool:
+        """Whether thresholds fall, as they did and from no higher ones: what they ask for was
+        asked then."""
         assert self._source is not None
-        recorded, thresholds = self._source.settings, self._source.thresholds
-        alike = recorded.get("decay") == self.policy.decay
-        alike = alike and recorded.get("decay_tau") == self.policy.tau
-        return alike and all(bound <= thresholds[columns[x]] for x, bound in bounds.items())
+        policy, recorded = self.policy, self._source.settings
+        here, there = (policy.decay, policy.tau), (recorded.get("decay"), recorded.get("decay_tau"))
+        return (
+            policy.decay != "none"
+            and here == there
+            and all(
+                bound <= self._source.thresholds[columns[layer]]
+                for layer, bound in policy.checks().items()
+            )
+        )
 
     def warnings(self) -> list[str]:
         """What the user probably did not mean."""

@@ -41,7 +41,8 @@ def plan(
             refused = refused or error
     if not found:
         raise refused or UserError("no plan")
-    return min(found, key=lambda pair: _order(pair[0], wanted))
+    order = planner.better_first(wanted)
+    return min(found, key=lambda pair: order(pair[0]))
 
 
 def _tried(
@@ -80,9 +81,3 @@ def _own(
         if made.cuts == cuts:
             return made, known
         cuts = made.cuts
-
-
-def _order(made: StagePlan, wanted: Wanted) -> tuple[float, float, float]:
-    if wanted.target is None:
-        return -made.goodput_per_s, made.cost, made.latency_ms
-    return made.cost, -made.goodput_per_s, made.latency_ms

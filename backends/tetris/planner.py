@@ -7,6 +7,7 @@ After "Fast & Efficient DNN Inference Using Practical Early-Exit Networks", §3.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from typing import Any
@@ -73,6 +74,13 @@ class StagePlan:
             {"layers": [one.first, one.end], "device": one.device, "count": one.count}
             for one in self.stages
         ]
+
+
+def better_first(wanted: Wanted) -> Callable[[Any], tuple[float, float, float]]:
+    """A sort key of what has a goodput, a cost and a latency, as `plan` chooses."""
+    if wanted.target is None:
+        return lambda one: (-one.goodput_per_s, one.cost, one.latency_ms)
+    return lambda one: (one.cost, -one.goodput_per_s, one.latency_ms)
 
 
 def plan(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> StagePlan:

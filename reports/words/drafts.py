@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 from reports.cells import Cell, Overview
 from reports.words.techniques import predicts_early
-from results.compare.pairing import NATIVE
+from results.compare.pairing import ARITHMETIC, NATIVE
 
 VLLM = "vllm"
 _ALIKE = ("requests", "seed", "dtype")
 """What cells of one workload and load can still differ in."""
-_ALIKE_OPTIONS = ("threads", "kernels")
 
 
 class Drafting(NamedTuple):
@@ -92,7 +91,7 @@ def _beside_plain(seen: Overview, cell: Cell) -> Drafting:
 
 def arithmetic(cell: Cell) -> list[Any]:
     """What the same engine is not the same without: its threads and kernels."""
-    return [cell.effective.get(key) for key in _ALIKE_OPTIONS]
+    return [cell.effective.get(key) for key in ARITHMETIC]
 
 
 def engine(cell: Cell) -> str:

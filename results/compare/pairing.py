@@ -18,14 +18,14 @@ from harness.core.names import QUALITY
 from harness.core.nouns import Load, Trial, canonical_json, to_json
 from results.compare.agreement import Agreement, compare
 from results.compare.decomposition import speedup_parts
-from results.compare.reasons import FAILURES, TIMES_ONLY, slug
+from results.compare.reasons import FAILURES, answers_hold
 from results.compare.stats import log_ratios, matched_log_ratios
 from results.metrics.arrays import Floats, Ints, RequestArrays
 from results.store.records import StoredTrial
 
 NATIVE = "autoregressive"
 _DIFFER = ("backend", "options", "repeat")
-_ARITHMETIC = ("kernels", "threads")
+ARITHMETIC = ("kernels", "threads")
 """Options of our own engine that decide how numbers are rounded."""
 
 
@@ -50,9 +50,7 @@ class Member:
     def answers_stand(self) -> bool:
         """Whether nothing that was found while it ran is against its answers. Those of requests
         that failed are none, and the others' stand."""
-        verdict = self.stored.record.validity
-        slugs = {slug(reason) for reason in verdict.reasons} - {FAILURES}
-        return verdict.valid or slugs <= TIMES_ONLY
+        return answers_hold(self.stored.record.validity, FAILURES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ class ComparableTrials:
 
 def _arithmetic(member: Member) -> list[Any]:
     backend = member.stored.record.backend
-    return [None if backend is None else backend.options.get(name) for name in _ARITHMETIC]
+    return [None if backend is None else backend.options.get(name) for name in ARITHMETIC]
 
 
 def variant(backend: str, options: Mapping[str, Any]) -> str:
@@ -172,7 +170,7 @@ def plain_decoding(member: Member, group: ComparableTrials) -> Member | None:
             and other.requests is not None
             and other.trial.repeat == member.trial.repeat
             and plain is not None
-            and all(plain.options.get(n) == backend.options.get(n) for n in _ARITHMETIC)
+            and all(plain.options.get(n) == backend.options.get(n) for n in ARITHMETIC)
         ):
             return other
     return None

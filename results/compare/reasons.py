@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.core.nouns import IMPORTED
+from harness.core.nouns import IMPORTED, Validity
 
 CELL_NOT_VALID = "cell-not-valid"
 FAILURES = "failures"
@@ -206,3 +206,10 @@ def weight(name: str) -> tuple[bool, int, int]:
 def slug(reason: str) -> str:
     """What the text of a reason begins with."""
     return reason.partition(":")[0]
+
+
+def answers_hold(verdict: Validity, aside: str = "") -> bool:
+    """Whether a trial's answers may be believed, whatever its times are, the reason `aside` set
+    aside."""
+    slugs = {slug(reason) for reason in verdict.reasons} - {aside}
+    return verdict.valid or slugs <= TIMES_ONLY

@@ -23,7 +23,7 @@ from results.compare.reasons import (
     CELL_NOT_VALID,
     PASSING,
     REMARKS,
-    TIMES_ONLY,
+    answers_hold,
     slug,
 )
 
@@ -89,12 +89,6 @@ def alone(member: Member, group: ComparableTrials) -> Validity:
         found.append(f"failures: the trial ended as '{record.status}'")
     found += _broken_promise(member, group)
     return Validity(record.validity.valid and not found, (*record.validity.reasons, *found))
-
-
-def answers_hold(verdict: Validity) -> bool:
-    """Whether a trial's answers may be believed, whatever its times are."""
-    slugs = {slug(reason) for reason in verdict.reasons}
-    return verdict.valid or slugs <= TIMES_ONLY
 
 
 def is_passing(verdict: Validity) -> bool:

@@ -163,8 +163,8 @@ NATIVE = (
     Metric(
         name="speedup_native",
         section="speed",
-        text="`speedup` against `autoregressive`: plain decoding on the same engine, so that the "
-        "ratio is the algorithm's alone.",
+        text="`speedup` against `autoregressive`: plain decoding on the same engine, with the same "
+        "kernels and threads where it was run so, that the ratio is the algorithm's alone.",
         formula=lambda t: _speedup(t.native),
         needs="native",
         better="larger",

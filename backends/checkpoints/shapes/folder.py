@@ -119,7 +119,7 @@ def generated(model: Model, vocabulary: int | None = None) -> Path:
     if not target.is_dir():
         with writing(f"model '{model.label()}'"):
             if not target.is_dir():  # else another process has made it meanwhile
-                _check_room(shape, model, models.cache_gib())
+                _check_room(shape, model, models.shapes_gib())
                 _generate(shape, model, target)
     try:
         models.check_files(target)

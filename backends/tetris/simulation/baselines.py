@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from backends.tetris.pipeline.stage_times import StageTimes
-from backends.tetris.planner import MET, StagePlan
+from backends.tetris.planner import MET, StagePlan, better_first
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
 from backends.tetris.simulation.layouts import MOST_SEGMENTS, best_segments, in_place_ms
 from backends.tetris.stage_costs import Floats
@@ -88,7 +88,7 @@ def baselines(
         )
         for cuts in ((), *best_segments(times, quickest, MOST_SEGMENTS))
     ]
-    found[REGROUPING] = min((one for one in tried if one), key=_order(wanted), default=None)
+    found[REGROUPING] = min((one for one in tried if one), key=better_first(wanted), default=None)
     return found
 
 
@@ -98,7 +98,7 @@ def refusal(
     """Why a plan cannot pay, in a line with its numbers: a baseline gives more on these devices, or
     as much for less. None where it pays."""
     there = [one for one in others.values() if one is not None]
-    best = min(there, key=_order(wanted), default=None)
+    best = min(there, key=better_first(wanted), default=None)
     if best is None:
         return None
     if wanted.target is None and best.goodput_per_s > plan.goodput_per_s * (1 + MET):
@@ -110,13 +110,6 @@ def refusal(
         told = f"costs {plan.cost:.6g}; {best.name} gives {best.goodput_per_s:,.6g} a second"
         return f"cannot pay: {told} for {best.cost:.6g}"
     return None
-
-
-def _order(wanted: Wanted) -> Any:
-    """Sorts the better one first, as the planner does."""
-    if wanted.target is None:
-        return lambda one: (-one.goodput_per_s, one.cost, one.latency_ms)
-    return lambda one: (one.cost, -one.goodput_per_s, one.latency_ms)
 
 
 def _chosen(

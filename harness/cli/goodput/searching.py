@@ -157,9 +157,8 @@ class SystemSearch:
         if self._idle is None:
             return FoundGoodput([], None, f"{FAILED}: {self._error}", FAILED)
         idle = self._idle.probe(1.0, slo)
-        holds, (_, most) = idle.share, share_interval(idle.met, settings.confidence)
-        if most < settings.share:
-            return FoundGoodput([], None, self._idle_misses(slo, holds), IDLE_MISSES)
+        if share_interval(idle.met, settings.confidence)[1] < settings.share:
+            return FoundGoodput([], None, self._idle_misses(slo, idle.share), IDLE_MISSES)
         alone_s = float(latency.e2e_s(self._idle.requests).mean())
         before = len(self._loads)
         most = before + settings.most

@@ -137,8 +137,9 @@ def _latest(found: Sequence[StoredTrial]) -> list[StoredTrial]:
     for one in same:
         first.setdefault(one.record.trial.workload.name, one)
     wanted = {name: _told(one, BY_WORKLOAD) for name, one in first.items()}
-    kept = [s for s in same if _told(s, BY_WORKLOAD) == wanted[s.record.trial.workload.name]]
-    return [stored for stored in found if stored in kept]
+    alike = (s for s in same if _told(s, BY_WORKLOAD) == wanted[s.record.trial.workload.name])
+    kept = {stored.record.key for stored in alike}
+    return [stored for stored in found if stored.record.key in kept]
 
 
 def _told(stored: StoredTrial, names: Sequence[str]) -> list[str]:
