@@ -21,7 +21,7 @@ def test_milliseconds_are_a_thousand_per_second() -> None:
 
 @pytest.mark.parametrize(
     ("share", "shown"),
-    [(1.0, "100"), (0.9999, "99.9"), (0.00001, "0.1"), (0.0, "0"), (0.583, "58.3")],
+    [(1.0, "100"), (0.9999, "99.9"), (0.00001, "0.1"), (0.0, "0"), (0.583, "58.3"), (1.5, "150")],
 )
 def test_percent_says_all_or_none_only_when_it_is(share: float, shown: str) -> None:
     assert percent(share) == shown

@@ -104,3 +104,14 @@ def test_the_user_may_see_more_but_no_calls_home_are_made(monkeypatch: pytest.Mo
         monkeypatch.delenv(name)
     vllm_arguments.set_environment(None)
     assert os.environ["VLLM_LOGGING_LEVEL"] == "ERROR"
+
+
+def test_a_variable_does_not_decide_the_cache_in_the_place_of_an_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """vLLM takes it before its arguments."""
+    for name in (*vllm_arguments.ENVIRONMENT, *vllm_arguments.QUIET):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "40")
+    vllm_arguments.set_environment(None)
+    assert "VLLM_CPU_KVCACHE_SPACE" not in os.environ

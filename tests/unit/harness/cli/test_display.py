@@ -79,6 +79,7 @@ def cell(**changes: object) -> dict[str, object]:
         "realised_rate_per_s": None,
         "statuses": {"ok": 1},
         "valid": False,
+        "void_metrics": [],
         "speedup": 1671.46,
         "speedup_low": 1494.48,
         "speedup_high": 1846.74,

@@ -98,6 +98,8 @@ def test_length_mismatch_says_how_many() -> None:
     assert "in all 33% shorter:" in reason
     longer = agreement.compare(arrays({"a": [1, 1], "b": [2]}), arrays({"a": [1], "b": [2]}))
     assert "in all 50% longer:" in (agreement.length_mismatch(longer) or "")
+    most = agreement.compare(arrays({"a": [1] * 5}), arrays({"a": [1, 1]}))
+    assert "in all 150% longer:" in (agreement.length_mismatch(most) or "")
     both = agreement.compare(arrays({"a": [1, 1], "b": [2]}), arrays({"a": [1], "b": [2, 2]}))
     assert "in all as long:" in (agreement.length_mismatch(both) or "")
     assert [found.length_ratio, longer.length_ratio, both.length_ratio] == [2 / 3, 1.5, 1.0]

@@ -14,6 +14,7 @@ from harness.cli import display
 from harness.cli import main as cli
 from harness.cli.cells import formats, outcome
 from harness.cli.cells.table import fitted
+from harness.cli.cells.values import number
 from harness.core.errors import UserError
 from tests.unit.harness.cli.test_display import cell
 
@@ -124,3 +125,17 @@ def test_an_interval_that_says_nothing_has_no_digits() -> None:
     assert [row[column] for row in shown.tables[0].rows][:2] == ["reference", "10.34 [0, ∞]"]
     assert any(note.startswith("[0, ∞]: the repeats differ") for note in shown.notes)
     assert not any(note.startswith("[0, ∞]") for note in fitted(some()).notes)
+
+
+def test_a_void_number_is_marked_where_the_rest_of_its_row_holds() -> None:
+    void = cell(void_metrics=["goodput_req_per_s"], options={"heads": "mixed"})
+    whole = cell(void_metrics=["goodput_req_per_s", "output_tok_per_s"], options={"heads": "full"})
+    shown = fitted([cell(), void, whole])
+    column = shown.headings.index("goodput")
+    assert [row[column] for row in shown.tables[0].rows] == ["0.1", "0.1!", "0.1"]
+    assert any(note.startswith("!: not to be believed") for note in shown.notes)
+    assert not any(note.startswith("!") for note in fitted([cell(), whole]).notes)
+
+
+def test_a_number_that_rounds_to_a_thousand_has_no_exponent() -> None:
+    assert [number(x) for x in (999.4, 999.7, 1000.0)] == ["999", "1,000", "1,000"]

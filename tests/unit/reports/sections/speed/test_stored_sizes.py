@@ -22,6 +22,7 @@ ALL: dict[str, Any] = {
     "engines": (ENGINES[0], ENGINES[1], PLAIN, ADADECODE), "workloads": ["gsm8k"],
     "loads": LOADS[:2], "repeats": 2, "requests": 6,
 }  # fmt: skip
+MEASURES = ("softmax", "static")
 SMALL = ALL | {"engines": ENGINES[:2], "loads": LOADS[:1]}
 
 
@@ -85,6 +86,26 @@ def test_a_method_has_each_of_its_ratios_once(demo: Overview) -> None:
 def test_only_what_ran_here_is_told_of(tmp_path: Path) -> None:
     seen = overview(load(write_run(tmp_path, **SMALL)))
     assert {row.variant.backend for row in table_of(seen).rows} == {"vllm-early-exit"}
+
+
+def test_another_method_has_another_ratio(demo: Overview) -> None:
+    """The record's early exit asks how sure a head is."""
+
+    def leaving(measure: str) -> Overview:
+        cells = (
+            dataclasses.replace(c, effective={**c.effective, "measure": measure})
+            if c.variant.backend == "vllm-early-exit"
+            else c
+            for c in demo.cells
+        )
+        return dataclasses.replace(demo, cells=tuple(cells))
+
+    index = next(v.index for v in demo.variants if v.backend == "vllm-early-exit")
+    told = {
+        m: {key[0] for key in stored_sizes.on_larger(leaving(m))} for m in ("softmax", "static")
+    }
+    assert index in told["softmax"]
+    assert told["static"] == told["softmax"] - {index}
 
 
 def test_a_ratio_that_is_not_sound_is_struck_and_not_the_one_that_is_told(

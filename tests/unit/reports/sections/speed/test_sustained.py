@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -151,6 +152,16 @@ def test_a_ranking_of_trials_that_are_not_valid_says_so(tmp_path: Path) -> None:
     noisy = [sound[0]._replace(not_valid=2), *sound[1:]]
     said = [next(ranking(found)) for found in (sound, noisy)]
     assert said[1] == said[0] + " Not to be relied on: trials of vllm are not valid."
+
+
+def test_replays_are_ranked_among_themselves(tmp_path: Path) -> None:
+    _, seen = without_probes(load(searched(tmp_path, APART)))
+    (said,) = ranking(seen.searched)
+    assert "sustained more than" in said
+    replay = dataclasses.replace(seen.searched[-1].cell.variant, is_replay=True)
+    cell = dataclasses.replace(seen.searched[-1].cell, variant=replay)
+    mixed = [*seen.searched[:-1], seen.searched[-1]._replace(cell=cell)]
+    assert not any(replay.label in told for told in ranking(mixed)), "it is alone among replays"
 
 
 def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
