@@ -6,7 +6,8 @@
 tests    every kernel and the CUDA executor natively against their references
 kernels  benchmarks/kernels.py: share of the measured ceiling, ratio to the library's calls
 engine   plain decoding of one sequence in the shape of Llama-3.1-8B with random weights, by graph:
-         time per token against the floor of the bytes it reads; what segments and exit heads cost
+         time per token against the floor of the bytes it reads; what segments and exit heads cost,
+         and all of it again where calls have more rows
 vllm     the same shape in vLLM with its defaults (CUDA graphs), dummy weights
 
 A stage runs in a process of its own under a time limit; one that fails does not stop the next.
@@ -39,6 +40,7 @@ CONTEXTS = (128, 1024, 1900)
 TOKENS = 128
 MAX_LEN = 2048
 ROWS = 8
+MORE_ROWS = (16, 32, 64)
 DEVICE = "cuda"
 EXITS = (8, 16, 24)
 LLAMA_8B = {
@@ -172,13 +174,25 @@ def engine() -> dict[str, Any]:
         floor = (read + cached) / fastest
         result["share_of_floor"][str(context)] = round(floor / per_token, 3)
     plain.close()
-    for kind in ("bf16", "shortlist"):
+
+    def heads(kind: str) -> list[ExitHead]:
         size = shape.vocabulary // (4 if kind == "shortlist" else 1)
         ids = torch.arange(size, device=DEVICE) if kind == "shortlist" else None
         matrix = weights.head[:size].contiguous()
-        exits = [ExitHead(layer, matrix, ids) for layer in EXITS]
-        executor = CudaExecutor(weights, shape, exits, **sizes)
+        return [ExitHead(layer, matrix, ids) for layer in EXITS]
+
+    for kind in ("bf16", "shortlist"):
+        executor = CudaExecutor(weights, shape, heads(kind), **sizes)
         result[f"costs_{kind}"] = costs(executor)
+        executor.close()
+    result["by_rows"] = {}
+    for rows in MORE_ROWS:
+        executor = CudaExecutor(weights, shape, heads("shortlist"), **{**sizes, "rows": rows})
+        found = costs(executor)
+        executor.close()
+        executor = CudaExecutor(weights, shape, **{**sizes, "rows": rows})
+        found["ms_per_token"] = round(min(decode(executor, CONTEXTS[1]) for _ in range(3)) * 1e3, 4)
+        result["by_rows"][str(rows)] = found
         executor.close()
     return result
 

@@ -5,11 +5,12 @@
 
 Measures the device's bandwidth, then runs `benchmarks/sizes.py`'s decoding experiment with CUDA
 graphs: plain vLLM, early exit inside it (a graph per segment, and vLLM beside it in the same mode
-and runner), plain decoding on our engine, and AdaDecode with the model's own head at each exit and
-with a shortlist of 16,384 tokens. Tells each system's share of the bandwidth floor and its
-speed-ups; `decodebench report FOLDER/decoding` draws them. What was measured stays in FOLDER: the
-same command goes on where it was stopped. `--tiny` tries the whole path on 0.1b, on a CPU too. The
-last line is JSON.
+and runner), plain decoding on our engine, AdaDecode with the model's own head at each exit and with
+a shortlist of 16,384 tokens, and drafts of a smaller shape. Tells each system's share of the
+bandwidth floor and its speed-ups; `decodebench report FOLDER/decoding` draws them. What was
+measured stays in FOLDER: the same command goes on where it was stopped. An H200 took 8 minutes for
+the engines' first starts and a third of the trials at 8B: give it 20. `--tiny` tries the whole path
+on 0.1b, on a CPU too. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from results import load
 
 LONGEST = 1024
 SHORTLIST = 16384
-PIECEWISE = {"compilation_config": {"cudagraph_mode": "PIECEWISE"}}
-"""A graph for each segment: what early exit needs, and plain vLLM likewise to be compared with."""
+DRAFTS = 12
+"""As many as were recorded."""
 
 
 def main() -> None:
@@ -44,6 +45,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=9.0, help="after which it stops")
+    parser.add_argument("--without-pieces", action="store_true", help="vLLM by its defaults alone")
+    parser.add_argument("--memory-share", type=float, default=0.3, help="of the device, per engine")
+    parser.add_argument("--kv-cache-gib", type=float, default=4.0, help="of each of vLLM's engines")
     parser.add_argument("--tiny", action="store_true", help="try the whole path in small")
     chosen = parser.parse_args()
     if chosen.tiny:
@@ -77,19 +81,34 @@ def decodebench(*arguments: str, seconds: float | None = None) -> bool:
 def asked(chosen: argparse.Namespace) -> dict[str, Any]:
     """The experiment."""
     common = {"max_model_len": LONGEST, "replay": "demo"}
-    graphs = {**common, "enforce_eager": False}
-    segments = graphs if chosen.tiny else {**graphs, "engine": PIECEWISE}
+    compiled = {**common, "enforce_eager": False}
+    if not chosen.tiny:
+        # engines stay loaded beside one another, so that repeats can go by turns
+        common["max_num_seqs"] = max(chosen.rows)
+        compiled |= {"max_num_seqs": max(chosen.rows), "kv_cache_gib": chosen.kv_cache_gib}
+    graphs = {**compiled, "engine": engine(chosen)} if not chosen.tiny else compiled
+    pieces = engine(chosen, cudagraph_mode="PIECEWISE")
+    segments = {**compiled, "engine": pieces} if not chosen.tiny else compiled
     backends = [
         {"name": "vllm", **graphs},
         {"name": "vllm-early-exit", **graphs},
         {"name": "autoregressive", **common},
         {"name": "adadecode", "heads": "original", **common},
         {"name": "adadecode", "heads": "original", "shortlist": SHORTLIST, **common},
+        {"name": "speculative", "method": "draft_model", "drafts": DRAFTS, **common},
     ]
-    if segments != graphs:
+    if segments != graphs and not chosen.without_pieces:
         backends.insert(1, {"name": "vllm", **segments})
     workloads = [{"name": "gsm8k", "max_new_tokens": chosen.tokens}]
     return experiment(chosen, "decoding", backends, workloads, chosen.rows)
+
+
+def engine(chosen: argparse.Namespace, **compilation: Any) -> dict[str, Any]:
+    """vLLM's own arguments: graphs for the numbers of rows that occur, and memory for one model."""
+    sizes = sorted({1, 2, 4, 8, 16, *chosen.rows})
+    compilation["cudagraph_capture_sizes"] = [n for n in sizes if n <= max(chosen.rows)]
+    share = {"gpu_memory_utilization": chosen.memory_share}
+    return {**share, "compilation_config": compilation}
 
 
 def shares(seen: Overview, model: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from backends.engine.decoder import Decoder
 from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 from backends.engine.executors.base import Executor, StepRows
-from backends.engine.executors.cuda import CudaExecutor
+from backends.engine.executors.cuda import CudaExecutor, rows_for
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.forward import final_logits, hidden_states
@@ -200,6 +200,30 @@ def test_the_same_texts_as_the_torch_executor() -> None:
     assert generate(executor, policy, []) == generate(reference, policy, [])
 
 
+@pytest.mark.parametrize("count", [3, 20], ids=["by the graphs", "like a prompt"])
+def test_a_text_may_be_read_on_from_anywhere(count: int) -> None:
+    """As a draft model reads what was decoded without it."""
+    executor, _, _ = make(rows=4)
+    text = [IDS[number % len(IDS)] for number in range(4 + count)]
+    executor.prefill(0, text)
+    executor.prefill(1, text[:4])
+    executor.read(StepRows.span(1, 4, text[4:]))
+    for position in (len(text) - 1, len(text)):
+        rows = [StepRows.of([(slot, position, 5)]) for slot in (0, 1)]
+        if position == len(text):
+            for row in rows:
+                executor.whole(row, np.zeros(1, np.int32))
+        one, other = map(executor.logits, rows)
+        assert torch.allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize(("sequences", "rows"), [(1, 16), (16, 16), (17, 32), (64, 64), (99, 64)])
+def test_calls_have_a_row_for_each_sequence_up_to_what_kernels_take(
+    sequences: int, rows: int
+) -> None:
+    assert rows_for(sequences) == rows
+
+
 def test_what_does_not_fit_is_one_line() -> None:
     executor, weights, heads = make()
     with pytest.raises(EngineError, match=r"rows \[\[0, 40, 1\]\] \(slot, position, token\), or"):
@@ -210,8 +234,6 @@ def test_what_does_not_fit_is_one_line() -> None:
         executor.prefill(0, [1] * 41)
     with pytest.raises(EngineError, match="a prompt in slot 3 of 3"):
         executor.prefill(3, [1])
-    with pytest.raises(EngineError, match="a prompt from position 2 on: expected 0"):
-        executor.read(StepRows.span(0, 2, [1]))
     sizes: dict[str, Any] = {"slots": 1, "max_len": 4}
     with pytest.raises(EngineError, match="rows 65: expected positive numbers, rows to 64"):
         CudaExecutor(weights, executor.architecture, heads, **sizes, rows=65)

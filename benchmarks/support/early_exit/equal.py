@@ -89,7 +89,9 @@ def engine_answers(
     ]
     run = {"kind": "answers", "requests": requests, "concurrency": 5}
     runs: list[dict[str, Any]] = [{**run, "name": "vllm"}]
-    others: dict[str, Any] = {"threads": 1} if jobs.tiny else {}
+    # little of a GPU: engines may run beside one another
+    beside: dict[str, Any] = {"engine": {"gpu_memory_utilization": 0.1}}
+    others: dict[str, Any] = {"threads": 1} if jobs.tiny else beside
     if backend != "vllm":
         schedule = {"measure": "schedule", "layers": SCHEDULE}
         runs = [

@@ -64,7 +64,8 @@ def _finding(rows: Sequence[CellExits]) -> str:
 
 
 def _deeper(load: CellExits) -> float:
-    return _layer(load.found) - load.own.layer(1)
+    # means of sums: what is less than a millionth of a layer is rounding
+    return round(_layer(load.found) - load.own.layer(1), 6)
 
 
 def _load(cell: Cell) -> CellExits | None:
