@@ -112,8 +112,9 @@ def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
             executor.advance(index, table, asked if index == last - 1 else asked[:0])
 
     counts = [rows for rows in ROWS if rows <= most]
-    calls = {rows: _call(run, 1, rows) for rows in counts} | {0: _call(run, several, 1)}
-    found = lower_quartiles(calls)
+    # behind a pass of one row: behind one of 128 it takes up to 1.8 times as long
+    sizes = {counts[0]: (1, counts[0]), 0: (several, 1), **{rows: (1, rows) for rows in counts}}
+    found = lower_quartiles({number: _call(run, *size) for number, size in sizes.items()})
     beside = found.pop(0)
     # other work makes a pass longer and never shorter: what few rows take beyond many is its doing
     descending = np.minimum.accumulate([found[rows] for rows in reversed(counts)])

@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from backends.engine.costs.timing import ENOUGH_S, POSITIONS
@@ -24,10 +24,11 @@ from backends.engine.streams import Output, Stream
 SEQUENCES = 1, 4, 16, 64
 """Under way: those below the slots, and all slots up to the last. What lies between is on a line
 over the logarithm; more are like the last."""
-DRAFTS = 1, 4
-"""Most of a sequence; what lies between is on a line, and more are like the last."""
-TURNS, FEWEST_TURNS = 16, 4
-"""Each with one of `DRAFTS`."""
+DRAFTS = 1, 4, 12
+"""Most of a sequence, as far as the drafter goes; what lies between is on a line. Few drafts do not
+tell of many: what a step takes beyond its parts is once per step, and a share of it per draft."""
+TURNS, FEWEST_TURNS = 18, 6
+"""Each with one number of drafts."""
 EACH_S = 1.5
 """After which a number of sequences has no more than the fewest turns."""
 TIMED, FEWEST_TIMED = 6, 2
@@ -42,8 +43,10 @@ class WholeSteps:
 
     parts: DraftCosts
     sequences: tuple[int, ...]
+    drafts: tuple[int, ...]
+    """`DRAFTS`, ending with the most of the drafter."""
     factors: tuple[tuple[float, ...], ...]
-    """By `sequences` and `DRAFTS`: a step with drafts over a plain one, as measured over as added
+    """By `sequences` and `drafts`: a step with drafts over a plain one, as measured over as added
     up."""
 
     @property
@@ -57,10 +60,10 @@ class WholeSteps:
         """See `DraftCosts.of`."""
         plain, *others = self.parts.of(sequences, positions, tokens, stands)
         found = self._factors(sequences)
-        return [plain, *(us * _between(DRAFTS, found, n + 1) for n, us in enumerate(others))]
+        return [plain, *(us * _between(self.drafts, found, n + 1) for n, us in enumerate(others))]
 
     def _factors(self, sequences: int) -> list[float]:
-        """By `DRAFTS`."""
+        """By `drafts`."""
         logs = [math.log(count) for count in self.sequences]
         return [
             _between(logs, column, math.log(sequences))
@@ -77,6 +80,10 @@ def _between(points: Sequence[float], values: Sequence[float], at: float) -> flo
     return values[high - 1] + share * (values[high] - values[high - 1])
 
 
+def _nearest(points: Iterable[int], at: int) -> int:
+    return min(points, key=lambda point: abs(point - at))
+
+
 def whole_steps(parts: DraftCosts, executor: Executor, drafter: Drafter) -> DraftCosts:
     """Decode made-up prompts with few drafts and with none in turns, and hold `parts` against it;
     `parts` as they are where slots are too short for that, or nothing is ever drafted.
@@ -91,24 +98,30 @@ def whole_steps(parts: DraftCosts, executor: Executor, drafter: Drafter) -> Draf
     """
     most, found = drafter.max_drafts, dict[int, tuple[float, ...]]()
     counts = {min(count, executor.slots) for count in SEQUENCES}
+    drafts = tuple(sorted({min(count, most) for count in DRAFTS}))
     for count in sorted(counts):
         begin = time.perf_counter()
-        ratios = _Turns(parts, executor, drafter, count, most).ratios()
+        ratios = _Turns(parts, executor, drafter, count, drafts).ratios()
         if ratios:
             found[count] = ratios
         if time.perf_counter() - begin > ENOUGH_S:
             break
     drafter.max_drafts = most
-    return WholeSteps(parts, tuple(found), tuple(found.values())) if found else parts
+    return WholeSteps(parts, tuple(found), drafts, tuple(found.values())) if found else parts
 
 
 class _Turns:
     """So many sequences, decoded with drafts and without in turns."""
 
     def __init__(
-        self, parts: DraftCosts, executor: Executor, drafter: Drafter, count: int, most: int
+        self,
+        parts: DraftCosts,
+        executor: Executor,
+        drafter: Drafter,
+        count: int,
+        drafts: Sequence[int],
     ) -> None:
-        self._parts, self._drafter, self._count, self._most = parts, drafter, count, most
+        self._parts, self._drafter, self._count, self._drafts = parts, drafter, count, drafts
         self._decoder, self._executor = Decoder(executor, drafter), executor
         # as long as those that parts are timed behind
         self._prompt = min(POSITIONS, executor.max_len // 2)
@@ -116,20 +129,21 @@ class _Turns:
         self._streams: list[Stream] = []
 
     def ratios(self) -> tuple[float, ...]:
-        """By `DRAFTS`, steps with drafts over plain ones: as measured over as added up. Empty where
-        nothing was drafted."""
-        found: dict[int, list[float]] = {most: [] for most in DRAFTS}
+        """By numbers of drafts, steps with drafts over plain ones: as measured over as added up. A
+        number without room is like the nearest. Empty where nothing was drafted."""
+        found: dict[int, list[float]] = {most: [] for most in self._drafts}
         begin = time.perf_counter()
         for turn in range(-1, TURNS):
             if turn >= FEWEST_TURNS and time.perf_counter() - begin > EACH_S:
                 break
-            asked = DRAFTS[turn % len(DRAFTS)]
-            ratio = self._ratio(min(asked, self._most), plain_first=turn // 2 % 2 == 0)
+            rounds, place = divmod(turn, len(found))
+            most = self._drafts[place]
+            ratio = self._ratio(most, plain_first=rounds % 2 == 0)
             if turn >= 0 and ratio is not None:
-                found[asked].append(ratio)
+                found[most].append(ratio)
         self._decoder.reset()
-        every = [ratio for ratios in found.values() for ratio in ratios]
-        return tuple(statistics.median(ratios or every) for ratios in found.values() if every)
+        known = {most: statistics.median(ratios) for most, ratios in found.items() if ratios}
+        return tuple(known[_nearest(known, most)] for most in found) if known else ()
 
     def _ratio(self, most: int, *, plain_first: bool) -> float | None:
         """Of one turn; None where nothing is drafted."""

@@ -7,20 +7,15 @@ verification are expected to take. Their expectation is that of the last verific
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Protocol
 
 from backends.engine.drafters.base import Drafter
+from backends.engine.drafters.evidence import Lag, Rate, chained
 from backends.engine.streams import Stream
 
-MEMORY = 0.98
-"""What a verification's evidence is worth at the next."""
-PRIOR = 4.0
-"""Verifications that a belief is worth. The acceptance of a draft is believed to be that of the one
-before it."""
 PAUSED = 32
 """Steps with drafts between two choices, each of which takes the time of a small model's layer. The
 first ones come sooner, since there is more to learn from a verification."""
@@ -85,7 +80,7 @@ class AdaptiveDrafts:
         self._since = self._unseen = 0
         self._patience = EXPLORED
         self._pause = 1
-        self._lag = _Lag()
+        self._lag = Lag()
         self._rest_of = REST[0]
         self._rest = self._resting = 0
         """Steps without drafts that are still to come, for so many streams."""
@@ -94,14 +89,16 @@ class AdaptiveDrafts:
         the last verifications were looked at."""
         self._seen: Counter[tuple[int, int, int]] = Counter()
         """Verifications by drafts that could be, were and stood; not looked at yet."""
-        self._come: list[_Rate] = []
+        self._come: list[Rate] = []
         """By position: how often there is such a draft when there is one before it."""
-        self._stand: list[_Rate] = []
+        self._stand: list[Rate] = []
         """Likewise: how often there is one that stands when the one before it stood."""
         self._comes: list[float] = []
         """The share of streams with so many drafts or more."""
         self._stands: list[float] = []
         """That of streams in which so many stand."""
+        self._may_stand: list[float] = []
+        """As many as may well be, after so few verifications."""
         self._forget_evidence()
 
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
@@ -113,18 +110,16 @@ class AdaptiveDrafts:
         self._rest = 0
         if self._unseen >= self._pause:
             self._learn()
-        reading_us = self._reading_us(streams)
-        positions = sum(len(stream.tokens) for stream in streams)
-        case = len(streams), positions.bit_length(), int(reading_us).bit_length()
-        best = self._chosen.get(case)
-        if best is None:
-            best = self._chosen[case] = self._most_goodput(streams, reading_us, self._stands)
+        best = self._chosen_for(streams, 0.0)
+        # what reading costs is looked at where drafts would pay without
+        if best and (reading_us := self._reading_us(streams)):
+            best = self._chosen_for(streams, reading_us)
         self._since += 1
         # the newest alone: a drafter that was not asked for long has much to catch up with
         some = streams if best or self.exits else streams[-1:]
         if self._explores(some, best):
             # where not even drafts that all stood would pay there is nothing to be learnt
-            most = self._most_goodput(streams, reading_us, self._comes)
+            most = self._most_if_all_stand(streams, self._reading_us(streams))
             self._since, self._patience = 0, EXPLORED
             if most > best:
                 self._pause = 1
@@ -134,6 +129,15 @@ class AdaptiveDrafts:
         self._rest, self._resting = self._rest_of, len(streams)
         self._rest_of = min(2 * self._rest_of, REST[1])
         return streams
+
+    def _chosen_for(self, streams: Sequence[Stream], reading_us: float) -> int:
+        """`_best`, of streams and a reading like these."""
+        positions = sum([len(stream.tokens) for stream in streams])
+        case = len(streams), positions.bit_length(), int(reading_us).bit_length()
+        best = self._chosen.get(case)
+        if best is None:
+            best = self._chosen[case] = self._best(streams, reading_us)
+        return best
 
     def _explores(self, some: Sequence[Stream], best: int) -> bool:
         """Whether it is time for one draft more than the best number, by some of the streams; where
@@ -192,11 +196,11 @@ class AdaptiveDrafts:
         self._patience = EXPLORED
         self._rest_of = REST[0]
         self._pause = 1
-        self._lag = _Lag()
+        self._lag = Lag()
         self._chosen.clear()
         self._seen.clear()
-        self._come = [_Rate() for _ in range(self.max_drafts)]
-        self._stand = [_Rate() for _ in range(self.max_drafts)]
+        self._come = [Rate() for _ in range(self.max_drafts)]
+        self._stand = [Rate() for _ in range(self.max_drafts)]
         self._believe()
 
     def _learn(self) -> None:
@@ -211,8 +215,9 @@ class AdaptiveDrafts:
         self._believe()
 
     def _believe(self) -> None:
-        self._comes = _chained(self._come, self._hoped)
-        self._stands = _chained(self._stand, self._hope)
+        self._comes = chained(self._come, self._hoped)
+        self._stands = chained(self._stand, self._hope)
+        self._may_stand = chained(self._stand, self._hope, at_best=True)
 
     def _reading_us(self, streams: Sequence[Stream]) -> float:
         """Of what lies behind, for each token over which that pays off."""
@@ -220,76 +225,35 @@ class AdaptiveDrafts:
         behind = self._lag.of(streams, self.max_drafts + 1) if each else 0
         return behind * each / self._lag.left(streams) if behind else 0.0
 
-    def _most_goodput(
-        self, streams: Sequence[Stream], reading_us: float, stands: Sequence[float]
-    ) -> int:
+    def _best(self, streams: Sequence[Stream], reading_us: float) -> int:
         """The number of drafts that brings most tokens per microsecond, where each token costs so
-        much reading."""
-        positions = sum(len(stream.tokens) for stream in streams)
-        plain, *others = self._costs.of(len(streams), positions, self._comes, stands)
-        brought = list(accumulate(stands, initial=1.0))
-        costs = (plain, *(us + reading_us * n for us, n in zip(others, brought[1:], strict=True)))
-        goodput = [tokens / us for tokens, us in zip(brought, costs, strict=True)]
+        much reading. Where none seems best for a stream alone, but few verifications have said so,
+        some are made: what is right cannot be learnt without, and reading a text is too dear for a
+        single try. In a batch a try costs as much, and what it could win is less."""
+        us = self._us(streams, self._stands)
+        usual = _goodput(us, reading_us, self._stands)
+        best = max(usual)
+        if best > WORTH * usual[0]:
+            return usual.index(best)
+        if len(streams) > 1:
+            return 0
+        hoped = _goodput(us, reading_us, self._may_stand)
+        return usual.index(max(usual[1:]), 1) if max(hoped) > WORTH * hoped[0] else 0
+
+    def _most_if_all_stand(self, streams: Sequence[Stream], reading_us: float) -> int:
+        """The number of drafts that would be best if none ever fell."""
+        goodput = _goodput(self._us(streams, self._comes), reading_us, self._comes)
         best = max(goodput)
         return goodput.index(best) if best > WORTH * goodput[0] else 0
 
-
-class _Lag:
-    """What a drafter has not read of the streams under way."""
-
-    def __init__(self) -> None:
-        self._read: dict[int, int] = {}
-        """By slot: tokens that there were when it last drafted."""
-        self._ends = self._tokens = 0.0
-
-    def of(self, streams: Sequence[Stream], usual: int) -> int:
-        """Positions of streams that have more than the `usual` since the last verification."""
-        lags = (len(stream.tokens) - self._read.get(stream.slot, 0) for stream in streams)
-        return sum(lag for lag in lags if lag > usual)
-
-    def caught_up(self, streams: Sequence[Stream]) -> None:
-        """All that there is of them is read now."""
-        for stream in streams:
-            self._read[stream.slot] = len(stream.tokens)
-
-    def ended(self, stream: Stream) -> None:
-        """Note the answer's length; the slot's next stream is unread."""
-        self._read.pop(stream.slot, None)
-        self._ends = self._ends * MEMORY + 1
-        self._tokens = self._tokens * MEMORY + len(stream.tokens) - len(stream.prompt)
-
-    def left(self, streams: Sequence[Stream]) -> float:
-        """Tokens that each stream is expected to bring yet, by the lengths of the last answers; of
-        the first ones, that they take half of what they may."""
-        if not self._ends:
-            return statistics.fmean(stream.most for stream in streams) / 2
-        length = self._tokens / self._ends
-        so_far = statistics.fmean(len(stream.tokens) - len(stream.prompt) for stream in streams)
-        return max(length - so_far, length / 2)
+    def _us(self, streams: Sequence[Stream], stands: Sequence[float]) -> list[float]:
+        positions = sum([len(stream.tokens) for stream in streams])
+        return self._costs.of(len(streams), positions, self._comes, stands)
 
 
-class _Rate:
-    """A share, of which the latest cases count most."""
-
-    def __init__(self) -> None:
-        self._cases = self._yes = 0.0
-
-    def add(self, cases: int, yes: bool) -> None:
-        """So many more, all alike."""
-        fade = MEMORY**cases
-        self._cases = self._cases * fade + cases
-        self._yes = self._yes * fade + cases * yes
-
-    def given(self, belief: float) -> float:
-        """The share, a belief included."""
-        return (self._yes + PRIOR * belief) / (self._cases + PRIOR)
-
-
-def _chained(rates: Sequence[_Rate], belief: float) -> list[float]:
-    """The products of the first rates, each believed to be like the one before it."""
-    found, product = [], 1.0
-    for rate in rates:
-        belief = rate.given(belief)
-        product *= belief
-        found.append(product)
-    return found
+def _goodput(us: Sequence[float], reading_us: float, stands: Sequence[float]) -> list[float]:
+    """Tokens per microsecond of at most 0, 1, 2 ... drafts, each token of which costs so much
+    reading where any are made."""
+    brought = list(accumulate(stands, initial=1.0))
+    plain, *others = zip(brought, us, strict=True)
+    return [plain[0] / plain[1], *(n / (each + reading_us * n) for n, each in others)]

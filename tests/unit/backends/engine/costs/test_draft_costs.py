@@ -61,6 +61,23 @@ def test_a_pass_that_other_work_made_longer_does_not_make_rows_look_free(
     assert (seen[1], seen[2], seen[4], seen[48]) == (105, 120, 120, 340)
 
 
+def test_several_sequences_are_not_timed_behind_a_large_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What such a pass leaves behind was taken for the price of a sequence's cache."""
+    orders: list[list[int]] = []
+
+    def timed(calls: Mapping[int, object]) -> dict[int, float]:
+        orders.append(list(calls))
+        return dict.fromkeys(calls, 100.0)
+
+    monkeypatch.setattr("backends.engine.costs.row_costs.lower_quartiles", timed)
+    row_costs(open_executor(random_model("llama"), (), 4))
+    (order,) = orders
+    assert order[:3] == [1, 0, 2]
+    assert sorted(order[1:]) == [0, *order[2:]], "each once"
+
+
 def test_costs_of_a_thinned_pass_are_measured() -> None:
     executor = open_executor(random_model("llama"), ())
     found = PartialPass.measure(executor, Sublayers)

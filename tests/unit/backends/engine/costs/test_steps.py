@@ -109,7 +109,8 @@ def test_parts_that_are_right_stay_as_they_are(clock: PassedTime) -> None:
     drafter = SomeDrafts(clock)
     found = measured(clock, drafter)
     assert found.sequences == (1, 4, 16)
-    assert [list(row) for row in found.factors] == [pytest.approx([1.0, 1.0])] * 3
+    assert found.drafts == (1, 4, 9)
+    assert [list(row) for row in found.factors] == [pytest.approx([1.0] * 3)] * 3
     given = 3, 99, [1.0, 0.5], [0.5, 0.1]
     assert found.of(*given) == pytest.approx(HandParts().of(*given))
     assert found.read_us == HandParts.read_us
@@ -117,13 +118,13 @@ def test_parts_that_are_right_stay_as_they_are(clock: PassedTime) -> None:
 
 
 def test_what_parts_leave_out_is_found_and_plain_steps_stay(clock: PassedTime) -> None:
-    """70 us beside one sequence's 110, and nothing in a batch."""
+    """70 us beside one sequence's 110, and nothing in a batch. There is no room for nine drafts."""
     drafter = SomeDrafts(clock, hidden=lambda streams: 70.0 if streams == 1 else 0.0)
     found = measured(clock, drafter)
     assert [list(row) for row in found.factors] == [
-        pytest.approx([210 / 140, 300 / 230]),
-        pytest.approx([1.0, 1.0]),
-        pytest.approx([1.0, 1.0]),
+        pytest.approx([210 / 140, 300 / 230, 300 / 230]),
+        pytest.approx([1.0] * 3),
+        pytest.approx([1.0] * 3),
     ]
 
     def us(sequences: int, most: int = 5) -> list[float]:
@@ -136,6 +137,18 @@ def test_what_parts_leave_out_is_found_and_plain_steps_stay(clock: PassedTime) -
     parts = HandParts().of(2, 99, [1.0], [0.5])
     assert us(2, 1) == pytest.approx([parts[0], parts[1] * 1.25]), "half way from one to four"
     assert us(64) == pytest.approx(HandParts().of(64, 99, [1.0] * 5, [0.5] * 5))
+
+
+def test_many_drafts_are_timed_too(clock: PassedTime) -> None:
+    """What a step takes beyond its parts weighs less on six drafts than on four."""
+    drafter = SomeDrafts(clock, most=6, max_drafts=6, hidden=lambda _: 70.0)
+    found = measured(clock, drafter)
+    assert drafter.streams == set()
+    one, four, six = 210 / 140, 300 / 230, 360 / 290
+    assert found.drafts == (1, 4, 6)
+    assert found.factors[0] == pytest.approx((one, four, six))
+    us = found.of(1, 99, [1.0] * 6, [0.5] * 6)
+    assert us[5:] == pytest.approx([260 * (four + six) / 2, 360])
 
 
 def test_sequences_that_draft_less_than_others_are_charged_for_what_they_draft(
@@ -154,7 +167,7 @@ def test_sequences_that_draft_less_than_others_are_charged_for_what_they_draft(
     drafter = SomeDrafts(clock, most=2, every=2)
     found = whole_steps(Told(), timed_executor(clock, 4), drafter)
     assert isinstance(found, WholeSteps)
-    assert found.factors[1] == pytest.approx((1.0, 1.0))
+    assert found.factors[1] == pytest.approx((1.0,) * 3)
     tokens, stands = seen[-1]
     assert tokens == [0.5, 0.5, 0, 0]
     assert 0.5 >= stands[0] >= stands[1] >= stands[2] == 0
@@ -162,12 +175,14 @@ def test_sequences_that_draft_less_than_others_are_charged_for_what_they_draft(
 
 def test_the_first_step_of_a_sort_is_not_counted(clock: PassedTime) -> None:
     found = measured(clock, SomeDrafts(clock, changing_us=5000.0))
-    assert found.factors[0] == pytest.approx((1, 1))
+    assert found.factors[0] == pytest.approx((1, 1, 1))
 
 
 def test_a_drafter_that_may_draft_one_token_alone_is_timed_with_one(clock: PassedTime) -> None:
     drafter = SomeDrafts(clock, most=1, max_drafts=1, hidden=lambda _: 70.0)
-    assert measured(clock, drafter).factors[0] == pytest.approx((210 / 140, 210 / 140))
+    found = measured(clock, drafter)
+    assert found.drafts == (1,)
+    assert found.factors[0] == pytest.approx((210 / 140,))
 
 
 def test_batches_end_at_the_slots_and_where_steps_take_long(clock: PassedTime) -> None:
@@ -193,4 +208,4 @@ def test_without_a_draft_or_room_for_one_the_parts_stay(clock: PassedTime) -> No
     short.max_len = 60
     found = whole_steps(parts, short, hidden)
     assert isinstance(found, WholeSteps)
-    assert found.factors[0] == pytest.approx((210 / 140, 210 / 140)), "no room for four"
+    assert found.factors[0] == pytest.approx((210 / 140,) * 3), "no room for four"

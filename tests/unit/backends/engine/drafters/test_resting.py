@@ -138,23 +138,22 @@ def test_a_try_that_costs_too_much_does_not_hold_up_one_draft_more() -> None:
 
 
 class ByLength(Priced):
-    """Drafts are dear behind 1,000 positions; counts how often it is asked what reading costs."""
-
-    asked = 0
-
-    @property
-    def read_us(self) -> float:
-        self.asked += 1
-        return 0.0
-
-    @read_us.setter
-    def read_us(self, us: float) -> None:
-        pass
+    """Drafts are dear behind 1,000 positions."""
 
     def of(
         self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]
     ) -> list[float]:
         return Priced(10.0 if positions < 1000 else 500.0).of(sequences, positions, tokens, stands)
+
+
+class Looked(AdaptiveDrafts):
+    """How often it looks for what is best."""
+
+    looked = 0
+
+    def _chosen_for(self, streams: Sequence[Stream], reading_us: float) -> int:
+        self.looked += 1
+        return super()._chosen_for(streams, reading_us)
 
 
 def test_what_a_long_text_is_not_worth_a_short_one_may_be() -> None:
@@ -171,13 +170,12 @@ def test_what_a_long_text_is_not_worth_a_short_one_may_be() -> None:
 
 
 def test_rests_are_short_again_after_a_reset() -> None:
-    inner, costs = Chance(8), ByLength()
-    adaptive = AdaptiveDrafts(inner, costs, 0.8)
+    adaptive = Looked(Chance(8), ByLength(), 0.8)
     stream = Stream("r", (1,), 9999, tokens=[1] * 2000, done=[1999], slot=0)
     for _ in range(100):
         adaptive.draft([stream])
     adaptive.reset()
-    costs.asked = 0
+    adaptive.looked = 0
     for _ in range(10):
         adaptive.draft([stream])
-    assert costs.asked == 2, "at once, and after eight steps"
+    assert adaptive.looked == 2, "at once, and after eight steps"
