@@ -22,6 +22,9 @@ first ones come sooner, since there is more to learn from a verification."""
 WORTH = 1.1
 """Times plain decoding that drafting has to promise: the best of several estimates is too high, and
 what is timed in a second on a machine whose pace wanders is wrong by up to a tenth."""
+TRIED = 1.25
+"""Likewise, of drafts of which as many stand as may well be, for some to be tried on a stream
+alone."""
 EXPLORED = 64
 """Steps between two at which one more is drafted than seems best, since nothing else could show
 that it has become worth while."""
@@ -238,7 +241,7 @@ class AdaptiveDrafts:
         if len(streams) > 1:
             return 0
         hoped = _goodput(us, reading_us, self._may_stand)
-        return usual.index(max(usual[1:]), 1) if max(hoped) > WORTH * hoped[0] else 0
+        return usual.index(max(usual[1:]), 1) if max(hoped) > TRIED * hoped[0] else 0
 
     def _most_if_all_stand(self, streams: Sequence[Stream], reading_us: float) -> int:
         """The number of drafts that would be best if none ever fell."""

@@ -51,10 +51,13 @@ class SomeDrafts:
     """Microseconds that drafting takes beyond its parts, by the number of streams."""
     changing_us: float = 0.0
     """Of a step that is not of the sort of the last one."""
+    settling_us: float = 0.0
+    """Of each of the first six steps without drafts behind one with some."""
     exits: tuple[int, ...] = ()
     max_drafts: int = 9
     streams: set[str] = field(default_factory=set)
     drafted: bool = False
+    plain: int = 0
 
     def draft(self, streams: Sequence[Stream]) -> Sequence[Stream]:
         drafted = False
@@ -69,6 +72,9 @@ class SomeDrafts:
             self.clock.tick(self.hidden(len(streams)))
         if drafted != self.drafted:
             self.clock.tick(self.changing_us)
+        self.plain = 0 if drafted else self.plain + 1
+        if 0 < self.plain <= 6:
+            self.clock.tick(self.settling_us)
         self.drafted = drafted
         return streams
 
@@ -140,15 +146,14 @@ def test_what_parts_leave_out_is_found_and_plain_steps_stay(clock: PassedTime) -
 
 
 def test_many_drafts_are_timed_too(clock: PassedTime) -> None:
-    """What a step takes beyond its parts weighs less on six drafts than on four."""
-    drafter = SomeDrafts(clock, most=6, max_drafts=6, hidden=lambda _: 70.0)
+    """What a step takes beyond its parts weighs less on five drafts than on four."""
+    drafter = SomeDrafts(clock, most=5, max_drafts=5, hidden=lambda _: 70.0)
     found = measured(clock, drafter)
     assert drafter.streams == set()
-    one, four, six = 210 / 140, 300 / 230, 360 / 290
-    assert found.drafts == (1, 4, 6)
-    assert found.factors[0] == pytest.approx((one, four, six))
-    us = found.of(1, 99, [1.0] * 6, [0.5] * 6)
-    assert us[5:] == pytest.approx([260 * (four + six) / 2, 360])
+    one, four, five = 210 / 140, 300 / 230, 330 / 260
+    assert found.drafts == (1, 4, 5)
+    assert found.factors[0] == pytest.approx((one, four, five))
+    assert found.of(1, 99, [1.0] * 5, [0.5] * 5)[4:] == pytest.approx([300, 330])
 
 
 def test_sequences_that_draft_less_than_others_are_charged_for_what_they_draft(
@@ -178,6 +183,11 @@ def test_the_first_step_of_a_sort_is_not_counted(clock: PassedTime) -> None:
     assert found.factors[0] == pytest.approx((1, 1, 1))
 
 
+def test_plain_steps_are_timed_once_they_have_settled(clock: PassedTime) -> None:
+    found = measured(clock, SomeDrafts(clock, settling_us=50.0))
+    assert found.factors[0] == pytest.approx((1, 1, 1))
+
+
 def test_a_drafter_that_may_draft_one_token_alone_is_timed_with_one(clock: PassedTime) -> None:
     drafter = SomeDrafts(clock, most=1, max_drafts=1, hidden=lambda _: 70.0)
     found = measured(clock, drafter)
@@ -193,7 +203,7 @@ def test_batches_end_at_the_slots_and_where_steps_take_long(clock: PassedTime) -
     found = whole_steps(HandParts(), slow, SomeDrafts(clock, hidden=lambda _: 70.0))
     assert isinstance(found, WholeSteps)
     assert found.sequences == (1,)
-    assert clock.now - begin < 5 * 3 * (1.1 + 1.5) + 10, "five turns of the fewest steps"
+    assert clock.now - begin < 20, "a few turns of the fewest steps"
 
 
 def test_without_a_draft_or_room_for_one_the_parts_stay(clock: PassedTime) -> None:

@@ -60,21 +60,27 @@ def verdicts(adaptive: AdaptiveDrafts, stood: list[bool], count: int = 1) -> lis
     return found
 
 
-def test_a_bad_start_is_no_verdict_on_a_stream_alone() -> None:
-    """At these costs drafts pay from an acceptance of 0.87 on. Three of four stand: that is less,
+def test_what_may_well_pay_is_tried_by_a_stream_alone() -> None:
+    """At an acceptance of 0.75, as it is hoped, drafts bring 1.09 of what plain decoding does, and
+    1.36 where it is a standard error more."""
+    alone, batch = (AdaptiveDrafts(Chance(8), Priced(60), 0.75) for _ in range(2))
+    assert verdicts(alone, [True])[0] > 0
+    assert verdicts(batch, [True], count=3) == [0]
+
+
+def test_a_bad_start_is_no_verdict() -> None:
+    """At these costs drafts pay from an acceptance of 0.95 on. Three of four stand: that is less,
     and may be chance."""
     start = [True, True, False, True]
     adaptive = AdaptiveDrafts(Chance(8), Priced(70), 0.9)
     assert min(verdicts(adaptive, [*start, *[True] * 40])[2:]) > 0
-    in_a_batch = AdaptiveDrafts(Chance(8), Priced(70), 0.9)
-    assert verdicts(in_a_batch, start, count=3)[-1] == 0
 
 
 def test_tries_of_what_does_not_pay_come_to_an_end() -> None:
-    """Two of three stand, which would have to be nine of ten."""
-    adaptive = AdaptiveDrafts(Chance(8), Priced(70), 0.9)
-    drafted = verdicts(adaptive, [number % 3 > 0 for number in range(500)])
-    assert 5 < sum(map(bool, drafted)) < 40
+    """Of three verifications all eight drafts stand in two: 6.3 tokens for the time of 6."""
+    adaptive = AdaptiveDrafts(Chance(8), Priced(62), 0.9)
+    drafted = verdicts(adaptive, [number % 3 > 0 for number in range(600)])
+    assert 5 < sum(map(bool, drafted)) < 150
     assert not any(drafted[-30:])
 
 
