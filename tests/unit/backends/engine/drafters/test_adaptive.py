@@ -80,7 +80,7 @@ def test_tries_of_what_does_not_pay_come_to_an_end() -> None:
     """Of three verifications all eight drafts stand in two: 6.3 tokens for the time of 6."""
     adaptive = AdaptiveDrafts(Chance(8), Priced(62), 0.9)
     drafted = verdicts(adaptive, [number % 3 > 0 for number in range(600)])
-    assert 5 < sum(map(bool, drafted)) < 150
+    assert 5 < sum(map(bool, drafted)) < 40
     assert not any(drafted[-30:])
 
 
