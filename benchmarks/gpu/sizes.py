@@ -1,7 +1,7 @@
 """Every system at 8B on a GPU: random weights, replayed decisions, the sweep itself.
 
     python benchmarks/gpu/sizes.py --out FOLDER [--sizes 1b llama-3.1-8b] [--requests 32]
-                                   [--repeats 3] [--minutes 9] [--tiny]
+                                   [--repeats 3] [--minutes 20] [--tiny]
 
 Measures the device's bandwidth, then runs `benchmarks/sizes.py`'s decoding experiment with CUDA
 graphs: plain vLLM, early exit inside it (a graph per segment, and vLLM beside it in the same mode
@@ -9,7 +9,8 @@ and runner), plain decoding on our engine, AdaDecode with the model's own head a
 a shortlist of 16,384 tokens, and drafts of a smaller shape. Tells each system's share of the
 bandwidth floor and its speed-ups; `decodebench report FOLDER/decoding` draws them. What was
 measured stays in FOLDER: the same command goes on where it was stopped. An H200 took 8 minutes for
-the engines' first starts and a third of the trials at 8B: give it 20. `--tiny` tries the whole path
+the engines' first starts and a third of the trials at 8B. Its 140 GiB hold all engines but one of
+8B side by side; on less they are loaded by turns. `--tiny` tries the whole path
 on 0.1b, on a CPU too. The last line is JSON.
 """
 
@@ -44,9 +45,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=9.0, help="after which it stops")
+    parser.add_argument("--minutes", type=float, default=20.0, help="after which it stops")
     parser.add_argument("--without-pieces", action="store_true", help="vLLM by its defaults alone")
-    parser.add_argument("--memory-share", type=float, default=0.3, help="of the device, per engine")
+    parser.add_argument("--memory-share", type=float, default=0.2, help="of the device, per engine")
     parser.add_argument("--kv-cache-gib", type=float, default=4.0, help="of each of vLLM's engines")
     parser.add_argument("--tiny", action="store_true", help="try the whole path in small")
     chosen = parser.parse_args()

@@ -200,20 +200,24 @@ def test_the_same_texts_as_the_torch_executor() -> None:
     assert generate(executor, policy, []) == generate(reference, policy, [])
 
 
-@pytest.mark.parametrize("count", [3, 20], ids=["by the graphs", "like a prompt"])
-def test_a_text_may_be_read_on_from_anywhere(count: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [(4, 3), (4, 14), (32, 24), (4, 20)],
+    ids=["by a graph", "by several", "beyond a ring", "like a prompt"],
+)
+def test_a_text_may_be_read_on_from_anywhere(rows: int, count: int) -> None:
     """As a draft model reads what was decoded without it."""
-    executor, _, _ = make(rows=4)
+    executor, _, _ = make(rows=rows)
     text = [IDS[number % len(IDS)] for number in range(4 + count)]
     executor.prefill(0, text)
     executor.prefill(1, text[:4])
     executor.read(StepRows.span(1, 4, text[4:]))
     for position in (len(text) - 1, len(text)):
-        rows = [StepRows.of([(slot, position, 5)]) for slot in (0, 1)]
+        ends = [StepRows.of([(slot, position, 5)]) for slot in (0, 1)]
         if position == len(text):
-            for row in rows:
-                executor.whole(row, np.zeros(1, np.int32))
-        one, other = map(executor.logits, rows)
+            for end in ends:
+                executor.whole(end, np.zeros(1, np.int32))
+        one, other = map(executor.logits, ends)
         assert torch.allclose(one, other, atol=1e-4)
 
 

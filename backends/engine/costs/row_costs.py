@@ -12,7 +12,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from backends.engine.costs.timing import ENOUGH_S, FEWEST_RUNS, POSITIONS, RUNS, WARM_UP
+from backends.engine.costs.timing import (
+    ENOUGH_S,
+    FEWEST_RUNS,
+    POSITIONS,
+    RUNS,
+    WARM_UP,
+    wait_for_device,
+)
 from backends.engine.drafters.trees.base import Guesses
 from backends.engine.executors.base import Executor, StepRows
 from backends.engine.executors.trees import TreeRows
@@ -112,10 +119,10 @@ def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
             executor.advance(index, table, asked if index == last - 1 else asked[:0])
 
     counts = [rows for rows in ROWS if rows <= most]
-    # behind a pass of one row: behind one of 128 it takes up to 1.8 times as long
-    sizes = {counts[0]: (1, counts[0]), 0: (several, 1), **{rows: (1, rows) for rows in counts}}
+    # behind a pass of 128 rows a small one takes up to 1.8 times as long: the first does not count
+    sizes = {-1: (1, 1), 1: (1, 1), 0: (several, 1), **{rows: (1, rows) for rows in counts}}
     found = lower_quartiles({number: _call(run, *size) for number, size in sizes.items()})
-    beside = found.pop(0)
+    beside = found[0]
     # other work makes a pass longer and never shorter: what few rows take beyond many is its doing
     descending = np.minimum.accumulate([found[rows] for rows in reversed(counts)])
     us = tuple(descending[::-1].tolist())
@@ -172,8 +179,10 @@ def lower_quartiles(
         for number, call in calls.items():
             if settle_s:
                 _settle(call, settle_s)
+            wait_for_device()
             started = time.perf_counter()
             call()
+            wait_for_device()
             if turn >= 0:
                 times[number].append(time.perf_counter() - started)
     return {n: 1e6 * statistics.quantiles(found, n=4)[0] for n, found in times.items()}
@@ -185,3 +194,4 @@ def _settle(call: Callable[[], object], seconds: float) -> None:
     call()
     while time.perf_counter() < settled:
         call()
+        wait_for_device()

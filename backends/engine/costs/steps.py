@@ -31,6 +31,8 @@ TURNS, FEWEST_TURNS = 18, 6
 """Each with one number of drafts."""
 EACH_S = 1.5
 """After which a number of sequences has no more than the fewest turns."""
+LONG_S = 15.0
+"""Likewise, and no more than one with each number of drafts."""
 TIMED, FEWEST_TIMED = 6, 2
 """Steps of one sort in a turn."""
 LONGEST = 768
@@ -50,7 +52,7 @@ class WholeSteps:
     parts: DraftCosts
     sequences: tuple[int, ...]
     drafts: tuple[int, ...]
-    """`DRAFTS`, ending with the most of the drafter."""
+    """`DRAFTS` as far as the drafter goes; more are like the last."""
     factors: tuple[tuple[float, ...], ...]
     """By `sequences` and `drafts`: a step with drafts over a plain one, as measured over as added
     up."""
@@ -140,9 +142,10 @@ class _Turns:
         found: dict[int, list[float]] = {most: [] for most in self._drafts}
         begin = time.perf_counter()
         for turn in range(-1, TURNS):
-            if turn >= FEWEST_TURNS and time.perf_counter() - begin > EACH_S:
+            spent = time.perf_counter() - begin
+            if (turn >= FEWEST_TURNS and spent > EACH_S) or (turn >= len(found) and spent > LONG_S):
                 break
-            rounds, place = divmod(turn, len(found))
+            rounds, place = divmod(max(turn, 0), len(found))
             most = self._drafts[place]
             ratio = self._ratio(most, plain_first=rounds % 2 == 0)
             if turn >= 0 and ratio is not None:
@@ -194,6 +197,7 @@ class _Turns:
         if left > tokens:
             return True
         self._decoder.reset()
+        self._streams = []
         most = min(self._executor.max_len - self._prompt, LONGEST)
         if most <= tokens + 1:
             return False

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from backends.engine.costs.exit_choice import LayerCosts
 from backends.engine.executors.base import Executor, StepRows
@@ -45,6 +46,7 @@ def measure(executor: Executor, max_drafts: int, *, full: bool = True) -> StepCo
         # the rows are made anew each time, as the decoder does it
         table = StepRows([0] * rows, range(length, length + rows), [0] * rows)
         executor.advance(index, table, np.arange(wanted, dtype=np.int32))
+        wait_for_device()
         return time.perf_counter() - started
 
     segments, asked, *many = _rounds(timed, last + 1, KINDS if full else KINDS[:FULL])
@@ -58,6 +60,13 @@ def measure(executor: Executor, max_drafts: int, *, full: bool = True) -> StepCo
     rows, verified = many
     final = max(0.0, verified[-1] - rows[-1])
     return replace(found, segments_full=tuple(rows), final_head_full=final)
+
+
+def wait_for_device() -> None:
+    """Until a GPU that this process uses has done what it was told: a call that hands nothing back
+    returns before, and the next one would seem to take its time."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
 
 
 def _rounds(

@@ -135,8 +135,12 @@ class CudaExecutor:
         if rows.slots.min() < 0 or rows.slots.max() >= self.slots:
             raise EngineError(f"cuda executor: a prompt in slot {rows.slots.max()} of {self.slots}")
         for slot, first, tokens in rows.spans():
-            if first and len(tokens) <= FEW_CALLS * self._rows:
-                self.whole(StepRows.span(slot, first, tokens.tolist()), _NO_ROWS)
+            # a boundary holds no more than RING positions of a slot
+            step = min(self._rows, RING)
+            if first and len(tokens) <= FEW_CALLS * step:
+                for start in range(0, len(tokens), step):
+                    part = tokens[start : start + step].tolist()
+                    self.whole(StepRows.span(slot, first + start, part), _NO_ROWS)
                 continue
             ids = torch.tensor(tokens, dtype=torch.int64, device=self._table.device)
             hidden = prefill(

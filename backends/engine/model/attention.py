@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SCORES = {"cpu": 1 << 19, "cuda": 1 << 26}
 """Attention scores held at a time; on a CPU they stay in its cache."""
@@ -13,15 +12,12 @@ FEWEST, MOST = 8, 128
 """Queries whose scores are held at a time: a power of two. Numbers of keys are rounded up to the
 most, for a CPU's library compiles and keeps a product for every shape that it meets."""
 
-FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""All but cuDNN's, which PyTorch takes first on Hopper, and which builds a plan for every length
-that it has not seen: 82 ms for each new length of a prompt on an H200, of any model."""
-
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Causal attention of the last positions of each sequence over all of them.
 
-    On a GPU by PyTorch's fused operator wherever that has a kernel which keeps no score matrix.
+    On a GPU by PyTorch's fused operator wherever that has a kernel which keeps no score matrix;
+    cuDNN's is off in this process from then on.
     Elsewhere the products are written out, for a bounded number of queries at a time: scores in
     float32, which on a CPU at 300 to 1,000 positions in bfloat16 takes 0.7 times as long as the
     fused operator and errs as little.
@@ -36,10 +32,12 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
     batch, heads, m, size = queries.shape
     if _has_flash(queries) and m in (1, keys.shape[2]):
-        with sdpa_kernel(FUSED):
-            return functional.scaled_dot_product_attention(
-                queries, keys, values, is_causal=m > 1, enable_gqa=heads != keys.shape[1]
-            )
+        # PyTorch takes cuDNN's first on Hopper, which builds a plan for every length that it has
+        # not seen: 82 ms for each new length of a prompt on an H200, of any model
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        return functional.scaled_dot_product_attention(
+            queries, keys, values, is_causal=m > 1, enable_gqa=heads != keys.shape[1]
+        )
     flat = (part.flatten(0, 1) for part in (queries, keys, values))
     return _written_out(*flat).view(batch, heads, m, size)
 

@@ -14,7 +14,8 @@ from backends.engine.costs.draft_costs import (
     PartialPass,
     SearchCosts,
 )
-from backends.engine.costs.row_costs import RowCosts, pass_costs, row_costs
+from backends.engine.costs.row_costs import RowCosts, lower_quartiles, pass_costs, row_costs
+from backends.engine.costs.timing import measure
 from backends.engine.sublayers.sets import Sublayers
 from tests.support.engine.random_models import open_executor, random_model
 
@@ -74,8 +75,26 @@ def test_several_sequences_are_not_timed_behind_a_large_pass(
     monkeypatch.setattr("backends.engine.costs.row_costs.lower_quartiles", timed)
     row_costs(open_executor(random_model("llama"), (), 4))
     (order,) = orders
-    assert order[:3] == [1, 0, 2]
-    assert sorted(order[1:]) == [0, *order[2:]], "each once"
+    assert order[:4] == [-1, 1, 0, 2], "the first, which stands behind the largest, is not used"
+    assert sorted(order[1:]) == [0, 1, *order[3:]], "each once"
+
+
+def test_a_device_is_waited_for_before_and_behind_what_is_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call that hands nothing back returns once it is launched."""
+    done: list[str] = []
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: done.append("waited"))
+    lower_quartiles({1: lambda: done.append("called")}, 0.0)
+    assert set(zip(done[::3], done[1::3], done[2::3], strict=True)) == {
+        ("waited", "called", "waited")
+    }
+    executor = open_executor(random_model("llama"), ())
+    monkeypatch.setattr(executor, "advance", lambda *_: done.append("advanced"))
+    done.clear()
+    measure(executor, 2)
+    assert done.count("waited") == done.count("advanced")
 
 
 def test_costs_of_a_thinned_pass_are_measured() -> None:
