@@ -226,7 +226,7 @@ class _Search:
             )
             for first, end, kind, many in stages
         )
-        moved = (float(costs.transfer_ms[one.first]) for one in made)
+        moved = (float(costs.link_ms[one.first]) for one in made)
         cycle_ms = max([self._least_ms, *moved, *(one.cycle_ms for one in made)])
         waits = costs.waits(cycle_ms)
         latency_ms = sum(

@@ -42,11 +42,15 @@ class StageCosts:
         ramp before it.
     alive: (L + 1,) share alive on entering a layer.
     transfer_ms: (L,) float64, of a batch over the cut before a layer; the first is 0.
+    link_ms: (L,) float64, of those that cross this cut of each batch that enters the model: the
+        survivors, and all of them where keys and values are filled behind it, since who has left
+        sends a state, too.
     kinds, devices, prices: K names, counts and prices, in one order.
     """
 
     batch: int
     transfer_ms: Floats
+    link_ms: Floats
     kinds: tuple[str, ...]
     devices: tuple[int, ...]
     prices: tuple[float, ...]
@@ -66,7 +70,7 @@ class StageCosts:
 
     def needed(self, cycle_ms: float) -> Counts:
         """Fewest devices of kind c that keep layers i..j-1 within the cycle: (K, L, L + 1) int64,
-        more than there are where no number does. A cut needs its transfer within the cycle."""
+        more than there are where no number does. A cut needs its link within the cycle."""
         counts = np.ceil(self.work * ((1 - SAME) / cycle_ms))
         shut = self.shut(cycle_ms)
         counts[:, shut] = np.inf
@@ -75,8 +79,8 @@ class StageCosts:
         return np.asarray(np.maximum(counts, 1), np.int64)
 
     def shut(self, cycle_ms: float) -> NDArray[np.bool_]:
-        """Whether the cut before a layer takes longer than the cycle: (L,), the first never."""
-        return np.asarray(self.transfer_ms > cycle_ms * (1 + SAME))
+        """Whether the link before a layer takes longer than the cycle: (L,), the first never."""
+        return np.asarray(self.link_ms > cycle_ms * (1 + SAME))
 
     def waits(self, cycle_ms: float) -> Floats:
         """Longest wait before a stage that begins with layer i, (L,) float64: until a batch is
@@ -93,9 +97,9 @@ class StageCosts:
 
     def cycles(self, least_ms: float) -> Floats:
         """Every cycle time that a plan can have which is at least `least_ms`, and that one if it is
-        above 0; ascending. A cycle is the time of a stage's devices or of a transfer."""
+        above 0; ascending. A cycle is the time of a stage's devices or of a link."""
         begin, end = np.triu_indices(self.layers, 1, self.layers + 1)
-        found = [np.append(self.transfer_ms[self.transfer_ms > least_ms], least_ms)]
+        found = [np.append(self.link_ms[self.link_ms > least_ms], least_ms)]
         for work, count in zip(self.work, self.devices, strict=True):
             some = work[begin, end]
             some = np.unique(some[np.isfinite(some)])
@@ -135,7 +139,10 @@ def stage_costs(profile: StageProfile, cluster: DeviceCluster) -> StageCosts:
         service[place] = np.where(impossible, np.inf, time + fill)
     prices = tuple(cluster.price[kind] for kind in kinds)
     moved = np.asarray(profile.transfer_ms)
-    return StageCosts(profile.batch, moved, kinds, devices, prices, alive, work, service)
+    filled = np.any([profile.fill_ms[kind] for kind in kinds], axis=0)
+    all_cross = np.logical_or.accumulate(filled[::-1])[::-1]
+    link = moved * np.where(all_cross, 1.0, alive[:-1])
+    return StageCosts(profile.batch, moved, link, kinds, devices, prices, alive, work, service)
 
 
 def _of_batch(outside: Mapping[str, tuple[tuple[int, float], ...]], kind: str) -> float:

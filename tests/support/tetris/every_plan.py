@@ -46,7 +46,10 @@ def one_plan(
     spans: list[tuple[int, int]],
     placed: tuple[tuple[str, int], ...],
 ) -> WrittenPlan:
-    cycles = [profile.transfer_ms[first] for first, _ in spans[1:]]
+    cycles = []
+    for first, _ in spans[1:]:
+        fills = any(fill > 0 for kind in cluster.devices for fill in profile.fill_ms[kind][first:])
+        cycles.append(profile.transfer_ms[first] * (1 if fills else profile.survival[first]))
     inside = 0.0
     for (first, end), (kind, many) in zip(spans, placed, strict=True):
         alive = profile.survival[first]

@@ -185,25 +185,35 @@ def test_what_stages_cost_outside_their_layers_keeps_the_model_whole() -> None:
 
 
 def test_a_transfer_above_the_stage_time_keeps_the_model_whole() -> None:
-    assert len(planned(3, Wanted(100), transfer_ms=1.4).stages) == 1
-    assert len(planned(3, Wanted(100), transfer_ms=1.3).stages) == 2
+    """Half of a batch crosses: of 2.6 ms 1.3, within the cycle of 4 ms on three devices."""
+    assert len(planned(3, Wanted(100), transfer_ms=2.8).stages) == 1
+    assert len(planned(3, Wanted(100), transfer_ms=2.6).stages) == 2
+
+
+def test_who_has_left_crosses_as_well_where_keys_and_values_are_filled() -> None:
+    behind, before = ([0, 0, 0, 0.01], [0.01, 0.01, 0, 0])
+    assert len(planned(3, Wanted(100), transfer_ms=2.6, fill_ms=behind).stages) == 1
+    assert len(planned(3, Wanted(100), transfer_ms=2.6, fill_ms=before).stages) == 2
+    assert len(planned(3, Wanted(100), transfer_ms=1.3, fill_ms=behind).stages) == 2
 
 
 def test_the_cut_is_where_the_states_are_small() -> None:
     """Seven devices, a batch each 0.5 ms: cut before layer 2 it takes four for 2 ms and two for
-    half of 2 ms. Where that cut's transfer takes 0.6 ms, it takes six for 3 ms and one for half of
-    1 ms: a batch waits 0.5 ms, runs 3, crosses in 0.25, waits 1 for a second half and runs 1."""
+    half of 2 ms. Where half of that cut's transfer takes 0.6 ms, it takes six for 3 ms and one for
+    half of 1 ms: a batch waits 0.5 ms, runs 3, crosses in 0.25, waits 1 for a second half and runs
+    1."""
     alike = planned(7, Wanted(100), transfer_ms=0.25)
     assert [(one.first, one.end, one.count) for one in alike.stages] == [(0, 2, 4), (2, 4, 2)]
-    unlike = planned(7, Wanted(100), transfer_ms=[9, 0.6, 0.25])
+    unlike = planned(7, Wanted(100), transfer_ms=[9, 1.2, 0.25])
     assert [(one.first, one.end, one.count) for one in unlike.stages] == [(0, 3, 6), (3, 4, 1)]
     assert (unlike.cycle_ms, unlike.latency_ms) == pytest.approx((0.5, 5.75))
 
 
 def test_a_transfer_above_the_arrivals_keeps_the_model_whole_whatever_it_costs() -> None:
-    """A batch every 1.35 ms: two stages need a device each, the whole model's 4 ms three."""
+    """A batch every 1.35 ms, of which a tenth crosses: two stages need a device each, the whole
+    model's 4 ms three."""
     few = [1, 0.1, 0.1, 0.1, 0.1]
-    for transfer_ms, cost in ((1.3, 4), (1.4, 6)):
+    for transfer_ms, cost in ((13, 4), (14, 6)):
         found = planned(3, Wanted(100, rate=5925), transfer_ms=transfer_ms, survival=few)
         assert found.cost == cost
         assert found.goodput_per_s == pytest.approx(5925)
