@@ -32,6 +32,7 @@ from backends.engine.executors.base import (
 )
 from backends.engine.executors.cuda_graph import capture
 from backends.engine.executors.cuda_layers import (
+    FEW_CALLS,
     Activations,
     Cells,
     CudaHead,
@@ -47,23 +48,11 @@ from backends.engine.model.weights import Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
 from backends.kernels.exit_head import MAX_ROWS, exit_head
 from backends.kernels.rms_norm import rms_norm
-from backends.kernels.triton_runtime import INTERPRETED, power_of_2, require
+from backends.kernels.triton_runtime import INTERPRETED, require
 from backends.kernels.verify import final_logits, greedy
 
-FEW_CALLS = 4
-"""Calls of graphs that take no longer than the launches of a prompt's pass."""
-FEWEST_ROWS = 16
-"""A verification of 12 drafts is one call."""
 _NO_ROWS = np.empty(0, np.int32)
-_SLOT, _POSITION, _TOKEN, _PLACE, _WANTED = range(5)
-"""Lines of the table that a call copies to the device."""
-
-
-def rows_for(sequences: int) -> int:
-    """Rows of every call for so many sequences at once, a power of two from 16 to 64. All methods
-    get the same ones: on a row's kernels, which differ by the number, its rounding depends. On one
-    H200 and an 8B model 16 rows take 1.05, 32 rows 1.07, 64 rows 1.17 of the time of 8."""
-    return min(MAX_ROWS, max(FEWEST_ROWS, power_of_2(sequences)))
+_SLOT, _POSITION, _TOKEN, _PLACE, _WANTED = range(5)  # lines of the table that a call copies
 
 
 class CudaExecutor:
@@ -120,7 +109,7 @@ class CudaExecutor:
         self._limits = np.array([[slots], [max_len], [architecture.vocabulary]], np.int32)
         self._table = torch.from_numpy(self._empty).to(place, copy=True)
         self._lines = self._table.unbind(0)
-        heads_only = [partial(self._run_head, index) for index in range(len(self._spans))]
+        heads_only = (partial(self._run_head, index) for index in range(len(self._spans)))
         self._runs = [*self._segments(), *self._ready([*heads_only, self._run_logits])]
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
@@ -129,25 +118,21 @@ class CudaExecutor:
 
     @torch.no_grad()
     def read(self, rows: StepRows) -> None:
-        """See `Executor.read`. Prompts are whole (`piece`), and go through one by one. What a model
-        that drafts reads behind them may begin anywhere: a few positions by the graphs."""
+        """See `Executor.read`. Prompts are whole (`piece`), what drafting models read is not."""
         check_prompts(rows, self.max_len)
         if rows.slots.min() < 0 or rows.slots.max() >= self.slots:
             raise EngineError(f"cuda executor: a prompt in slot {rows.slots.max()} of {self.slots}")
         for slot, first, tokens in rows.spans():
-            # a boundary holds no more than RING positions of a slot
-            step = min(self._rows, RING)
+            step = min(self._rows, RING)  # a boundary holds no more positions of a slot
             if first and len(tokens) <= FEW_CALLS * step:
                 for start in range(0, len(tokens), step):
-                    part = tokens[start : start + step].tolist()
-                    self.whole(StepRows.span(slot, first + start, part), _NO_ROWS)
+                    part = StepRows.span(slot, first + start, tokens[start : start + step].tolist())
+                    self.whole(part, _NO_ROWS)
                 continue
             ids = torch.tensor(tokens, dtype=torch.int64, device=self._table.device)
-            hidden = prefill(
-                *(self._weights, self.architecture, ids, self._rotary),
-                *(self._cache.keys[:, slot], self._cache.values[:, slot]),
-                start=first,
-            )
+            given = self._weights, self.architecture, ids, self._rotary
+            cache = self._cache.keys[:, slot], self._cache.values[:, slot]
+            hidden = prefill(*given, *cache, start=first)
             self._boundaries[-1][slot * RING + (first + len(tokens) - 1) % RING] = hidden
 
     def segment(self, index: int, rows: StepRows) -> None:
@@ -227,8 +212,8 @@ class CudaExecutor:
 
     def close(self) -> None:
         """Free the device's memory."""
-        held = ("_runs", "_boundaries", "_heads", "_cache", "_weights", "_held", "_logits")
-        for name in (*held, "_rotary", "_table", "_lines"):
+        held = "_runs _boundaries _heads _cache _weights _held _logits _rotary _table _lines"
+        for name in held.split():
             delattr(self, name)
         if not INTERPRETED:
             torch.cuda.empty_cache()
@@ -278,10 +263,9 @@ class CudaExecutor:
 
     def _run_segment(self, index: int) -> None:
         places, tokens = self._lines[_PLACE], self._lines[_TOKEN]
-        first, end = self._spans[index]
         run_layers(
             self._weights,
-            range(first, end),
+            range(*self._spans[index]),
             self._held,
             (self._boundaries[index - 1], places) if index else (self._weights.embedding, tokens),
             (self._boundaries[index], places),

@@ -15,10 +15,16 @@ from backends.engine.model.heads import ExitHead
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers
 from backends.kernels.attention import AttentionScratch, attention
-from backends.kernels.exit_head import HeadScratch
+from backends.kernels.exit_head import MAX_ROWS, HeadScratch
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.rope_cache import rope_cache
 from backends.kernels.silu_mul import silu_mul
+from backends.kernels.triton_runtime import power_of_2
+
+FEW_CALLS = 4
+"""Calls of graphs that take no longer than the launches of a prompt's pass."""
+FEWEST_ROWS = 16
+"""A verification of 12 drafts is one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +167,10 @@ def _attend(
     )
     attention(held.query, keys, values, *where, held.splits, held.attended)
     torch.mm(held.attended.flatten(1), layer.out.T, out=held.branch)
+
+
+def rows_for(sequences: int) -> int:
+    """Rows of every call for so many sequences at once, a power of two from 16 to 64. All methods
+    get the same ones: on a row's kernels, which differ by the number, its rounding depends. On one
+    H200 and an 8B model 16 rows take 1.05, 32 rows 1.07, 64 rows 1.17 of the time of 8."""
+    return min(MAX_ROWS, max(FEWEST_ROWS, power_of_2(sequences)))

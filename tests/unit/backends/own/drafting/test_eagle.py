@@ -49,7 +49,7 @@ def test_torch_in_the_place_of_the_kernels_gives_its_own_text() -> None:
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.7, 0.9, 3)], ids=["greedy", "nucleus"])
 def test_three_drafts_bring_what_the_model_card_says(sampling: Sampling) -> None:
-    """2.86 tokens a verification of other rows, greedily; sampled tokens are harder to guess."""
+    """3.30 tokens a verification of other rows, greedily; sampled tokens are harder to guess."""
     backend = opened("speculative", method="eagle3", drafts=3, threshold=0.0)
     total: Counter[str] = Counter()
     for found in run_load(backend, demo_requests(6, sampling), Load("closed", concurrency=4)):
@@ -57,7 +57,7 @@ def test_three_drafts_bring_what_the_model_card_says(sampling: Sampling) -> None
         assert found.telemetry["draft_us"] > 0
     backend.close()
     brought = total["step_tokens"] / total["steps"]
-    assert abs(brought - 2.86) < (0.15 if sampling.temperature == 0 else 0.35)
+    assert abs(brought - 3.30) < (0.15 if sampling.temperature == 0 else 0.35)
     rates = [total[f"accepted_at_{i}"] / total[f"judged_at_{i}"] for i in (1, 2, 3)]
     assert min(rates) > 0.65
     assert total["accepted"] + total["steps"] >= total["step_tokens"]
