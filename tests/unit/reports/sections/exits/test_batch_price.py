@@ -115,6 +115,18 @@ def test_each_backend_has_a_sentence_of_its_own(seen: Overview) -> None:
     assert alone.words[0] == made.words[0], "what another one does is not in it"
 
 
+def test_a_rounding_of_sums_is_no_layer(seen: Overview, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A static exit leaves where its sequences would, whatever is added up in between."""
+    exact = batch_price._layer
+    monkeypatch.setattr(batch_price, "_layer", lambda found: exact(found) + 2.66e-14)
+    static = [c for c in leaving(seen) if c.load == "closed c=1"][:1]
+    made = batch_price.section(dataclasses.replace(seen, cells=tuple(static)), Samples())
+    assert made is not None
+    assert "e-" not in str(made.finding)
+    assert "0.0000" not in str(made.finding)
+    assert "Batches left up to 0 layers deeper" in str(made.finding)
+
+
 def test_rows_of_several_backends_are_told_apart(seen: Overview) -> None:
     own = leaving(seen)[0]
     assert techniques.naming([own])(own) == techniques.label(own)
