@@ -9,9 +9,8 @@ and runner), plain decoding on our engine, AdaDecode with the model's own head a
 a shortlist of 16,384 tokens, and drafts of a smaller shape. Tells each system's share of the
 bandwidth floor and its speed-ups; `decodebench report FOLDER/decoding` draws them. What was
 measured stays in FOLDER: the same command goes on where it was stopped. An H200 took 8 minutes for
-the engines' first starts and a third of the trials at 8B. Its 140 GiB hold all engines but one of
-8B side by side; on less they are loaded by turns. `--tiny` tries the whole path
-on 0.1b, on a CPU too. The last line is JSON.
+the engines' first starts and a third of the trials at 8B. `--tiny` tries the whole path on 0.1b, on
+a CPU too. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -82,24 +81,26 @@ def decodebench(*arguments: str, seconds: float | None = None) -> bool:
 def asked(chosen: argparse.Namespace) -> dict[str, Any]:
     """The experiment."""
     common = {"max_model_len": LONGEST, "replay": "demo"}
-    compiled = {**common, "enforce_eager": False}
-    if not chosen.tiny:
-        # engines stay loaded beside one another, so that repeats can go by turns
+    pieces: list[dict[str, Any]] = []
+    if chosen.tiny:
+        graphs = {**common, "enforce_eager": False}
+    else:
+        # engines stay loaded beside one another where they fit, so that repeats go by turns
         common["max_num_seqs"] = max(chosen.rows)
-        compiled |= {"max_num_seqs": max(chosen.rows), "kv_cache_gib": chosen.kv_cache_gib}
-    graphs = {**compiled, "engine": engine(chosen)} if not chosen.tiny else compiled
-    pieces = engine(chosen, cudagraph_mode="PIECEWISE")
-    segments = {**compiled, "engine": pieces} if not chosen.tiny else compiled
+        compiled = {**common, "enforce_eager": False, "kv_cache_gib": chosen.kv_cache_gib}
+        graphs = {**compiled, "engine": engine(chosen)}
+        if not chosen.without_pieces:
+            cut = engine(chosen, cudagraph_mode="PIECEWISE")
+            pieces = [{"name": "vllm", **compiled, "engine": cut}]
     backends = [
         {"name": "vllm", **graphs},
+        *pieces,
         {"name": "vllm-early-exit", **graphs},
         {"name": "autoregressive", **common},
         {"name": "adadecode", "heads": "original", **common},
         {"name": "adadecode", "heads": "original", "shortlist": SHORTLIST, **common},
         {"name": "speculative", "method": "draft_model", "drafts": DRAFTS, **common},
     ]
-    if segments != graphs and not chosen.without_pieces:
-        backends.insert(1, {"name": "vllm", **segments})
     workloads = [{"name": "gsm8k", "max_new_tokens": chosen.tokens}]
     return experiment(chosen, "decoding", backends, workloads, chosen.rows)
 
