@@ -22,7 +22,7 @@ from backends.kernels.silu_mul import silu_mul
 from backends.kernels.triton_runtime import power_of_2
 
 FEW_CALLS = 4
-"""Calls of graphs that take no longer than the launches of a prompt's pass."""
+"""Calls of graphs that are taken to be quicker than the launches of a prompt's pass."""
 FEWEST_ROWS = 16
 """A verification of 12 drafts is one call."""
 
