@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from backends import check_options, open_backend, pins, settings
+from backends import check_options, open_backend, pins
 from backends.checkpoints import exit_heads, models
-from backends.own.backend import Loaded
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Request, Sampling
@@ -300,14 +297,3 @@ def test_the_digest_of_files_follows_the_heads(tmp_path: Path) -> None:
     again = pins.files("adadecode", model, {"heads": same})
     assert [*again.values()] == [*mixed.values()]
     assert [*pins.files("adadecode", model, {"heads": other}).values()] != [*mixed.values()]
-
-
-def test_calls_on_a_gpu_have_a_row_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    stub = types.SimpleNamespace(CudaExecutor=lambda *_, **options: given.update(options))
-    monkeypatch.setitem(sys.modules, "backends.engine.executors.cuda", stub)
-    options = settings("autoregressive", {"kernels": "torch", "max_num_seqs": 20})
-    loaded = Loaded("autoregressive", DEMO, Model("demo"), options)
-    loaded.kernels = "triton"
-    loaded.executor()
-    assert (given["slots"], given["rows"]) == (20, 32)
