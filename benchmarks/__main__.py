@@ -73,6 +73,7 @@ SCRIPTS = (
     Script("gpu/adadecode", "", needs="cuda"),
     Script("gpu/early_exit", f"--out {OUT} --tiny", f"--out {OUT}", needs="cuda"),
     Script("gpu/sizes", f"--out {OUT} --tiny", f"--out {OUT}", needs="cuda"),
+    Script("gpu/step_profile", "--shape 0.1b --tokens 8", needs="cuda"),
     Script("gpu/midsize", f"--out {OUT} --minutes 0.5", f"--out {OUT}", needs="cuda"),
 )
 BY_OTHERS = ("gpu/early_exit_midsize",)

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from backends.kernels import attention, exit_head, rms_norm, rope_cache, silu_mul, verify
+from backends.engine.sampling import TokenSampling, draw
+from backends.kernels import attention, exit_head, rms_norm, rope_cache, sampling, silu_mul
 from benchmarks.support.device_timing import ceilings, describe, microseconds
 from benchmarks.support.kernel_case import (
     BF16,
@@ -150,37 +151,47 @@ def head_case(shape: KernelShape, kind: str) -> KernelCase:
     )
 
 
-def greedy_case(shape: KernelShape) -> KernelCase:
+def logits_case(shape: KernelShape) -> KernelCase:
     hidden = normal(shape.rows, shape.width)
-    matrix = normal(shape.vocabulary, shape.width)
-    scratch = exit_head.HeadScratch.allocate(shape.rows, shape.vocabulary, DEVICE)
-    tokens = torch.empty(shape.rows, device=DEVICE, dtype=torch.int32)
-
-    def check() -> float:
-        """How far the chosen logit is below the best one."""
-        logits = hidden.float() @ matrix.float().T
-        return error(logits.gather(1, tokens.long()[:, None]), logits.amax(-1, keepdim=True))
-
+    matrix = normal(shape.vocabulary, shape.width) * shape.width**-0.5
+    logits = torch.empty(shape.rows, shape.vocabulary, device=DEVICE)
     return KernelCase(
-        "verify, greedy",
-        lambda: verify.greedy(hidden, matrix, scratch, tokens),
-        lambda: (hidden @ matrix.T).argmax(-1),
-        matrix.nbytes,
-        check,
+        "final logits",
+        lambda: exit_head.final_logits(hidden, matrix, logits),
+        lambda: (hidden @ matrix.T).float(),
+        matrix.nbytes + logits.nbytes,
+        lambda: error(logits, hidden.float() @ matrix.float().T),
     )
 
 
 def sample_case(shape: KernelShape) -> KernelCase:
+    """The library sorts, as nucleus sampling does where its tokens need not be the definition's."""
     logits = normal(shape.rows, shape.vocabulary, dtype=torch.float32) * 3
-    ones = torch.ones(shape.rows, device=DEVICE)
-    uniform, tokens = torch.rand_like(ones), torch.empty_like(ones, dtype=torch.int32)
-    arguments = (logits, uniform, ones, ones * 0.9)
+    temperature = torch.ones(shape.rows, device=DEVICE, dtype=torch.float64)
+    top_p, seed = temperature * 0.9, torch.arange(shape.rows, device=DEVICE)
+    tokens = torch.empty(shape.rows, device=DEVICE, dtype=torch.int32)
+    sure = torch.empty(shape.rows, device=DEVICE)
+    scratch = sampling.SamplingScratch.allocate(shape.rows, shape.vocabulary, DEVICE)
+
+    def library() -> Tensor:
+        probable, order = (logits / temperature.float()[:, None]).softmax(-1).sort(descending=True)
+        before = probable.cumsum(-1) - probable
+        kept = probable.masked_fill(before >= top_p.float()[:, None], 0.0)
+        # torch.multinomial's own race, without its wait for the host
+        return order.gather(1, (kept / torch.empty_like(kept).exponential_()).argmax(-1)[:, None])
+
+    def check() -> float:
+        """0 when every token and probability is the definition's."""
+        hows = [TokenSampling(1.0, 0.9, row) for row in range(shape.rows)]
+        drawn = [draw(row, how, how.seed) for row, how in zip(logits.cpu(), hows, strict=True)]
+        return float(drawn != list(zip(tokens.tolist(), sure.tolist(), strict=True)))
+
     return KernelCase(
-        "verify, sample top-p",
-        lambda: verify.sample(*arguments, tokens),
-        lambda: verify.sample_reference(*arguments),
+        "sample, top-p 0.9",
+        lambda: sampling.sample(logits, temperature, top_p, seed, seed, scratch, tokens, sure),
+        library,
         logits.nbytes,
-        lambda: float((tokens != verify.sample_reference(*arguments)[0]).sum() > 1),
+        check,
     )
 
 
@@ -200,7 +211,7 @@ def cases(shape: KernelShape) -> Iterator[Callable[[], KernelCase]]:
     yield partial(silu_case, shape)
     for kind in ("bf16", "shortlist"):
         yield partial(head_case, shape, kind)
-    yield partial(greedy_case, shape)
+    yield partial(logits_case, shape)
     yield partial(sample_case, shape)
     yield from early_exit_cases(shape)
     yield partial(product_case, shape)

@@ -283,7 +283,7 @@ class Decoder:
         rows = rows_of(spans)
         logits = self._executor.logits(rows)
         if self._margins:
-            chosen = iter(self._with_margins(logits, spans))
+            chosen = iter(self._with_margins(logits.cpu(), spans))
         else:
             draws = Draws(s.sampling for s, start, end in spans for _ in range(start, end))
             chosen = iter(draws.choose(logits, rows.positions + np.int32(1))[0])

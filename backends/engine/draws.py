@@ -1,4 +1,5 @@
-"""How the rows of a call are sampled, and their choices: in C++ where it can be built."""
+"""How the rows of a call are sampled, and their choices: in C++ where it can be built, by Triton's
+kernels where the logits are on a GPU."""
 
 from __future__ import annotations
 
@@ -44,10 +45,12 @@ class Draws:
         """The token that `sampling.draw` gives each row, and its probability.
 
         Args:
-            logits: (n, vocabulary) float32 on the CPU.
+            logits: (n, vocabulary) float32; drawn where they are.
             positions: in its sequence, of each row's choice.
             threads: torch's number by default.
         """
+        if logits.is_cuda:
+            return self.on_device(logits, positions)
         if not native_checks.available():
             drawn = zip(logits, self.samplings, positions, strict=True)
             found = [draw(row, how, int(place)) for row, how, place in drawn]
@@ -64,6 +67,22 @@ class Draws:
             *(tokens.ctypes.data, sure.ctypes.data),
         )
         return tokens.tolist(), sure.tolist()
+
+    def on_device(
+        self, logits: Tensor, positions: Sequence[int] | Int32
+    ) -> tuple[list[int], list[float]]:
+        """`choose` by the Triton kernels, with one copy there and one back."""
+        from backends.kernels.sampling import SamplingScratch, sample
+
+        columns = [column.view(np.int64) for column in (*self._held, np.array(positions, np.int64))]
+        given = torch.from_numpy(np.stack(columns)).to(logits.device)
+        temperature, top_p = given[0].view(torch.float64), given[1].view(torch.float64)
+        found = torch.empty(2, len(self), dtype=torch.int32, device=logits.device)
+        scratch = SamplingScratch.allocate(len(logits), logits.shape[1], logits.device)
+        chosen = found[0], found[1].view(torch.float32)
+        sample(logits, temperature, top_p, given[2], given[3], scratch, *chosen)
+        found = found.cpu()
+        return found[0].tolist(), found[1].view(torch.float32).tolist()
 
 
 @functools.lru_cache(maxsize=256)

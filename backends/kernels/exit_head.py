@@ -216,3 +216,46 @@ def exit_head(
         all_blocks=power_of_2(blocks),
         num_warps=8,
     )
+
+
+@jit
+def logits_kernel(
+    hidden: tl.tensor,
+    matrix: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
+    size: tl.tensor,
+    width: tl.tensor,
+    row_block: tl.constexpr,
+    vocabulary_block: tl.constexpr,
+    width_block: tl.constexpr,
+    widen: tl.constexpr,
+) -> None:
+    """One program per block of the vocabulary, for all rows."""
+    logits = logits_tile(
+        hidden,
+        matrix,
+        rows,
+        size,
+        width,
+        row_block,
+        vocabulary_block,
+        width_block,
+        widen,
+    )
+    place = tl.program_id(0) * vocabulary_block + tl.arange(0, vocabulary_block)
+    row = tl.arange(0, row_block)
+    cell = row.to(tl.int64)[None, :] * size + place[:, None]
+    tl.store(out + cell, logits, mask=(place < size)[:, None] & (row < rows)[None, :])
+
+
+def final_logits(hidden: Tensor, matrix: Tensor, out: Tensor) -> None:
+    """out[r] = matrix hidden[r] in float32: the very numbers that `exit_head` compares.
+
+    hidden [rows, d], 1 to 64 rows; matrix [V, d] of the same dtype; out [rows, V] float32.
+    """
+    (rows, width), size = hidden.shape, len(matrix)
+    given = {"hidden": (hidden, (rows, width)), "matrix": (matrix, (size, width))}
+    check("final_logits", {**given, "out": (out, (rows, size))})
+    grid = (-(-size // VOCABULARY_BLOCK),)
+    launch(logits_kernel, grid, hidden, matrix, out, rows, size, width, **head_blocks(hidden))

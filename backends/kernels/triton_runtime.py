@@ -44,8 +44,8 @@ def jit(function: Callable[..., Any]) -> Any:
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
     """Run a kernel. Fused multiply-adds are asked for by name, since the default differs between
-    Triton's versions and with it the bits of a row."""
-    kernel[grid](*arguments, **options, enable_fp_fusion=True)
+    Triton's versions and with it the bits of a row; `enable_fp_fusion=False` forbids them."""
+    kernel[grid](*arguments, **{"enable_fp_fusion": True, **options})
 
 
 def power_of_2(n: int) -> int:

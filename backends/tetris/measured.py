@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from backends.engine.costs.timing import wait_for_device
 from backends.engine.executors.base import Executor, StepRows
 from backends.engine.passes import depths
 
 CONTEXT = 128
 """Positions before the one that is timed."""
+POSITIONS = CONTEXT + 1
+"""What a sequence needs."""
 RUNS, FEWEST, WARM_UP, ENOUGH_S = 25, 5, 3, 3.0
 
 
@@ -93,6 +96,7 @@ def lower_quartiles_ms(calls: Sequence[Callable[[], object]]) -> list[float]:
         for call, taken in zip(calls, times, strict=True):
             started = time.perf_counter()
             call()
+            wait_for_device()
             if turn >= 0:
                 taken.append(time.perf_counter() - started)
     return [1e3 * statistics.quantiles(taken, n=4)[0] for taken in times]

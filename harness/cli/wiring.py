@@ -91,7 +91,7 @@ def _pinned_model(model: Model, experiment: Experiment, weights: bool) -> tuple[
     """The model with its checksum and a concrete dtype, and its folder."""
     model = replace(model, dtype=preferred_dtype() if model.dtype == "auto" else model.dtype)
     if model.shape and weights:
-        _refuse_too_large(model)
+        refuse_too_large(model)
         _refuse_unfit(model, experiment)
     directory = models.resolve(model, weights=weights, cache_gib=experiment.limits.cache_gib)
     checksum = models.checksum(directory)
@@ -99,7 +99,7 @@ def _pinned_model(model: Model, experiment: Experiment, weights: bool) -> tuple[
     return replace(model, checksum=checksum), directory
 
 
-def _refuse_too_large(model: Model) -> None:
+def refuse_too_large(model: Model) -> None:
     """Raise `UserError` for a shape whose weights the machine cannot hold, before they are made."""
     shape = read_shape(model)
     weights = shape.sizes.parameters * (4 if model.dtype == "float32" else 2)

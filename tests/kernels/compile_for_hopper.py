@@ -8,6 +8,7 @@ The launchers run on tensors without memory, behind a driver that only names its
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import torch
@@ -24,15 +25,15 @@ from backends.kernels import (
     fill_cache,
     rms_norm,
     rope_cache,
+    sampling,
     silu_mul,
-    verify,
 )
 
 INT, FLOAT = torch.int32, torch.float32
-LONG = torch.int64
+LONG, DOUBLE = torch.int64, torch.float64
 MODULES = (
     *(attention, exit_confidence, exit_head, fill_cache),
-    *(rms_norm, rope_cache, silu_mul, verify),
+    *(rms_norm, rope_cache, sampling, silu_mul),
 )
 
 
@@ -80,11 +81,12 @@ def heads(dtype: torch.dtype, rows: int, width: int, size: int) -> None:
     ids, tokens, numbers = empty(size, dtype=torch.int64), empty(rows), empty(rows, dtype=FLOAT)
     exit_head.exit_head(hidden, matrix, scratch, tokens, numbers, token_ids=ids)
     exit_head.exit_head(hidden, matrix, scratch, tokens, numbers)
-    verify.greedy(hidden, matrix, scratch, tokens)
     logits = empty(rows, size, dtype=FLOAT)
-    verify.final_logits(hidden, matrix, logits)
-    verify.accepted_prefix(tokens, tokens, tokens, tokens)
-    verify.sample(logits, numbers, numbers, numbers, tokens)
+    exit_head.final_logits(hidden, matrix, logits)
+    drawn, room = empty(rows, dtype=DOUBLE), sampling.SamplingScratch.allocate(rows, size, "meta")
+    seed = empty(rows, dtype=LONG)
+    for position in (seed, tokens):
+        sampling.sample(logits, drawn, drawn, seed, position, room, tokens, numbers)
 
 
 def early_exit(dtype: torch.dtype, rows: int, width: int, size: int, kv: int, head: int) -> None:
@@ -111,6 +113,8 @@ def main() -> None:
             "shared_bytes": kernel.metadata.shared,
             "warps": kernel.metadata.num_warps,
             "wgmma": "wgmma" in kernel.asm["ptx"],
+            "fused": "fma." in kernel.asm["ptx"],
+            "doubles": sorted(set(re.findall("0d([0-9A-F]{16})", kernel.asm["ptx"]))),
             "machine_code_bytes": len(kernel.asm["cubin"]),
         }
         print(json.dumps(line), flush=True)

@@ -5,15 +5,34 @@ from __future__ import annotations
 import ast
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from backends.engine import sampling
+
 ROOT = Path(__file__).parents[2]
 SHARED_BYTES = 227 * 1024
 """What one program may have on an H100."""
+SAMPLING = ("highest_kernel", "race_kernel", "settle_kernel")
+
+
+def unsigned(value: float) -> str:
+    """The bits of a float64, sign aside (the compiler may subtract instead)."""
+    return struct.pack(">d", abs(value)).hex().upper()
+
+
+def constants() -> set[str]:
+    """What the series of sampling are made of, to the last bit."""
+    named = (
+        *(sampling._LOG_2, sampling._LOG_2_HIGH, sampling._LOG_2_LOW, sampling._LOG2_E),
+        *(sampling._ROUNDING, sampling._HALF_ROOT_2, sampling._LEAST),
+    )
+    series = [1.0 / n for n in (*range(3, 23, 2), *sampling._FACTORIALS[2:])]
+    return {unsigned(float(value)) for value in (*named, *series)}
 
 
 def kernels() -> set[str]:
@@ -49,3 +68,8 @@ def test_every_kernel_compiles_for_hopper(tmp_path: Path) -> None:
             line for line in mine if line["kernel"] in ("exit_head_kernel", "logits_kernel")
         ]
         assert all(line["wgmma"] == (dtype != "float32") for line in products)
+        exact = [line for line in mine if line["kernel"] in SAMPLING]
+        assert not any(line["fused"] for line in exact)
+        for line in exact:
+            found = {unsigned(*struct.unpack(">d", bytes.fromhex(x))) for x in line["doubles"]}
+            assert line["kernel"] != "race_kernel" or constants() <= found

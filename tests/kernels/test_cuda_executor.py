@@ -123,7 +123,7 @@ def test_frontiers_give_the_logits_of_a_whole_pass(kind: str, dtype: torch.dtype
     tokens, none = executor.advance(2, everything, np.array([1, 4], np.int32))
     states = reference(weights, kind)
     expected = final_logits(weights, states[3])[4:].cpu()
-    got = executor.logits(everything)
+    got = executor.logits(everything).cpu()
     assert (got - expected).abs().max() < 24 * ROUNDING[dtype] * expected.abs().max()
     assert executor.greedy(everything) == got.argmax(-1).tolist()
     assert tokens == got[[1, 4]].argmax(-1).tolist()
@@ -143,7 +143,7 @@ def test_frontiers_give_the_logits_of_a_whole_pass(kind: str, dtype: torch.dtype
 def test_the_prompts_last_position_waits_behind_the_last_layer() -> None:
     executor, weights, _ = make()
     executor.prefill(0, IDS)
-    expected = final_logits(weights, reference(weights, "llama")[3][-1:]).cpu()
+    expected = final_logits(weights, reference(weights, "llama")[3][-1:])
     assert torch.allclose(executor.logits(rows_at(0, range(8, 9))), expected, atol=1e-4)
 
 
@@ -199,6 +199,25 @@ def test_the_same_texts_as_the_torch_executor() -> None:
     reference = TorchExecutor(weights, shape_of("llama"), heads, slots=3, max_len=40)
     policy = PredictionPolicy((0.3, 0.3), 2)
     assert generate(executor, policy, []) == generate(reference, policy, [])
+
+
+def test_a_model_that_drafts_is_as_sure_as_in_torch() -> None:
+    """A draft model has no exits: what it holds its own token to be is the final head's."""
+    weights, shape = random_weights(shape_of("llama"), torch.float32), shape_of("llama")
+    found = []
+    for kind in (CudaExecutor, TorchExecutor):
+        executor = kind(weights, shape, slots=3, max_len=40, rows=4)
+        executor.prefill(0, IDS[:4])
+        here, last = rows_at(0, range(4, 6)), np.array([1], np.int32)
+        sure = executor.advance(0, here, last)[1][0]
+        assert 0.01 < sure < 1
+        most, nobody = np.array([5], np.int32), np.empty(0, np.int32)
+        for threshold in (0.9 * sure, 1.1 * sure):
+            found.append((sure, executor.continued(here, last, most, threshold, nobody)))
+    for (sure, drafts), (expected, same) in zip(found[:2], found[2:], strict=True):
+        assert sure == pytest.approx(expected, rel=1e-4)
+        assert drafts == same
+    assert len(found[0][1][0]) > 0 == len(found[1][1][0])
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_layers_that_a_position_left_out_are_filled() -> None:
         rows = StepRows.of([(0, 6, IDS[6]), (1, 7, IDS[7])])
         executor.segment(0, rows)
         executor.segment(1, rows)
-        found.append(executor.logits(rows))
+        found.append(executor.logits(rows).cpu())
     assert torch.equal(found[0], found[1])
     assert torch.allclose(found[0], found[2], atol=1e-4)
     with pytest.raises(EngineError, match="boundary 2: expected 1 to 1"):
@@ -114,7 +114,7 @@ def test_exit_heads_measure_margins_over_all_tokens_or_some() -> None:
             executor.prefill(0, IDS[:3])
             rows = StepRows.span(0, 3, IDS[3:9])
             tokens, sure = executor.advance(0, rows, np.arange(6, dtype=np.int32))
-            logits = executor.logits(rows, 0)
+            logits = executor.logits(rows, 0).cpu()
             best = logits.softmax(-1).topk(2).values
             assert torch.allclose(torch.tensor(sure), best[:, 0] - best[:, 1], atol=1e-6)
             found.append((tokens, logits))

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from backends.engine.drafters.sublayers import SublayerDrafts
+from backends.engine.draws import Draws
 from backends.engine.executors.base import RING, Executor, StepRows
-from backends.engine.sampling import select
 from backends.engine.streams import Stream
 from backends.engine.sublayers.search import SetSearch
 from backends.engine.sublayers.sets import NOTHING, Sublayers
@@ -142,8 +142,8 @@ class SwiftDrafts:
             found, _ = thinned.advance(0, rows, np.arange(len(rows), dtype=np.int32))
         else:
             thinned.segment(0, rows)
-            logits = enumerate(thinned.logits(rows), start)
-            found = [select(row, stream.sampling, place) for place, row in logits]
+            draws = Draws([stream.sampling] * len(rows))
+            found, _ = draws.choose(thinned.logits(rows), rows.positions + np.int32(1))
         return sum(one == other for one, other in zip(found, actual, strict=True))
 
 

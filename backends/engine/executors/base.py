@@ -257,8 +257,9 @@ class Executor(Protocol):
         where calls are dear it is one."""
 
     def logits(self, rows: StepRows, index: int = -1) -> Tensor:
-        """(n, vocabulary) float32 on the CPU: the logits after segment `index`, the last one unless
-        told otherwise; an exit head's with a shortlist are those of its tokens."""
+        """(n, vocabulary) float32, on the CPU unless kernels draw on the device: the logits after
+        segment `index`, the last one unless told otherwise; an exit head's with a shortlist are
+        those of its tokens."""
 
     def boundary(self, index: int) -> Tensor:
         """(at least slots, RING, width): the hidden states in boundary `index`, from 1 on, in the

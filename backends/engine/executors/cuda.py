@@ -46,10 +46,9 @@ from backends.engine.model.forward import Rotary, head_product, prefill
 from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.weights import Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
-from backends.kernels.exit_head import MAX_ROWS, exit_head
+from backends.kernels.exit_head import MAX_ROWS, exit_head, final_logits
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.triton_runtime import INTERPRETED, require
-from backends.kernels.verify import final_logits, greedy
 
 _NO_ROWS = np.empty(0, np.int32)
 _SLOT, _POSITION, _TOKEN, _PLACE, _WANTED = range(5)  # lines of the table that a call copies
@@ -187,7 +186,7 @@ class CudaExecutor:
     def logits(self, rows: StepRows, index: int = -1) -> Tensor:
         """See `Executor.logits`."""
         head = self._heads[index]
-        found = torch.empty(len(rows), len(head.matrix), dtype=torch.float32)
+        found = self._logits.new_empty(len(rows), len(head.matrix))
         everything = np.arange(self._rows, dtype=np.int32)
         for start in range(0, len(rows), self._rows):
             count = self._send(rows, start, everything[: len(rows) - start])
@@ -196,7 +195,7 @@ class CudaExecutor:
                 logits = self._logits
             else:
                 logits = head_product(self._norm_for_head(index), head.matrix)
-            found[start : start + count] = logits[:count].cpu()
+            found[start : start + count] = logits[:count]
         return found
 
     def skipping(self, left_out: Sublayers) -> CudaExecutor:
@@ -288,9 +287,6 @@ class CudaExecutor:
     def _run_head(self, index: int) -> None:
         head, hidden = self._heads[index], self._norm_for_head(index)
         tokens, confidence = head.found[0], head.found[1].view(torch.float32)
-        if index == len(self.exits):
-            greedy(hidden, head.matrix, head.scratch, tokens)
-            return
         if head.margin:
             find_margins(hidden, head)
             return

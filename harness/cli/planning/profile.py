@@ -6,16 +6,14 @@ import json
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from harness.cli.planning.told import read_json
 from harness.core.errors import UserError
 from harness.core.files import MIB, write_atomic
-
-if TYPE_CHECKING:
-    from harness.core.nouns import Model
+from harness.core.nouns import Model
 
 MOST_BATCH = 256
 MOST_LOG_BYTES = 512 * MIB
@@ -29,6 +27,9 @@ def profile(
         typer.Option(help="Logged ramps (JSON): who leaves where. A classifier needs none."),
     ] = None,
     model: Annotated[str, typer.Option(help="Bundled name, folder or hub id.")] = "demo",
+    shape: Annotated[
+        str | None, typer.Option(help="Random weights of this shape in the model's place.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     batches: Annotated[
         str, typer.Option(help="Ascending; the plan is for the last.")
@@ -48,7 +49,8 @@ def profile(
         raise UserError(f"--threads: expected 1 or more, found {threads}")
     if not 0 < entropy < math.inf:
         raise UserError(f"--entropy: expected a number above 0, found {entropy:g}")
-    told = _told(model, dtype, sizes, log, device, threads, entropy)
+    chosen = Model(shape or model, dtype=dtype, shape=shape is not None)
+    told = _told(chosen, sizes, log, device, threads, entropy)
     text = json.dumps(told, allow_nan=False)
     if out is None:
         print(text)
@@ -60,8 +62,7 @@ def profile(
 
 
 def _told(
-    model: str,
-    dtype: str,
+    chosen: Model,
     sizes: list[int],
     log: Path | None,
     device: str,
@@ -71,9 +72,10 @@ def _told(
     """The profile, its times by kind of device."""
     from backends.checkpoints import models
     from harness.cli.planning.label_profile import is_classifier, measured_labels
-    from harness.core.nouns import Model
+    from harness.cli.wiring import refuse_too_large
 
-    chosen = Model(model, dtype=dtype)
+    if chosen.shape:
+        refuse_too_large(chosen)
     directory = models.resolve(chosen)
     if is_classifier(directory):
         found = measured_labels(chosen, directory, sizes, log, entropy, threads, _turn)
@@ -93,7 +95,7 @@ def _measured(
     from backends.tetris import measured
     from backends.tetris.pipeline import leaving
 
-    options = {
+    options: dict[str, Any] = {
         "max_model_len": None,
         "replay": None,
         "threads": threads,
@@ -101,6 +103,8 @@ def _measured(
         "max_num_seqs": sizes[-1],
     }
     shape = check_fit("profile", directory, options)
+    # a GPU's cache is reserved whole
+    options["max_model_len"] = min(measured.POSITIONS, shape.positions)
     logged = leaving.log_from(read_json(log, MOST_LOG_BYTES), str(log), shape.layers)
     after = [one for one in logged.after if one < shape.layers]
     if not after:

@@ -11,6 +11,7 @@ from backends.kernels.exit_head import (
     HeadScratch,
     exit_head,
     exit_head_reference,
+    final_logits,
 )
 from tests.support.engine.kernel_cases import DEVICE, DTYPES, assert_near, noise, poisoned
 
@@ -85,6 +86,18 @@ def test_logits_that_are_no_numbers_give_no_token() -> None:
     assert tokens[0] >= 0
     assert tokens[1] == -1
     assert confidence[1].isnan()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "width", "size"), [(6, 100, 777), (1, 64, 64)])
+def test_the_final_logits_are_those_it_compares(
+    rows: int, width: int, size: int, dtype: torch.dtype
+) -> None:
+    hidden, matrix = noise(rows, width, dtype=dtype), noise(size, width, dtype=dtype, seed=1)
+    logits = poisoned(rows, size)
+    final_logits(hidden, matrix, logits)
+    assert_near(logits, hidden.float() @ matrix.float().T, torch.float32, 16.0)
+    assert run(hidden, matrix)[0].tolist() == logits.cpu().argmax(-1).tolist()
 
 
 def test_misfits_are_one_line() -> None:

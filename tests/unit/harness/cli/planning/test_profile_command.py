@@ -108,6 +108,7 @@ def test_a_decoder_needs_a_log(
     [
         (("--batches", "4,2"), "--batches: expected ascending numbers of 1 to 256, found '4,2'"),
         (("--batches", "x"), "--batches: expected ascending numbers of 1 to 256, found 'x'"),
+        (("--shape", "0.2b"), "shape '0.2b': no such file, and not a name; did you mean '0.5b'?"),
         (("--dtype", "int8"), "--dtype: expected float32 or bfloat16, found 'int8'"),
         (("--threads", "0"), "--threads: expected 1 or more, found 0"),
         (("--entropy", "0"), "--entropy: expected a number above 0, found 0"),
@@ -129,6 +130,50 @@ def test_bad_input_is_one_line(
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert line in captured.err
+
+
+def test_a_shape_is_measured_without_its_weights(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(measured, "RUNS", 3)
+    small = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "vocab_size": 1280,
+        "max_position_embeddings": 100,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e4,
+    }
+    Path("config.json").write_text(json.dumps(small))
+    given = ("--shape", "config.json", "--log", "log.json", "--batches", "1,2", "--out", "p.json")
+    assert call(monkeypatch, "profile", *given) == 0
+    found = profile_from(json.loads(Path("p.json").read_text()), "p.json")
+    assert (found.layers, found.batch, found.ramps) == (6, 2, (2, 4))
+    assert list(tmp_path.glob("decodebench/shapes/*/model.safetensors"))
+
+
+def test_what_a_device_has_yet_to_do_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that hand nothing back return before a GPU has done them."""
+    now, owed = [0.0], [0.0]
+
+    def launch(seconds: float) -> None:
+        now[0] += 1e-6
+        owed[0] += seconds
+
+    def wait() -> None:
+        now[0], owed[0] = now[0] + owed[0], 0.0
+
+    monkeypatch.setattr(measured, "wait_for_device", wait)
+    monkeypatch.setattr(measured.time, "perf_counter", lambda: now[0])
+    found = measured.lower_quartiles_ms([lambda: launch(2e-3), lambda: launch(5e-3)])
+    assert found == pytest.approx([2.001, 5.001])
 
 
 def test_a_transfer_takes_time_and_ends_its_process() -> None:
