@@ -171,18 +171,20 @@ def attention(
     positions: Tensor,
     scratch: AttentionScratch,
     out: Tensor,
+    reach: int | None = None,
 ) -> None:
     """out[r] = softmax(query[r] keys[s, :, :p + 1]^T / sqrt(hd)) values[s, :, :p + 1], where
     s = slots[r] and p = positions[r]; query head h reads KV head h // (H / Hkv).
 
     query and out [rows, H, hd], keys and values [slots, Hkv, max_len, hd]: of one dtype (bf16,
     fp16, fp32); slots and positions [rows] int32; head sizes to 256. Cache rows after p are never
-    read. Raises EngineError for what does not fit.
+    read. No position is beyond `reach` - 1, for which the scratch is (None: max_len): programs for
+    splits that no row has cost time. Raises EngineError for what does not fit.
     """
-    _check(query, keys, values, slots, positions, scratch, out)
+    parts = -(-(reach or keys.shape[2]) // SPLIT)
+    _check(query, keys, values, slots, positions, scratch, out, parts)
     rows, heads, head_dim = query.shape
     kv_heads, max_len = keys.shape[1], keys.shape[2]
-    parts = -(-max_len // SPLIT)
     group, dim_block = heads // kv_heads, max(16, power_of_2(head_dim))
     left = (scratch.partial, scratch.maxima, scratch.sums)
     launch(
@@ -223,9 +225,10 @@ def _check(
     positions: Tensor,
     scratch: AttentionScratch,
     out: Tensor,
+    parts: int,
 ) -> None:
     rows, heads, head_dim = query.shape
-    kv_heads, parts = keys.shape[1], -(-keys.shape[2] // SPLIT)
+    kv_heads = keys.shape[1]
     if heads % kv_heads or head_dim > 256:
         raise EngineError(
             f"kernel attention: {heads} heads over {kv_heads} KV heads of size {head_dim}; "

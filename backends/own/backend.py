@@ -194,7 +194,7 @@ class Loaded:
                 )
             if self.kernels == "triton":
                 from backends.engine.executors.cuda import CudaExecutor
-                from backends.engine.executors.cuda_layers import rows_for
+                from backends.engine.executors.cuda_calls.layers import rows_for
 
                 room["rows"] = rows_for(self._settings["max_num_seqs"])
                 return CudaExecutor(self.weights, self.architecture, heads, **room)

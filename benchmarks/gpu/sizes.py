@@ -8,9 +8,9 @@ graphs: plain vLLM, early exit inside it (a graph per segment, and vLLM beside i
 and runner), plain decoding on our engine, AdaDecode with the model's own head at each exit and with
 a shortlist of 16,384 tokens, and drafts of a smaller shape, as many as its costs tell it. Tells
 each system's share of the bandwidth floor and its speed-ups; `decodebench report FOLDER/decoding`
-draws them. What was measured stays in FOLDER: the same command goes on where it was stopped. An H200 took 8 minutes for
-the engines' first starts and a third of the trials at 8B. `--tiny` tries the whole path on 0.1b, on
-a CPU too. The last line is JSON.
+draws them. What was measured stays in FOLDER: the same command goes on where it was stopped. An
+H200 took 5 minutes for the engines' first starts at 8B and 75 s for the trials of a repeat.
+`--tiny` tries the whole path on 0.1b, on a CPU too. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from backends.engine.decoder import Decoder
 from backends.engine.drafters.exits import ExitDrafter, PredictionPolicy
 from backends.engine.executors.base import Executor, StepRows
 from backends.engine.executors.cuda import CudaExecutor
-from backends.engine.executors.cuda_layers import rows_for
+from backends.engine.executors.cuda_calls.layers import rows_for
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.forward import final_logits, hidden_states

@@ -79,6 +79,11 @@ class StepRows:
         return cls([slot] * len(tokens), range(start, start + len(tokens)), tokens)
 
     @classmethod
+    def joined(cls, parts: Sequence[StepRows]) -> StepRows:
+        """One behind the other."""
+        return cls(*np.concatenate([part.table for part in parts], 1))
+
+    @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int]]) -> StepRows:
         """From (slot, position, token) triples."""
         return cls(*zip(*rows, strict=True)) if rows else cls((), (), ())

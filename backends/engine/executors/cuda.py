@@ -3,7 +3,8 @@
 Every tensor stands still. A call copies one small table to the device (slots, positions, tokens,
 places in the boundary rings) and replays the graph of its segment, and that of its head where rows
 ask for it. All calls run at the same number of rows, padded with rows of the scratch slot, so that
-a row always meets the same kernels. The KV cache is reserved whole, and prompts are read whole.
+a row always meets the same kernels; short prompts are read by calls of more rows, long ones by a
+pass of their own. The KV cache is reserved whole.
 
 Under ``TRITON_INTERPRET=1`` the same class runs on the CPU, without graphs: for tests.
 """
@@ -23,15 +24,14 @@ from backends.engine.executors.base import (
     RING,
     Int32,
     StepRows,
-    beyond,
     check_boundary,
     check_prompts,
     continue_by_steps,
     unwatched,
     whole_by_segments,
 )
-from backends.engine.executors.cuda_graph import capture
-from backends.engine.executors.cuda_layers import (
+from backends.engine.executors.cuda_calls.graph import capture
+from backends.engine.executors.cuda_calls.layers import (
     FEW_CALLS,
     Activations,
     Cells,
@@ -39,6 +39,8 @@ from backends.engine.executors.cuda_layers import (
     find_margins,
     run_layers,
 )
+from backends.engine.executors.cuda_calls.prompts import PROMPT_ROWS, Prompt, PromptCalls
+from backends.engine.executors.cuda_calls.table import CallTable
 from backends.engine.executors.torch_rows import fill_layers
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
@@ -51,7 +53,6 @@ from backends.kernels.rms_norm import rms_norm
 from backends.kernels.triton_runtime import INTERPRETED, require
 
 _NO_ROWS = np.empty(0, np.int32)
-_SLOT, _POSITION, _TOKEN, _PLACE, _WANTED = range(5)  # lines of the table that a call copies
 
 
 class CudaExecutor:
@@ -103,13 +104,14 @@ class CudaExecutor:
         every = *heads, ExitHead(architecture.layers, weights.head)
         self._heads = [CudaHead.of(head, like, rows) for head in every]
         self._logits = torch.empty(rows, len(weights.head), dtype=torch.float32, device=place)
-        self._empty = np.zeros((5, rows), np.int32)
-        self._empty[_SLOT], self._empty[_PLACE:] = slots, slots * RING
-        self._limits = np.array([[slots], [max_len], [architecture.vocabulary]], np.int32)
-        self._table = torch.from_numpy(self._empty).to(place, copy=True)
-        self._lines = self._table.unbind(0)
+        self._table = CallTable(rows, slots, max_len, architecture.vocabulary, place)
         heads_only = (partial(self._run_head, index) for index in range(len(self._spans)))
         self._runs = [*self._segments(), *self._ready([*heads_only, self._run_logits])]
+        self._fills: dict[int, Callable[[], None]] = {}
+        self._prompts = PromptCalls(
+            *(weights, architecture, self._cache, self._rotary, self._boundaries[-1]),
+            *(PROMPT_ROWS, self._ready),
+        )
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """See `Executor.prefill`."""
@@ -121,18 +123,23 @@ class CudaExecutor:
         check_prompts(rows, self.max_len)
         if rows.slots.min() < 0 or rows.slots.max() >= self.slots:
             raise EngineError(f"cuda executor: a prompt in slot {rows.slots.max()} of {self.slots}")
+        short: list[Prompt] = []
         for slot, first, tokens in rows.spans():
+            if not first and len(tokens) <= self._prompts.longest:
+                short.append((slot, tokens.tolist()))
+                continue
             step = min(self._rows, RING)  # a boundary holds no more positions of a slot
             if first and len(tokens) <= FEW_CALLS * step:
                 for start in range(0, len(tokens), step):
                     part = StepRows.span(slot, first + start, tokens[start : start + step].tolist())
                     self.whole(part, _NO_ROWS)
                 continue
-            ids = torch.tensor(tokens, dtype=torch.int64, device=self._table.device)
+            ids = torch.tensor(tokens, dtype=torch.int64, device=self._logits.device)
             given = self._weights, self.architecture, ids, self._rotary
             cache = self._cache.keys[:, slot], self._cache.values[:, slot]
             hidden = prefill(*given, *cache, start=first)
             self._boundaries[-1][slot * RING + (first + len(tokens) - 1) % RING] = hidden
+        self._prompts.read(short)
 
     def segment(self, index: int, rows: StepRows) -> None:
         """See `Executor.segment`."""
@@ -140,15 +147,13 @@ class CudaExecutor:
 
     @torch.no_grad()
     def fill(self, index: int, rows: StepRows) -> None:
-        """See `Executor.fill`. In torch: a call moves little beside the weights that it reads."""
+        """See `Executor.fill`. A graph for each boundary, made when it is first asked for."""
         check_boundary(index, self.exits)
-        above = range(self._spans[index][0], self.architecture.layers)
+        if index not in self._fills:
+            (self._fills[index],) = self._ready([partial(self._run_fill, index)])
         for start in range(0, len(rows), self._rows):
-            self._send(rows, start, _NO_ROWS)
-            where = self._lines[_SLOT].long(), self._lines[_POSITION].long()
-            x, rotary = self._boundaries[index - 1], self._rotary.at(where[1])
-            x = x[self._lines[_PLACE].long()]
-            fill_layers(self._weights, self.architecture, above, x, rotary, self._cache, where)
+            self._table.send(rows, start, _NO_ROWS)
+            self._fills[index]()
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
@@ -189,7 +194,7 @@ class CudaExecutor:
         found = self._logits.new_empty(len(rows), len(head.matrix))
         everything = np.arange(self._rows, dtype=np.int32)
         for start in range(0, len(rows), self._rows):
-            count = self._send(rows, start, everything[: len(rows) - start])
+            count = self._table.send(rows, start, everything[: len(rows) - start])
             if head is self._heads[-1]:
                 self._runs[-1]()
                 logits = self._logits
@@ -211,8 +216,8 @@ class CudaExecutor:
 
     def close(self) -> None:
         """Free the device's memory."""
-        held = "_runs _boundaries _heads _cache _weights _held _logits _rotary _table _lines"
-        for name in held.split():
+        held = "_runs _fills _prompts _boundaries _heads _cache _weights _held _logits _rotary"
+        for name in (*held.split(), "_table"):
             delattr(self, name)
         if not INTERPRETED:
             torch.cuda.empty_cache()
@@ -226,7 +231,7 @@ class CudaExecutor:
         confidences: list[float] = []
         for start in range(0, len(rows), self._rows):
             here = wanted[(wanted >= start) & (wanted < start + self._rows)] - start
-            self._send(rows, start, here)
+            self._table.send(rows, start, here)
             if layers:
                 self._runs[index]()
             if len(here):
@@ -238,46 +243,37 @@ class CudaExecutor:
             raise EngineError(f"{self.kernels}: the final head's logits are NaN")
         return tokens, confidences
 
-    def _send(self, rows: StepRows, start: int, wanted: Int32) -> int:
-        """Copy a call's table to the device; returns how many rows it holds. The table lies in
-        pageable memory on purpose: the driver has read it when the copy returns, so that the next
-        call may come before the device has got here."""
-        table = self._empty.copy()
-        count = min(self._rows, len(rows) - start)
-        for line, column in enumerate((rows.slots, rows.positions, rows.tokens)):
-            table[line, :count] = column[start : start + count]
-        given = table[:_PLACE, :count]
-        if (given < 0).any() or (given >= self._limits).any():
-            raise beyond("cuda executor", rows, self._limits[:, 0].tolist())
-        table[_PLACE, :count] = table[_SLOT, :count] * RING + table[_POSITION, :count] % RING
-        table[_WANTED, : len(wanted)] = table[_PLACE, wanted]
-        self._table.copy_(torch.from_numpy(table), non_blocking=True)
-        return count
-
     def _segments(self) -> list[Callable[[], None]]:
         return self._ready([partial(self._run_segment, i) for i in range(len(self._spans))])
 
     def _ready(self, runs: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
-        return list(runs) if INTERPRETED else capture(runs, self._table.device)
+        return list(runs) if INTERPRETED else capture(runs, self._logits.device)
 
     def _run_segment(self, index: int) -> None:
-        places, tokens = self._lines[_PLACE], self._lines[_TOKEN]
+        places, tokens = self._table.places, self._table.tokens
         run_layers(
             self._weights,
             range(*self._spans[index]),
             self._held,
             (self._boundaries[index - 1], places) if index else (self._weights.embedding, tokens),
             (self._boundaries[index], places),
-            Cells(self._cache, self._rotary, self._lines[_SLOT], self._lines[_POSITION]),
+            Cells(self._cache, self._rotary, self._table.slots, self._table.positions),
             self._left_out,
         )
+
+    def _run_fill(self, index: int) -> None:
+        above = range(self._spans[index][0], self.architecture.layers)
+        where = self._table.slots.long(), self._table.positions.long()
+        x = self._boundaries[index - 1][self._table.places.long()]
+        rotary = self._rotary.at(where[1])
+        fill_layers(self._weights, self.architecture, above, x, rotary, self._cache, where)
 
     def _norm_for_head(self, index: int) -> Tensor:
         """The rows that asked for boundary `index` + 1's head, after the final norm."""
         rms_norm(
             self._boundaries[index],
             rows=self._rows,
-            source_rows=self._lines[_WANTED],
+            source_rows=self._table.wanted,
             gain=self._weights.norm,
             epsilon=self._weights.epsilon,
             out=self._held.normed,

@@ -43,7 +43,8 @@ class Activations:
 
     @classmethod
     def allocate(cls, shape: Architecture, rows: int, max_len: int, like: Tensor) -> Activations:
-        """For calls of `rows` rows, with the dtype and device of `like`."""
+        """For calls of `rows` rows at up to `max_len` positions, with the dtype and device of
+        `like`."""
         heads = shape.heads, shape.head_dim
         return cls(
             residual=like.new_empty(rows, shape.width),
@@ -101,6 +102,8 @@ class Cells:
     """[rows] int32"""
     positions: Tensor
     """[rows] int32"""
+    reach: int | None = None
+    """No position is beyond this many; None: the cache's."""
 
 
 def run_layers(
@@ -165,7 +168,7 @@ def _attend(
         k_norm=layer.k_norm,
         epsilon=epsilon,
     )
-    attention(held.query, keys, values, *where, held.splits, held.attended)
+    attention(held.query, keys, values, *where, held.splits, held.attended, cells.reach)
     torch.mm(held.attended.flatten(1), layer.out.T, out=held.branch)
 
 
