@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from backends.engine.model.heads import ExitHead, in_8_bits
 from backends.engine.sampling import TokenSampling, draw
 from backends.kernels import attention, exit_head, rms_norm, rope_cache, sampling, silu_mul
 from benchmarks.support.device_timing import ceilings, describe, microseconds
@@ -129,24 +130,29 @@ def head_case(shape: KernelShape, kind: str) -> KernelCase:
     """The library computes logits in memory, then softmax and maximum."""
     size = min(8192, shape.vocabulary) if kind == "shortlist" else shape.vocabulary
     hidden, matrix = normal(shape.rows, shape.width), normal(size, shape.width) * shape.width**-0.5
+    given, scales = matrix, None
+    if kind == "fp8":
+        eight = in_8_bits(ExitHead(1, matrix))
+        assert isinstance(eight.matrix, torch.Tensor)
+        given, scales = eight.matrix, eight.scales
     ids = torch.randperm(shape.vocabulary, device=DEVICE)[:size] if kind == "shortlist" else None
     scratch = exit_head.HeadScratch.allocate(shape.rows, size, DEVICE)
     tokens = torch.empty(shape.rows, device=DEVICE, dtype=torch.int32)
     confidence = torch.empty(shape.rows, device=DEVICE)
-    options: dict[str, Any] = {"token_ids": ids}
+    options: dict[str, Any] = {"token_ids": ids, "scales": scales}
 
     def library() -> object:
         return (hidden @ matrix.T).float().softmax(-1).max(-1)
 
     def check() -> float:
-        _, probability = exit_head.exit_head_reference(hidden, matrix, ids)
+        _, probability = exit_head.exit_head_reference(hidden, given, ids, scales)
         return error(confidence, probability)
 
     return KernelCase(
         f"exit head, {kind}",
-        lambda: exit_head.exit_head(hidden, matrix, scratch, tokens, confidence, **options),
+        lambda: exit_head.exit_head(hidden, given, scratch, tokens, confidence, **options),
         library,
-        matrix.nbytes,
+        given.nbytes,
         check,
     )
 

@@ -3,7 +3,8 @@
 One pass streams the matrix [V', d] once for all rows. Each program turns `VOCABULARY_BLOCK` of its
 rows into logits and keeps their maximum, the lowest place where it stands and the sum of
 exponentials below it; a second kernel combines the blocks. A shortlist is a matrix with fewer rows
-and the token id of each.
+and the token id of each. A matrix of 8 bits has a scale for each of its rows: half the bytes to
+stream, and products in the dtype of the hidden states all the same.
 """
 
 from __future__ import annotations
@@ -43,10 +44,15 @@ class HeadScratch:
 
 
 def exit_head_reference(
-    hidden: Tensor, matrix: Tensor, token_ids: Tensor | None = None
+    hidden: Tensor,
+    matrix: Tensor,
+    token_ids: Tensor | None = None,
+    scales: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Arguments as for `exit_head`; (tokens [rows] int32, confidence [rows] float32)."""
     logits = hidden.float() @ matrix.float().T
+    if scales is not None:
+        logits = logits * scales
     top = logits.amax(-1, keepdim=True)
     ids = torch.arange(len(matrix), device=hidden.device)
     place = torch.where(logits == top, ids, len(matrix)).amin(-1)
@@ -90,6 +96,7 @@ def exit_head_kernel(
     maxima: tl.tensor,
     places: tl.tensor,
     sums: tl.tensor,
+    scales: tl.tensor,
     rows: tl.tensor,
     size: tl.tensor,
     width: tl.tensor,
@@ -112,6 +119,8 @@ def exit_head_kernel(
         widen,
     )
     place = tl.program_id(0) * vocabulary_block + tl.arange(0, vocabulary_block)
+    if scales is not None:
+        logits *= tl.load(scales + place, mask=place < size, other=0.0)[:, None]
     logits = tl.where((place < size)[:, None], logits, float("-inf"))
     top = tl.max(logits, 0)
     best = tl.min(tl.where(logits == top[None, :], place[:, None], 2147483647), 0)
@@ -176,14 +185,16 @@ def exit_head(
     confidence: Tensor | None,
     *,
     token_ids: Tensor | None = None,
+    scales: Tensor | None = None,
 ) -> None:
     """tokens[r] = token_ids[argmax(l)] and confidence[r] = max(softmax(l)), where
     l = matrix hidden[r]; the lowest place in the matrix wins a tie.
 
     hidden [rows, d] with 1 to 64 rows, already normed; matrix [V', d] of the same dtype (bf16,
-    fp16, fp32); token_ids [V'] int32 or int64, None: the
-    place itself; tokens [rows] int32, -1 where no logit is a number; confidence [rows] float32,
-    None: not wanted; scratch for exactly V'. Raises EngineError for what does not fit.
+    fp16, fp32), or of float8_e4m3fn with scales [V'] float32 of its rows; token_ids [V'] int32 or
+    int64, None: the place itself; tokens [rows] int32, -1 where no logit is a number; confidence
+    [rows] float32, None: not wanted; scratch for exactly V'. Raises EngineError for what does not
+    fit.
     """
     (rows, width), size = hidden.shape, len(matrix)
     blocks = -(-size // VOCABULARY_BLOCK)
@@ -198,6 +209,7 @@ def exit_head(
     for name, tensor, length in (
         ("confidence", confidence, rows),
         ("token_ids", token_ids, size),
+        ("scales", scales, size),
     ):
         if tensor is not None:
             shapes[name] = (tensor, (length,))
@@ -206,7 +218,8 @@ def exit_head(
     launch(
         exit_head_kernel,
         (blocks,),
-        *(hidden, matrix, scratch.maxima, scratch.places, sums, rows, size, width, blocks),
+        *(hidden, matrix, scratch.maxima, scratch.places, sums, scales),
+        *(rows, size, width, blocks),
         **head_blocks(hidden),
     )
     launch(

@@ -15,7 +15,13 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import exit_heads, models, traces
 from backends.checkpoints.exit_heads import AUTO
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
-from backends.own.chosen_exits import PAPER_GAMMA, ChosenExits, ExitQuestion
+from backends.own.chosen_exits import (
+    EIGHT_BITS,
+    PAPER_GAMMA,
+    ChosenExits,
+    ExitQuestion,
+    check_head_dtype,
+)
 from backends.own.decisions import Recorder, Replayer
 from harness.core.backend import Option
 from harness.core.errors import UserError
@@ -68,6 +74,10 @@ class AdaDecode(EngineBackend):
             int, None, "tokens that exit heads know, the most frequent (replayed without trained "
             "heads: the first); default: all", minimum=2
         ),
+        "head_dtype": Option(
+            str, AUTO, "fp8: exit heads of 8 bits a number, on a GPU; auto: the model's",
+            choices=(AUTO, EIGHT_BITS),
+        ),
         "verify": Option(bool, True, "false: early predictions stand unverified (lossy)"),
         "record": traces.RECORD,
     }  # fmt: skip
@@ -90,6 +100,7 @@ class AdaDecode(EngineBackend):
         if model_dir is None:
             return
         shape = check_fit(NAME, model_dir, options)
+        check_head_dtype(options)
         where = _heads(options, model_dir)
         trained = None if where is None else _head_layers(where, model_dir)
         ExitQuestion(shape, trained, options, source)

@@ -22,9 +22,24 @@ if TYPE_CHECKING:
 
 PREFIX = "backend 'adadecode': option"
 PAPER_GAMMA = 0.75
+EIGHT_BITS = "fp8"
 
 Exits = tuple[tuple[int, ...], tuple[float, ...], float | None]
 """Layers, thresholds, and the speed-up that a trace predicts for them."""
+
+
+def check_head_dtype(options: Mapping[str, Any]) -> None:
+    """Raise `UserError` for heads of 8 bits where no kernel takes them."""
+    import torch
+
+    if options["head_dtype"] != EIGHT_BITS:
+        return
+    name, asks = f"{PREFIX} 'head_dtype'", "fp8 heads run on Triton's kernels"
+    if not torch.cuda.is_available() or options["kernels"] not in ("auto", "triton"):
+        raise UserError(f"{name}: {asks}, on a GPU; expected auto")
+    if torch.cuda.get_device_capability() < (8, 9):
+        device = torch.cuda.get_device_name()
+        raise UserError(f"{name}: {asks}, of compute capability 8.9 on, not on {device}")
 
 
 class ExitQuestion:
@@ -164,14 +179,18 @@ class ChosenExits:
     def _made_head(self, layer: int) -> Any:
         import torch
 
-        from backends.engine.model.heads import ExitHead
+        from backends.engine.model.heads import ExitHead, in_8_bits
 
+        if self._folder is None and self._heads:  # all layers have the model's own
+            return replace(next(iter(self._heads.values())), layer=layer)
         final, size = self._loaded.weights.head, self._options["shortlist"]
         matrix = final if self._folder is None else self._folder.matrix(layer, final)
         if size is None:
-            return ExitHead(layer, matrix)
-        kept = torch.arange(size) if self._folder is None else self._folder.shortlist(size)
-        return ExitHead(layer, matrix[kept.to(matrix.device)].contiguous(), kept)
+            head = ExitHead(layer, matrix)
+        else:
+            kept = torch.arange(size) if self._folder is None else self._folder.shortlist(size)
+            head = ExitHead(layer, matrix[kept.to(matrix.device)].contiguous(), kept)
+        return in_8_bits(head) if self._options["head_dtype"] == EIGHT_BITS else head
 
     def rates(self, exits: Sequence[int]) -> ExitRates:
         """What becomes of tokens at the chosen exits: on the trace, or assumed without one."""

@@ -5,11 +5,12 @@
 
 Measures the device's bandwidth, then runs `benchmarks/sizes.py`'s decoding experiment with CUDA
 graphs: plain vLLM, early exit inside it (a graph per segment, and vLLM beside it in the same mode
-and runner), plain decoding on our engine, AdaDecode with the model's own head at each exit and with
-a shortlist of 16,384 tokens, and drafts of a smaller shape, as many as its costs tell it. Tells
-each system's share of the bandwidth floor and its speed-ups; `decodebench report FOLDER/decoding`
-draws them. What was measured stays in FOLDER: the same command goes on where it was stopped. An
-H200 took 5 minutes for the engines' first starts at 8B and 75 s for the trials of a repeat.
+and runner), plain decoding on our engine, AdaDecode with the model's own head at each exit (as it
+is and in 8 bits) and with a shortlist of 16,384 tokens, and drafts of a smaller shape, as many as
+its costs tell it. Tells each system's share of the bandwidth floor and its speed-ups; `decodebench
+report FOLDER/decoding` draws them. What was measured stays in FOLDER: the same command goes on
+where it was stopped. An H200 took 5 minutes for the engines' first starts at 8B and 75 s for the
+trials of a repeat.
 `--tiny` tries the whole path on 0.1b, on a CPU too. The last line is JSON.
 """
 
@@ -91,12 +92,14 @@ def asked(chosen: argparse.Namespace) -> dict[str, Any]:
         if not chosen.without_pieces:
             cut = engine(chosen, cudagraph_mode="PIECEWISE")
             pieces = [{"name": "vllm", **compiled, "engine": cut}]
+    of_8_bits = {"name": "adadecode", "heads": "original", "head_dtype": "fp8"}
     backends = [
         {"name": "vllm", **graphs},
         *pieces,
         {"name": "vllm-early-exit", **graphs},
         {"name": "autoregressive", **common},
         {"name": "adadecode", "heads": "original", **common},
+        *([] if chosen.tiny else [{**of_8_bits, **common}]),
         {"name": "adadecode", "heads": "original", "shortlist": SHORTLIST, **common},
         {"name": "speculative", "method": "draft_model", **common},
     ]

@@ -81,6 +81,8 @@ def heads(dtype: torch.dtype, rows: int, width: int, size: int) -> None:
     ids, tokens, numbers = empty(size, dtype=torch.int64), empty(rows), empty(rows, dtype=FLOAT)
     exit_head.exit_head(hidden, matrix, scratch, tokens, numbers, token_ids=ids)
     exit_head.exit_head(hidden, matrix, scratch, tokens, numbers)
+    eight, scales = empty(size, width, dtype=torch.float8_e4m3fn), empty(size, dtype=FLOAT)
+    exit_head.exit_head(hidden, eight, scratch, tokens, numbers, scales=scales)
     logits = empty(rows, size, dtype=FLOAT)
     exit_head.final_logits(hidden, matrix, logits)
     drawn, room = empty(rows, dtype=DOUBLE), sampling.SamplingScratch.allocate(rows, size, "meta")

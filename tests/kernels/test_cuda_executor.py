@@ -20,7 +20,7 @@ from backends.engine.executors.cuda_calls.layers import rows_for
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.forward import final_logits, hidden_states
-from backends.engine.model.heads import ExitHead
+from backends.engine.model.heads import ExitHead, in_8_bits
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sampling import TokenSampling
 from backends.engine.streams import Stream
@@ -246,6 +246,18 @@ def test_calls_have_a_row_for_each_sequence_up_to_what_kernels_take(
     sequences: int, rows: int
 ) -> None:
     assert rows_for(sequences) == rows
+
+
+def test_heads_of_8_bits_are_asked_by_the_kernels_and_on_their_own() -> None:
+    weights, shape = random_weights(shape_of("llama"), torch.bfloat16), shape_of("llama")
+    head = in_8_bits(ExitHead(1, weights.head))
+    executor = CudaExecutor(weights, shape, [head], slots=3, max_len=40, rows=4)
+    executor.prefill(0, IDS[:4])
+    rows, every = rows_at(0, range(4, 7)), np.arange(3, dtype=np.int32)
+    tokens, sure = executor.advance(0, rows, every)
+    logits = executor.logits(rows, 0).cpu()
+    assert tokens == logits.argmax(-1).tolist()
+    assert sure == pytest.approx(logits.softmax(-1).amax(-1).tolist(), rel=2e-2)
 
 
 def test_what_does_not_fit_is_one_line() -> None:

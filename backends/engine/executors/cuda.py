@@ -44,7 +44,7 @@ from backends.engine.executors.cuda_calls.table import CallTable
 from backends.engine.executors.torch_rows import fill_layers
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
-from backends.engine.model.forward import Rotary, head_product, prefill
+from backends.engine.model.forward import Rotary, prefill
 from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.weights import Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
@@ -199,7 +199,7 @@ class CudaExecutor:
                 self._runs[-1]()
                 logits = self._logits
             else:
-                logits = head_product(self._norm_for_head(index), head.matrix)
+                logits = head.logits(self._norm_for_head(index))
             found[start : start + count] = logits[:count]
         return found
 
@@ -286,7 +286,8 @@ class CudaExecutor:
         if head.margin:
             find_margins(hidden, head)
             return
-        exit_head(hidden, head.matrix, head.scratch, tokens, confidence, token_ids=head.token_ids)
+        chosen = {"token_ids": head.token_ids, "scales": head.scales}
+        exit_head(hidden, head.matrix, head.scratch, tokens, confidence, **chosen)
 
     def _run_logits(self) -> None:
         final_logits(self._norm_for_head(len(self.exits)), self._weights.head, self._logits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.packed import PackedMatrix
 
 Matrix = TypeVar("Matrix", Tensor, PackedMatrix)
+EIGHT_BITS = torch.float8_e4m3fn
 CHUNK = 16384
 """Rows of the final head that are folded at once."""
 
@@ -31,10 +32,23 @@ class ExitHead:
     margin: bool = False
     """What it calls confidence: the best token's probability less the second's, instead of its
     probability."""
+    scales: Tensor | None = None
+    """(V',) float32: what the rows of a matrix in 8 bits are multiplied with."""
 
     def plain(self) -> Tensor:
-        """The matrix as a tensor."""
+        """The matrix as a tensor, in float32 where it has scales."""
+        if self.scales is not None:
+            return self.matrix[:].float() * self.scales[:, None]
         return self.matrix if isinstance(self.matrix, Tensor) else self.matrix[:]
+
+
+def in_8_bits(head: ExitHead) -> ExitHead:
+    """The same with a matrix of float8_e4m3fn, each row scaled so that its largest number is the
+    largest of these 8 bits. It only predicts: what verifies has all its bits."""
+    wide = head.plain().float()
+    most = torch.finfo(EIGHT_BITS).max
+    scales = (wide.abs().amax(1) / most).clamp_(min=torch.finfo(torch.float32).tiny)
+    return replace(head, matrix=(wide / scales[:, None]).to(EIGHT_BITS), scales=scales)
 
 
 def folded(head: Matrix, parameter: Tensor) -> Matrix:

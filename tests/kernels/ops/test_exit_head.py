@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from backends.engine.model.architecture import EngineError
+from backends.engine.model.heads import ExitHead, in_8_bits
 from backends.kernels.exit_head import (
     HeadScratch,
     exit_head,
@@ -16,13 +17,18 @@ from backends.kernels.exit_head import (
 from tests.support.engine.kernel_cases import DEVICE, DTYPES, assert_near, noise, poisoned
 
 
-def run(hidden: Tensor, matrix: Tensor, token_ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def run(
+    hidden: Tensor,
+    matrix: Tensor,
+    token_ids: Tensor | None = None,
+    scales: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     rows = len(hidden)
     scratch = HeadScratch.allocate(rows, len(matrix), DEVICE)
     for tensor in (scratch.maxima, scratch.sums):
         tensor.fill_(float("nan"))
     tokens, confidence = poisoned(rows, dtype=torch.int32), poisoned(rows)
-    exit_head(hidden, matrix, scratch, tokens, confidence, token_ids=token_ids)
+    exit_head(hidden, matrix, scratch, tokens, confidence, token_ids=token_ids, scales=scales)
     return tokens, confidence
 
 
@@ -46,6 +52,26 @@ def test_a_vocabulary_of_32003() -> None:
     expected, probability = exit_head_reference(hidden, matrix)
     assert tokens.tolist() == expected.tolist()
     assert tokens[1] == 32002
+    assert_near(confidence, probability, torch.float32, 64.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_matrix_of_8_bits_is_the_nearest_in_each_row(dtype: torch.dtype) -> None:
+    """Rows of unlike sizes, one of zeros: what is rounded is less than a 16th of each number, but
+    for the least, and the kernel computes with what is left."""
+    hidden, wide = noise(5, 100, dtype=dtype), noise(203, 100, seed=1)
+    wide *= torch.logspace(-6, 2, 203, device=DEVICE)[:, None]
+    wide[7] = 0
+    head = in_8_bits(ExitHead(1, wide.to(dtype)))
+    assert head.matrix.dtype == torch.float8_e4m3fn
+    assert isinstance(head.matrix, Tensor)
+    given, kept = wide.to(dtype).float(), head.plain()
+    most = given.abs().amax(1, keepdim=True)
+    assert ((kept - given).abs() <= given.abs() / 16 + most * 2**-17).all()
+    assert kept[7].abs().max() == 0
+    tokens, confidence = run(hidden, head.matrix, scales=head.scales)
+    expected, probability = exit_head_reference(hidden, head.matrix, scales=head.scales)
+    assert tokens.tolist() == expected.tolist()
     assert_near(confidence, probability, torch.float32, 64.0)
 
 

@@ -70,15 +70,28 @@ class CudaHead:
     """(2, rows) int32: tokens, and the bits of their float32 confidences; for one copy."""
     margin: bool
     """See `ExitHead.margin`."""
+    scales: Tensor | None
+    """See `ExitHead.scales`."""
 
     @classmethod
     def of(cls, head: ExitHead, like: Tensor, rows: int) -> CudaHead:
         """For calls of `rows` rows, with the dtype and device of `like`."""
-        matrix = head.plain().detach().to(like.device, like.dtype).contiguous()
+        place, scales = like.device, head.scales
+        if scales is None or head.margin:
+            matrix, scales = head.plain().to(place, like.dtype), None
+        else:
+            matrix, scales = head.matrix[:].to(place), scales.to(place).contiguous()
+        matrix = matrix.detach().contiguous()
         ids = None if head.token_ids is None else head.token_ids.to(like.device).contiguous()
         found = torch.zeros(2, rows, dtype=torch.int32, device=like.device)
         scratch = HeadScratch.allocate(rows, len(matrix), like.device)
-        return cls(matrix, ids, scratch, found, head.margin)
+        return cls(matrix, ids, scratch, found, head.margin, scales)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(rows, V') float32 of (rows, width) states under the final norm."""
+        if self.scales is None:
+            return head_product(hidden, self.matrix)
+        return (hidden.float() @ self.matrix.float().T) * self.scales
 
 
 def find_margins(hidden: Tensor, head: CudaHead) -> None:
