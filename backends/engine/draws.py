@@ -16,6 +16,8 @@ from backends.engine.sampling import TokenSampling, draw
 from backends.kernels.cpu import native, native_checks
 
 Int32 = NDArray[np.int32]
+ROWS_AT_ONCE = 64
+"""On a device, where a row takes 16 bytes a token beside its logits."""
 
 
 class Draws:
@@ -76,11 +78,22 @@ class Draws:
 
         columns = [column.view(np.int64) for column in (*self._held, np.array(positions, np.int64))]
         given = torch.from_numpy(np.stack(columns)).to(logits.device)
-        temperature, top_p = given[0].view(torch.float64), given[1].view(torch.float64)
         found = torch.empty(2, len(self), dtype=torch.int32, device=logits.device)
-        scratch = SamplingScratch.allocate(len(logits), logits.shape[1], logits.device)
-        chosen = found[0], found[1].view(torch.float32)
-        sample(logits, temperature, top_p, given[2], given[3], scratch, *chosen)
+        most = min(len(self), ROWS_AT_ONCE)
+        scratch = SamplingScratch.allocate(most, logits.shape[1], logits.device)
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            temperature, top_p, seed, position = given[:, part].unbind(0)
+            sample(
+                logits[part],
+                temperature.view(torch.float64),
+                top_p.view(torch.float64),
+                seed,
+                position,
+                scratch,
+                found[0, part],
+                found[1, part].view(torch.float32),
+            )
         found = found.cpu()
         return found[0].tolist(), found[1].view(torch.float32).tolist()
 

@@ -34,7 +34,7 @@ def train_demo(
 
 @train_app.command("draft")
 def train_draft(
-    target: Annotated[Path, typer.Option(help="Folder of the trained target model.")],
+    target: Annotated[str, typer.Option(help="A model of 'train demo': bundled name or folder.")],
     out: Out,
     minutes: Minutes = None,
     threads: Threads = None,

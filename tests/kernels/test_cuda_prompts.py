@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import pytest
 import torch
 
@@ -10,6 +13,8 @@ from backends.engine.executors.base import StepRows
 from backends.engine.executors.cuda import CudaExecutor
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import EngineError
+from backends.engine.model.heads import ExitHead
+from backends.engine.sublayers.sets import Sublayers
 from tests.kernels.test_cuda_executor import IDS, random_weights, shape_of
 
 
@@ -42,3 +47,33 @@ def test_short_prompts_are_read_together_and_are_what_each_is_alone(
     assert torch.allclose(together.logits(after).cpu(), torch_one.logits(after), atol=1e-4)
     with pytest.raises(EngineError, match="go beyond"):
         together.prefill(0, [5, 97])
+
+
+def test_what_is_captured_late_leaves_every_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is executed once before its capture: of a fill and of a view without some sublayers
+    that comes amid decoding, on whatever rows the last call had."""
+    weights, shape = random_weights(shape_of("llama"), torch.float32), shape_of("llama")
+    heads = [ExitHead(1, weights.head)]
+    room = {"slots": 2, "max_len": 40, "rows": 4}
+    plain, late = (CudaExecutor(weights, shape, heads, **room) for _ in range(2))
+
+    def first_run(runs: Sequence[Callable[[], None]], _: torch.device) -> list[Callable[[], None]]:
+        for run in runs:
+            run()
+        return list(runs)
+
+    for executor in (plain, late):
+        executor.prefill(0, IDS)
+        executor.prefill(1, IDS[:4])
+        for index in range(2):
+            executor.segment(index, StepRows.of([(0, len(IDS), 5), (1, 4, 6)]))
+    monkeypatch.setattr(cuda, "INTERPRETED", False)
+    monkeypatch.setattr(cuda, "capture", first_run)
+    late._ready([partial(late._run_fill, 1)])
+    late.skipping(Sublayers(attention=frozenset({1})))
+    monkeypatch.undo()
+    after = StepRows.of([(0, len(IDS) + 1, 7), (1, 5, 8)])
+    for executor in (plain, late):
+        for index in range(2):
+            executor.segment(index, after)
+    assert torch.equal(plain.logits(after), late.logits(after))

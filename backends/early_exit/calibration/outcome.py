@@ -46,9 +46,12 @@ def statement(
 
 
 def too_few(settings: Settings, groups: int) -> str | None:
-    """Why so many groups cannot show the target even without a fault; None when they can."""
-    if settings.per == "worst" and settings.batch == 1:
-        groups //= len(settings.workloads)
+    """Why so many groups cannot show the target even without a fault; None when they can. Where
+    each workload has to hold it, the groups with a prompt of a workload count, which come in
+    turn."""
+    count = len(settings.workloads)
+    if settings.per == "worst":
+        groups = groups * min(settings.batch, count) // count
     needed = samples_needed(0.0, settings.limit, settings.level, binary=settings.binary)
     if needed is not None and groups >= needed:
         return None
@@ -98,7 +101,10 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
     needed = samples_needed(seen, settings.limit, settings.level, binary=settings.binary)
     ways = []
     if needed is not None:
-        ways.append(f"about {needed * settings.batch} prompts (--rows {_rows(settings, needed)})")
+        prompts, rows = needed * settings.batch, _rows(settings, needed)
+        if settings.per == "worst":
+            prompts = rows * len(settings.workloads)
+        ways.append(f"about {prompts} prompts (--rows {rows})")
     if (target := math.floor(point.quality_at_least * 1000) / 1000) > 0:
         ways.append(f"--target {target:g}")
     ways.append("higher thresholds in --grid")
@@ -124,5 +130,6 @@ def _percent(settings: Settings) -> str:
 
 
 def _rows(settings: Settings, groups: int) -> int:
-    """Of each workload, for so many groups."""
-    return math.ceil(groups * settings.batch / len(settings.workloads))
+    """Of each workload, for so many groups; with `per` "worst" for so many with a prompt of it."""
+    share = settings.batch / len(settings.workloads)
+    return math.ceil(groups * (max(1.0, share) if settings.per == "worst" else share))

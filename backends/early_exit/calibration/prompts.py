@@ -139,6 +139,8 @@ def _trained_rows(
         if not isinstance(recipe.source, str) or type(recipe.seed) is not int:
             raise TypeError("source is no text or seed no whole number")
         read = exit_data.read_prompts(recipe, tokenizer, architecture_of(directory).positions)
+        if told.get("prompts") not in (None, exit_data.prompts_checksum(read)):
+            raise ValueError(f"source '{recipe.source}' gives other rows or prompts by now")
     except (UserError, OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{report}: the rows of this training cannot be kept out of the calibration, as they "

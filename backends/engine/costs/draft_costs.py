@@ -11,6 +11,7 @@ from backends.engine.costs.row_costs import (
     LEAST_US,
     RowCosts,
     pass_costs,
+    prompt_us,
     reading_costs,
     row_costs,
     turn_us,
@@ -58,11 +59,12 @@ class DraftModelCosts:
     def with_reading(
         self, drafting: Executor, read: Callable[[StepRows], object], *, anew: bool = False
     ) -> DraftModelCosts:
-        """Time too how positions are read that were decoded without drafts, and `anew` those that
-        a verification brought. The first slot is overwritten."""
+        """Time too how prompts are read, and so what was decoded without drafts; `anew` those
+        positions that a verification brought. The first slot is overwritten."""
+        if not anew:
+            return replace(self, read_us=prompt_us(drafting, read))
         found = reading_costs(drafting, read)
-        each = found.us[-1] / found.rows[-1]
-        return replace(self, read_us=each, anew=found if anew else None)
+        return replace(self, read_us=found.us[-1] / found.rows[-1], anew=found)
 
     def of(
         self, sequences: int, positions: int, tokens: Sequence[float], stands: Sequence[float]

@@ -131,9 +131,17 @@ def row_costs(executor: Executor, first: int = 0, last: int = 1) -> RowCosts:
     return RowCosts(tuple(counts), us, length, extra)
 
 
+def prompt_us(executor: Executor, read: Callable[[StepRows], object]) -> float:
+    """Microseconds that `read` takes for a position of a prompt: keys and values of a model that
+    drafts, no head. The first slot of the executor is overwritten."""
+    most = min(READ[-1], executor.max_len)
+    prompt = StepRows.span(0, 0, [0] * most)
+    return lower_quartiles({0: partial(read, prompt)})[0] / most
+
+
 def reading_costs(executor: Executor, read: Callable[[StepRows], object]) -> RowCosts:
-    """Time `read` on positions of one sequence: keys and values of a model that drafts, no head.
-    The first slot of the executor is overwritten."""
+    """Time `read` on positions behind a text of one sequence. The first slot of the executor is
+    overwritten."""
     most = min(READ[-1], executor.max_len - 1)
     length = min(POSITIONS, executor.max_len - most)
     executor.prefill(0, [0] * length)

@@ -147,7 +147,8 @@ class CudaExecutor:
 
     @torch.no_grad()
     def fill(self, index: int, rows: StepRows) -> None:
-        """See `Executor.fill`. A graph for each boundary, made when it is first asked for."""
+        """See `Executor.fill`. A graph for each boundary, made when it is first asked for: ask for
+        each before anything is timed."""
         check_boundary(index, self.exits)
         if index not in self._fills:
             (self._fills[index],) = self._ready([partial(self._run_fill, index)])
@@ -201,6 +202,8 @@ class CudaExecutor:
             else:
                 logits = head.logits(self._norm_for_head(index))
             found[start : start + count] = logits[:count]
+        if not INTERPRETED:  # who takes the time of passes takes it of this one too
+            torch.cuda.current_stream(found.device).synchronize()
         return found
 
     def skipping(self, left_out: Sublayers) -> CudaExecutor:
@@ -247,7 +250,9 @@ class CudaExecutor:
         return self._ready([partial(self._run_segment, i) for i in range(len(self._spans))])
 
     def _ready(self, runs: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
-        return list(runs) if INTERPRETED else capture(runs, self._logits.device)
+        # they are run before they are captured: on no row of a call that has been
+        self._table.send(StepRows.of(()), 0, _NO_ROWS)
+        return list(runs) if INTERPRETED else list(capture(runs, self._logits.device))
 
     def _run_segment(self, index: int) -> None:
         places, tokens = self._table.places, self._table.tokens

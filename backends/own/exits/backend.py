@@ -94,6 +94,7 @@ class OwnEarlyExit(EngineBackend):
         cannot take."""
         from backends.engine.decoder import Decoder
         from backends.engine.early_exits import EarlyExits
+        from backends.engine.executors.base import StepRows
 
         assert model_dir is not None
         plan = OwnExitPlan(model_dir, options)
@@ -105,6 +106,9 @@ class OwnEarlyExit(EngineBackend):
             decided = Replayer(loaded.source, columns(plan, rule.layers))
         elif options["record"]:
             decided = Recorder(len(rule.layers), judged=False)
+        for index in range(1, len(executor.exits) + 1):
+            # a first fill may have to be prepared, which is no part of any request's time
+            executor.fill(index, StepRows.of([(0, 0, 0)]))
         costs, segments = _segments(executor, options)
         leaving = EarlyExits(
             executor,

@@ -53,11 +53,11 @@ def train_classifier(
             whose layers always agree with its last.
     """
     begun = ExitRecipe("", (), tuple(workloads), KIND, **choices)
-    directory, architecture, recipe = bind(begun, model, _all_but_the_last)
-    if (finished := finished_run(out, recipe)) is not None:
+    frozen, recipe = bind(begun, model, _all_but_the_last)
+    if (finished := finished_run(out, recipe, frozen.directory)) is not None:
         return finished
     run = ExitTraining(out, recipe, minutes, progress)
-    found = run.collect(directory, architecture, normed=False)
+    found = run.collect(frozen, normed=False)
     labels = None if found is None else _labels(run, found)
     if found is None or labels is None:
         return {"finished": False}
@@ -83,12 +83,16 @@ def _labels(run: ExitTraining, found: Material) -> tuple[Labels, Labels] | None:
         if labels is None:
             return None
         made.append(labels)
-    shares = made[0].shares()
-    if not bool(((shares > 0) & (shares < 1)).any()):
-        raise UserError(
-            f"--workload: every layer has the last layer's top token at all or at none of "
-            f"{found.train.positions} positions, so there is nothing to learn; take more --rows"
-        )
+    for labels, cache, use in (
+        (made[0], found.train, "learn"),
+        (made[1], found.held_out, "measure"),
+    ):
+        shares = labels.shares()
+        if not bool(((shares > 0) & (shares < 1)).any()):
+            raise UserError(
+                f"--workload: every layer has the last layer's top token at all or at none of "
+                f"{cache.positions} positions, so there is nothing to {use}; take more --rows"
+            )
     return made[0], made[1]
 
 

@@ -61,18 +61,18 @@ def train_drafts(
     """
     begun = DraftRecipe("", (), tuple(workloads), kind=kind, **choices)
     check_draft_recipe(begun)
-    directory, architecture, recipe = bind(begun, model, partial(_read_layers, kind))
-    if (finished := finished_run(out, recipe)) is not None:
+    frozen, recipe = bind(begun, model, partial(_read_layers, kind))
+    if (finished := finished_run(out, recipe, frozen.directory)) is not None:
         return finished
     run = ExitTraining(out, recipe, minutes, progress)
-    found = run.collect(directory, architecture, normed=False, whole=True)
+    found = run.collect(frozen, normed=False, whole=True)
     if found is None:
         return {"finished": False}
     texts = tuple(
         DraftData(found.backbone, found.pairs, cache, own)
         for cache, own in ((found.train, False), (found.held_out, True))
     )
-    told = _fitted(run, recipe, directory, *texts, save_every_s=save_every_s)
+    told = _fitted(run, recipe, frozen.directory, *texts, save_every_s=save_every_s)
     return run.ended(
         write_bound(out / draft_heads.ABOUT, recipe.checkpoint, draft_heads.FORMAT, told)
     )

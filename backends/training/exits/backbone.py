@@ -61,6 +61,12 @@ def architecture_of(directory: Path) -> Architecture:
         raise UserError(str(error)) from None
 
 
+def dtype_of(directory: Path) -> torch.dtype:
+    """What the checkpoint's config names; float32 where it names none."""
+    config: dict[str, Any] = models.read_config(directory)
+    return DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")), torch.float32)
+
+
 def read_backbone(
     directory: Path, architecture: Architecture, device: str, *, normed: bool = True
 ) -> Backbone:
@@ -69,10 +75,8 @@ def read_backbone(
     Raises:
         UserError: for weights that are missing, ill-shaped, NaN or infinite.
     """
-    config: dict[str, Any] = models.read_config(directory)
-    dtype = DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")), torch.float32)
     try:
-        weights = load_weights(directory, architecture, dtype, device)
+        weights = load_weights(directory, architecture, dtype_of(directory), device)
     except EngineError as error:
         raise UserError(str(error)) from None
     return Backbone(architecture, weights, normed)

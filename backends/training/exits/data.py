@@ -5,6 +5,7 @@ The answers are kept in the run's state folder batch by batch, so that a killed 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from torch import Tensor
 from backends.training.exits.recipe import STATE, ExitRecipe
 from harness.core.errors import UserError
 from harness.core.files import user_path, write_atomic
-from harness.core.nouns import Workload
+from harness.core.nouns import Workload, canonical_json
 from workloads import workload_info
 from workloads.datasets import Row, load_rows
 from workloads.prompts import encode_prompt
@@ -70,6 +71,12 @@ def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[Tra
             for number, (row_id, ids, data) in enumerate(kept)
         ]
     return prompts
+
+
+def prompts_checksum(prompts: Sequence[TrainPrompt]) -> str:
+    """sha256, in hex, of the prompts' tokens and limits in their order, and which are held out."""
+    content = [[prompt.ids, prompt.limit, prompt.held_out] for prompt in prompts]
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
 def humaneval_row(row: Mapping[str, str]) -> dict[str, str] | None:

@@ -13,11 +13,13 @@ from typing import Any
 from backends.checkpoints import classifier, exit_heads
 from backends.checkpoints.bound_files import write_json
 from backends.checkpoints.draft_heads import files as draft_heads
+from backends.training.folders import check_out
 from harness.core.errors import UserError, nearest
 from workloads import WORKLOADS
 
 STATE = "state"
 """Subfolder of a run under way: its recipe, answers, hidden states and optimizer."""
+BEGUN = f"{STATE}/recipe.json"
 REPORTS = (exit_heads.ABOUT, classifier.ABOUT, draft_heads.ABOUT)
 """What makes a folder a finished one, or one whose training was stopped after some epoch."""
 
@@ -48,6 +50,8 @@ class ExitRecipe:
     warm_up: float = 0.03
     held_out: float = 0.1
     """Share of each workload's rows that is measured on and not trained on."""
+    prompts: str = ""
+    """Checksum of what those rows became: a source, or a prompt's form, may change."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON holds them."""
@@ -72,29 +76,33 @@ def check_recipe(recipe: ExitRecipe) -> None:
         raise UserError(f"--lr: expected a positive number, got {recipe.rate}")
 
 
-def finished_run(out: Path, recipe: ExitRecipe) -> dict[str, Any] | None:
+def finished_run(out: Path, recipe: ExitRecipe, model: Path) -> dict[str, Any] | None:
     """The report that this recipe's finished run left in `out`; None when there is work to do.
 
     Raises:
-        UserError: when the folder belongs to another checkpoint or recipe, or is no folder.
+        UserError: when the folder belongs to another checkpoint or recipe, holds the model or what
+            no training wrote, or is no folder.
     """
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out: {out} is a file; expected a folder")
+    check_out(out, (*REPORTS, BEGUN), model)
+    state = out / STATE
+    begun = (out / BEGUN).is_file()
+    if state.exists() and not begun and not (state.is_dir() and not any(state.iterdir())):
+        raise UserError(f"--out: {state} is not of a training; choose another folder")
     finished = None
-    for path in (*(out / name for name in REPORTS), out / STATE / "recipe.json"):
+    for path in (*(out / name for name in REPORTS), out / BEGUN):
         if path.is_file():
             content = _read(path)
             _check_same(path, content["recipe"], recipe.to_dict())
             finished = content if content.get("finished") else finished
     if finished is not None:
-        shutil.rmtree(out / STATE, ignore_errors=True)
+        shutil.rmtree(state, ignore_errors=True)
     return finished
 
 
 def claim_folder(out: Path, recipe: ExitRecipe) -> None:
     """Make `out` this recipe's folder."""
     (out / STATE).mkdir(parents=True, exist_ok=True)
-    write_json(out / STATE / "recipe.json", {"recipe": recipe.to_dict()})
+    write_json(out / BEGUN, {"recipe": recipe.to_dict()})
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -115,6 +123,11 @@ def _check_same(path: Path, there: dict[str, Any], own: dict[str, Any]) -> None:
         )
     for key in ("kind", *own):
         if there.get(key) != (wanted := own[key]):
+            if key == "prompts":
+                raise UserError(
+                    f"{path}: the rows of source '{own['source']}', or the prompts made of them, "
+                    "were others in the run begun there; choose another folder"
+                )
             raise UserError(
                 f"{path}: {key} was {_shown(there.get(key))} in the run begun there, expected "
                 f"{_shown(wanted)}; choose another folder or that value"

@@ -17,9 +17,9 @@ import torch
 
 from backends.checkpoints import models
 from backends.engine.model.architecture import Architecture
-from backends.training.exits.backbone import Backbone, architecture_of, read_backbone
+from backends.training.exits.backbone import Backbone, architecture_of, dtype_of, read_backbone
 from backends.training.exits.cache import Cache, build_cache
-from backends.training.exits.data import TrainPrompt, answers, read_prompts
+from backends.training.exits.data import TrainPrompt, answers, prompts_checksum, read_prompts
 from backends.training.exits.fit import Fit
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe, claim_folder
 from harness.core.nouns import Model
@@ -54,10 +54,18 @@ class Material:
     held_out: Cache
 
 
-def bind(
-    begun: R, model: str, layers_of: Callable[[int], tuple[int, ...]]
-) -> tuple[Path, Architecture, R]:
-    """The folder and shape of a model, and the recipe with its checksum and exit layers.
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The model that answers, and what it is asked."""
+
+    directory: Path
+    architecture: Architecture
+    tokenizer: Any
+    prompts: list[TrainPrompt]
+
+
+def bind(begun: R, model: str, layers_of: Callable[[int], tuple[int, ...]]) -> tuple[Frozen, R]:
+    """A model and its prompts, and the recipe with their checksums and the exit layers.
 
     Args:
         begun: the recipe as far as the user gave it.
@@ -65,14 +73,21 @@ def bind(
         layers_of: the exit layers of a model with so many.
 
     Raises:
-        UserError: for a value, model or layer that cannot be used.
+        UserError: for a value, model, layer or source that cannot be used.
     """
     check_recipe(begun)
     directory = models.resolve(Model(model))
     architecture = architecture_of(directory)
     layers = layers_of(architecture.layers)
-    recipe = replace(begun, checkpoint=models.checksum(directory), layers=layers)
-    return directory, architecture, recipe
+    tokenizer = models.load_tokenizer(directory)
+    prompts = read_prompts(begun, tokenizer, architecture.positions)
+    recipe = replace(
+        begun,
+        checkpoint=models.checksum(directory),
+        layers=layers,
+        prompts=prompts_checksum(prompts),
+    )
+    return Frozen(directory, architecture, tokenizer, prompts), recipe
 
 
 class ExitTraining:
@@ -88,29 +103,28 @@ class ExitTraining:
         self.out, self.recipe, self.progress = out, recipe, progress
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
-    def collect(
-        self, directory: Path, architecture: Architecture, *, normed: bool, whole: bool = False
-    ) -> Material | None:
+    def collect(self, model: Frozen, *, normed: bool, whole: bool = False) -> Material | None:
         """The answers and their states; None where the time was up. Claims the folder.
 
         Args:
-            directory, architecture: the model.
+            model: and what it is asked.
             normed: whether the states go through the final norm.
             whole: whether the states of the prompts are kept too.
 
         Raises:
-            UserError: for a source or weights that cannot be used.
+            UserError: for weights that cannot be used.
         """
-        tokenizer = models.load_tokenizer(directory)
-        prompts = read_prompts(self.recipe, tokenizer, architecture.positions)
+        directory, prompts = model.directory, model.prompts
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        backbone = read_backbone(directory, architecture, device, normed=normed)
         claim_folder(self.out, self.recipe)
         going_on = self.stage("answers", len(prompts))
-        stops = models.stop_ids(directory, tokenizer)
-        texts = answers(self.out, prompts, directory, stops, backbone.head, going_on)
+        stops = models.stop_ids(directory, model.tokenizer)
+        like = torch.empty(0, dtype=dtype_of(directory), device=device)
+        texts = answers(self.out, prompts, directory, stops, like, going_on)
         if texts is None:
             return None
+        # behind the answers, so that a device holds one copy of the model at a time
+        backbone = read_backbone(directory, model.architecture, device, normed=normed)
         pairs = list(zip(prompts, texts, strict=True))
         train, held_out = (self._cache(backbone, pairs, part, whole) for part in (False, True))
         if train is None or held_out is None:

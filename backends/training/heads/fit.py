@@ -6,7 +6,7 @@ graph and a vocabulary of 128k fits: with z = E T x and p = softmax(z), dKL(p* |
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -46,11 +46,21 @@ def heads_problem(recipe: ExitRecipe, head: Tensor, train: Cache, held_out: Cach
     return Objective(parameters, len(train.workloads), step, measure)
 
 
-def chunks(cache: Cache, answers: Sequence[int], head: Tensor) -> list[Tensor]:
-    """The states of these answers in pieces whose logits fit, on the head's device."""
-    states = torch.cat(list(cache.batch(answers)), dim=1)
+def chunks(cache: Cache, answers: Sequence[int], head: Tensor) -> Iterator[Tensor]:
+    """The states of these answers in pieces whose logits fit, on the head's device, one at a time:
+    all of them may be larger than its memory."""
     rows = max(64, LOGITS[head.device.type] // head.shape[0])
-    return [part.to(head.device) for part in torch.split(states, rows, dim=1)]
+    held: list[Tensor] = []
+    for number, states in enumerate(cache.batch(answers), 1):
+        held.append(states)
+        count = sum(part.shape[1] for part in held)
+        if count < rows and number < len(answers):
+            continue
+        whole = torch.cat(held, dim=1)
+        ends = count if number == len(answers) else count - count % rows
+        for start in range(0, ends, rows):
+            yield whole[:, start : min(start + rows, ends)].to(head.device)
+        held = [whole[:, ends:]]
 
 
 def gradients(head: Tensor, states: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -52,11 +52,11 @@ def train_heads(
     """
     begun = ExitRecipe("", (), tuple(workloads), **choices)
     check_kind(begun.kind)
-    directory, architecture, recipe = bind(begun, model, lambda depth: parse_layers(layers, depth))
-    if (finished := finished_run(out, recipe)) is not None:
+    frozen, recipe = bind(begun, model, lambda depth: parse_layers(layers, depth))
+    if (finished := finished_run(out, recipe, frozen.directory)) is not None:
         return finished
     run = ExitTraining(out, recipe, minutes, progress)
-    found = run.collect(directory, architecture, normed=True)
+    found = run.collect(frozen, normed=True)
     if found is None:
         return {"finished": False}
     head, train, held_out = found.backbone.head, found.train, found.held_out

@@ -16,6 +16,7 @@ from backends.checkpoints import models
 from backends.classifiers.models.bert import BertClassifier
 from backends.classifiers.models.residual import ResidualClassifier
 from backends.classifiers.weights import load
+from backends.training.folders import check_out
 from backends.training.labels.fit import Network, Told, fit
 from backends.training.labels.recipe import RESIDUAL, SENTIMENT, SHAPES, LabelRecipe, encoder
 from backends.training.labels.report import measured_on_test_rows
@@ -41,12 +42,16 @@ def train(
 
     Args:
         workload: sentiment or shapes.
-        out: folder; what is there of an earlier checkpoint is replaced.
+        out: folder; what an earlier training has written there is replaced.
         tell: is given a line from time to time.
         steps: of the network; the recipe's by default.
         threads: of torch.
         seed: of rows and weights.
+
+    Raises:
+        UserError: for a folder that holds another checkpoint.
     """
+    check_out(out, (REPORT,))
     recipe = replace({"sentiment": SENTIMENT, "shapes": SHAPES}[workload], seed=seed)
     recipe = recipe if steps is None else replace(recipe, steps=steps)
     before = torch.get_num_threads()

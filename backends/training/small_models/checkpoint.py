@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from backends.checkpoints.models import one_line, read_config
 from backends.training.rows.tokenizer import BEGIN, END, MAX_LENGTH, PAD
 from backends.training.small_models.llama import Llama, LlamaShape
+from harness.core.errors import UserError
 from harness.core.files import replacing, write_atomic
 
 
@@ -89,6 +92,32 @@ def load(folder: Path) -> Llama:
     model = Llama(shape_of(json.loads((folder / "config.json").read_text())))
     model.load_state_dict(load_file(folder / "model.safetensors"))
     return model
+
+
+def load_ours(folder: Path, option: str) -> Llama:
+    """`load`, after a look at whether the checkpoint is one of `export`'s: another Llama may have
+    the same names of tensors and be computed otherwise.
+
+    Raises:
+        UserError: begins with `option`, for any other.
+    """
+    config = read_config(folder)
+    try:
+        expected = hugging_face_config(shape_of(config))
+        wanted = expected.keys() - {"torch_dtype", "use_cache"}
+        other = sorted(key for key in wanted if config.get(key) != expected[key])
+        other += [key for key in ("rope_scaling", "quantization_config") if config.get(key)]
+    except KeyError as error:
+        other = [str(error.args[0])]
+    if other:
+        raise UserError(
+            f"{option}: {folder}/config.json: {other[0]} is {config.get(other[0])!r}; expected a "
+            "model that 'decodebench train demo' made"
+        )
+    try:
+        return load(folder)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{option}: {folder}: {one_line(error)}") from None
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import torch
 
+from backends.training.folders import check_out
 from backends.training.rows.tokenizer import load_tokenizer, train_tokenizer
 from backends.training.small_models.llama import Llama, LlamaShape
 from backends.training.small_models.recipe import Recipe, TrainingProgress
-from backends.training.small_models.run import TrainingRun
+from backends.training.small_models.run import STATE, TrainingRun
 
 
 def train_demo(
@@ -35,9 +36,11 @@ def train_demo(
         Whether the last step has been taken.
 
     Raises:
-        UserError: when the state on disk belongs to another recipe.
+        UserError: when the state on disk belongs to another recipe, or the folder holds another
+            checkpoint.
     """
     recipe = recipe or Recipe()
+    check_out(out, (STATE,))
     if not (out / "tokenizer.json").exists():
         train_tokenizer(out, seed=recipe.seed)
     torch.manual_seed(recipe.seed)

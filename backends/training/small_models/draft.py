@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from backends.training.small_models.checkpoint import load
+from backends.checkpoints import models
+from backends.training.folders import check_out
+from backends.training.small_models.checkpoint import load_ours, load_state
 from backends.training.small_models.llama import Llama
 from backends.training.small_models.recipe import SHAPE, Recipe, TrainingProgress
-from backends.training.small_models.run import TrainingRun
+from backends.training.small_models.run import STATE, TrainingRun, check_state
 from harness.core.errors import UserError
+from harness.core.nouns import Model
 
 LAYERS = 2
 RECIPE = Recipe(
@@ -37,7 +40,7 @@ def first_layers(target: Llama, layers: int) -> Llama:
 
 
 def train_draft(
-    target: Path,
+    target: str | Path,
     out: Path,
     *,
     recipe: Recipe = RECIPE,
@@ -52,20 +55,25 @@ def train_draft(
     loss, and learns the target's distribution on answer tokens, by forward KL.
 
     Args:
-        target: the target's checkpoint folder.
+        target: bundled name or folder of a model that `train demo` made.
         out: the draft's folder; gets the target's tokenizer.
         recipe: what to train; its shape's number of layers is the draft's.
         minutes, threads, progress, save_every: as in `train_demo`.
 
     Raises:
-        UserError: for a number of layers that is not below the target's, or a foreign state.
+        UserError: for a target that is none, a number of layers that is not below the target's, a
+            foreign state, and a folder that holds another checkpoint.
     """
-    teacher = load(target)
+    directory = models.resolve(Model(str(target)))
+    teacher = load_ours(directory, "--target")
     draft = first_layers(teacher, recipe.shape["layers"])
+    check_out(out, (STATE,), directory)
+    checksum = models.checksum(directory)
+    check_state(out, load_state(out / STATE), recipe, checksum)
     out.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(target / name, out / name)
-    run = TrainingRun(out, recipe, draft, teacher, threads or os.cpu_count() or 1)
+        shutil.copyfile(directory / name, out / name)
+    run = TrainingRun(out, recipe, draft, teacher, threads or os.cpu_count() or 1, checksum)
     try:
         return run.train(minutes, progress, save_every)
     finally:

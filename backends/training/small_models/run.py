@@ -35,17 +35,25 @@ class TrainingRun:
         recipe: what to train.
         model: the model as it is before the first step.
         teacher: a model whose distribution to learn instead of the rows' own tokens.
+        target: the teacher's checksum.
         threads: 1 computes the shards in this process one after another, more in one process
             per shard; the weights come out the same.
 
     Raises:
-        UserError: when the state in the folder belongs to another recipe.
+        UserError: when the state in the folder belongs to another recipe or target, or is beyond
+            the recipe's steps.
     """
 
     def __init__(
-        self, out: Path, recipe: Recipe, model: Llama, teacher: Llama | None, threads: int
+        self,
+        out: Path,
+        recipe: Recipe,
+        model: Llama,
+        teacher: Llama | None,
+        threads: int,
+        target: str | None = None,
     ) -> None:
-        self.out, self.recipe, self.step = out, recipe, 0
+        self.out, self.recipe, self.step, self._target = out, recipe, 0, target
         self.tokenizer = load_tokenizer(out)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = model.to(device)
@@ -119,6 +127,7 @@ class TrainingRun:
         """Write the state and the checkpoint as it is now."""
         state = {
             "recipe": asdict(self.recipe),
+            "target": self._target,
             "step": self.step,
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
@@ -137,16 +146,33 @@ class TrainingRun:
         return TrainingProgress(self.step, self.recipe.steps, means, tokens / seconds, seconds)
 
     def _resume(self, state: dict[str, Any] | None) -> None:
+        check_state(self.out, state, self.recipe, self._target)
         if state is None:
             return
-        saved, wanted = dict(state["recipe"]), asdict(self.recipe)
-        for key in wanted:
-            if key not in SCHEDULE and saved.get(key) != wanted[key]:
-                raise UserError(
-                    f"{self.out / STATE}: {key} was {saved.get(key)!r} in the run begun there, "
-                    f"expected {wanted[key]!r}; choose another folder or that value"
-                )
         self.model.load_state_dict(state["model"])
         for optimizer, content in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(content)
         self.step = int(state["step"])
+
+
+def check_state(
+    out: Path, state: dict[str, Any] | None, recipe: Recipe, target: str | None = None
+) -> None:
+    """Raise `UserError` for a state in `out` that a run of this recipe, learning from the `target`
+    of this checksum, cannot go on from."""
+    if state is None:
+        return
+    saved, wanted = dict(state["recipe"]), asdict(recipe)
+    for key in wanted:
+        if key not in SCHEDULE and saved.get(key) != wanted[key]:
+            raise UserError(
+                f"{out / STATE}: {key} was {saved.get(key)!r} in the run begun there, "
+                f"expected {wanted[key]!r}; choose another folder or that value"
+            )
+    if state.get("target") != target:
+        raise UserError(f"{out / STATE}: begun with another --target; choose another folder")
+    if state["step"] > recipe.steps:
+        raise UserError(
+            f"--steps: {recipe.steps}, and the run begun in {out} has taken {state['step']}; "
+            "expected no fewer"
+        )

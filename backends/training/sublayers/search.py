@@ -8,6 +8,7 @@ noise of the clock decides between two sets; and the number of drafts is the bes
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -109,6 +110,13 @@ def find_sublayers(
     stops = frozenset(models.stop_ids(directory, tokenizer))
     executor = _executor(directory, Model(model, dtype=recipe.dtype))
     prompts = read_prompts(recipe.prompts(), tokenizer, executor.max_len)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        writable = os.access(out, os.W_OK | os.X_OK)
+    except OSError:
+        writable = False
+    if not writable:  # told before the search, whose result would be lost
+        raise UserError(f"--out: {out}: cannot be written")
     searched = [prompt for prompt in prompts if not prompt.held_out]
     trials = SetTrials(
         *(executor, recipe, searched, stops, row_costs(executor)),
@@ -119,7 +127,6 @@ def find_sublayers(
     seconds = time.monotonic() - began
     content = _content(trials, best, [prompt for prompt in prompts if prompt.held_out], seconds)
     executor.close()
-    out.mkdir(parents=True, exist_ok=True)
     return write_bound(out / ABOUT, models.checksum(directory), FORMAT, content)
 
 

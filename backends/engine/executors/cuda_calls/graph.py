@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from backends.engine.model.architecture import EngineError
 def capture(runs: Sequence[Callable[[], None]], device: torch.device) -> list[Callable[[], None]]:
     """Each run as the replay of its graph. The graphs share their memory: one at a time may run.
 
-    A run only launches kernels on tensors that outlive it; it is executed once before its capture,
+    A run only launches kernels on tensors that it holds; it is executed once before its capture,
     which compiles the kernels and gives cuBLAS its workspace, neither of which may happen inside.
 
     Raises:
@@ -32,7 +33,20 @@ def capture(runs: Sequence[Callable[[], None]], device: torch.device) -> list[Ca
         raise EngineError(f"kernels triton: not usable on {device}: {reason}") from error
 
 
-def _captured(run: Callable[[], None], pool: Any) -> Callable[[], None]:
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A captured run. A graph knows the addresses of what it works on and no more: the run holds
+    the tensors, and is kept with it."""
+
+    graph: Any
+    run: Callable[[], None]
+
+    def __call__(self) -> None:
+        """Launch it."""
+        self.graph.replay()
+
+
+def _captured(run: Callable[[], None], pool: Any) -> Replay:
     side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -41,7 +55,7 @@ def _captured(run: Callable[[], None], pool: Any) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         run()
-    return graph.replay
+    return Replay(graph, run)
 
 
 @contextmanager

@@ -167,7 +167,7 @@ def test_what_cannot_be_served_is_an_error_and_harms_nobody() -> None:
         ({"heads": "gsmk8"}, "heads: no folder 'gsmk8'; did you mean 'gsm8k'?"),
         ({"shortlist": 4000}, "option 'shortlist': 4000 is more than the vocabulary of 1280"),
         ({"heads": "original", "shortlist": 40}, "option 'shortlist' needs trained heads"),
-        ({"head_dtype": "fp8"}, "'head_dtype': fp8 heads run on Triton's kernels, on a GPU; expected"),
+        ({"head_dtype": "fp8"}, "fp8 heads run on Triton's kernels, on a GPU; expected auto"),
         ({"max_model_len": 9000}, "max_model_len 9000 exceeds the model's 4096 positions"),
         ({"kernels": "cuda"}, "option 'kernels': 'cuda': expected one of"),
     ],

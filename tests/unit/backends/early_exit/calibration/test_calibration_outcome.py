@@ -40,6 +40,22 @@ def test_too_few_prompts_are_told_with_what_would_do() -> None:
     assert "11 can (--rows 22)" in told, "44 prompts of two workloads"
 
 
+@pytest.mark.parametrize(("batch", "workloads"), [(1, 4), (2, 4), (4, 2), (3, 3), (1, 1)])
+def test_what_would_do_where_each_workload_counts_does(batch: int, workloads: int) -> None:
+    """The rows that are named are enough, and one fewer of each is not; prompts come in turn."""
+    names = ("gsm8k", "xsum", "humaneval", "cnn_dailymail")[:workloads]
+    worst = Settings("demo", "state", names, batch=batch, per="worst")
+    told = str(too_few(worst, 1))
+    rows = int(told.split("(--rows ")[1].split(")")[0])
+    assert too_few(worst, rows * workloads // batch) is None
+    assert too_few(worst, (rows - 1) * workloads // batch) is not None
+    needed = samples_needed(0.2, 0.25, 1 - 0.95)
+    assert needed is not None
+    rows = -(-needed * max(batch, workloads) // workloads)
+    told = refusal(worst, POINT, 25, Path("kept"))
+    assert f"about {rows * workloads} prompts (--rows {rows})" in told
+
+
 def test_a_target_out_of_reach_of_any_number_is_told() -> None:
     assert "ten million cannot" in str(too_few(replace(ONE, target=1 - 1e-8), 10))
 

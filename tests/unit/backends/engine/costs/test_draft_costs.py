@@ -145,11 +145,16 @@ def test_reading_is_timed_by_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     flat = RowCosts((1, 2), (10.0, 10.0), 100, 0.0)
     alone = DraftModelCosts(flat, flat)
     costs = alone.with_reading(executor, lambda rows: read.append(len(rows)))
+    (prompt,) = read
+    assert prompt == min(128, executor.max_len)
+    assert costs.read_us == 30 / prompt
+    assert costs.anew is None
+    read.clear()
+    behind = alone.with_reading(executor, lambda rows: read.append(len(rows)), anew=True)
     most = max(read)
     assert sorted(read) == [1, 8, 32, most]
     assert most == min(128, executor.max_len - 1)
-    assert costs.read_us == (30 + 2 * most) / most
-    assert costs.anew is None
-    found = alone.with_reading(executor, executor.read, anew=True).anew
+    assert behind.read_us == (30 + 2 * most) / most
+    found = behind.anew
     assert found is not None
     assert found.of(3, found.positions) == 36

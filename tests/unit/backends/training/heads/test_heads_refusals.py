@@ -102,3 +102,40 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     assert done.stderr == (
         "decodebench: --layers: no exit after layer 8: expected 1 to 7 (the model has 8 layers)\n"
     )
+
+
+def test_no_folder_of_a_model_or_of_others_is_written_to(model: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(model, tmp_path / "model"))
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    assert "is the model's own folder; expected another" in refusal(own, own)
+    assert "holds config.json, which this command has not written" in refusal(model, own)
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
+    mine = tmp_path / "out" / "state" / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    assert "out/state is not of a training; choose another folder" in refusal(
+        model, mine.parents[1]
+    )
+    assert mine.read_text() == "mine"
+
+
+def test_answers_are_not_gone_on_with_for_other_rows(model: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "rows.jsonl", tmp_path / "out"
+
+    def write(word: str) -> None:
+        rows = [{"question": f"{word} {n} plus 1?", "answer": f"#### {n + 1}"} for n in range(8)]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    write("What is")
+    with pytest.raises(StandInKillError):
+        train(model, out, source=str(source), progress=killer("hidden states, training", 0))
+    kept = (out / "state" / "answers.jsonl").read_bytes()
+    write("How much is")
+    assert "or the prompts made of them, were others in the run begun" in refusal(
+        model, out, source=str(source)
+    )
+    assert (out / "state" / "answers.jsonl").read_bytes() == kept
+    write("What is")
+    train(model, out, source=str(source))
+    write("How much is")
+    assert "were others in the run begun there" in refusal(model, out, source=str(source))
