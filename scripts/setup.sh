@@ -42,6 +42,11 @@ PIP=.venv/bin/pip
 stamp=$(cat pyproject.toml "$LOCK" scripts/setup.sh scripts/environments.sh | "$PYTHON" -c "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest(), '$DEVICE', sys.version.split()[0], '$PWD')")
 if [ "$(cat .venv/decodebench-setup 2>/dev/null)" != "$stamp" ]; then
     say "$("$PYTHON" --version), device: $DEVICE (the first time takes some minutes)"
+    before=$(cat .venv/decodebench-setup 2>/dev/null || true)
+    if [ -n "$before" ] && [ "${before#* }" != "${stamp#* }" ]; then
+        say "made for another device, Python or place: .venv is made anew"
+        rm -rf .venv
+    fi
     [ -x "$PY" ] || "$PYTHON" -m venv .venv
     [ "$DEVICE" = cuda ] || install_cpu_torch "$PIP" -c "$LOCK"
     say "vLLM and the libraries, at the versions of $LOCK"

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.core.errors import UserError, nearest
+from harness.core.errors import UserError
 from harness.core.files import user_path
 from harness.core.nouns import Load, Trial
 from workloads.readers import Budget, read_records, text_lines
@@ -145,6 +145,6 @@ def _plain_times(path: Path, budget: Budget) -> Iterator[tuple[str, str]]:
 
 def _column(where: str, record: Any) -> Any:
     if _COLUMN not in record:
-        known = [str(name) for name in islice(record, 10)]
-        raise UserError(f"{where}: column '{_COLUMN}' is missing; {nearest(_COLUMN, known)}")
+        has = ", ".join(str(name) for name in islice(record, 10))
+        raise UserError(f"{where}: column '{_COLUMN}' is missing (the row has: {has})")
     return record[_COLUMN]

@@ -28,7 +28,7 @@ BUNDLED = {
     "demo-sentiment": CLASSIFIERS / "sentiment",
     "demo-shapes": CLASSIFIERS / "shapes",
 }
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 HUB_FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja"]
 HUB_TIMEOUT_S = 4.0
 MAX_JSON_BYTES = 64 * MIB
@@ -195,6 +195,7 @@ def _download(model: Model, weights: bool) -> Path:
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
+        HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -224,6 +225,10 @@ def _download(model: Model, weights: bool) -> Path:
         raise UserError(f"{where}: the hub has no revision '{model.revision}'") from None
     except RepositoryNotFoundError:
         raise UserError(f"{where}: no such folder here and no such model on the hub") from None
+    except HFValidationError as error:
+        raise UserError(
+            f"{where}: no such folder here, and no id of the hub's ({one_line(error)})"
+        ) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise UserError(
             f"{where}: no such folder here, and the hub cannot be reached "

@@ -38,7 +38,7 @@ def examine() -> list[Finding]:
         _python,
         _cores,
         _gpu,
-        lambda: _library("torch", "every backend that runs a model"),
+        _torch,
         _vllm,
         _native,
         lambda: _library("transformers", "tokenizers and training"),
@@ -119,6 +119,14 @@ def _library(name: str, needed_for: str) -> Finding:
         return Finding(name, "ok", importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
         return Finding(name, "missing", f"needed for {needed_for}; run 'make setup'")
+
+
+def _torch() -> Finding:
+    found = _library("torch", "every backend that runs a model")
+    if "+cpu" in found.detail and _gpu().state == "ok":
+        said = f"{found.detail}: built for CPUs, and there is a GPU; run 'make setup'"
+        return Finding("torch", "warning", said)
+    return found
 
 
 def _vllm() -> Finding:

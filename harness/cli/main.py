@@ -223,6 +223,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a locale without the table's characters
+    sys.argv[1:] = [_at_home(argument) for argument in sys.argv[1:]]
     try:
         code = app(standalone_mode=False) or 0
         if sys.stdout is not None:
@@ -252,6 +253,14 @@ def main() -> None:
     if code == INTERRUPTED:  # typer catches the interrupt and gives back its code
         _fail(STOPPED, INTERRUPTED)
     sys.exit(code)
+
+
+def _at_home(argument: str) -> str:
+    """``--out=~/x`` as a shell gives ``--out ~/x``: behind the sign of equality it leaves it be."""
+    option, equals, value = argument.partition("=")
+    if not option.startswith("--") or not (value == "~" or value.startswith("~/")):
+        return argument
+    return f"{option}{equals}{Path(value).expanduser()}"
 
 
 def _help_of(error: Exception) -> str:

@@ -22,6 +22,7 @@ DEFINITIONS = (
 )
 RECORDS, SUMMARY = "profile_export.jsonl", "profile_export_aiperf.json"
 MS = 1e-3
+OTHER_UNITS = ("sec", "s", "seconds", "us", "ns")
 
 
 def is_aiperf(path: Path) -> bool:
@@ -101,7 +102,10 @@ def _request(line: Mapping[str, Any], about: Mapping[str, Any]) -> ForeignReques
 
 def _value(metrics: Mapping[str, Any], name: str, otherwise: Any) -> Any:
     """Of a metric with its unit, the value."""
-    return part(metrics, name).get("value", otherwise)
+    found = part(metrics, name)
+    if (unit := found.get("unit")) in OTHER_UNITS:
+        raise ValueError(f"{name}: is in {unit!r}; expected ms, as AIPerf 0.13 writes it")
+    return found.get("value", otherwise)
 
 
 def _model(asked: Mapping[str, Any]) -> str:
@@ -113,6 +117,8 @@ def _model(asked: Mapping[str, Any]) -> str:
 def _load(asked: Mapping[str, Any], requests: Sequence[ForeignRequest]) -> Load:
     """Of the phase that was measured; without one, what the stamps show."""
     phases = asked.get("phases")
+    if phases is None and "loadgen" in asked:
+        raise ValueError("input_config: has 'loadgen'; expected 'phases', as AIPerf 0.13 writes it")
     told = [phase for phase in phases if isinstance(phase, dict)] if phases else []
     measured = [one for one in told if (one.get("kind") or one.get("name")) == "profiling"]
     phase = (measured or [{}])[-1]

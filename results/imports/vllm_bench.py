@@ -85,6 +85,8 @@ def _request(
 
 def _load(told: Mapping[str, Any], requests: int) -> Load:
     """vLLM's rate "inf" sends everything at once, or as many as `max_concurrency` lets through."""
+    if (ramp := told.get("ramp_up_strategy")) is not None:
+        raise ValueError(f"ramp_up_strategy: is {ramp!r}; expected one rate, or none, for all")
     rate, most = told.get("request_rate"), told.get("max_concurrency")
     burstiness = float(told.get("burstiness") or 1.0)
     if rate in (None, "inf") or math.isinf(float(rate)):

@@ -173,7 +173,8 @@ class Store:
         files.write_atomic(self.path / "experiment.yaml", yaml_text.encode())
 
     def read_experiment(self) -> dict[str, Any]:
-        """The resolved experiment; empty when none was stored."""
+        """The resolved experiment; empty when none was stored. Raises `UserError` for what is no
+        resolved experiment, one that is to be run too."""
         import yaml
 
         path = self.path / "experiment.yaml"
@@ -186,6 +187,12 @@ class Store:
             raise UserError(f"{path}: not readable as YAML ({reason})") from None
         if not isinstance(data, dict):
             raise UserError(f"{path}: expected a mapping, found {type(data).__name__}")
+        listed = data.get("workloads") or ()
+        if not all(isinstance(one, dict) and "workload" in one for one in listed):
+            raise UserError(
+                f"{path}: is an experiment to be run ('decodebench run'), so {self.path} is no run "
+                "folder; expected one that 'decodebench run' wrote"
+            )
         return data
 
     def write_prompts(self, workload_checksum: str, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -39,8 +39,10 @@ def _row(record: Record, scorer: str) -> ReadRow:
     if len(both) == 2:
         raise UserError(f"{where}: expected 'prompt' or 'messages', got both")
     if not both and not {"prompt", "messages"} & values.keys():
-        hint = nearest("prompt", list(map(str, values)))
-        raise UserError(f"{where}: expected 'prompt' or 'messages', got neither; {hint}")
+        has = ", ".join(map(str, values))[:200] or "nothing"
+        raise UserError(
+            f"{where}: expected 'prompt' or 'messages', got neither (the row has: {has})"
+        )
     answer = _optional(values, "answer", where)
     if both == ["messages"]:
         messages = checked_messages(values["messages"], where)

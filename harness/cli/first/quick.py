@@ -97,6 +97,8 @@ def quick(
         content["backends"] = list(_all_that_run(model, content["workloads"][0]))
     names = [entry["name"] for entry in content["backends"]]
     content["reference"] = next((name for name in REFERENCES if name in names), names[0])
+    # checked first: a digest is of numbers that are some
+    parse_experiment({**content, "name": "quick"}, WHERE, wiring.known())
     content["name"] = _name(model, workload, content)
     experiment: Experiment = parse_experiment(content, WHERE, wiring.known())
     outcome = running.run_parsed(experiment, out=out, dry_run=dry_run)

@@ -33,6 +33,8 @@ def check_folder(directory: Path) -> None:
     found = [path for path in directory.iterdir() if not path.name.startswith(DRAFT)]
     if found and not (directory / EXPERIMENT).is_file():
         raise UserError(f"{directory}: not a run folder (no {EXPERIMENT}); name another --out")
+    if found:
+        Store(directory).read_experiment()
 
 
 def check_writing(store: Store) -> None:

@@ -24,6 +24,12 @@ def export(
 
     run = without_quality(results.load(directory))
     written = 0
+    if out.resolve().is_relative_to(directory.resolve()):
+        raise UserError(f"--out {out}: is in the run's own folder; expected another place")
+    kept = [f"{stored.record.key}.json" for stored in run.stored]
+    there = next((name for name in kept if (out / name).exists()), None)
+    if there is not None:
+        raise UserError(f"--out {out}: holds {there} already; expected a new folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
         for members in run.groups():

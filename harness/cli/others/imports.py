@@ -63,7 +63,7 @@ def import_results(
     store = Store(out)
     with only_writer(out):
         try:
-            made_of = experiment_of(out.name, records, names[0])
+            made_of = experiment_of(out.resolve().name, records, names[0])
             store.write_experiment(yaml.safe_dump(made_of, sort_keys=False))
             for record in records:
                 store.write(record)
@@ -76,7 +76,7 @@ def import_results(
 def _names(files: list[Path], labels: list[str] | tuple[str, ...]) -> list[str]:
     """What each file is called: as told, or by its own name."""
     if not labels:
-        names = [file.stem for file in files]
+        names = [file.resolve().name if file.is_dir() else file.stem for file in files]
         if len(set(names)) < len(names):
             twice = Counter(names).most_common(1)[0][0]
             raise UserError(f"FILE: two are named '{twice}'; expected a --label for each file")

@@ -143,7 +143,7 @@ BAD_TRACES = {
     "column": (
         "t.csv",
         b"timestamps\n1\n",
-        "column 'timestamp' is missing; did you mean 'timestamps'",
+        "column 'timestamp' is missing (the row has: timestamps",
     ),
     "null": ("t.jsonl", b'{"timestamp": null}', "line 1: expected a time in seconds"),
     "true": ("t.jsonl", b'{"timestamp": true}', "line 1: expected a time in seconds"),

@@ -25,3 +25,17 @@ def test_sandbox_protections_are_named(
     found = next(f for f in doctor.examine() if f.subject == "sandbox")
     assert found.state == state
     assert all(word in found.detail for word in words)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "state"),
+    [("2.13.0+cpu", "ok", "warning"), ("2.13.0+cpu", "missing", "ok"), ("2.13.0", "ok", "ok")],
+)
+def test_a_torch_for_cpus_beside_a_gpu_is_told(
+    monkeypatch: pytest.MonkeyPatch, version: str, gpu: doctor.State, state: str
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+    monkeypatch.setattr(doctor, "_gpu", lambda: doctor.Finding("gpu", gpu, ""))
+    found = doctor._torch()
+    assert found.state == state
+    assert ("built for CPUs" in found.detail) == (state == "warning")

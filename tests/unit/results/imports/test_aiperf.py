@@ -157,3 +157,17 @@ def test_a_folder_without_records_says_what_writes_them(tmp_path: Path) -> None:
     (tmp_path / "profile_export.jsonl").write_text("{}\n{")
     with pytest.raises(UserError, match=r"profile_export\.jsonl, record 1: request_start_ns"):
         read_foreign(tmp_path)
+
+
+def test_another_versions_words_and_units_are_not_guessed(tmp_path: Path) -> None:
+    folder = written(tmp_path, line(0))
+    told = json.loads((folder / "profile_export_aiperf.json").read_text())
+    del told["input_config"]["phases"]
+    told["input_config"]["loadgen"] = {"request_rate": 5.0, "request_rate_mode": "poisson"}
+    (folder / "profile_export_aiperf.json").write_text(json.dumps(told))
+    with pytest.raises(UserError, match="has 'loadgen'; expected 'phases', as AIPerf"):
+        read_foreign(folder)
+    odd = line(0)
+    odd["metrics"]["time_to_first_token"] = {"value": 0.05, "unit": "sec"}
+    with pytest.raises(UserError, match="time_to_first_token: is in 'sec'; expected ms"):
+        read_foreign(written(tmp_path, odd))

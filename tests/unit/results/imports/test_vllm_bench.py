@@ -176,3 +176,9 @@ def test_the_first_run_is_what_others_are_compared_with(tmp_path: Path) -> None:
     assert [one["workload"]["name"] for one in found["workloads"]] == ["chat"]
     assert [load["concurrency"] for load in found["load"]] == [2]
     assert found["slo"]["ttft_ms"] == 100
+
+
+def test_rates_that_rise_are_no_load_of_ours(tmp_path: Path) -> None:
+    path = written(tmp_path, max_concurrency=None, ramp_up_strategy="linear")
+    with pytest.raises(UserError, match=r"ramp_up_strategy: is 'linear'; expected one rate"):
+        read_vllm_bench(path)

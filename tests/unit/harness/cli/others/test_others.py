@@ -116,3 +116,28 @@ def test_an_empty_run_is_not_exported(tmp_path: Path) -> None:
     out = imported(tmp_path, [tmp_path / "a.json"], ["a"])
     with pytest.raises(UserError, match="no trial in it that ended well"):
         export(out, tmp_path / "there")
+
+
+def test_an_export_goes_over_nothing(tmp_path: Path) -> None:
+    out = imported(tmp_path, [bench(tmp_path / "a.json")], ["mine"])
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for inside in (out, out / "trials", out / "trials" / ".." / "new"):
+        with pytest.raises(UserError, match=r"is in the run's own folder; expected another place"):
+            export(out, inside)
+    export(out, tmp_path / "theirs")
+    with pytest.raises(UserError, match=r"theirs: holds .*\.json already; expected a new folder"):
+        export(out, tmp_path / "theirs")
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_is_called_by_its_whole_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.cli.others.imports import _names
+
+    for name in ("Llama-3.1-8B-concurrency4", "Llama-3.2-1B-concurrency4"):
+        (tmp_path / name).mkdir()
+    folders = sorted(tmp_path.iterdir())
+    assert _names(folders, ()) == [folder.name for folder in folders]
+    monkeypatch.chdir(folders[0])
+    assert _names([Path()], ()) == ["Llama-3.1-8B-concurrency4"]

@@ -171,7 +171,7 @@ def test_what_a_device_has_yet_to_do_is_waited_for(monkeypatch: pytest.MonkeyPat
         now[0], owed[0] = now[0] + owed[0], 0.0
 
     monkeypatch.setattr(measured, "wait_for_device", wait)
-    monkeypatch.setattr(measured.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("backends.tetris.measured.time.perf_counter", lambda: now[0])
     found = measured.lower_quartiles_ms([lambda: launch(2e-3), lambda: launch(5e-3)])
     assert found == pytest.approx([2.001, 5.001])
 
