@@ -55,7 +55,7 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class FrozenModel:
     """The model that answers, and what it is asked."""
 
     directory: Path
@@ -64,7 +64,9 @@ class Frozen:
     prompts: list[TrainPrompt]
 
 
-def bind(begun: R, model: str, layers_of: Callable[[int], tuple[int, ...]]) -> tuple[Frozen, R]:
+def bind(
+    begun: R, model: str, layers_of: Callable[[int], tuple[int, ...]]
+) -> tuple[FrozenModel, R]:
     """A model and its prompts, and the recipe with their checksums and the exit layers.
 
     Args:
@@ -87,7 +89,7 @@ def bind(begun: R, model: str, layers_of: Callable[[int], tuple[int, ...]]) -> t
         layers=layers,
         prompts=prompts_checksum(prompts),
     )
-    return Frozen(directory, architecture, tokenizer, prompts), recipe
+    return FrozenModel(directory, architecture, tokenizer, prompts), recipe
 
 
 class ExitTraining:
@@ -103,7 +105,7 @@ class ExitTraining:
         self.out, self.recipe, self.progress = out, recipe, progress
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
-    def collect(self, model: Frozen, *, normed: bool, whole: bool = False) -> Material | None:
+    def collect(self, model: FrozenModel, *, normed: bool, whole: bool = False) -> Material | None:
         """The answers and their states; None where the time was up. Claims the folder.
 
         Args:

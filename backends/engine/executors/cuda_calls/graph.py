@@ -34,7 +34,7 @@ def capture(runs: Sequence[Callable[[], None]], device: torch.device) -> list[Ca
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class CapturedRun:
     """A captured run. A graph knows the addresses of what it works on and no more: the run holds
     the tensors, and is kept with it."""
 
@@ -46,7 +46,7 @@ class Replay:
         self.graph.replay()
 
 
-def _captured(run: Callable[[], None], pool: Any) -> Replay:
+def _captured(run: Callable[[], None], pool: Any) -> CapturedRun:
     side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -55,7 +55,7 @@ def _captured(run: Callable[[], None], pool: Any) -> Replay:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         run()
-    return Replay(graph, run)
+    return CapturedRun(graph, run)
 
 
 @contextmanager

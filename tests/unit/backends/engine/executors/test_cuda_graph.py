@@ -19,7 +19,7 @@ def test_a_replay_keeps_what_its_graph_works_on(monkeypatch: pytest.MonkeyPatch)
     lies there by then."""
     replayed: list[str] = []
 
-    class Graph:
+    class GraphStandIn:
         def replay(self) -> None:
             replayed.append("graph")
 
@@ -34,17 +34,17 @@ def test_a_replay_keeps_what_its_graph_works_on(monkeypatch: pytest.MonkeyPatch)
         ("stream", nothing),
         ("device", nothing),
         ("graph", nothing),
-        ("CUDAGraph", Graph),
+        ("CUDAGraph", GraphStandIn),
     ):
         monkeypatch.setattr(torch.cuda, name, stand_in)
 
-    class Work:
+    class CountedWork:
         calls = 0
 
         def __call__(self) -> None:
             self.calls += 1
 
-    work = Work()
+    work = CountedWork()
     alive = weakref.ref(work)
     (run,) = capture([work], torch.device("cpu"))
     assert work.calls == 2, "before its capture and in it"
