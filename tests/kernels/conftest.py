@@ -15,7 +15,7 @@ import torch
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 NATIVE = torch.cuda.is_available()
 
-PARENT_ONLY = ["test_interpreted.py", "test_compiled.py", "test_cuda_fill.py", "test_ceilings.py"]
+PARENT_ONLY = ["test_interpreted.py", "test_compiled.py", "cuda_only/*.py", "test_ceilings.py"]
 """What starts a child process, needs no Triton, or skips, which only the parent's summary shows."""
 ON_KERNELS = ["test_cuda_executor.py", "test_cuda_prompts.py", "test_cuda_skipping.py"]
 
