@@ -1,4 +1,4 @@
-"""The fill of all remaining layers' caches against its reference and by hand; test_cuda_fill.py has
+"""The fill of all remaining layers' caches against its reference and by hand; cuda_only/test_cuda_fill.py has
 vLLM's own calls."""
 
 from __future__ import annotations
