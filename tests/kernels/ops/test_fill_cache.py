@@ -1,5 +1,5 @@
-"""The fill of all remaining layers' caches against its reference and by hand; cuda_only/test_cuda_fill.py has
-vLLM's own calls."""
+"""The fill of all remaining layers' caches against its reference and by hand; vLLM's own calls are
+in cuda_only/test_cuda_fill.py."""
 
 from __future__ import annotations
 
