@@ -52,6 +52,12 @@ class StageTimes:
             self._ramps[kind] = _ByInputs(profile.ramp_share.get(kind, shares))
             self._sums[kind] = np.concatenate([[0.0], np.cumsum(layers)]).tolist()
 
+        filled = np.any(list(profile.fill_ms.values()), axis=0)
+        behind = np.logical_or.accumulate(filled[::-1])[::-1]
+        alive = np.asarray(profile.survival[:-1])
+        crossing = np.divide(1.0, alive, out=np.ones(len(alive)), where=behind & (alive > 0))
+        self._crossing: list[float] = crossing.tolist()
+
     def share(self, kind: str, inputs: int) -> float:
         """Time of 1 to B inputs over that of B."""
         return self._shares[kind][inputs]
@@ -86,5 +92,7 @@ class StageTimes:
 
     def transfer_ms(self, cut: int, inputs: int) -> float:
         """Moving the hidden states of so many inputs over the cut behind `cut` layers: proportional
-        to their number."""
-        return self.profile.transfer_ms[cut] * inputs / self.profile.batch
+        to their number. Where keys and values are filled behind it those that have left cross it
+        too, in proportion to the inputs that go on."""
+        crossing = inputs * self._crossing[cut]
+        return self.profile.transfer_ms[cut] * crossing / self.profile.batch

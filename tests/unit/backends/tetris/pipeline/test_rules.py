@@ -118,9 +118,20 @@ def test_a_stage_takes_its_share_of_a_whole_batch() -> None:
     assert times.stage_ms("V100", 2, 4, 4) == pytest.approx(7)
     assert times.stage_ms("V100", 2, 4, 2) == pytest.approx(0.6 * 7)
     assert times.fill_ms("V100", 2, 4, 2) == pytest.approx(0.2)
-    assert times.transfer_ms(2, 1) == pytest.approx(0.1)
-    unlike = StageTimes(profile_from({**PROFILE, "transfer_ms": [8, 4, 0]}, "p"))
-    assert [unlike.transfer_ms(cut, 2) for cut in (1, 2, 3)] == pytest.approx([4, 2, 0])
+    unlike = {**PROFILE, "transfer_ms": [8, 4, 0]}
+    survivors = StageTimes(profile_from({k: v for k, v in unlike.items() if k != "fill_ms"}, "p"))
+    assert [survivors.transfer_ms(cut, 2) for cut in (1, 2, 3)] == pytest.approx([4, 2, 0])
+
+
+def test_who_has_left_crosses_a_cut_behind_which_it_is_filled() -> None:
+    times = StageTimes(profile_from({**PROFILE, "transfer_ms": [8, 4, 2]}, "p"))
+    alive = times.profile.survival
+    everyone = [ms * 2 / 4 / alive[cut] for cut, ms in ((1, 8), (2, 4), (3, 2))]
+    assert [times.transfer_ms(cut, 2) for cut in (1, 2, 3)] == pytest.approx(everyone)
+    early = {**PROFILE, "transfer_ms": [8, 4, 2], "fill_ms": [0, 0.5, 0, 0]}
+    times = StageTimes(profile_from(early, "p"))
+    assert times.transfer_ms(1, 2) == pytest.approx(4 / alive[1])
+    assert times.transfer_ms(2, 2) == pytest.approx(2), "nothing is filled behind this cut"
 
 
 def test_fewer_inputs_must_have_been_measured() -> None:
