@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import models, traces
 from backends.early_exit import FAMILIES, register
 from backends.early_exit.decisions import DecisionLog, ReplayedSteps
-from backends.early_exit.options import MIXED, SEPARATE, ExitOptions
+from backends.early_exit.options import MIXED, SEPARATE, WHOLE_SEGMENTS, ExitOptions
 from backends.early_exit.plugin.telemetry import StepLog
 from backends.early_exit.policy import (
     CONFIDENT,
@@ -110,10 +110,11 @@ class VllmEarlyExit(VllmBackend):
                 f"{PREFIX}: engine: compilation_config: expected a mapping, got {compilation!r}"
             )
         graphs = (compilation or {}).get("cudagraph_mode")
-        if graphs not in (None, "NONE", "PIECEWISE"):
+        if graphs not in (None, "NONE", "PIECEWISE", WHOLE_SEGMENTS):
             raise UserError(
                 f"{PREFIX}: engine: compilation_config: cudagraph_mode {graphs!r}: a graph of the "
-                "whole model cannot end early; expected PIECEWISE or NONE"
+                f"whole model cannot end early; expected PIECEWISE, {WHOLE_SEGMENTS} (graphs of "
+                "whole segments) or NONE"
             )
 
     @classmethod

@@ -17,6 +17,8 @@ from backends.engine.model.architecture import EngineError, check_full_attention
 from harness.core.errors import UserError
 
 MIXED, SEPARATE = "mixed", "separate"
+WHOLE_SEGMENTS = "FULL_AND_PIECEWISE"
+"""vLLM's mode, of which the full graphs are of whole segments here."""
 
 
 class ExitOptions(ExitPlan):
@@ -63,6 +65,8 @@ class ExitOptions(ExitPlan):
             # a graph of the whole model could not end early, nor be counted: one for each segment
             given = dict(arguments.get("compilation_config") or {})
             found["compilation_config"] = {"cudagraph_mode": "PIECEWISE", **given}
+            if given.get("cudagraph_mode") == WHOLE_SEGMENTS:
+                found["worker_cls"] = "backends.early_exit.plugin.worker.WholeSegmentsWorker"
         asks = bool(self.policy.checks()) and not current_platform.is_cpu()
         if asks and arguments.get("async_scheduling") is None:
             # the next step would wait for this one's confidences, and hold back its tokens

@@ -4,13 +4,13 @@
                                    [--repeats 3] [--minutes 20] [--tiny]
 
 Measures the device's bandwidth, then runs `benchmarks/sizes.py`'s decoding experiment with CUDA
-graphs: plain vLLM, early exit inside it (a graph per segment, and vLLM beside it in the same mode
-and runner), plain decoding on our engine, AdaDecode with the model's own head at each exit (as it
-is and in 8 bits) and with a shortlist of 16,384 tokens, and drafts of a smaller shape, as many as
-its costs tell it. Tells each system's share of the bandwidth floor and its speed-ups; `decodebench
-report FOLDER/decoding` draws them. What was measured stays in FOLDER: the same command goes on
-where it was stopped. An H200 took 5 minutes for the engines' first starts at 8B and 75 s for the
-trials of a repeat.
+graphs: plain vLLM, early exit inside it (graphs between attentions and of whole segments, and vLLM
+beside it in the first mode and its runner), plain decoding on our engine, AdaDecode with the
+model's own head at each exit (as it is and in 8 bits) and with a shortlist of 16,384 tokens, and
+drafts of a smaller shape, as many as its costs tell it. Tells each system's share of the bandwidth
+floor and its speed-ups; `decodebench report FOLDER/decoding` draws them. What was measured stays in
+FOLDER: the same command goes on where it was stopped. With three engines of vLLM's an H200 takes 7
+minutes for the first starts at 8B, and some 90 s for the trials of a repeat.
 `--tiny` tries the whole path on 0.1b, on a CPU too. The last line is JSON.
 """
 
@@ -82,6 +82,7 @@ def asked(chosen: argparse.Namespace) -> dict[str, Any]:
     """The experiment."""
     common = {"max_model_len": LONGEST, "replay": "demo"}
     pieces: list[dict[str, Any]] = []
+    segments: list[dict[str, Any]] = []
     if chosen.tiny:
         graphs = {**common, "enforce_eager": False}
     else:
@@ -89,6 +90,8 @@ def asked(chosen: argparse.Namespace) -> dict[str, Any]:
         common["max_num_seqs"] = max(chosen.rows)
         compiled = {**common, "enforce_eager": False, "kv_cache_gib": chosen.kv_cache_gib}
         graphs = {**compiled, "engine": engine(chosen)}
+        whole = engine(chosen, cudagraph_mode="FULL_AND_PIECEWISE")
+        segments = [{"name": "vllm-early-exit", **compiled, "engine": whole}]
         if not chosen.without_pieces:
             cut = engine(chosen, cudagraph_mode="PIECEWISE")
             pieces = [{"name": "vllm", **compiled, "engine": cut}]
@@ -97,6 +100,7 @@ def asked(chosen: argparse.Namespace) -> dict[str, Any]:
         {"name": "vllm", **graphs},
         *pieces,
         {"name": "vllm-early-exit", **graphs},
+        *segments,
         {"name": "autoregressive", **common},
         {"name": "adadecode", "heads": "original", **common},
         *([] if chosen.tiny else [{**of_8_bits, **common}]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +38,50 @@ def test_segments_as_graphs_answer_as_eager_mode_does(model: Path) -> None:
     assert found["moved"] == 0, "inputs that a graph would not have read"
     assert found["graphs"] == found["eager"]
     assert found["eager"]["schedule"] != found["eager"]["never"]
+
+
+def test_whole_segments_as_graphs_do_so_too(model: Path) -> None:
+    found = child(model, "--whole-segments")
+    assert found["pieces"] == 3
+    assert found["moved"] == 0
+    assert found["graphs"] == found["eager"]
+
+
+def test_a_worker_takes_away_the_graph_of_the_whole_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from vllm.compilation.cuda_graph import CUDAGraphWrapper
+    from vllm.config import CUDAGraphMode
+    from vllm.v1.worker.gpu_worker import Worker
+
+    from backends.early_exit.plugin.segments import graphs_of
+    from backends.early_exit.plugin.worker import WholeSegmentsWorker
+
+    compilation = SimpleNamespace(cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE)
+    config: Any = SimpleNamespace(compilation_config=compilation)
+    monkeypatch.setattr(
+        "vllm.compilation.cuda_graph.current_platform",
+        SimpleNamespace(get_global_graph_pool=lambda: None),
+    )
+    segments: Any = [lambda: 1, lambda: 2]
+    runs = graphs_of(segments, config)
+    assert [(run.runtime_mode, run.unwrap()) for run in runs] == [
+        (CUDAGraphMode.FULL, segment) for segment in segments
+    ]
+    compilation.cudagraph_mode = CUDAGraphMode.PIECEWISE
+    assert graphs_of(segments, config) == segments
+
+    def model() -> None: ...
+
+    def loaded(self: Any, **_: Any) -> None:
+        self.model_runner = SimpleNamespace(
+            model=CUDAGraphWrapper(model, config, CUDAGraphMode.FULL)
+        )
+
+    monkeypatch.setattr(Worker, "load_model", loaded)
+    worker: Any = object.__new__(WholeSegmentsWorker)
+    worker.load_model()
+    assert worker.model_runner.model is model
 
 
 def test_without_fixed_places_graphs_read_what_is_not_there(model: Path) -> None:

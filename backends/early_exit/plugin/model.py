@@ -20,7 +20,7 @@ from backends.early_exit.fill.fill import Filling
 from backends.early_exit.plugin.control import Control
 from backends.early_exit.plugin.handover import make_handover
 from backends.early_exit.plugin.norm import rms_norm
-from backends.early_exit.plugin.segments import build_segments
+from backends.early_exit.plugin.segments import build_segments, graphs_of
 from backends.early_exit.plugin.telemetry import DecodedStep
 
 SETTINGS = "early_exit"
@@ -39,6 +39,7 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
         super().__init__(vllm_config=vllm_config, prefix=prefix, **arguments)
         self.depth, self.exits = len(self.layers), tuple(exits)
         self.segments = build_segments(self, exits, vllm_config, prefix)
+        self.runs = graphs_of(self.segments, vllm_config)
         self.handover = make_handover(vllm_config)
         self.filling: Filling | None = None
 
@@ -55,7 +56,7 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
     ) -> Tensor:
         """All layers: (tokens,) to (tokens, width), what the head reads."""
         hidden, residual = input_ids, None
-        for segment in self.segments:
+        for segment in self.runs:
             hidden, residual = self._run(segment, positions, hidden, residual)
         return hidden
 
@@ -68,7 +69,7 @@ class EarlyExitLlamaModel(LlamaModel):  # type: ignore[misc]
         if measure is not None and measure.reads_embedding:
             measure.begin(self.embed_input_ids(input_ids))
         hidden, residual = input_ids, None
-        for segment, layer in zip(self.segments, (*self.exits, depth), strict=True):
+        for segment, layer in zip(self.runs, (*self.exits, depth), strict=True):
             hidden, residual = self._run(segment, positions, hidden, residual)
             if layer == depth:
                 break

@@ -3,6 +3,10 @@
 vLLM compiles a whole model as one graph without branches, which cannot end early. Here each run of
 layers between exits is a graph of its own, and plain Python between them decides whether the
 next one runs. In eager mode a segment is a loop over its layers.
+
+CUDA graphs are of the pieces between attentions, as vLLM cuts them, or (FULL_AND_PIECEWISE) of
+whole segments in steps that only decode: a layer's attention between two pieces costs the host more
+than the layer costs the device.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from vllm.compilation.backends import set_model_tag
+from vllm.compilation.cuda_graph import CUDAGraphWrapper
 from vllm.compilation.decorators import support_torch_compile
+from vllm.config import CUDAGraphMode
 
 
 def build_segments(model: Any, cuts: Sequence[int], vllm_config: Any, prefix: str) -> nn.ModuleList:
@@ -36,6 +42,14 @@ def build_segments(model: Any, cuts: Sequence[int], vllm_config: Any, prefix: st
                 )
             )
     return nn.ModuleList(segments)
+
+
+def graphs_of(segments: nn.ModuleList, vllm_config: Any) -> list[Any]:
+    """What runs the segments: a CUDA graph of each in steps for which vLLM would take one of the
+    whole model, where the configuration has such steps; else the segments themselves."""
+    if not vllm_config.compilation_config.cudagraph_mode.has_full_cudagraphs():
+        return list(segments)
+    return [CUDAGraphWrapper(one, vllm_config, CUDAGraphMode.FULL) for one in segments]
 
 
 def _segment_class(begin: int, end: int) -> Any:

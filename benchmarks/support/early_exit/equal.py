@@ -57,10 +57,10 @@ def equal(jobs: Jobs) -> dict[str, Any]:
 def equal_in(jobs: Jobs, model: Path, dtype: str) -> dict[str, Any]:
     """The pairs of one dtype: how many of the answers are equal."""
     answers: dict[str, dict[str, list[int]]] = {}
-    compiled = [] if "graphs" not in jobs.modes else ["graphs", "compiled"]
+    compiled = [] if "graphs" not in jobs.modes else ["graphs", "segments", "compiled"]
     for mode in [m for m in jobs.modes if m == "eager"] + compiled:
         for backend in ("vllm", "vllm-early-exit"):
-            if mode == "compiled" and (backend == "vllm" or jobs.tiny):
+            if mode in ("compiled", "segments") and (backend == "vllm" or jobs.tiny):
                 continue
             answers |= engine_answers(jobs, model, dtype, backend, mode)
     pairs = [
@@ -68,6 +68,8 @@ def equal_in(jobs: Jobs, model: Path, dtype: str) -> dict[str, Any]:
         ("vllm graphs", "never graphs"),
         ("schedule graphs", "schedule compiled"),
         ("schedule eager", "schedule graphs"),
+        ("never segments", "never graphs"),
+        ("schedule segments", "schedule graphs"),
         ("never eager", "schedule eager"),
     ]
     found = {}

@@ -120,13 +120,15 @@ class Jobs:
 
 def engine_options(mode: str, sizes: Sequence[int], **others: Any) -> dict[str, Any]:
     """Options of either backend for a mode: "eager"; "graphs", one per piece between attentions;
-    "compiled", the same code without graphs; "default", vLLM's own choice."""
+    "segments", one per segment where early exit has them, else vLLM's of the model; "compiled", the
+    same code without graphs; "default", vLLM's own choice."""
     engine = others.pop("engine", {})
     if mode == "eager":
         return {"enforce_eager": True, **others, **({"engine": engine} if engine else {})}
     compilation: dict[str, Any] = {"cudagraph_capture_sizes": list(sizes)}
     if mode != "default":
-        compilation["cudagraph_mode"] = "PIECEWISE" if mode == "graphs" else "NONE"
+        modes = {"graphs": "PIECEWISE", "segments": "FULL_AND_PIECEWISE"}
+        compilation["cudagraph_mode"] = modes.get(mode, "NONE")
     return {
         "enforce_eager": False,
         **others,

@@ -4,7 +4,8 @@ vLLM compiles each segment of the model in pieces between attentions and wraps e
 graph. Here the same compiler splits the same segments, and the wrapper stands in for a graph: it
 answers in tensors of its own, counts inputs that lie elsewhere than at its capture (a graph would
 read the old place), and destroys what other segments have left in the memory that graphs share.
-Usage: ``python early_exit_graphs_child.py MODEL_DIR [--without-handover]``.
+With ``--whole-segments`` each segment is one such graph, its attention inside.
+Usage: ``python early_exit_graphs_child.py MODEL_DIR [--whole-segments] [--without-handover]``.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def main() -> None:
     set_environment(1)
     directory = Path(sys.argv[1])
     eager = answers(directory, True)
-    stand_in("--without-handover" not in sys.argv)
+    stand_in("--without-handover" not in sys.argv, "--whole-segments" in sys.argv)
     graphs = answers(directory, False)
     SEEN["steps"] = sorted(SEEN["steps"])
     print(json.dumps({"eager": eager, "graphs": graphs, "pieces": len(ALL), **SEEN}))
@@ -111,8 +112,9 @@ def answers(directory: Path, eager: bool) -> dict[str, list[list[int]]]:
     return found
 
 
-def stand_in(handover: bool) -> None:
-    """Let the CPU compile in pieces as CUDA does, and put a `Graph` around each."""
+def stand_in(handover: bool, whole: bool) -> None:
+    """Let the CPU compile in pieces as CUDA does, and put a `Graph` around each, or around each
+    segment."""
     import torch
     from vllm.config import CompilationMode, CUDAGraphMode
     from vllm.forward_context import get_forward_context
@@ -160,7 +162,11 @@ def stand_in(handover: bool) -> None:
         return run(self, segment, *others)
 
     platform.check_and_update_config = classmethod(in_pieces)
-    compilation.wrap_with_cudagraph_if_needed = lambda piece, a, b, first, last: Graph(piece, last)
+    if whole:
+        ours.graphs_of = lambda segments, _: [Graph(one, True) for one in segments]
+    else:
+        wrap = "wrap_with_cudagraph_if_needed"
+        setattr(compilation, wrap, lambda piece, a, b, first, last: Graph(piece, last))
     ours.make_handover = make_handover
     causal.forward, ours.EarlyExitLlamaModel._run = noted_forward, noted_run
 

@@ -39,7 +39,7 @@ def told(**options: Any) -> list[str]:
         ("'decay_tau' needs a 'decay'", {"decay_tau": 2.0}),
         ("expected at most 1000", {"decay": "calm", "decay_tau": float("inf")}),
         ("'layers' has no meaning with 'measure: never'", {"measure": "never", "layers": [2]}),
-        ("cannot end early; expected PIECEWISE or NONE",
+        ("cannot end early; expected PIECEWISE, FULL_AND_PIECEWISE (graphs of",
          {"engine": {"compilation_config": {"cudagraph_mode": "FULL"}}}),
         ("no folder 'mixde'; did you mean 'mixed'", {"heads": "mixde"}),
         ("no exit after layer 6; expected some of 1, 2, 3, 4",
