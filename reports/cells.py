@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.core.names import BUNDLED
-from harness.core.nouns import SAMPLES_NEEDED, Measured, Slo, TrialRecord
+from harness.core.nouns import SAMPLES_NEEDED, Measured, Slo, TrialRecord, canonical_json
 from reports.text import clipped, distinct, visible
 from reports.variants import Variant, named_engines, variants, workload_key, workload_labels
 from reports.words.doubts.reference import why_no_speedup
@@ -68,6 +69,13 @@ class Cell:
         """Equal for cells of one workload and load that may be compared. A folder may hold several
         machines' trials, and those of an experiment before it was changed."""
         return self.workload, self.load, self.group
+
+    @property
+    def asked(self) -> str:
+        """`group` without the load: equal for the points of one line over loads."""
+        machine, alike, *rest = json.loads(self.group or "[null, {}]")
+        alike.pop("load", None)
+        return canonical_json([machine, alike, *rest])
 
     @property
     def task(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -101,12 +102,15 @@ class BodyRow(NamedTuple):
     cells: tuple[BodyCell, ...] = ()
     condition: str = ""
     """The load, and what else tells rows of several workloads apart; without it the load."""
+    number: int = 1
+    """Among rows that are told apart by nothing else: those of several machines."""
 
     @property
     def place(self) -> str:
         """Its name in addresses, after that of its table."""
         parts = (self.variant.id, self.workload or "", self.condition or self.load or "")
-        return ".".join(parts).replace(" ", "_")
+        again = (str(self.number),) if self.number > 1 else ()
+        return ".".join((*parts, *again)).replace(" ", "_")
 
 
 class Table(NamedTuple):
@@ -138,9 +142,12 @@ def build(
         f"{column.css} begin" if column.group and column.group is not before else column.css
         for column, before in zip(columns, (None, *(c.group for c in columns)), strict=False)
     ]
-    body, group = [], None
+    body, group = list[BodyRow](), None
+    seen: Counter[str] = Counter()
     for row in rows:
         own = of(row)
+        seen[own.place] += 1
+        own = own._replace(number=seen[own.place])
         css = " ".join(filter(None, ("first-of-group" * (own.group != group), own.css)))
         group = own.group
         cells = tuple(column.cell(row, css) for column, css in zip(columns, classes, strict=True))

@@ -9,7 +9,7 @@ beside it in the first mode and its runner), plain decoding on our engine, AdaDe
 model's own head at each exit (as it is and in 8 bits) and with a shortlist of 16,384 tokens, and
 drafts of a smaller shape, as many as its costs tell it. Tells each system's share of the bandwidth
 floor and its speed-ups; `decodebench report FOLDER/decoding` draws them. What was measured stays in
-FOLDER: the same command goes on where it was stopped. With two engines of vLLM's (there are three by
+FOLDER: the same command goes on where it was stopped. With two engines of vLLM (there are three by
 now) an H200 took 5 minutes for the first starts at 8B, and 75 s for the trials of a repeat.
 `--tiny` tries the whole path on 0.1b, on a CPU too. The last line is JSON.
 """

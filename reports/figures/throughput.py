@@ -94,10 +94,10 @@ def against_load(
 ) -> None:
     """A line per variant over the load's number (concurrency or rate); one workload, one kind of
     load."""
-    by_variant: dict[int, list[Cell]] = {}
+    by_variant: dict[tuple[int, str], list[Cell]] = {}
     for cell in cells:
         if cell.value(quantity.metric) is not None and cell.load_value is not None:
-            by_variant.setdefault(cell.variant.index, []).append(cell)
+            by_variant.setdefault((cell.variant.index, cell.asked), []).append(cell)
     for group in by_variant.values():
         _line(axes, sorted(group, key=lambda cell: cell.load_value or 0.0), quantity)
     points = sorted({cell.load_value for cell in cells if cell.load_value is not None})
@@ -113,11 +113,11 @@ def against_latency(axes: Axes, cells: Sequence[Cell]) -> None:
     """A line per variant through its loads: to the right more tokens, below sooner; one workload.
     Hollow: not valid."""
     drawn_x, drawn_y = [], []
-    for index in dict.fromkeys(cell.variant.index for cell in cells):
+    for index, asked in dict.fromkeys((cell.variant.index, cell.asked) for cell in cells):
         points = sorted(
             (x, y * 1e3, cell.order, cell)
             for cell in cells
-            if cell.variant.index == index
+            if (cell.variant.index, cell.asked) == (index, asked)
             and (x := cell.value(METRIC)) is not None
             and (y := cell.value(LATENCY)) is not None
         )

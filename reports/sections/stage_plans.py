@@ -21,7 +21,7 @@ def planned(seen: Overview) -> Iterator[str]:
     for cell in seen.cells:
         used = [row for key in cell.keys if (row := rows.get(key)) and row.get("plans")]
         used = [row for row in used if not row.get("left_out")] or used
-        if used and cell.is_measured:
+        if used and cell.stands_alone:
             yield _of_trial(cell, used[0])
 
 

@@ -10,6 +10,7 @@ from reports.numbers import percent, significant
 from reports.sections import Section
 from reports.sections.stage_plans import planned
 from reports.tables import BodyRow, Column, Group, build, places, scope
+from reports.words.findings import NONE_HOLDS
 from reports.words.stages import StageWork, sentences, stages
 
 _NOTE = (
@@ -28,8 +29,9 @@ def section(seen: Overview, samples: Samples) -> Section | None:
         return None
     table = build(COLUMNS, found, _row)
     words = [*sentences(seen, found, samples), *planned(seen)]
-    busiest = max(found, key=lambda one: one.busy)
-    finding = words[0] if words else f"The busiest works {percent(busiest.busy)}% of the time."
+    sound = [one.busy for one in found if one.cell.stands_alone]
+    busiest = f"The busiest works {percent(max(sound))}% of the time." if sound else NONE_HOLDS
+    finding = words[0] if words else busiest
     return Section("stages", "Stages", _NOTE, table=table, words=words, finding=finding)
 
 
@@ -49,7 +51,7 @@ def _busy(title: str, help: str, value: Callable[[StageWork], float]) -> Column[
     return Column(title, value, percent, "%", help, _TIME)
 
 
-_TOKENS = Group("Tokens after the first")
+_TOKENS = Group("Tokens after the first, or labels")
 _PASS = Group("A pass")
 _TIME = Group("Share of the time")
 _NOBODY = "nobody came as far"

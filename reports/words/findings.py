@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from reports.cells import Cell
 from reports.numbers import counted
 
+NONE_HOLDS = "No cell holds."
+"""Of a section all of whose numbers are void."""
+
 
 def place(cell: Cell) -> str:
     """``vllm on gsm8k, closed c=8``."""

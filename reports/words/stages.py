@@ -103,7 +103,7 @@ def _of_one(seen: Overview, own: Sequence[StageWork], idle: Collection[Cell]) ->
         )
     if all(one.cell in idle for one in own):
         told.append("Requests per second there are the load's: it does not fill this pipeline")
-    elif beside := "; ".join(_beside(seen, own, _GOODPUT)):
+    elif beside := "; ".join(_beside(seen, [one for one in own if one.cell not in idle], _GOODPUT)):
         told.append(f"Requests per second that meet the objective: {beside}")
     yield ". ".join(told) + "."
 
@@ -124,7 +124,7 @@ def _beside(seen: Overview, own: Sequence[StageWork], metric: str) -> Iterator[s
             ):
                 continue
             rate, theirs = here.value(metric), other.value(metric)
-            if rate and theirs:
+            if rate is not None and theirs:
                 quotient = rate / theirs
                 found[other.place] = min(found.get(other.place, quotient), quotient)
         if found:

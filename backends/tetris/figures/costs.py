@@ -34,7 +34,7 @@ def least_price(point: FigurePoint, system: str, rate: float) -> float | None:
         return _cheapest_plan(point, cluster, batch, rate)
     per_s = {kind: one_device(point, system, kind, batch) for kind, _ in cluster}
     prices = {kind: point.model.devices[kind].price for kind in per_s}
-    found = cheapest_mix(per_s, prices, rate)
+    found = cheapest_mix(per_s, prices, rate, dict(cluster))
     return None if math.isinf(found) else found
 
 
@@ -48,15 +48,23 @@ def _cheapest_plan(point: FigurePoint, cluster: Devices, batch: int, rate: float
         return None
 
 
-def cheapest_mix(per_s: Mapping[str, float], price: Mapping[str, float], rate: float) -> float:
-    """Of whole devices that reach the rate together; infinite where none answers anything."""
+def cheapest_mix(
+    per_s: Mapping[str, float],
+    price: Mapping[str, float],
+    rate: float,
+    there: Mapping[str, int],
+) -> float:
+    """Of whole devices, of each kind as many as there are, that reach the rate together; infinite
+    where all of them do not."""
     some = [kind for kind in per_s if per_s[kind]]
     kinds = sorted(some, key=lambda kind: price[kind] / per_s[kind])
-    most = [range(math.ceil(rate / per_s[kind]) + 1) for kind in kinds[1:]]
+    most = [range(min(math.ceil(rate / per_s[kind]), there[kind]) + 1) for kind in kinds[1:]]
     least = math.inf
     for counts in itertools.product(*most) if kinds else ():
         rest = rate - sum(n * per_s[kind] for n, kind in zip(counts, kinds[1:], strict=True))
         first = max(math.ceil(rest / per_s[kinds[0]]), 0)
+        if first > there[kinds[0]]:
+            continue
         every = zip((first, *counts), kinds, strict=True)
         least = min(least, sum(n * price[kind] for n, kind in every))
     return least

@@ -37,7 +37,8 @@ def _goodput(point: FigurePoint, system: str, cluster: Devices, batch: int) -> f
         # baselines run no wrapper
         return baselines(replace(alone, wrapper=True), cluster, batch)[system]
     every = ((_part(cluster, copies), copies) for copies in point.copies)
-    return max(copies * piped(alone, part, batch) for part, copies in every if part)
+    found = (copies * piped(alone, part, batch) for part, copies in every if part)
+    return max(found, default=0.0)
 
 
 def _part(cluster: Devices, copies: int) -> Devices:

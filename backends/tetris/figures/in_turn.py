@@ -11,19 +11,16 @@ from backends.tetris.pipeline.fusion import FusionQueue
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import plan
 from backends.tetris.profile import Wanted
-from backends.tetris.simulation.compare import summary
+from backends.tetris.simulation.compare import CLIENTS, summary
 from backends.tetris.simulation.events import LaneSimulation
 from backends.tetris.simulation.lanes import Crew, Lane, Layout
 from harness.core.errors import UserError
-
-CLIENTS = 1.5
-"""Over what the devices hold at once."""
 
 
 @cache
 def splits_in_turn(point: FigurePoint, cluster: Devices, batch: int) -> float:
     """Goodput of the planned splits where each device runs so many copies of the first that one
-    batch survives to the last; 0 where no plan meets the SLO."""
+    batch survives to the last, with the best number of clients; 0 where no plan meets the SLO."""
     profile, there = point.profile(batch, staged=True), point.model.cluster(dict(cluster))
     times = StageTimes(profile)
     try:
@@ -35,13 +32,17 @@ def splits_in_turn(point: FigurePoint, cluster: Devices, batch: int) -> float:
     work = partial(in_turn, times, [0, *ends])
     slowest = max(there.devices, key=lambda kind: sum(profile.layer_ms[kind]))
     ahead_ms = copies * times.stage_ms(slowest, 0, profile.layers, batch)
-    lane = Lane(profile.layers, FusionQueue(copies * batch, ahead_ms), work)
-    crews = [Crew(k, [f"{k}-{n}" for n in range(count)], [lane]) for k, count in cluster]
-    layout = Layout((lane,), tuple(crews), tuple(ends[:-1]))
-    clients = math.ceil(CLIENTS * copies * batch * sum(count for _, count in cluster))
+    held = copies * batch * sum(count for _, count in cluster)
     inputs = point.leaving(point.requests)
-    run = LaneSimulation(layout, times, inputs, clients, point.slo_ms).run()
-    return summary("", [run], point.slo_ms, clients).goodput_per_s
+
+    def goodput(clients: int) -> float:
+        lane = Lane(profile.layers, FusionQueue(copies * batch, ahead_ms), work)
+        crews = [Crew(k, [f"{k}-{n}" for n in range(count)], [lane]) for k, count in cluster]
+        layout = Layout((lane,), tuple(crews), tuple(ends[:-1]))
+        run = LaneSimulation(layout, times, inputs, clients, point.slo_ms).run()
+        return summary("", [run], point.slo_ms, clients).goodput_per_s
+
+    return max(goodput(math.ceil(over * held)) for over in CLIENTS)
 
 
 def in_turn(

@@ -17,7 +17,8 @@ from reports.sections import Section
 from reports.sections.exits.forecasts import RampForecast, WindowErrors, ramp_forecasts
 from reports.svg import SURFACE
 from reports.tables import BodyRow, Column, Group, build, places, scope
-from reports.words.findings import span
+from reports.words.doubts.doubt import against
+from reports.words.findings import NONE_HOLDS, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,12 +67,15 @@ def section(seen: Overview, samples: Samples) -> Section | None:
 
 
 def _finding(rows: Sequence[RampForecast]) -> str:
-    """How much goes on, and how much was counted."""
+    """How much goes on, and how much was counted, of what holds."""
+    rows = [one for one in rows if one.cell.stands_alone]
+    if not rows:
+        return NONE_HOLDS
     windows = {one.cell: len(one.alive) for one in rows}
     workloads = dict.fromkeys(cell.workload for cell in windows)
     lengths = span((one.series.window_s for one in rows), significant)
     return (
-        f"{span((one.mean for one in rows), percent)}% of the tokens go on after a ramp: "
+        f"{span((one.mean for one in rows), percent)}% of the tokens (labels) go on after a ramp: "
         f"{counted(sum(windows.values()), 'window')} of {lengths} s, on "
         f"{', '.join(workloads)}."
     )
@@ -81,15 +85,17 @@ def _paint(axes: Axes, shown: Sequence[RampForecast]) -> None:
     for one in shown:
         variant, middle = one.cell.variant, one.series.begins_s + one.series.window_s / 2
         marker, where = MARKERS[variant.style % len(MARKERS)], f"behind layer {one.layer}"
+        doubt = against(one.cell, "output_tok_per_s")
+        where, alpha = (f"{where}, {doubt}", 0.35) if doubt else (where, 1.0)
         measured = axes.plot(
             middle, 100 * one.alive, color=variant.colour, linewidth=1.3, marker=marker,
-            markersize=4,
+            markersize=4, alpha=alpha,
         )  # fmt: skip
         tag(measured, one.cell, f"{where}, measured: {percent(one.mean)}% in all")
         if not np.isnan(one.said).all():
             said = axes.plot(
                 middle, 100 * one.said, color=variant.colour, linewidth=1.0, linestyle=(0, (3, 2)),
-                marker=marker, markersize=4, markerfacecolor=SURFACE,
+                marker=marker, markersize=4, markerfacecolor=SURFACE, alpha=alpha,
             )  # fmt: skip
             tag(said, one.cell, f"{where}, forecast")
     value_axis(axes, "x", [])

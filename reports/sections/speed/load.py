@@ -51,7 +51,7 @@ def section(seen: Overview, samples: Samples) -> Section:
 def _finding(seen: Overview) -> str:
     """What more requests at a time bring."""
     own = {
-        (cell.variant.index, cell.workload, cell.load_value or 0.0): cell
+        (cell.variant.index, cell.workload, cell.asked, cell.load_value or 0.0): cell
         for cell in sound(seen.cells, throughput.METRIC)
         if cell.load_kind == "closed"
     }
@@ -59,8 +59,8 @@ def _finding(seen: Overview) -> str:
     if len(at_once) < 2:
         return f"The run has {counted(len(seen.loads), 'load')}, and one concurrency at most."
     growth: dict[str, list[float]] = {}
-    for (index, workload, number), cell in own.items():
-        before = own.get((index, workload, at_once[0]))
+    for (index, workload, asked, number), cell in own.items():
+        before = own.get((index, workload, asked, at_once[0]))
         if number == at_once[-1] and before:
             times = (cell.value(throughput.METRIC) or 0.0) / (before.value(throughput.METRIC) or 1)
             growth.setdefault(cell.variant.label, []).append(times)

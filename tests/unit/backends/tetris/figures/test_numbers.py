@@ -48,9 +48,13 @@ def test_the_cheapest_mix_of_whole_devices() -> None:
         for b in range(12)
         if a * 1000 + b * 700 >= 6_000
     ]
-    assert cheapest_mix(per_s, price, 6_000) == pytest.approx(min(every))
-    assert math.isfinite(cheapest_mix({**per_s, "K80": 0.0}, price, 6_000))
-    assert math.isinf(cheapest_mix({"K80": 0.0}, price, 6_000))
+    there = dict.fromkeys(price, 100)
+    assert cheapest_mix(per_s, price, 6_000, there) == pytest.approx(min(every))
+    assert math.isfinite(cheapest_mix({**per_s, "K80": 0.0}, price, 6_000, there))
+    assert math.isinf(cheapest_mix({"K80": 0.0}, price, 6_000, there))
+    one = dict.fromkeys(price, 1)
+    assert math.isinf(cheapest_mix(per_s, price, 6_000, one)), "there are no more than these"
+    assert cheapest_mix(per_s, price, 1_700, one) == pytest.approx(2.925 + 1.8)
 
 
 def test_a_rate_needs_so_many_devices() -> None:
