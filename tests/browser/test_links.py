@@ -182,6 +182,14 @@ def test_tables_are_saved_with_the_rows_that_are_shown(open_report: Open, tmp_pa
     speed = next(n for n, name in enumerate(head) if name.startswith("Throughput"))
     assert all(row[speed] == "" or float(row[speed]) > 0 for row in rows)
     assert {row[head.index("Workload")] for row in rows} == {"gsm8k (bundled)"}
+    void = run_script(
+        browser,
+        "return [...document.querySelectorAll('#results tbody tr:not([hidden])')].map("
+        "(row) => row.matches('.invalid') ? 'all' : row.querySelector('.struck') ? 'some' : '')",
+    )
+    assert [row[-1] if row[-1] in ("", "all") else "some" for row in rows] == void
+    assert head[-1] == "not valid"
+    assert len(set(void)) > 1, "the report has both kinds of rows"
     (tmp_path / "larger").mkdir()
     larger = _saved(browser, tmp_path / "larger", "CSV", "csv", "#stored-sizes").decode()
     (head, *rows) = csv.reader(io.StringIO(larger))

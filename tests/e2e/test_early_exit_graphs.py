@@ -47,6 +47,7 @@ def test_whole_segments_as_graphs_do_so_too(model: Path) -> None:
     assert found["graphs"] == found["eager"]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_worker_takes_away_the_graph_of_the_whole_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

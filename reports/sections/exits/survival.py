@@ -75,7 +75,7 @@ def _finding(rows: Sequence[RampForecast]) -> str:
     workloads = dict.fromkeys(cell.workload for cell in windows)
     lengths = span((one.series.window_s for one in rows), significant)
     return (
-        f"{span((one.mean for one in rows), percent)}% of the tokens (labels) go on after a ramp: "
+        f"{span((one.mean for one in rows), percent)}% of what reaches a ramp goes on: "
         f"{counted(sum(windows.values()), 'window')} of {lengths} s, on "
         f"{', '.join(workloads)}."
     )

@@ -74,19 +74,18 @@ def test_a_row_per_stage_and_its_numbers(seen: Overview) -> None:
     }
     assert {title: numbers[1][title] for title in list(numbers[1])[3:]} == {
         "layers": "2.00",
-        "Tokens after the first: arrive": "100",
-        "Tokens after the first: leave": "80.0",
-        "Tokens after the first: filled": "0",
+        "Tokens after the first, or labels: arrive": "100",
+        "Tokens after the first, or labels: leave": "80.0",
+        "Tokens after the first, or labels: filled": "0",
         "A pass: rows": "2.50",
         "A pass: time": "0.00250",
         "Share of the time: passes": "0.4",
         "Share of the time: prompts": "0.2",
         "Share of the time: idle": "99.3",
     }
-    assert [numbers[2][f"Tokens after the first: {name}"] for name in ("arrive", "leave")] == [
-        "20.0", "100",
-    ]  # fmt: skip
-    assert numbers[2]["Tokens after the first: filled"] == "70.0"
+    tokens = "Tokens after the first, or labels"
+    assert [numbers[2][f"{tokens}: {name}"] for name in ("arrive", "leave")] == ["20.0", "100"]
+    assert numbers[2]["Tokens after the first, or labels: filled"] == "70.0"
     assert numbers[2]["layers"] == "6.00"
     busy = found["gsm8k", "2 of 2"]["Share of the time: idle"].sort
     assert 1 - float(busy) == pytest.approx(REQUESTS * 31 / WINDOW_US)
@@ -166,6 +165,34 @@ def test_labels_are_counted_where_there_are_no_tokens(seen: Overview) -> None:
     assert "Labels per second: 0.75 times own-early-exit's" in made.words[0]
 
 
+def test_a_pipeline_that_met_nothing_is_in_the_range(seen: Overview) -> None:
+    """Of two workloads the worse one is told too."""
+    rates = {"tetris": {"gsm8k": 3.0, "xsum": 0.0}}
+    cells = tuple(
+        dataclasses.replace(
+            cell,
+            slo=Slo(e2e_ms=100),
+            metrics={
+                **cell.metrics,
+                "goodput_req_per_s": rates.get(cell.variant.backend, {}).get(cell.workload, 2.0),
+            },
+        )
+        for cell in seen.cells
+    )
+    words = stages.section(dataclasses.replace(seen, cells=cells), Samples())
+    assert words is not None
+    told = next(text for text in words.words if "meet the objective" in text)
+    assert "0 to 1.50 times own-early-exit's on 2 of 2 workloads" in told
+
+
+def test_what_does_not_hold_is_no_finding(seen: Overview) -> None:
+    cells = tuple(dataclasses.replace(cell, valid_trials=0, left_out=0) for cell in seen.cells)
+    made = stages.section(dataclasses.replace(seen, cells=cells), Samples())
+    assert made is not None
+    assert made.words == []
+    assert made.finding == "No cell holds."
+
+
 def test_a_stage_that_nobody_reached_has_dashes(seen: Overview) -> None:
     nobody = dict.fromkeys(("passes", "rows", "layers", "left", "filled", "pass_us"), 0.0)
     cells = tuple(
@@ -179,7 +206,7 @@ def test_a_stage_that_nobody_reached_has_dashes(seen: Overview) -> None:
     )
     row = shown(dataclasses.replace(seen, cells=cells))["gsm8k", "2 of 2"]
     assert row["A pass: time"].undefined == "nobody came as far"
-    assert row["Tokens after the first: arrive"].text == "0"
+    assert row["Tokens after the first, or labels: arrive"].text == "0"
 
 
 def test_the_page_has_the_section_and_a_place_for_each_row(seen: Overview, folder: Path) -> None:

@@ -101,6 +101,7 @@ def test_figures_of_devices_and_of_mixes(
 ) -> None:
     costs = FIGURE | {"name": "2", "measure": "devices", "rate": 3000, "ratios": []}
     costs["series"] = FIGURE["series"][1:]
+    costs["settings"] = {"cluster": {"fast": 5}}
     mixes = FIGURE | {"name": "3", "measure": "goodput by mix", "window_s": 0.2, "ratios": []}
     mixes["over"] = {"mix": [0.9, 0.1]}
     mixes["settings"] = {"cluster": {"fast": 3}, "batch": 4}

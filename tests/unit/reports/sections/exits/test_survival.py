@@ -85,8 +85,28 @@ def test_a_row_per_ramp_of_the_pipeline_and_its_numbers(seen: Overview, samples:
     two = "2 windows that had enough before them"
     assert words.endswith(f"That rests on gsm8k ({two}), xsum ({two}).")
     assert made.finding == (
-        "37.5% of the tokens go on after a ramp: 8 windows of 0.100 s, on gsm8k, xsum."
+        "37.5% of what reaches a ramp goes on: 8 windows of 0.100 s, on gsm8k, xsum."
     )
+
+
+def test_shares_of_cells_that_do_not_hold_are_no_finding(seen: Overview, samples: Samples) -> None:
+    def found(*void: str) -> str:
+        cells = tuple(
+            dataclasses.replace(cell, valid_trials=0, left_out=0) if cell.workload in void else cell
+            for cell in seen.cells
+        )
+        own = dict(zip(seen.cells, cells, strict=True))
+        survived = {own[cell]: told for cell, told in samples.survival.items()}
+        made = survival.section(
+            dataclasses.replace(seen, cells=cells),
+            dataclasses.replace(samples, survival=survived),
+        )
+        assert made is not None
+        assert made.groups
+        return made.finding
+
+    assert found("xsum").endswith("4 windows of 0.100 s, on gsm8k.")
+    assert found("gsm8k", "xsum") == "No cell holds."
 
 
 def test_what_rests_on_one_workload_says_so(seen: Overview, samples: Samples) -> None:
