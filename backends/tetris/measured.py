@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.engine.costs.timing import wait_for_device
+from backends.engine.costs.waiting import wait_for_device
 from backends.engine.executors.base import Executor, StepRows
 from backends.engine.passes import depths
 

@@ -12,14 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from backends.engine.costs.timing import (
-    ENOUGH_S,
-    FEWEST_RUNS,
-    POSITIONS,
-    RUNS,
-    WARM_UP,
-    wait_for_device,
-)
+from backends.engine.costs.timing import ENOUGH_S, FEWEST_RUNS, POSITIONS, RUNS, WARM_UP
+from backends.engine.costs.waiting import wait_for_device
 from backends.engine.drafters.trees.base import Guesses
 from backends.engine.executors.base import Executor, StepRows
 from backends.engine.executors.trees import TreeRows

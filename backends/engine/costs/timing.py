@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from backends.engine.costs.exit_choice import LayerCosts
+from backends.engine.costs.waiting import wait_for_device
 from backends.engine.executors.base import Executor, StepRows
 from harness.core.pass_costs import StepCosts
 
@@ -60,13 +60,6 @@ def measure(executor: Executor, max_drafts: int, *, full: bool = True) -> StepCo
     rows, verified = many
     final = max(0.0, verified[-1] - rows[-1])
     return replace(found, segments_full=tuple(rows), final_head_full=final)
-
-
-def wait_for_device() -> None:
-    """Until a GPU that this process uses has done what it was told: a call that hands nothing back
-    returns before, and the next one would seem to take its time."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
 
 
 def _rounds(

@@ -269,6 +269,8 @@ def test_filling_in_is_time_of_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(NativeExecutor, "fill", slow)
     backend = open_backend(NAME, DEMO, Model("demo"), {"layers": [2], "threshold": 0.5})
+    assert fills == 1, "what has to be prepared is prepared before any request"
+    fills = 0
     try:
         assert isinstance(backend, EngineBackend)
         one = demo_requests(1)[0]

@@ -119,9 +119,10 @@ def test_the_plan_has_the_notes(
     dry_run(tmp_path)
     assert "again" not in capsys.readouterr().out
     file, store, pins = tmp_path / "tiny.yaml", Store(tmp_path / "run"), Pins()
-    (planned,) = wiring.resolve(load_experiment(file, wiring.known())).trials()
+    resolved = wiring.resolve(load_experiment(file, wiring.known()))
+    (planned,) = resolved.trials()
     machine, code = fingerprint(environment()), pins.of(planned)
-    store.write_experiment(file.read_text())
+    store.write_experiment(resolved.to_yaml())
     store.write(
         TrialRecord(
             key=planned.key(machine, code),
