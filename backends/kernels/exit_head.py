@@ -128,9 +128,8 @@ def exit_head_kernel(
     cell = row * blocks + tl.program_id(0)
     tl.store(maxima + cell, top, mask=row < rows)
     tl.store(places + cell, best, mask=row < rows)
-    if sums is not None:
-        total = tl.sum(tl.exp(logits - top[None, :]), 0)
-        tl.store(sums + cell, total, mask=row < rows)
+    total = tl.sum(tl.exp(logits - top[None, :]), 0)
+    tl.store(sums + cell, total, mask=row < rows)
 
 
 @jit
@@ -157,9 +156,8 @@ def combine_kernel(
     if token_ids is not None:
         best = tl.load(token_ids + best, mask=found, other=0).to(tl.int32)
     tl.store(tokens + row, tl.where(found, best, -1))
-    if confidence is not None:
-        part = tl.load(sums + row * blocks + block, mask=held, other=0.0)
-        tl.store(confidence + row, 1.0 / tl.sum(part * tl.exp(tops - top), 0))
+    part = tl.load(sums + row * blocks + block, mask=held, other=0.0)
+    tl.store(confidence + row, 1.0 / tl.sum(part * tl.exp(tops - top), 0))
 
 
 def head_blocks(hidden: Tensor) -> dict[str, Any]:
@@ -182,7 +180,7 @@ def exit_head(
     matrix: Tensor,
     scratch: HeadScratch,
     tokens: Tensor,
-    confidence: Tensor | None,
+    confidence: Tensor,
     *,
     token_ids: Tensor | None = None,
     scales: Tensor | None = None,
@@ -193,8 +191,7 @@ def exit_head(
     hidden [rows, d] with 1 to 64 rows, already normed; matrix [V', d] of the same dtype (bf16,
     fp16, fp32), or of float8_e4m3fn with scales [V'] float32 of its rows; token_ids [V'] int32 or
     int64, None: the place itself; tokens [rows] int32, -1 where no logit is a number; confidence
-    [rows] float32, None: not wanted; scratch for exactly V'. Raises EngineError for what does not
-    fit.
+    [rows] float32; scratch for exactly V'. Raises EngineError for what does not fit.
     """
     (rows, width), size = hidden.shape, len(matrix)
     blocks = -(-size // VOCABULARY_BLOCK)
@@ -205,16 +202,13 @@ def exit_head(
         "places": (scratch.places, (rows, blocks)),
         "sums": (scratch.sums, (rows, blocks)),
         "tokens": (tokens, (rows,)),
+        "confidence": (confidence, (rows,)),
     }
-    for name, tensor, length in (
-        ("confidence", confidence, rows),
-        ("token_ids", token_ids, size),
-        ("scales", scales, size),
-    ):
+    for name, tensor in (("token_ids", token_ids), ("scales", scales)):
         if tensor is not None:
-            shapes[name] = (tensor, (length,))
+            shapes[name] = (tensor, (size,))
     check("exit_head", shapes)
-    sums = None if confidence is None else scratch.sums
+    sums = scratch.sums
     launch(
         exit_head_kernel,
         (blocks,),
