@@ -12,6 +12,7 @@ import yaml
 
 from harness.cli import main
 from harness.cli.figures.figure_file import read_figures
+from tests.support.harness import command
 from tests.support.tetris.bert import FILES
 
 MODEL = {
@@ -56,10 +57,7 @@ def write(told: Any, model: Any) -> None:
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["decodebench", "simulate", *arguments])
-    with pytest.raises(SystemExit) as left:
-        main.main()
-    return int(left.value.code or 0)
+    return command.call(monkeypatch, "simulate", *arguments)
 
 
 def test_the_files_of_the_paper_are_whole() -> None:

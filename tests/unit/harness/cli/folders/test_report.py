@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.cli import main
 from harness.core.nouns import Load
+from tests.support.harness import command
 from tests.support.results.make_trials import generation, record, trial
 from tests.support.results.report_pages import rows
 from tests.support.results.stored_runs import run_of
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["decodebench", "report", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+    return command.call(monkeypatch, "report", *arguments)
 
 
 def test_windows_are_as_long_as_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

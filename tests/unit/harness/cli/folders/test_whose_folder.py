@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from harness.cli import main
+from tests.support.harness.command import call
 
 COMMANDS = [
     ("run", "experiment.yaml", "--out", "."),
@@ -18,14 +18,6 @@ COMMANDS = [
     ("history", "."),
     ("export", ".", "--out", "elsewhere"),
 ]
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["decodebench", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: " ".join(one[:2]))

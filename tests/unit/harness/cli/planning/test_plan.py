@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from harness.cli import main
+from tests.support.harness import command
 
 ROOT = Path(__file__).parents[5]
 PROFILE: dict[str, Any] = {
@@ -34,11 +33,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["decodebench", "plan", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+    return command.call(monkeypatch, "plan", *arguments)
 
 
 def asked(*more: str) -> list[str]:

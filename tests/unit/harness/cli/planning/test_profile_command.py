@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import yaml
 
 from backends.tetris import measured
 from backends.tetris.profile import profile_from
-from harness.cli import main
+from tests.support.harness.command import call
 
 LOG: dict[str, Any] = {
     "after": [2, 4],
@@ -25,14 +24,6 @@ LOG: dict[str, Any] = {
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("log.json").write_text(json.dumps(LOG))
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["decodebench", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 def test_a_measured_profile_is_planned_with(

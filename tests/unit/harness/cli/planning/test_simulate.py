@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import yaml
 
 from harness.cli import main
+from tests.support.harness import command
 from tests.support.tetris.pretend_ray import PretendRay
 
 ROOT = Path(__file__).parents[5]
@@ -36,11 +36,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["decodebench", "simulate", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+    return command.call(monkeypatch, "simulate", *arguments)
 
 
 def test_the_answer_has_every_system_and_says_that_it_is_simulated(
