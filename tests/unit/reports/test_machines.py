@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+import results
 from harness.cli.cells.show import show
 from harness.measure.machine.environment import FINGERPRINT_FIELDS
+from reports.cells import overview
+from reports.figures import throughput
 from reports.page import write_report
+from reports.sections.speed import load
 from results.compare.machines import WHERE
 from tests.support.results.report_runs import ENGINES, LOADS, write_run
 
@@ -57,3 +64,45 @@ def test_the_terminal_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[
     show(folder)
     told = "trials of 2 machines or set-ups, which differ in cores: their rows stand apart\n"
     assert told in capsys.readouterr().out
+
+
+def elsewhere(folder: Path, concurrency: int) -> None:
+    """As if another machine had run the trials of this load, at twice the speed."""
+    for path in (folder / "trials").glob("*.json"):
+        record = json.loads(path.read_text())
+        if record["trial"]["load"]["concurrency"] == concurrency:
+            record["environment"] |= {"fingerprint": "beef", "cores": 64}
+            path.write_text(json.dumps(record))
+
+
+def test_growth_and_lines_over_loads_are_of_one_machine(tmp_path: Path) -> None:
+    folder = write_run(
+        tmp_path, engines=ENGINES[:2], workloads=["gsm8k"], loads=LOADS[:2], repeats=3
+    )
+    seen = overview(results.load(folder))
+    assert load._finding(seen).startswith("From 1 to 8 requests at a time throughput grows")
+    assert len({cell.asked for cell in seen.cells}) == 1
+    elsewhere(folder, 8)
+    apart = overview(results.load(folder))
+    assert len({cell.asked for cell in apart.cells}) == 2
+    assert load._finding(apart) == (
+        "No backend has a valid cell at both the fewest and the most requests at a time."
+    )
+    axes = Figure().subplots()
+    throughput.against_latency(axes, [c for c in apart.cells if c.variant.index == 0])
+    lines = [line for line in axes.lines if line.get_linestyle() != "None"]
+    assert [np.size(line.get_xdata()) for line in lines] == [1, 1]
+
+
+def test_rows_of_two_machines_have_addresses_of_their_own(tmp_path: Path) -> None:
+    folder = write_run(
+        tmp_path, engines=ENGINES[:2], workloads=["gsm8k"], loads=LOADS[:1], repeats=2, requests=6
+    )
+    for path in (folder / "trials").glob("*.json"):
+        record = json.loads(path.read_text())
+        if record["trial"]["repeat"] == 1:
+            record["environment"] |= {"fingerprint": "beef", "cores": 64}
+            path.write_text(json.dumps(record))
+    ids = re.findall(r' id="([^"]+)"', write_report(folder).read_text())
+    assert len([one for one in ids if one.startswith("results.")]) == 4
+    assert len(set(ids)) == len(ids)

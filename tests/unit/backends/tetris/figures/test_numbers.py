@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from backends.tetris.figures import in_turn
 from backends.tetris.figures.costs import (
     cheapest_mix,
     devices_needed,
@@ -14,6 +15,7 @@ from backends.tetris.figures.costs import (
 )
 from backends.tetris.figures.goodput import IN_TURN, PIPELINE, PLAIN, best
 from backends.tetris.figures.shift import AGAIN, goodput_by_mix
+from backends.tetris.simulation import compare
 from tests.support.tetris.bert import BERT, point
 
 ONE_PASS_MS = 12 * BERT.layer_ms("V100", 8)[0]
@@ -55,6 +57,22 @@ def test_the_cheapest_mix_of_whole_devices() -> None:
     one = dict.fromkeys(price, 1)
     assert math.isinf(cheapest_mix(per_s, price, 6_000, one)), "there are no more than these"
     assert cheapest_mix(per_s, price, 1_700, one) == pytest.approx(2.925 + 1.8)
+
+
+def test_splits_in_turn_have_their_best_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As every other system: one number alone starves them or misses the SLO."""
+    found = best(point(), IN_TURN)
+    alone = []
+    for clients in compare.CLIENTS:
+        in_turn.splits_in_turn.cache_clear()
+        monkeypatch.setattr(in_turn, "CLIENTS", (clients,))
+        alone.append(best(point(), IN_TURN))
+    in_turn.splits_in_turn.cache_clear()
+    assert found == max(alone) > min(alone)
+
+
+def test_more_copies_than_devices_are_no_pipeline() -> None:
+    assert best(point(copies=(1_000,)), PIPELINE) == 0
 
 
 def test_a_rate_needs_so_many_devices() -> None:
