@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -183,6 +184,31 @@ def test_a_pipeline_that_met_nothing_is_in_the_range(seen: Overview) -> None:
     assert words is not None
     told = next(text for text in words.words if "meet the objective" in text)
     assert "0 to 1.50 times own-early-exit's on 2 of 2 workloads" in told
+
+
+def test_a_workload_that_the_load_does_not_fill_compares_no_goodput(
+    seen: Overview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rate is that of the arrivals."""
+    cells = tuple(
+        dataclasses.replace(
+            cell,
+            slo=Slo(e2e_ms=100),
+            metrics={
+                **cell.metrics,
+                "goodput_req_per_s": 3.0 if cell.variant.backend == "tetris" else 2.0,
+            },
+        )
+        for cell in seen.cells
+    )
+    monkeypatch.setattr(
+        "reports.words.stages.unfilled",
+        lambda cells, _: [SimpleNamespace(cell=one) for one in cells if one.workload == "xsum"],
+    )
+    made = stages.section(dataclasses.replace(seen, cells=cells), Samples())
+    assert made is not None
+    told = next(text for text in made.words if "meet the objective" in text)
+    assert "1.50 times own-early-exit's on 1 of 1 workloads" in told
 
 
 def test_what_does_not_hold_is_no_finding(seen: Overview) -> None:
