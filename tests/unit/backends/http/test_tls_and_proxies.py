@@ -99,10 +99,13 @@ class Proxy:
             threading.Thread(target=self._serve, args=(near,), daemon=True).start()
 
     def _serve(self, near: socket.socket) -> None:
-        with near, socket.create_connection(self._target) as far:
+        # The target is called once there is something for it: a route is tried by a connection that
+        # says nothing, and that one may be accepted after a short test has closed its target.
+        with near, contextlib.ExitStack() as stack:
             head = near.recv(65536)
             if not head:
                 return
+            far = stack.enter_context(socket.create_connection(self._target))
             self.lines.append(head.partition(b"\r\n")[0])
             self.credentials = b"Proxy-Authorization: Basic dXNlcjpwQHNz" in head
             if head.startswith(b"CONNECT"):
