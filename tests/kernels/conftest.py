@@ -17,7 +17,7 @@ NATIVE = torch.cuda.is_available()
 
 PARENT_ONLY = ["test_interpreted.py", "test_compiled.py", "cuda_only/*.py", "test_ceilings.py"]
 """What starts a child process, needs no Triton, or skips, which only the parent's summary shows."""
-ON_KERNELS = ["test_cuda_executor.py", "test_cuda_prompts.py", "test_cuda_skipping.py"]
+ON_KERNELS = ["test_cuda_*.py", "drafts/*.py"]
 
 collect_ignore_glob = [] if NATIVE or INTERPRETED else ["ops/*.py", *ON_KERNELS]
 if INTERPRETED:

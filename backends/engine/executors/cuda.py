@@ -36,20 +36,19 @@ from backends.engine.executors.cuda_calls.layers import (
     Activations,
     Cells,
     CudaHead,
-    find_margins,
+    fill_cells,
+    final_norm,
     run_layers,
 )
 from backends.engine.executors.cuda_calls.prompts import PROMPT_ROWS, Prompt, PromptCalls
 from backends.engine.executors.cuda_calls.table import CallTable
-from backends.engine.executors.torch_rows import fill_layers
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, prefill
 from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.weights import Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
-from backends.kernels.exit_head import MAX_ROWS, exit_head, final_logits
-from backends.kernels.rms_norm import rms_norm
+from backends.kernels.exit_head import MAX_ROWS, final_logits
 from backends.kernels.triton_runtime import INTERPRETED, require
 
 _NO_ROWS = np.empty(0, np.int32)
@@ -95,8 +94,12 @@ class CudaExecutor:
         self.kernels = "triton-interpreted" if INTERPRETED else "triton"
         self._weights, self._rows, self._left_out = weights, rows, NOTHING
         like = weights.embedding
-        self._cache = KVCache.allocate(architecture, slots, max_len, like.dtype, place)
-        self._rotary = Rotary.build(architecture, max_len, place)
+        self._table = CallTable(rows, slots, max_len, architecture.vocabulary, place)
+        self._cells = Cells(
+            KVCache.allocate(architecture, slots, max_len, like.dtype, place),
+            Rotary.build(architecture, max_len, place),
+            *(self._table.slots, self._table.positions),
+        )
         self._held = Activations.allocate(architecture, rows, max_len, like)
         self._spans = list(pairwise((0, *self.exits, architecture.layers)))
         ring = (slots + 1) * RING, architecture.width
@@ -104,14 +107,10 @@ class CudaExecutor:
         every = *heads, ExitHead(architecture.layers, weights.head)
         self._heads = [CudaHead.of(head, like, rows) for head in every]
         self._logits = torch.empty(rows, len(weights.head), dtype=torch.float32, device=place)
-        self._table = CallTable(rows, slots, max_len, architecture.vocabulary, place)
         heads_only = (partial(self._run_head, index) for index in range(len(self._spans)))
         self._runs = [*self._segments(), *self._ready([*heads_only, self._run_logits])]
         self._fills: dict[int, Callable[[], None]] = {}
-        self._prompts = PromptCalls(
-            *(weights, architecture, self._cache, self._rotary, self._boundaries[-1]),
-            *(PROMPT_ROWS, self._ready),
-        )
+        self._prompts = self._prompt_calls()
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """See `Executor.prefill`."""
@@ -135,9 +134,9 @@ class CudaExecutor:
                     self.whole(part, _NO_ROWS)
                 continue
             ids = torch.tensor(tokens, dtype=torch.int64, device=self._logits.device)
-            given = self._weights, self.architecture, ids, self._rotary
-            cache = self._cache.keys[:, slot], self._cache.values[:, slot]
-            hidden = prefill(*given, *cache, start=first)
+            given = self._weights, self.architecture, ids, self._cells.rotary
+            *cache, taps = self._cells.of(slot)
+            hidden = prefill(*given, *cache, start=first, taps=taps)
             self._boundaries[-1][slot * RING + (first + len(tokens) - 1) % RING] = hidden
         self._prompts.read(short)
 
@@ -214,13 +213,21 @@ class CudaExecutor:
         view._runs = [*view._segments(), *self._runs[len(self._spans) :]]
         return view
 
+    def keep_states(self, layers: Sequence[int]) -> Tensor:
+        """See `KeepsStates.keep_states`. What was captured is captured anew; of views by
+        `skipping`, those made later keep states too."""
+        self._cells, states = self._cells.keeping(layers, self._weights.embedding)
+        self._runs = [*self._segments(), *self._runs[len(self._spans) :]]
+        self._prompts = self._prompt_calls()
+        return states
+
     def release(self, slot: int, length: int) -> None:
         """Nothing to do: the cache is reserved whole."""
 
     def close(self) -> None:
         """Free the device's memory."""
-        held = "_runs _fills _prompts _boundaries _heads _cache _weights _held _logits _rotary"
-        for name in (*held.split(), "_table"):
+        held = "_runs _fills _prompts _boundaries _heads _cells _weights _held _logits _table"
+        for name in held.split():
             delattr(self, name)
         if not INTERPRETED:
             torch.cuda.empty_cache()
@@ -246,6 +253,10 @@ class CudaExecutor:
             raise EngineError(f"{self.kernels}: the final head's logits are NaN")
         return tokens, confidences
 
+    def _prompt_calls(self) -> PromptCalls:
+        held = self._weights, self.architecture, self._cells, self._boundaries[-1]
+        return PromptCalls(*held, PROMPT_ROWS, self._ready)
+
     def _segments(self) -> list[Callable[[], None]]:
         return self._ready([partial(self._run_segment, i) for i in range(len(self._spans))])
 
@@ -262,37 +273,22 @@ class CudaExecutor:
             self._held,
             (self._boundaries[index - 1], places) if index else (self._weights.embedding, tokens),
             (self._boundaries[index], places),
-            Cells(self._cache, self._rotary, self._table.slots, self._table.positions),
+            self._cells,
             self._left_out,
         )
 
     def _run_fill(self, index: int) -> None:
         above = range(self._spans[index][0], self.architecture.layers)
-        where = self._table.slots.long(), self._table.positions.long()
-        x = self._boundaries[index - 1][self._table.places.long()]
-        rotary = self._rotary.at(where[1])
-        fill_layers(self._weights, self.architecture, above, x, rotary, self._cache, where)
+        source = self._boundaries[index - 1], self._table.places
+        fill_cells(self._weights, self.architecture, above, source, self._cells)
 
     def _norm_for_head(self, index: int) -> Tensor:
         """The rows that asked for boundary `index` + 1's head, after the final norm."""
-        rms_norm(
-            self._boundaries[index],
-            rows=self._rows,
-            source_rows=self._table.wanted,
-            gain=self._weights.norm,
-            epsilon=self._weights.epsilon,
-            out=self._held.normed,
-        )
-        return self._held.normed
+        source = self._boundaries[index], self._table.wanted
+        return final_norm(self._weights, source, self._held.normed)
 
     def _run_head(self, index: int) -> None:
-        head, hidden = self._heads[index], self._norm_for_head(index)
-        tokens, confidence = head.found[0], head.found[1].view(torch.float32)
-        if head.margin:
-            find_margins(hidden, head)
-            return
-        chosen = {"token_ids": head.token_ids, "scales": head.scales}
-        exit_head(hidden, head.matrix, head.scratch, tokens, confidence, **chosen)
+        self._heads[index].find(self._norm_for_head(index))
 
     def _run_logits(self) -> None:
         final_logits(self._norm_for_head(len(self.exits)), self._weights.head, self._logits)

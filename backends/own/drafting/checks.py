@@ -122,7 +122,6 @@ def check_eagle(model_dir: Path, shape: Architecture, options: Options) -> None:
     from backends.engine.drafters.eagle.weights import open_eagle
     from backends.engine.model.architecture import EngineError
 
-    _refuse_triton(options, "do not hand out the states that eagle3 reads")
     folder = trained_head(model_dir, options)
     if folder is None:
         traced_states(shape.layers, options)

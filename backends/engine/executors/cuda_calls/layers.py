@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from backends.engine.executors.torch_rows import fill_layers
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, head_product
 from backends.engine.model.heads import ExitHead
+from backends.engine.model.taps import Taps
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers
 from backends.kernels.attention import AttentionScratch, attention
-from backends.kernels.exit_head import MAX_ROWS, HeadScratch
+from backends.kernels.exit_head import MAX_ROWS, HeadScratch, exit_head
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.rope_cache import rope_cache
 from backends.kernels.silu_mul import silu_mul
@@ -87,6 +90,15 @@ class CudaHead:
         scratch = HeadScratch.allocate(rows, len(matrix), like.device)
         return cls(matrix, ids, scratch, found, head.margin, scales)
 
+    def find(self, hidden: Tensor) -> None:
+        """Leave in `found` what the (rows, width) states under the final norm make of it."""
+        if self.margin:
+            find_margins(hidden, self)
+            return
+        tokens, confidence = self.found[0], self.found[1].view(torch.float32)
+        chosen = {"token_ids": self.token_ids, "scales": self.scales}
+        exit_head(hidden, self.matrix, self.scratch, tokens, confidence, **chosen)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """(rows, V') float32 of (rows, width) states under the final norm."""
         if self.scales is None:
@@ -117,6 +129,41 @@ class Cells:
     """[rows] int32"""
     reach: int | None = None
     """No position is beyond this many; None: the cache's."""
+    taps: Taps | None = None
+    """Where states after some layers are kept, at the rows' slots and positions."""
+
+    def attend(self, number: int, layer: LayerWeights, held: Activations, epsilon: float) -> None:
+        """`held.attended` = layer `number`'s attention of the rows that `held.qkv` has projected;
+        their keys and values are written."""
+        where = self.slots, self.positions
+        keys, values = self.cache.keys[number], self.cache.values[number]
+        turn(layer, held, epsilon, self.rotary, where, (keys, values))
+        attention(held.query, keys, values, *where, held.splits, held.attended, self.reach)
+
+    def of(self, slot: int) -> tuple[Tensor, Tensor, Taps | None]:
+        """Keys and values of one slot, (layers, kv_heads, max_len, head_dim) each, and what is kept
+        of its states."""
+        taps = None if self.taps is None else self.taps.of(slot)
+        return self.cache.keys[:, slot], self.cache.values[:, slot], taps
+
+    def keeping(self, layers: Sequence[int], like: Tensor) -> tuple[Cells, Tensor]:
+        """The same, with states kept after so many `layers`, of the width, dtype and device of
+        `like` (n, width); and these states. Raises `EngineError` for layers that there are not."""
+        depth, slots, _, positions, _ = self.cache.keys.shape
+        place = like.dtype, like.device
+        taps = Taps.allocate(layers, slots, positions, like.shape[1], *place)
+        taps.by_depth(depth)
+        return replace(self, taps=taps), taps.states
+
+    def tap(self, layers: range, x: Tensor) -> None:
+        """Keep the rows' states x, which are the same after each of so many `layers`."""
+        for count in layers:
+            if self.taps is not None and count in self.taps.layers:
+                self.taps.put(count, (self.slots.long(), self.positions.long()), x)
+
+    def taps_any(self, layers: range) -> bool:
+        """Whether states after one of so many `layers` are kept."""
+        return self.taps is not None and any(count in layers for count in self.taps.layers)
 
 
 def run_layers(
@@ -141,48 +188,85 @@ def run_layers(
         left_out: sublayers that the rows pass unchanged.
     """
     norm = partial(rms_norm, rows=len(held.residual), epsilon=weights.epsilon)
-    onward = partial(norm, residual=held.residual, out=held.normed)
-    ends = partial(norm, residual=target[0], residual_rows=target[1])
     kept = [
         (number, attends)
         for number in numbers
         for attends, others in ((True, left_out.attention), (False, left_out.mlp))
         if number not in others
     ]
-    before = partial(onward, source[0], source_rows=source[1])
+    reached = partial(norm, source[0], source_rows=source[1])
+    # the segment before has kept what this one begins with
+    told = numbers.start + (numbers.start > 0)
     for number, attends in kept:
         layer = weights.layers[number]
-        before(gain=layer.input_norm if attends else layer.post_norm)
+        gain = layer.input_norm if attends else layer.post_norm
+        reached(residual=held.residual, gain=gain, out=held.normed)
+        cells.tap(range(told, number + 1), held.residual)
+        told = max(told, number + 1)
         if attends:
-            _attend(number, layer, held, cells, weights.epsilon)
+            torch.mm(held.normed, layer.qkv.T, out=held.qkv)
+            cells.attend(number, layer, held, weights.epsilon)
+            torch.mm(held.attended.flatten(1), layer.out.T, out=held.branch)
         else:
             torch.mm(held.normed, layer.gate_up.T, out=held.gate_up)
             silu_mul(held.gate_up, held.gated)
             torch.mm(held.gated, layer.down.T, out=held.branch)
-        before = partial(onward, held.residual, add=held.branch)
-    if kept:
-        ends(held.residual, add=held.branch)
-    else:
-        ends(source[0], source_rows=source[1])
+        reached = partial(norm, held.residual, add=held.branch)
+    if cells.taps_any(left := range(told, numbers.stop + 1)):
+        reached(residual=held.residual)
+        cells.tap(left, held.residual)
+        reached = partial(norm, held.residual)
+    reached(residual=target[0], residual_rows=target[1])
 
 
-def _attend(
-    number: int, layer: LayerWeights, held: Activations, cells: Cells, epsilon: float
+def fill_cells(
+    weights: Weights,
+    shape: Architecture,
+    layers: range,
+    source: tuple[Tensor, Tensor],
+    cells: Cells,
 ) -> None:
-    """`held.branch` = the attention block's output for `held.normed`."""
-    where = cells.slots, cells.positions
-    keys, values = cells.cache.keys[number], cells.cache.values[number]
-    torch.mm(held.normed, layer.qkv.T, out=held.qkv)
+    """Launch what writes the K and V that each of `layers` computes of the same states, those in
+    the rows `source[1]`, int32, of the table `source[0]`."""
+    where = cells.slots.long(), cells.positions.long()
+    x, rotary = source[0][source[1].long()], cells.rotary.at(where[1])
+    fill_layers(weights, shape, layers, x, rotary, cells.cache, where)
+
+
+def final_norm(weights: Weights, source: tuple[Tensor, Tensor], out: Tensor) -> Tensor:
+    """Launch the norm before the heads, from the rows `source[1]`, int32, of the table `source[0]`
+    to (rows, width) `out`, which is handed back."""
+    gain, epsilon = weights.norm, weights.epsilon
+    rms_norm(source[0], rows=len(out), source_rows=source[1], gain=gain, epsilon=epsilon, out=out)
+    return out
+
+
+def turn(
+    layer: LayerWeights,
+    held: Activations,
+    epsilon: float,
+    rotary: Rotary,
+    where: tuple[Tensor, Tensor],
+    written: tuple[Tensor, Tensor],
+) -> None:
+    """Turn the queries that `held.qkv` has projected into `held.query`, and write its keys and
+    values.
+
+    Args:
+        layer: of which the biases and norms are.
+        held: of the call.
+        epsilon: of the norms.
+        rotary: tables.
+        where: slots and positions of the rows in the tables and in what is `written`.
+        written: keys and values, [slots, kv_heads, positions, head_dim] each.
+    """
     rope_cache(
-        *(held.qkv, cells.rotary.cosines, cells.rotary.sines),
-        *(*where, keys, values, held.query),
+        *(held.qkv, rotary.cosines, rotary.sines, *where, *written, held.query),
         bias=layer.qkv_bias,
         q_norm=layer.q_norm,
         k_norm=layer.k_norm,
         epsilon=epsilon,
     )
-    attention(held.query, keys, values, *where, held.splits, held.attended, cells.reach)
-    torch.mm(held.attended.flatten(1), layer.out.T, out=held.branch)
 
 
 def rows_for(sequences: int) -> int:

@@ -9,6 +9,7 @@ prompt alone. Which prompts are read so depends on their length alone, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,8 +19,6 @@ from backends.engine.executors.base import StepRows
 from backends.engine.executors.cuda_calls.layers import Activations, Cells, run_layers
 from backends.engine.executors.cuda_calls.table import CallTable
 from backends.engine.model.architecture import Architecture
-from backends.engine.model.cache import KVCache
-from backends.engine.model.forward import Rotary
 from backends.engine.model.weights import Weights
 
 PROMPT_ROWS = 128
@@ -37,8 +36,8 @@ class PromptCalls:
     Args:
         weights: the model.
         architecture: its shape.
-        cache: where keys and values go; what no prompt needs goes into its last slot.
-        rotary: tables of the cache's positions.
+        cells: of the executor: where keys and values go, and states that are kept. What no prompt
+            needs goes into the last slot.
         last: [n, width], the last boundary, which receives the state of each prompt's last token.
         rows: of a call.
         ready: makes runs that only launch kernels callable, by a graph each.
@@ -48,22 +47,21 @@ class PromptCalls:
         self,
         weights: Weights,
         architecture: Architecture,
-        cache: KVCache,
-        rotary: Rotary,
+        cells: Cells,
         last: Tensor,
         rows: int,
         ready: Callable[[Sequence[Callable[[], None]]], list[Callable[[], None]]],
     ) -> None:
-        like, (slots, max_len) = weights.embedding, (cache.keys.shape[1] - 1, len(rotary.cosines))
+        like, (_, slots, _, max_len, _) = weights.embedding, cells.cache.keys.shape
         self.longest = min(rows * MOST_CALLS, max_len)
         self._rows = rows
-        table = CallTable(rows, slots, self.longest, architecture.vocabulary, like.device)
+        table = CallTable(rows, slots - 1, self.longest, architecture.vocabulary, like.device)
         held = Activations.allocate(architecture, rows, self.longest, like)
         run = partial(
             run_layers,
             *(weights, range(architecture.layers), held),
             *((weights.embedding, table.tokens), (last, table.places)),
-            Cells(cache, rotary, table.slots, table.positions, self.longest),
+            replace(cells, slots=table.slots, positions=table.positions, reach=self.longest),
         )
         self._table, (self._run,) = table, ready([run])
 
