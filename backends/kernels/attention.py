@@ -5,6 +5,9 @@ combines them in the order of the splits.
 The split has a fixed length, so that a row's result depends on its own position and keys alone. The
 grid is fixed by max_len, since it must not change in a CUDA graph; programs beyond a row's length
 leave at once. Rows do not share their loads of K and V: neighbours of one slot meet in the L2.
+
+Rows of trees (`Branches`) find their last keys and values aside, in the same blocks and the same
+order as if all were in the cache: addresses differ, sums do not.
 """
 
 from __future__ import annotations
@@ -47,6 +50,19 @@ class AttentionScratch:
         return cls(partial, maxima, sums)
 
 
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Where the last keys and values of rows are that do not have them in the cache."""
+
+    keys: Tensor
+    """[1, Hkv, places, hd], like the cache's"""
+    values: Tensor
+    starts: Tensor
+    """[rows] int32: the first position whose keys and values are aside, at most the row's own"""
+    ways: Tensor
+    """[levels, rows] int32: the place aside of the row's position starts + level"""
+
+
 def attention_reference(
     query: Tensor, keys: Tensor, values: Tensor, slots: Tensor, positions: Tensor
 ) -> Tensor:
@@ -68,6 +84,11 @@ def attention_split_kernel(
     values: tl.tensor,
     slots: tl.tensor,
     positions: tl.tensor,
+    aside_keys: tl.tensor,
+    aside_values: tl.tensor,
+    starts: tl.tensor,
+    ways: tl.tensor,
+    places: tl.tensor,
     partial: tl.tensor,
     maxima: tl.tensor,
     sums: tl.tensor,
@@ -101,12 +122,23 @@ def attention_split_kernel(
     total = tl.zeros([group_block], tl.float32)
     gathered = tl.zeros([group_block, dim_block], tl.float32)
     base = (tl.load(slots + row).to(tl.int64) * kv_heads + kv_head) * max_len * head_dim
+    if starts is not None:
+        first = tl.load(starts + row)
     for start in range(part * split, tl.minimum((part + 1) * split, length), key_block):
         at = start + tl.arange(0, key_block)
         cells = base + at[:, None] * head_dim + dims[None, :]
         held = (at < length)[:, None] & (dims < head_dim)[None, :]
-        k = tl.load(keys + cells, mask=held, other=0.0)
-        v = tl.load(values + cells, mask=held, other=0.0)
+        from_keys = keys + cells
+        from_values = values + cells
+        if starts is not None:
+            level = at - first
+            beside = (level >= 0) & (at < length)
+            place = tl.load(ways + level * tl.num_programs(0) + row, mask=beside, other=0)
+            others = (kv_head * places + place)[:, None] * head_dim + dims[None, :]
+            from_keys = tl.where(beside[:, None], aside_keys + others, from_keys)
+            from_values = tl.where(beside[:, None], aside_values + others, from_values)
+        k = tl.load(from_keys, mask=held, other=0.0)
+        v = tl.load(from_values, mask=held, other=0.0)
         if widen:
             k = k.to(tl.float32)
             v = v.to(tl.float32)
@@ -172,6 +204,7 @@ def attention(
     scratch: AttentionScratch,
     out: Tensor,
     reach: int | None = None,
+    branches: Branches | None = None,
 ) -> None:
     """out[r] = softmax(query[r] keys[s, :, :p + 1]^T / sqrt(hd)) values[s, :, :p + 1], where
     s = slots[r] and p = positions[r]; query head h reads KV head h // (H / Hkv).
@@ -179,10 +212,12 @@ def attention(
     query and out [rows, H, hd], keys and values [slots, Hkv, max_len, hd]: of one dtype (bf16,
     fp16, fp32); slots and positions [rows] int32; head sizes to 256. Cache rows after p are never
     read. No position is beyond `reach` - 1, for which the scratch is (None: max_len): programs for
-    splits that no row has cost time. Raises EngineError for what does not fit.
+    splits that no row has cost time. With `branches` rows read their last keys and values there, of
+    the cache's dtype. Raises EngineError for what does not fit.
     """
     parts = -(-(reach or keys.shape[2]) // SPLIT)
     _check(query, keys, values, slots, positions, scratch, out, parts)
+    aside = (None,) * 5 if branches is None else _of_branches(branches, len(query), keys)
     rows, heads, head_dim = query.shape
     kv_heads, max_len = keys.shape[1], keys.shape[2]
     group, dim_block = heads // kv_heads, max(16, power_of_2(head_dim))
@@ -190,7 +225,7 @@ def attention(
     launch(
         attention_split_kernel,
         (rows, kv_heads, parts),
-        *(query, keys, values, slots, positions, *left),
+        *(query, keys, values, slots, positions, *aside, *left),
         *(head_dim**-0.5 * LOG2E, max_len, parts),
         kv_heads=kv_heads,
         group=group,
@@ -247,3 +282,19 @@ def _check(
         "sums": (scratch.sums, (rows, heads, parts)),
     }
     check("attention", shapes)
+
+
+def _of_branches(branches: Branches, rows: int, keys: Tensor) -> tuple[Tensor | int, ...]:
+    """What the kernel is given of them, checked."""
+    if {branches.keys.dtype, branches.values.dtype} != {keys.dtype}:
+        raise EngineError(f"kernel attention: branches of {branches.keys.dtype}, not {keys.dtype}")
+    shape = (1, keys.shape[1], branches.keys.shape[2], keys.shape[3])
+    shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {
+        "keys aside": (branches.keys, shape),
+        "values aside": (branches.values, shape),
+        "starts": (branches.starts, (rows,)),
+        "ways": (branches.ways, (len(branches.ways), rows)),
+    }
+    check("attention", shapes)
+    places = branches.starts, branches.ways, branches.keys.shape[2]
+    return branches.keys, branches.values, *places

@@ -35,6 +35,10 @@ MODULES = (
     *(attention, exit_confidence, exit_head, fill_cache),
     *(rms_norm, rope_cache, sampling, silu_mul),
 )
+ARITHMETIC = re.compile(
+    r"^\s+(?:@\S+ )?((?:mma|fma|add|sub|mul|div|max|ex2|shfl)\.(?:\S*\.)?(?:f\d+|b\d+)\S*)", re.M
+)
+"""What a number goes through, in PTX; addresses are integers and no part of it."""
 
 
 class Hopper:
@@ -73,6 +77,9 @@ def layers(dtype: torch.dtype, rows: int, width: int, heads: int, kv: int, head_
     rope_cache.rope_cache(*arguments, q_norm=norm, k_norm=norm, bias=qkv[0])
     scratch = attention.AttentionScratch.allocate(rows, heads, head_dim, length, "meta")
     attention.attention(query, cache, cache, slots, slots, scratch, query)
+    beside = empty(1, kv, 300, head_dim, dtype=dtype)
+    branches = attention.Branches(beside, beside, slots, empty(256, rows))
+    attention.attention(query, cache, cache, slots, slots, scratch, query, branches=branches)
 
 
 def heads(dtype: torch.dtype, rows: int, width: int, size: int) -> None:
@@ -116,6 +123,7 @@ def main() -> None:
             "warps": kernel.metadata.num_warps,
             "wgmma": "wgmma" in kernel.asm["ptx"],
             "fused": "fma." in kernel.asm["ptx"],
+            "arithmetic": ARITHMETIC.findall(kernel.asm["ptx"]),
             "doubles": sorted(set(re.findall("0d([0-9A-F]{16})", kernel.asm["ptx"]))),
             "machine_code_bytes": len(kernel.asm["cubin"]),
         }

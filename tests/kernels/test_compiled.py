@@ -68,6 +68,12 @@ def test_every_kernel_compiles_for_hopper(tmp_path: Path) -> None:
             line for line in mine if line["kernel"] in ("exit_head_kernel", "logits_kernel")
         ]
         assert all(line["wgmma"] == (dtype != "float32") for line in products)
+        # in the cache or aside, keys and values go through the same steps in the same order
+        (plain, of_trees) = [
+            line["arithmetic"] for line in mine if line["kernel"] == "attention_split_kernel"
+        ]
+        assert plain == of_trees
+        assert len(plain) > 100
         exact = [line for line in mine if line["kernel"] in SAMPLING]
         assert not any(line["fused"] for line in exact)
         for line in exact:

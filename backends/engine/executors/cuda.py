@@ -30,7 +30,7 @@ from backends.engine.executors.base import (
     unwatched,
     whole_by_segments,
 )
-from backends.engine.executors.cuda_calls.graph import capture
+from backends.engine.executors.cuda_calls.graph import capture, finish
 from backends.engine.executors.cuda_calls.layers import (
     FEW_CALLS,
     Activations,
@@ -42,6 +42,7 @@ from backends.engine.executors.cuda_calls.layers import (
 )
 from backends.engine.executors.cuda_calls.prompts import PROMPT_ROWS, Prompt, PromptCalls
 from backends.engine.executors.cuda_calls.table import CallTable
+from backends.engine.executors.cuda_calls.trees import CudaTrees
 from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
 from backends.engine.model.forward import Rotary, prefill
@@ -88,7 +89,7 @@ class CudaExecutor:
             )
         check_exits(architecture, heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
-        self.piece, self.trees = max_len, None
+        self.piece = max_len
         self.exits = tuple(head.layer for head in heads)
         self.device = str(place)
         self.kernels = "triton-interpreted" if INTERPRETED else "triton"
@@ -111,6 +112,8 @@ class CudaExecutor:
         self._runs = [*self._segments(), *self._ready([*heads_only, self._run_logits])]
         self._fills: dict[int, Callable[[], None]] = {}
         self._prompts = self._prompt_calls()
+        given = weights, architecture, self._cells, self._held
+        self.trees = CudaTrees(*given, self._heads[-1], self._logits, self._ready)
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
         """See `Executor.prefill`."""
@@ -201,8 +204,7 @@ class CudaExecutor:
             else:
                 logits = head.logits(self._norm_for_head(index))
             found[start : start + count] = logits[:count]
-        if not INTERPRETED:  # who takes the time of passes takes it of this one too
-            torch.cuda.current_stream(found.device).synchronize()
+        finish(found.device)
         return found
 
     def skipping(self, left_out: Sublayers) -> CudaExecutor:
@@ -226,6 +228,7 @@ class CudaExecutor:
 
     def close(self) -> None:
         """Free the device's memory."""
+        self.trees.close()
         held = "_runs _fills _prompts _boundaries _heads _cells _weights _held _logits _table"
         for name in held.split():
             delattr(self, name)

@@ -71,6 +71,12 @@ class TreeRows:
             yield begin, len(self)
 
 
+def widest(slots: int, rows: int) -> TreeRows:
+    """A tree of so many rows in each slot, as wide as it may be, at its beginning: it reads nothing
+    of the cache. For what is made when trees first come: graphs, and memory for so many."""
+    return TreeRows.joined([(slot, 0, [0] * rows, list(range(rows))) for slot in range(slots)])
+
+
 class Trees(Protocol):
     """What an executor without exits does with trees. What a call left is there until the next."""
 
@@ -89,7 +95,8 @@ class Trees(Protocol):
         """
 
     def logits(self, numbers: Int32) -> Tensor:
-        """(n, vocabulary) float32 on the CPU: the final head's logits of rows of the last call."""
+        """(n, vocabulary) float32: the final head's logits of rows of the last call; on the CPU
+        unless kernels draw on the device."""
 
     def keep(self, numbers: Int32) -> None:
         """K and V of rows of the last call go into the cache at their positions; what is neither

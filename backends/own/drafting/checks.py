@@ -212,14 +212,19 @@ def check_skip(model_dir: Path, shape: Architecture, options: Options) -> None:
         raise UserError(f"{PREFIX} 'method': swift needs 2 layers or more; the model has one")
 
 
+def tree_rows(options: Options) -> int:
+    """Most rows of LookAhead's trees, windows and guesses together."""
+    rows: int = (options["window"] + options["guesses"]) * (options["ngram"] - 1)
+    return rows
+
+
 def check_lookahead(model_dir: Path, shape: Architecture, options: Options) -> None:
-    """Raise `UserError` for windows that no pass or context holds, and kernels without trees."""
+    """Raise `UserError` for windows that no pass or context holds."""
     from backends.engine.executors.trees import MOST_TREE_ROWS
 
-    _refuse_triton(options, "verify one guess for each position, lookahead has several")
     window, ngram, guesses = options["window"], options["ngram"], options["guesses"]
     longest = options["max_model_len"] or min(shape.positions, LONGEST)
-    if (rows := (window + guesses) * (ngram - 1)) > MOST_TREE_ROWS:
+    if (rows := tree_rows(options)) > MOST_TREE_ROWS:
         raise UserError(
             f"{PREFIX} 'window': (window {window} + guesses {guesses}) x (ngram {ngram} - 1) are "
             f"{rows} rows a pass; expected at most {MOST_TREE_ROWS}"
@@ -233,10 +238,3 @@ def check_lookahead(model_dir: Path, shape: Architecture, options: Options) -> N
         raise UserError(
             f"{PREFIX} 'drafts': is {options['drafts']}; expected at most ngram - 1, {ngram - 1}"
         )
-
-
-def _refuse_triton(options: Options, why: str) -> None:
-    import torch
-
-    if torch.cuda.is_available() and options["kernels"] != "torch":
-        raise UserError(f"{PREFIX} 'kernels': the Triton kernels {why}; expected 'kernels: torch'")

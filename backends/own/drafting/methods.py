@@ -25,6 +25,7 @@ from backends.own.drafting.checks import (
     states_after,
     sublayer_files,
     trained_head,
+    tree_rows,
 )
 from backends.own.drafting.decisions import watched
 from backends.own.drafting.sublayer_sets import ATTENTION, MLP
@@ -184,8 +185,12 @@ def _lookahead(loaded: Loaded, model_dir: Path, model: Model, options: Options) 
     from backends.engine.costs.row_costs import row_costs, tree_factor
     from backends.engine.drafters.trees.adaptive import AdaptiveTrees
     from backends.engine.drafters.trees.lookahead import LookAhead
+    from backends.engine.executors.trees import widest
+    from backends.engine.passes import numbers
 
     executor, decided = loaded.executor(), loaded.decided
+    if loaded.kernels == "triton":  # graphs are captured now, and not when a request comes
+        executor.trees.run(widest(executor.slots, tree_rows(options)), numbers([]))
     drafter = LookAhead(
         executor.max_len,
         *(options["window"], options["ngram"], options["guesses"]),

@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 from backends.engine.model.architecture import EngineError
-from backends.kernels.attention import SPLIT, AttentionScratch, attention, attention_reference
+from backends.kernels.attention import (
+    SPLIT,
+    AttentionScratch,
+    Branches,
+    attention,
+    attention_reference,
+)
 from tests.support.engine.kernel_cases import DEVICE, DTYPES, assert_near, integers, noise, poisoned
 
 
@@ -26,13 +32,20 @@ def cache(
     return keys, values
 
 
-def run(query: Tensor, keys: Tensor, values: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
+def run(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    slots: Tensor,
+    positions: Tensor,
+    branches: Branches | None = None,
+) -> Tensor:
     rows, heads, head_dim = query.shape
     scratch = AttentionScratch.allocate(rows, heads, head_dim, keys.shape[2], DEVICE)
     for tensor in (scratch.partial, scratch.maxima, scratch.sums):
         tensor.fill_(float("nan"))
     out = poisoned(rows, heads, head_dim, dtype=query.dtype)
-    attention(query, keys, values, slots, positions, scratch, out)
+    attention(query, keys, values, slots, positions, scratch, out, branches=branches)
     return out
 
 
@@ -85,9 +98,40 @@ def test_a_row_is_bitwise_its_own(dtype: torch.dtype) -> None:
         assert torch.equal(alone, together[one])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_trees_are_bitwise_rows_of_the_cache(dtype: torch.dtype) -> None:
+    """Ways that end aside, before, at and behind the border of a split, of one and of many levels;
+    the cache holds NaN where they begin."""
+    heads, kv_heads, head_dim, max_len = 4, 2, 64, SPLIT + 80
+    slots = integers([0, 1, 2, 3])
+    starts, positions = (3, SPLIT - 2, SPLIT + 1, 0), (3, SPLIT + 70, SPLIT + 2, 69)
+    keys, values = cache(slots, integers(positions), kv_heads, max_len, head_dim, dtype)
+    query = noise(4, heads, head_dim, dtype=dtype)
+    expected = run(query, keys, values, slots, integers(positions))
+    aside = [poisoned(1, kv_heads, 400, head_dim, dtype=dtype) for _ in range(2)]
+    ways = poisoned(80, 4, dtype=torch.int32)
+    places = iter(torch.randperm(400, generator=torch.Generator().manual_seed(1)).tolist())
+    for row, (start, position) in enumerate(zip(starts, positions, strict=True)):
+        for level in range(position - start + 1):
+            ways[level, row] = place = next(places)
+            for store, held in zip(aside, (keys, values), strict=True):
+                store[0, :, place] = held[row, :, start + level]
+        for held in (keys, values):
+            held[row, :, start:] = float("nan")
+    branches = Branches(aside[0], aside[1], integers(starts), ways)
+    got = run(query, keys, values, slots, integers(positions), branches)
+    assert torch.equal(got, expected)
+
+
 def test_misfits_are_one_line() -> None:
     where = (integers([0]), integers([0]))
     scratch = AttentionScratch.allocate(1, 3, 16, 8, DEVICE)
     keys, query = noise(1, 2, 8, 16), noise(1, 3, 16)
     with pytest.raises(EngineError, match=r"^kernel attention: 3 heads over 2 KV heads"):
         attention(query, keys, keys, *where, scratch, query)
+    slots, query, keys = integers([0]), noise(1, 4, 16), noise(1, 2, 8, 16)
+    scratch = AttentionScratch.allocate(1, 4, 16, 8, DEVICE)
+    for aside, said in ((keys.half(), "not torch.float32"), (keys[..., :8], "expected")):
+        branches = Branches(aside, aside, slots, slots[None])
+        with pytest.raises(EngineError, match=rf"^kernel attention: .*{said}"):
+            attention(query, keys, keys, slots, slots, scratch, query, branches=branches)

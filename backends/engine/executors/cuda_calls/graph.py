@@ -33,6 +33,12 @@ def capture(runs: Sequence[Callable[[], None]], device: torch.device) -> list[Ca
         raise EngineError(f"kernels triton: not usable on {device}: {reason}") from error
 
 
+def finish(device: torch.device) -> None:
+    """Wait for what was launched: who takes the time of passes takes it of this one too."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
 @dataclass(frozen=True, slots=True)
 class CapturedRun:
     """A captured run. A graph knows the addresses of what it works on and no more: the run holds

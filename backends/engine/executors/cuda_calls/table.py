@@ -6,8 +6,11 @@ import numpy as np
 import torch
 
 from backends.engine.executors.base import RING, Int32, StepRows, beyond
+from backends.engine.executors.trees import MOST_TREE_ROWS
 
-SLOT, POSITION, TOKEN, PLACE, WANTED = range(5)
+SLOT, POSITION, TOKEN, PLACE, WANTED, START = range(6)
+WAYS = 6
+"""Where the ways of rows of trees begin."""
 
 
 class CallTable:
@@ -62,3 +65,52 @@ class CallTable:
         table[PLACE, :count][kept] = places[kept]
         self._table.copy_(torch.from_numpy(table), non_blocking=True)
         return count
+
+
+class TreeTable:
+    """Of calls of rows of trees, those without work in a slot of their own.
+
+    Args:
+        rows: of every call.
+        slots: sequences that the cache holds; the slot behind them takes what is not needed.
+        places: of rows, aside; likewise.
+        device: where the table stands.
+    """
+
+    def __init__(self, rows: int, slots: int, places: int, device: torch.device) -> None:
+        self._rows = rows
+        self._empty = np.full((WAYS + MOST_TREE_ROWS, rows), places, np.int32)
+        self._empty[SLOT], self._empty[[POSITION, TOKEN, START]] = slots, 0
+        self._table = torch.from_numpy(self._empty).to(device, copy=True)
+        columns = self._table[:WAYS].unbind(0)
+        self.slots, self.positions, self.tokens, self.places, self.wanted, self.starts = columns
+        """Each (rows,) int32: of every row its cache slot, position, token and place aside; the
+        places of the rows whose head is wanted, and of nothing; of every row the first position of
+        its tree."""
+        self.ways = self._table[WAYS:]
+        """(levels, rows) int32: the places of a row's way, by levels from the first row on."""
+
+    def send(self, rows: StepRows, starts: Int32, ways: Int32, start: int, wanted: Int32) -> None:
+        """Copy a call's table to the device, as `CallTable.send` does.
+
+        Args:
+            rows: of which the call takes as many as it has room for; their places are their
+                numbers.
+            starts: (n,), the first position of each row's tree.
+            ways: (levels, n), the numbers of the rows on each row's way.
+            start: the first of the call's rows.
+            wanted: numbers of rows whose head is wanted, no more than there are rows in a call.
+        """
+        end = min(start + self._rows, len(rows))
+        table = self._empty[: WAYS + len(ways)].copy()
+        given = table[:, : end - start]
+        given[:PLACE], given[PLACE] = rows.table[:, start:end], range(start, end)
+        given[START], given[WAYS:] = starts[start:end], ways[:, start:end]
+        table[WANTED, : len(wanted)] = wanted
+        self._table[: len(table)].copy_(torch.from_numpy(table), non_blocking=True)
+
+    def ask(self, wanted: Int32) -> None:
+        """Want the head of other rows of the calls before, no more than there are in a call."""
+        table = self._empty[WANTED].copy()
+        table[: len(wanted)] = wanted
+        self.wanted.copy_(torch.from_numpy(table), non_blocking=True)
