@@ -251,6 +251,11 @@ def _eagle_head(
     sizes = {"slots": executor.slots, "max_len": executor.max_len}
     if loaded.kernels == "native":
         return NativeEagle(*beside, **sizes, threads=options["threads"])
+    if loaded.kernels == "triton":
+        from backends.engine.drafters.eagle.cuda_head import CudaEagle
+        from backends.engine.executors.cuda_calls.layers import rows_for
+
+        return CudaEagle(*beside, **sizes, rows=rows_for(executor.slots))
     return TorchEagle(*beside, **sizes)
 
 

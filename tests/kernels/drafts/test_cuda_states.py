@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from backends.engine.decoder import Decoder
+from backends.engine.drafters.eagle.cuda_head import CudaEagle
 from backends.engine.drafters.eagle.drafter import EagleDrafts
 from backends.engine.drafters.eagle.torch_head import TorchEagle
 from backends.engine.drafters.eagle.weights import drawn_eagle
+from backends.engine.draws import Draws
 from backends.engine.executors.base import StepRows
 from backends.engine.executors.cuda import CudaExecutor
 from backends.engine.executors.torch import TorchExecutor
@@ -120,12 +122,37 @@ def test_layers_that_there_are_not_are_refused() -> None:
             executor.keep_states(layers)
 
 
+def test_a_head_drafts_as_it_does_in_torch() -> None:
+    """Greedy and sampled, after more positions than a call or a boundary holds and after some, with
+    a chain that goes on and one that ends before."""
+    weights, shape = random_weights(shape_of("llama"), torch.float32), shape_of("llama")
+    executor = CudaExecutor(weights, shape, **ROOM)
+    beside = drawn_eagle(shape, 3, torch.float32, DEVICE), weights, shape
+    states = executor.keep_states(TAPS)
+    executor.read(StepRows.joined([StepRows.span(0, 0, LONG[:25]), StepRows.span(2, 0, LONG[:6])]))
+    rows = StepRows.joined([StepRows.span(0, 22, LONG[22:26]), StepRows.span(2, 1, LONG[1:7])])
+    wanted, most = np.array([3, 9], np.int32), np.array([5, 3], np.int32)
+    draws = Draws([TokenSampling(1.0, 0.9, seed) for seed in (3, 4)])
+    found = []
+    for head in (
+        CudaEagle(*beside, states, **ROOM),
+        TorchEagle(*beside, states, slots=ROOM["slots"], max_len=ROOM["max_len"]),
+    ):
+        for how, threshold in ((None, 0.0), (draws, 0.0), (None, 0.4)):
+            head.catch_up(StepRows.span(0, 1, LONG[1:22]))
+            found.append(head.continued(rows, wanted, most, threshold, NO_ROWS, how))
+    assert found[:3] == found[3:]
+    assert [*map(len, found[0])] == [*map(len, found[1])] == [5, 3]
+    assert found[0] != found[1]
+    assert 0 < sum(map(len, found[2])) < 8
+
+
 def test_drafts_of_a_head_leave_every_text_as_it_is() -> None:
     weights, shape = random_weights(shape_of("llama"), torch.bfloat16), shape_of("llama")
     executor, plain = (CudaExecutor(weights, shape, **ROOM) for _ in range(2))
     own = drawn_eagle(shape, len(TAPS), torch.bfloat16, DEVICE)
     beside = own, weights, shape, executor.keep_states(TAPS)
-    head = TorchEagle(*beside, slots=ROOM["slots"], max_len=ROOM["max_len"])
+    head = CudaEagle(*beside, **ROOM)
     texts, counts = run(Decoder(executor, EagleDrafts(head, 3, 0.0)), mixed())
     assert texts == run(Decoder(plain), mixed())[0]
     assert counts["drafted"] > 10

@@ -132,6 +132,10 @@ class Cells:
     taps: Taps | None = None
     """Where states after some layers are kept, at the rows' slots and positions."""
 
+    def project(self, layer: LayerWeights, held: Activations) -> None:
+        """`held.qkv` of the rows' `held.normed`."""
+        torch.mm(held.normed, layer.qkv.T, out=held.qkv)
+
     def attend(self, number: int, layer: LayerWeights, held: Activations, epsilon: float) -> None:
         """`held.attended` = layer `number`'s attention of the rows that `held.qkv` has projected;
         their keys and values are written."""
@@ -204,7 +208,7 @@ def run_layers(
         cells.tap(range(told, number + 1), held.residual)
         told = max(told, number + 1)
         if attends:
-            torch.mm(held.normed, layer.qkv.T, out=held.qkv)
+            cells.project(layer, held)
             cells.attend(number, layer, held, weights.epsilon)
             torch.mm(held.attended.flatten(1), layer.out.T, out=held.branch)
         else:
