@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from backends.engine.drafters.eagle.drafter import EagleDrafts
 from backends.engine.drafters.eagle.torch_head import TorchEagle
 from backends.engine.drafters.eagle.weights import drawn_eagle
 from backends.engine.draws import Draws
+from backends.engine.executors import cuda
 from backends.engine.executors.base import StepRows
 from backends.engine.executors.cuda import CudaExecutor
 from backends.engine.executors.torch import TorchExecutor
@@ -112,6 +113,27 @@ def test_views_that_come_later_keep_states_and_what_comes_first_goes_on() -> Non
         kept = reference.keep_states([0, 1, 2, 3])
         reference.skipping(left_out).segment(0, StepRows.span(1, 0, IDS[:3]))
         assert torch.allclose(found.cpu(), kept[1, :3].cpu(), atol=1e-4)
+
+
+def test_what_was_captured_is_captured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph goes on writing what it wrote when it was made."""
+    weights, shape = random_weights(shape_of("llama"), torch.float32), shape_of("llama")
+    executor = CudaExecutor(weights, shape, [ExitHead(1, weights.head)], **ROOM)
+    executor.prefill(0, LONG[:3])
+    before, made = executor.logits(StepRows.span(0, 2, LONG[2:3])), list[int]()
+
+    def first_run(runs: Sequence[Callable[[], None]], _: torch.device) -> list[Callable[[], None]]:
+        made.append(len(runs))
+        for one in runs:
+            one()
+        return list(runs)
+
+    monkeypatch.setattr(cuda, "INTERPRETED", False)
+    monkeypatch.setattr(cuda, "capture", first_run)
+    states = executor.keep_states([1, 3])
+    assert made == [2, 1], "both segments, and prompts"
+    assert not states[: ROOM["slots"]].any()
+    assert torch.equal(executor.logits(StepRows.span(0, 2, LONG[2:3])), before)
 
 
 def test_layers_that_there_are_not_are_refused() -> None:
