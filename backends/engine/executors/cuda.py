@@ -39,7 +39,7 @@ from backends.engine.executors.cuda_calls.layers import (
     find_margins,
     run_layers,
 )
-from backends.engine.executors.cuda_calls.prompts import PROMPT_ROWS, Prompt, PromptCalls
+from backends.engine.executors.cuda_calls.prompts import Prompt, PromptCalls
 from backends.engine.executors.cuda_calls.table import CallTable
 from backends.engine.executors.torch_rows import fill_layers
 from backends.engine.model.architecture import Architecture, EngineError
@@ -65,6 +65,7 @@ class CudaExecutor:
         slots: sequences that the cache holds.
         max_len: positions per sequence.
         rows: of every call, 1 to 64; more rows are run one part after another.
+        final: the exit head that speaks after the last layer, where the model's own does not.
 
     Raises:
         EngineError: for what the kernels cannot run on, and when one of them does not build.
@@ -79,6 +80,7 @@ class CudaExecutor:
         slots: int,
         max_len: int,
         rows: int = 8,
+        final: ExitHead | None = None,
     ) -> None:
         place = weights.embedding.device
         require("cuda executor", place)
@@ -101,16 +103,16 @@ class CudaExecutor:
         self._spans = list(pairwise((0, *self.exits, architecture.layers)))
         ring = (slots + 1) * RING, architecture.width
         self._boundaries = [like.new_zeros(ring) for _ in self._spans]
-        every = *heads, ExitHead(architecture.layers, weights.head)
+        every = *heads, final or ExitHead(architecture.layers, weights.head)
         self._heads = [CudaHead.of(head, like, rows) for head in every]
+        self._final = self._heads[-1] if final is None else None
         self._logits = torch.empty(rows, len(weights.head), dtype=torch.float32, device=place)
         self._table = CallTable(rows, slots, max_len, architecture.vocabulary, place)
         heads_only = (partial(self._run_head, index) for index in range(len(self._spans)))
         self._runs = [*self._segments(), *self._ready([*heads_only, self._run_logits])]
         self._fills: dict[int, Callable[[], None]] = {}
         self._prompts = PromptCalls(
-            *(weights, architecture, self._cache, self._rotary, self._boundaries[-1]),
-            *(PROMPT_ROWS, self._ready),
+            *(architecture, slots, max_len, like, self._run_prompts, self._ready)
         )
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
@@ -196,7 +198,7 @@ class CudaExecutor:
         everything = np.arange(self._rows, dtype=np.int32)
         for start in range(0, len(rows), self._rows):
             count = self._table.send(rows, start, everything[: len(rows) - start])
-            if head is self._heads[-1]:
+            if head is self._final:
                 self._runs[-1]()
                 logits = self._logits
             else:
@@ -266,12 +268,21 @@ class CudaExecutor:
             self._left_out,
         )
 
+    def _run_prompts(self, table: CallTable, held: Activations, reach: int) -> None:
+        run_layers(
+            *(self._weights, range(self.architecture.layers), held),
+            *((self._weights.embedding, table.tokens), (self._boundaries[-1], table.places)),
+            Cells(self._cache, self._rotary, table.slots, table.positions, reach),
+        )
+
     def _run_fill(self, index: int) -> None:
-        above = range(self._spans[index][0], self.architecture.layers)
-        where = self._table.slots.long(), self._table.positions.long()
         x = self._boundaries[index - 1][self._table.places.long()]
+        self._fill_with(x, range(self._spans[index][0], self.architecture.layers))
+
+    def _fill_with(self, x: Tensor, layers: range) -> None:
+        where = self._table.slots.long(), self._table.positions.long()
         rotary = self._rotary.at(where[1])
-        fill_layers(self._weights, self.architecture, above, x, rotary, self._cache, where)
+        fill_layers(self._weights, self.architecture, layers, x, rotary, self._cache, where)
 
     def _norm_for_head(self, index: int) -> Tensor:
         """The rows that asked for boundary `index` + 1's head, after the final norm."""

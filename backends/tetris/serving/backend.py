@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import models, traces
 from backends.early_exit.policy import CONFIDENT, NEVER
 from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
-from backends.own.backend import OPTIONS, EngineBackend, check_fit, longest
+from backends.own.backend import OPTIONS, EngineBackend, check_fit, device, longest
 from backends.own.decisions import Recorder, Replayer
 from backends.own.exits.rule import SequenceRule, columns
 from backends.tetris.piped_stages import ANSWERED_WITHIN_S
@@ -21,6 +21,8 @@ from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, BackendInfo, Model
 
+KERNELS_OF = {"cpu": "native", "cuda": "triton"}
+"""What runs a stage's layers on a device."""
 MOST_STAGES = 64
 
 
@@ -44,7 +46,9 @@ class Tetris(EngineBackend):
             "calibration's, else quarters of the depth",
         ),
         "kernels": replace(
-            OPTIONS["kernels"], choices=("auto", "native"), help="native (C++): stages run on CPUs"
+            OPTIONS["kernels"],
+            choices=("auto", *KERNELS_OF.values()),
+            help="native (C++) on a CPU, triton on GPUs, a stage on each by turns",
         ),
         "threads": replace(
             OPTIONS["threads"], help="CPU threads of each stage; default: the cores, shared out"
@@ -75,15 +79,17 @@ class Tetris(EngineBackend):
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other, for what does not fit the
-        model, and on a machine whose models run on a GPU."""
-        from backends.own.backend import device
-
-        if device() != "cpu":
-            raise UserError(f"backend '{NAME}': stages run on CPUs; expected no GPU in sight")
+        model or the device."""
+        found = device()
+        if options["kernels"] not in ("auto", KERNELS_OF[found]):
+            raise UserError(
+                f"backend '{NAME}': option 'kernels': stages run on {found} here; expected auto or "
+                f"{KERNELS_OF[found]}"
+            )
         if model_dir is None:
             check_exit_options(NAME, options)
             return
-        check_fit(NAME, model_dir, {**options, "kernels": "native"})
+        check_fit(NAME, model_dir, {**options, "kernels": KERNELS_OF[found]})
         plan = CutPlan(model_dir, options)
         plan.check()
         plan.cuts()
@@ -110,7 +116,10 @@ class Tetris(EngineBackend):
         rule = SequenceRule(plan.policy, plan.depth, cuts)
         slots, piece = options["max_num_seqs"], options["prefill_tokens"]
         threads = options["threads"] or max(1, len(os.sched_getaffinity(0)) // options["stages"])
-        taken = {**options, "max_model_len": longest(shape, options), "threads": threads}
+        most, kernels = longest(shape, options), KERNELS_OF[device()]
+        taken = {**options, "max_model_len": most, "threads": threads, "kernels": kernels}
+        whole_prompts = kernels == "triton"
+        room = max(piece, most) if whole_prompts else piece
         source = None
         if options["replay"] is not None:
             source = traces.open_source(options["replay"], NAME)
@@ -125,7 +134,6 @@ class Tetris(EngineBackend):
             provenance=REPLAYED if source is not None else "re-implementation",
             options={
                 **taken,
-                "kernels": "native",
                 "layers": list(cuts),
                 "threshold": None,
                 "thresholds": list(rule.bounds),
@@ -134,8 +142,8 @@ class Tetris(EngineBackend):
             measured=plan.measured(model.dtype),
         )
         stops = models.stop_ids(model_dir)
-        sizes = StateSizes(len(cuts) + 1, slots, piece, shape.width)
-        setup = StageSetup(0, cuts, model_dir, model, taken, threads, sizes)
+        sizes = StateSizes(len(cuts) + 1, slots, room, shape.width)
+        setup = StageSetup(0, cuts, model_dir, model, taken, threads, whole_prompts, sizes)
         processes = StageProcesses(setup, shape)
         pipeline = StagePipeline(
             processes,
@@ -147,9 +155,10 @@ class Tetris(EngineBackend):
                 slots=slots,
                 batch=options["batch"],
                 prefill_tokens=piece,
+                whole_prompts=whole_prompts,
                 replayed=decided if isinstance(decided, Replayer) else None,
             ),
-            rows=piece,
+            rows=room,
             decisions=decided if rule.layers or options["record"] else None,
         )
         return cls(pipeline, processes, info, stops, decided)

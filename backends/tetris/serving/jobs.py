@@ -33,6 +33,8 @@ class StageSetup:
     model: Model
     options: Mapping[str, Any]
     threads: int
+    whole_prompts: bool
+    """Kernels read a prompt in one piece: its rounding depends on where it is cut."""
     states: StateSizes
 
 
@@ -41,6 +43,8 @@ class StageJob:
     """Fills first, then rows through the stage's layers, then its head."""
 
     rows: StepRows = NOTHING
+    is_prompt: bool = False
+    """They are of prompts."""
     source: Place = "tokens"
     """Where the rows' states are; "tokens": nowhere, their tokens' embeddings begin."""
     target: Place | None = None

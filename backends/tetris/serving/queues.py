@@ -43,6 +43,7 @@ class StageQueues:
         batch: rows that a stage behind a ramp waits for as long as more may come, and so many
             times at most.
         prefill_tokens: of a piece of prompts, at most.
+        whole_prompts: no prompt is cut; a longer one is a piece by itself.
         replayed: decides confidences beforehand; None where the model does.
     """
 
@@ -54,10 +55,12 @@ class StageQueues:
         slots: int,
         batch: int,
         prefill_tokens: int,
+        whole_prompts: bool = False,
         replayed: DecisionHook | None = None,
     ) -> None:
         self._count, self._rule, self._slots = count, rule, slots
         self._batch, self._prefill_tokens, self._replayed = batch, prefill_tokens, replayed
+        self._whole_prompts = whole_prompts
         self.streams: dict[str, StagedStream] = {}
         """Those with a slot, by id."""
         self._released: list[list[tuple[int, int]]] = [[] for _ in range(count)]
@@ -170,7 +173,9 @@ class StageQueues:
     def _pass(self, stage: int, inside: Sequence[StagedStream]) -> StageJob:
         rows = rows_of([(one.stream, one.newest, one.newest + 1) for one in inside])
         is_last = stage == self._count - 1
-        job = StageJob(rows, "ring" if stage else "tokens", target=None if is_last else "ring")
+        job = StageJob(
+            rows, source="ring" if stage else "tokens", target=None if is_last else "ring"
+        )
         if is_last:
             bounds = [-math.inf] * len(inside)
         elif self._rule.layers:
@@ -228,15 +233,14 @@ class StageQueues:
             piece = self._cut()
         if not piece:
             return None
+        job = StageJob(rows_of(piece), is_prompt=True, source="prompt" if stage else "tokens")
         if not is_last:
             self._kept_free[stage] = False
-            job = StageJob(rows_of(piece), "prompt" if stage else "tokens", target="prompt")
-            return Assigned(job, piece=piece)
+            return Assigned(replace(job, target="prompt"), piece=piece)
         over = [end == len(stream.prompt) for stream, _, end in piece]
         ended = [stream for (stream, _, _), ends in zip(piece, over, strict=True) if ends]
-        job = StageJob(
-            rows_of(piece),
-            "prompt" if stage else "tokens",
+        job = replace(
+            job,
             asked=ends_of(piece)[over] if ended else None,
             bounds=tuple([-math.inf] * len(ended)),
             sampling=tuple(stream.sampling for stream in ended),
@@ -250,6 +254,10 @@ class StageQueues:
         while left > 0 and (self._half_booked or (self._new and self._free)):
             one = self._half_booked = self._half_booked or self._enter()
             start, end = one.booked, min(one.first, one.booked + left)
+            if self._whole_prompts and end < one.first:
+                if spans:
+                    break
+                end = one.first
             spans.append((one.stream, start, end))
             one.booked = end
             left -= end - start

@@ -70,6 +70,7 @@ class MortalStages:
         rows: of a piece of prompts.
         seed: of all that happens.
         deadly: the share of jobs that end their stage.
+        whole: prompts come whole, and several only while they have so many rows; None: in pieces.
     """
 
     def __init__(
@@ -80,11 +81,12 @@ class MortalStages:
         rows: int,
         seed: int = 0,
         deadly: float = 0.0,
+        whole: int | None = None,
     ) -> None:
         self.restarts = 0
         self.cursed: int | None = None
         """A stage that no job of its own leaves alive."""
-        self._count, self._deadly = count, deadly
+        self._count, self._deadly, self._whole = count, deadly, whole
         self._draw = random.Random(seed)
         self._ring: list[Any] = [[[None] * RING for _ in range(slots)] for _ in range(count - 1)]
         self._prompt: list[Any] = [[None] * rows for _ in range(count - 1)]
@@ -141,6 +143,10 @@ class MortalStages:
 
     def _done(self, index: int, job: StageJob, *, broken: bool) -> StageDone:
         keys, states = self._keys[index], self._states[index]
+        if job.is_prompt and self._whole is not None:
+            spans = list(job.rows.spans())
+            assert all(start == 0 for _, start, _ in spans), "a prompt is cut"
+            assert len(spans) == 1 or len(job.rows) <= self._whole, "too many together"
         for slot, length in job.released:
             if length > KEPT:
                 for place in [one for one in keys if one[0] == slot and one[1] >= KEPT]:
