@@ -54,7 +54,7 @@ class ExitPlan:
     def files(self) -> list[Path]:
         """The files that decide what is decoded, beside the model's own."""
         found = [self._parameters] if self._parameters else []
-        found += traces.files(self.settings, self.NAME)
+        found += traces.files(self.settings, self.NAME, self.method)
         return found if self._calibration is None else [*found, self._calibration[0]]
 
     def check(self) -> None:
@@ -122,6 +122,11 @@ class ExitPlan:
         """The one that was asked for. Raises `UserError`."""
         assert self._parameters is not None
         return open_classifier(self._parameters.parent, self.model_dir)
+
+    @property
+    def method(self) -> str:
+        """The backend whose decisions are replayed."""
+        return self.NAME
 
     @property
     def prefix(self) -> str:
@@ -195,7 +200,7 @@ class ExitPlan:
         replay, measure = self.settings["replay"], self.settings["measure"]
         if replay is None or measure not in CONFIDENT:
             return None
-        found = traces.open_method(replay, self.NAME)
+        found = traces.open_method(replay, self.NAME, self.method)
         recorded = found.settings.get("measure", measure)
         if recorded != measure:
             raise UserError(f"{self._replay}: recorded with measure {recorded}, not {measure}")

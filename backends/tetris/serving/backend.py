@@ -19,7 +19,7 @@ from backends.tetris.piped_stages import ANSWERED_WITHIN_S
 from backends.tetris.serving.cut_plan import NAME, CutPlan
 from harness.core.backend import Option
 from harness.core.errors import UserError
-from harness.core.nouns import REPLAYED, BackendInfo, Model
+from harness.core.nouns import REPLAYED, BackendInfo, Measured, Model
 
 KERNELS_OF = {"cpu": "native", "cuda": "triton"}
 """What runs a stage's layers on a device."""
@@ -55,6 +55,12 @@ class Tetris(EngineBackend):
         ),
         "stages": Option(
             int, 2, "processes that the layers are cut into", minimum=1, maximum=MOST_STAGES
+        ),
+        "verify": Option(
+            bool,
+            False,
+            "true: what leaves early goes through all stages all the same, and the last one "
+            "verifies it (AdaDecode as a pipeline; lossless)",
         ),
         "batch": Option(
             int,
@@ -105,6 +111,8 @@ class Tetris(EngineBackend):
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Start the stages. Raises `UserError` for what the engine cannot take."""
         from backends.engine.model.architecture import read_architecture
+        from backends.tetris.serving.drafts.pipeline import VerifyingPipeline
+        from backends.tetris.serving.drafts.queues import DraftQueues
         from backends.tetris.serving.jobs import StageSetup, StateSizes
         from backends.tetris.serving.pipeline import StagePipeline
         from backends.tetris.serving.processes import StageProcesses
@@ -115,6 +123,7 @@ class Tetris(EngineBackend):
         shape, cuts = read_architecture(model_dir), plan.cuts()
         rule = SequenceRule(plan.policy, plan.depth, cuts)
         slots, piece = options["max_num_seqs"], options["prefill_tokens"]
+        verifies = options["verify"]
         threads = options["threads"] or max(1, len(os.sched_getaffinity(0)) // options["stages"])
         most, kernels = longest(shape, options), KERNELS_OF[device()]
         taken = {**options, "max_model_len": most, "threads": threads, "kernels": kernels}
@@ -122,7 +131,7 @@ class Tetris(EngineBackend):
         room = max(piece, most) if whole_prompts else piece
         source = None
         if options["replay"] is not None:
-            source = traces.open_source(options["replay"], NAME)
+            source = traces.open_source(options["replay"], NAME, plan.method)
         decided: Recorder | Replayer | None = None
         if source is not None:
             decided = Replayer(source, columns(plan, rule.layers))
@@ -138,18 +147,20 @@ class Tetris(EngineBackend):
                 "threshold": None,
                 "thresholds": list(rule.bounds),
             },
-            lossless=options["measure"] == NEVER and source is None,
-            measured=plan.measured(model.dtype),
+            lossless=(verifies or options["measure"] == NEVER) and source is None,
+            measured=Measured() if verifies else plan.measured(model.dtype),
         )
         stops = models.stop_ids(model_dir)
         sizes = StateSizes(len(cuts) + 1, slots, room, shape.width)
         setup = StageSetup(0, cuts, model_dir, model, taken, threads, whole_prompts, sizes)
         processes = StageProcesses(setup, shape)
-        pipeline = StagePipeline(
+        queued: Any = DraftQueues if verifies else StageQueues
+        piped = VerifyingPipeline if verifies else StagePipeline
+        pipeline = piped(
             processes,
             rule,
             [end - start for start, end in zip((0, *cuts), (*cuts, plan.depth), strict=True)],
-            StageQueues(
+            queued(
                 len(cuts) + 1,
                 rule,
                 slots=slots,
