@@ -190,7 +190,7 @@ class ExitPlan:
 
     def _traced_thresholds(self, layers: Sequence[int]) -> list[float] | None:
         """Those under which the replayed trace was recorded."""
-        if self._source is None or not self._source.thresholds:
+        if self._source is None or not self._source.thresholds or self.method != self.NAME:
             return None
         found = played.columns(self._source, layers, self.depth, self._replay)
         return [self._source.thresholds[column] for column in found]

@@ -91,9 +91,9 @@ class VerifyingPipeline(StagePipeline):
         """The counts of early predictions, and of checks, exits and accepted ones by layer."""
         sources = [one.sources.pop(position) for position in settled]
         found: dict[str, float] = {"early_predictions": len(sources)}
-        for index, times in one.checks.items():
+        for index in {*one.checks, *sources}:
             layer = sum(self._layers[: index + 1])
-            found[f"checks_layer_{layer}"] = times
+            found[f"checks_layer_{layer}"] = one.checks[index]
             found[f"exits_layer_{layer}"] = sources.count(index)
             found[f"accepted_layer_{layer}"] = sources[:accepted].count(index)
         one.checks.clear()
