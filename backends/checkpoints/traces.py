@@ -35,13 +35,15 @@ RECORD = Option(
 )
 
 
-def find_trace(replay: str | Mapping[str, Any] | None, backend: str) -> Path | None:
-    """The file that the option names; None for rates and where nothing is replayed. Raises
-    `UserError`."""
+def find_trace(
+    replay: str | Mapping[str, Any] | None, backend: str, method: str | None = None
+) -> Path | None:
+    """The file that the option names; None for rates and where nothing is replayed. `method`: the
+    backend whose decisions they are, where it is another one. Raises `UserError`."""
     if not isinstance(replay, str):
         return None
     if replay == DEMO:
-        return BUNDLED / f"{METHODS.get(backend, 'adadecode')}.parquet"
+        return BUNDLED / f"{METHODS.get(method or backend, 'adadecode')}.parquet"
     path = user_path(replay, f"backend '{backend}': option 'replay'")
     if not path.is_file():
         raise UserError(
@@ -51,9 +53,11 @@ def find_trace(replay: str | Mapping[str, Any] | None, backend: str) -> Path | N
     return path
 
 
-def open_source(replay: str | Mapping[str, Any], backend: str) -> TraceSource:
-    """What the option names, read. Raises `UserError`."""
-    path = find_trace(replay, backend)
+def open_source(
+    replay: str | Mapping[str, Any], backend: str, method: str | None = None
+) -> TraceSource:
+    """What the option names, read; `method` as in `find_trace`. Raises `UserError`."""
+    path = find_trace(replay, backend, method)
     if path is None:
         assert isinstance(replay, Mapping)
         return parse_rates(replay, f"backend '{backend}': option 'replay'")
@@ -65,15 +69,18 @@ def read(path: Path) -> DecisionTrace:
     return _read(path, path.stat().st_mtime_ns)
 
 
-def open_method(replay: str | Mapping[str, Any], backend: str) -> TraceSource:
+def open_method(
+    replay: str | Mapping[str, Any], backend: str, method: str | None = None
+) -> TraceSource:
     """As `open_source`, for a backend that replays exits. Raises `UserError` for a trace of another
     method, and for one that tells lengths alone."""
-    found, where = open_source(replay, backend), f"backend '{backend}': option 'replay'"
-    if found.method not in (None, backend, METHODS.get(backend)):
+    method = method or backend
+    found, where = open_source(replay, backend, method), f"backend '{backend}': option 'replay'"
+    if found.method not in (None, method, METHODS.get(method)):
         assert isinstance(replay, str)
         raise UserError(
             f"{where}: {find_trace(replay, backend)} is a trace of '{found.method}', not of "
-            f"'{backend}'"
+            f"'{method}'"
         )
     if found.method is not None and not found.fractions:
         raise UserError(
@@ -82,9 +89,9 @@ def open_method(replay: str | Mapping[str, Any], backend: str) -> TraceSource:
     return found
 
 
-def files(options: Mapping[str, Any], backend: str) -> list[Path]:
+def files(options: Mapping[str, Any], backend: str, method: str | None = None) -> list[Path]:
     """The file that a backend replays, for its trials' keys. Raises `UserError`."""
-    found = find_trace(options["replay"], backend)
+    found = find_trace(options["replay"], backend, method)
     return [] if found is None else [found]
 
 

@@ -54,7 +54,7 @@ class ExitPlan:
     def files(self) -> list[Path]:
         """The files that decide what is decoded, beside the model's own."""
         found = [self._parameters] if self._parameters else []
-        found += traces.files(self.settings, self.NAME)
+        found += traces.files(self.settings, self.NAME, self.method)
         return found if self._calibration is None else [*found, self._calibration[0]]
 
     def check(self) -> None:
@@ -124,6 +124,11 @@ class ExitPlan:
         return open_classifier(self._parameters.parent, self.model_dir)
 
     @property
+    def method(self) -> str:
+        """The backend whose decisions are replayed."""
+        return self.NAME
+
+    @property
     def prefix(self) -> str:
         """What a message about the backend begins with."""
         return f"backend '{self.NAME}'"
@@ -185,7 +190,7 @@ class ExitPlan:
 
     def _traced_thresholds(self, layers: Sequence[int]) -> list[float] | None:
         """Those under which the replayed trace was recorded."""
-        if self._source is None or not self._source.thresholds:
+        if self._source is None or not self._source.thresholds or self.method != self.NAME:
             return None
         found = played.columns(self._source, layers, self.depth, self._replay)
         return [self._source.thresholds[column] for column in found]
@@ -195,7 +200,7 @@ class ExitPlan:
         replay, measure = self.settings["replay"], self.settings["measure"]
         if replay is None or measure not in CONFIDENT:
             return None
-        found = traces.open_method(replay, self.NAME)
+        found = traces.open_method(replay, self.NAME, self.method)
         recorded = found.settings.get("measure", measure)
         if recorded != measure:
             raise UserError(f"{self._replay}: recorded with measure {recorded}, not {measure}")

@@ -1,13 +1,15 @@
 """Every system at 8B on a GPU: random weights, replayed decisions, the sweep itself.
 
     python benchmarks/gpu/sizes.py --out FOLDER [--sizes 1b llama-3.1-8b] [--requests 32]
-                                   [--repeats 3] [--minutes 20] [--tiny]
+                                   [--repeats 3] [--minutes 20] [--pipeline] [--tiny]
 
 Measures the device's bandwidth, then runs `benchmarks/sizes.py`'s decoding experiment with CUDA
 graphs: plain vLLM, early exit inside it (graphs between attentions and of whole segments, and vLLM
 beside it in the first mode and its runner), plain decoding on our engine, AdaDecode with the
 model's own head at each exit (as it is and in 8 bits) and with a shortlist of 16,384 tokens, and
-drafts of a smaller shape, as many as its costs tell it. Tells each system's share of the bandwidth
+drafts of a smaller shape, as many as its costs tell it. With `--pipeline` it runs instead, beside
+plain decoding, early exit on our engine: in lockstep, by ready rows, and in two stages, a process
+each, on the one card or on two. Tells each system's share of the bandwidth
 floor and its speed-ups; `decodebench report FOLDER/decoding` draws them. What was measured stays in
 FOLDER: the same command goes on where it was stopped. With two engines of vLLM (there are three by
 now) an H200 took 5 minutes for the first starts at 8B, and 75 s for the trials of a repeat.
@@ -48,6 +50,7 @@ def main() -> None:
     parser.add_argument("--without-pieces", action="store_true", help="vLLM by its defaults alone")
     parser.add_argument("--memory-share", type=float, default=0.2, help="of the device, per engine")
     parser.add_argument("--kv-cache-gib", type=float, default=4.0, help="of each of vLLM's engines")
+    parser.add_argument("--pipeline", action="store_true", help="TETRIS, and what it is held to")
     parser.add_argument("--tiny", action="store_true", help="try the whole path in small")
     chosen = parser.parse_args()
     if chosen.tiny:
@@ -80,6 +83,26 @@ def decodebench(*arguments: str, seconds: float | None = None) -> bool:
 
 def asked(chosen: argparse.Namespace) -> dict[str, Any]:
     """The experiment."""
+    workloads = [{"name": "gsm8k", "max_new_tokens": chosen.tokens}]
+    backends = pipeline(chosen) if chosen.pipeline else methods_of(chosen)
+    content = experiment(chosen, "decoding", backends, workloads, chosen.rows)
+    return {**content, "reference": backends[0]["name"]}
+
+
+def pipeline(chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """Plain decoding, early exit in one process, and as a pipeline."""
+    common = {"max_model_len": LONGEST, "replay": "demo", "max_num_seqs": max(chosen.rows)}
+    early = {"name": "own-early-exit", **common}
+    return [
+        {"name": "autoregressive", **common},
+        {**early, "batching": "lockstep"},
+        {**early, "batching": "ready"},
+        {"name": "tetris", "stages": 2, **common},
+    ]
+
+
+def methods_of(chosen: argparse.Namespace) -> list[dict[str, Any]]:
+    """vLLM, and what is held against it."""
     common = {"max_model_len": LONGEST, "replay": "demo"}
     pieces: list[dict[str, Any]] = []
     segments: list[dict[str, Any]] = []
@@ -96,7 +119,7 @@ def asked(chosen: argparse.Namespace) -> dict[str, Any]:
             cut = engine(chosen, cudagraph_mode="PIECEWISE")
             pieces = [{"name": "vllm", **compiled, "engine": cut}]
     of_8_bits = {"name": "adadecode", "heads": "original", "head_dtype": "fp8"}
-    backends = [
+    return [
         {"name": "vllm", **graphs},
         *pieces,
         {"name": "vllm-early-exit", **graphs},
@@ -107,8 +130,6 @@ def asked(chosen: argparse.Namespace) -> dict[str, Any]:
         {"name": "adadecode", "heads": "original", "shortlist": SHORTLIST, **common},
         {"name": "speculative", "method": "draft_model", **common},
     ]
-    workloads = [{"name": "gsm8k", "max_new_tokens": chosen.tokens}]
-    return experiment(chosen, "decoding", backends, workloads, chosen.rows)
 
 
 def engine(chosen: argparse.Namespace, **compilation: Any) -> dict[str, Any]:

@@ -12,6 +12,8 @@ B of them, and each stage of the pipeline can run B at once. Systems take turns 
     regrouping  early exit by ready rows in each: regrouped in place (DREX)
     tetris      two stages, survivors fused
     both cores  early exit by ready rows in one worker of two threads, all requests
+    verified    two stages, drafts verified by the second: plain's text
+    adadecode   drafts verified by the deeper segment, in one worker of two threads: likewise
 
 All exits are those behind `--cut` (a third of the layers). The demo model decides by itself, shapes
 replay what it decided, after prompts of 16 tokens. Tokens per second are counted between the first
@@ -62,8 +64,12 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any], int]] = {
     "regrouping": ("own-early-exit", {"batching": "ready"}, WORKERS),
     "tetris": ("tetris", {"stages": WORKERS}, 1),
     "both cores": ("own-early-exit", {"batching": "ready", "threads": WORKERS}, 1),
+    "verified": ("tetris", {"stages": WORKERS, "verify": True}, 1),
+    "adadecode": ("adadecode", {"threads": WORKERS}, 1),
 }
 """Backend, options, workers that have one each."""
+NAMED = {"adadecode": "exit_layers"}
+"""What a backend calls the layers of its exits."""
 SHORT = 16
 """Tokens of a shape's prompts."""
 NO_SLO_MS, TOKENS = 1e9, 4_000
@@ -131,7 +137,7 @@ def compared(chosen: argparse.Namespace, name: str) -> dict[str, Any]:
     workers: dict[str, list[BackendProcess]] = {}
     for label, (backend, options, count) in SYSTEMS.items():
         common = {"max_num_seqs": most, "max_model_len": LONGEST, "threads": 1}
-        exits = {"layers": [cut]} if backend != "autoregressive" else {}
+        exits = {} if backend == "autoregressive" else {NAMED.get(backend, "layers"): [cut]}
         replayed: dict[str, Any] = {} if is_demo else {"replay": DEMO}
         if chosen.leave is not None:
             replayed = {"replay": {"exits": {str(cut / depth): chosen.leave}}}

@@ -15,7 +15,7 @@ from reports.words.stages import StageWork, sentences, stages
 
 _NOTE = (
     "A stage is a process with some of the layers, or several; whoever is sure behind one leaves "
-    "there. A pass "
+    "there, or with 'verify' begins the next token and goes on to be verified. A pass "
     "takes whoever waits. Tokens that left earlier have their keys and values filled in before "
     "others need them. The busiest stage bounds the pipeline: if it never waited, it would bring "
     "the throughput divided by its share of the time, at the same passes. Prompts are apart."

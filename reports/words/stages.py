@@ -13,6 +13,8 @@ from results.compare.pairing import NATIVE
 
 BASELINES = ("own-early-exit", NATIVE, "classifier-early-exit", "classifier")
 """On the same engine: the same exits in one process, and the whole model."""
+VERIFYING = ("adadecode", NATIVE)
+"""Of a pipeline that verifies what leaves early."""
 _RATES = {"output_tok_per_s": "Tokens per second", "request_per_s": "Labels per second"}
 """The first that a cell has; arrivals of an open load decide it."""
 _GOODPUT = "goodput_req_per_s"
@@ -111,7 +113,8 @@ def _of_one(seen: Overview, own: Sequence[StageWork], idle: Collection[Cell]) ->
 def _beside(seen: Overview, own: Sequence[StageWork], metric: str) -> Iterator[str]:
     """A rate over a baseline's, the range over the workloads."""
     cells = {one.cell.place: one.cell for one in own if one.cell.holds(metric)}
-    for name in BASELINES:
+    verifies = own and own[0].cell.variant.options.get("verify")
+    for name in VERIFYING if verifies else BASELINES:
         # several variants of a baseline: the fastest is the one to beat
         found: dict[tuple[str, ...], float] = {}
         for other in seen.cells:

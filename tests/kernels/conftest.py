@@ -17,9 +17,8 @@ NATIVE = torch.cuda.is_available()
 
 PARENT_ONLY = ["test_interpreted.py", "test_compiled.py", "cuda_only/*.py", "test_ceilings.py"]
 """What starts a child process, needs no Triton, or skips, which only the parent's summary shows."""
-ON_KERNELS = ["test_cuda_*.py", "drafts/*.py"]
 
-collect_ignore_glob = [] if NATIVE or INTERPRETED else ["ops/*.py", *ON_KERNELS]
+collect_ignore_glob = [] if NATIVE or INTERPRETED else ["ops/*.py", "drafts/*.py", "test_cuda_*.py"]
 if INTERPRETED:
     collect_ignore_glob += [*PARENT_ONLY, "test_native_*.py"]
 
@@ -28,7 +27,7 @@ if INTERPRETED:
 def _prompts_in_small_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter takes seconds for calls of 128 rows."""
     if INTERPRETED:
-        monkeypatch.setattr("backends.engine.executors.cuda.PROMPT_ROWS", 8)
+        monkeypatch.setattr("backends.engine.executors.cuda_calls.prompts.PROMPT_ROWS", 8)
 
 
 @pytest.fixture(autouse=True)

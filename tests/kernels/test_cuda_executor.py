@@ -87,7 +87,7 @@ def make(
         ExitHead(1, (weights.head + 0.1 * noise(97, 48, seed=8)).to(dtype)),
         ExitHead(2, weights.head[ids].contiguous(), ids),
     ]
-    options = {"slots": 3, "max_len": 40, "rows": rows}
+    options: dict[str, Any] = {"slots": 3, "max_len": 40, "rows": rows}
     return CudaExecutor(weights, shape, heads, **options), weights, heads
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from backends.engine.executors import cuda
 from backends.engine.executors.base import StepRows
 from backends.engine.executors.cuda import CudaExecutor
+from backends.engine.executors.cuda_calls import prompts
 from backends.engine.executors.torch import TorchExecutor
 from backends.engine.model.architecture import EngineError
 from backends.engine.model.heads import ExitHead
@@ -23,7 +25,7 @@ def test_short_prompts_are_read_together_and_are_what_each_is_alone(
 ) -> None:
     """Bit for bit, whether a prompt ends in its first call or its third, and as torch has it; a
     long one among them has a pass of its own."""
-    monkeypatch.setattr(cuda, "PROMPT_ROWS", 8)
+    monkeypatch.setattr(prompts, "PROMPT_ROWS", 8)
     texts = [
         [IDS[(at + n) % len(IDS)] for n in range(count)] for at, count in enumerate((3, 20, 7))
     ]
@@ -54,7 +56,7 @@ def test_what_is_captured_late_leaves_every_text_as_it_is(monkeypatch: pytest.Mo
     that comes amid decoding, on whatever rows the last call had."""
     weights, shape = random_weights(shape_of("llama"), torch.float32), shape_of("llama")
     heads = [ExitHead(1, weights.head)]
-    room = {"slots": 2, "max_len": 40, "rows": 4}
+    room: dict[str, Any] = {"slots": 2, "max_len": 40, "rows": 4}
     plain, late = (CudaExecutor(weights, shape, heads, **room) for _ in range(2))
 
     def first_run(runs: Sequence[Callable[[], None]], _: torch.device) -> list[Callable[[], None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_layers_that_a_position_left_out_are_filled() -> None:
     """As the torch executor fills them, and every number as if each position were filled alone."""
     weights = random_weights(shape_of("llama"), torch.float32)
     heads = [ExitHead(1, weights.head)]
-    room = {"slots": 2, "max_len": 24, "rows": 4}
+    room: dict[str, Any] = {"slots": 2, "max_len": 24, "rows": 4}
     found = []
     for kind, together in ((CudaExecutor, True), (CudaExecutor, False), (TorchExecutor, True)):
         executor = kind(weights, shape_of("llama"), heads, **room)

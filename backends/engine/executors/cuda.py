@@ -12,6 +12,7 @@ Under ``TRITON_INTERPRET=1`` the same class runs on the CPU, without graphs: for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -31,25 +32,23 @@ from backends.engine.executors.base import (
     whole_by_segments,
 )
 from backends.engine.executors.cuda_calls.graph import capture, finish
+from backends.engine.executors.cuda_calls.heads import CudaHead, final_norm
 from backends.engine.executors.cuda_calls.layers import (
     FEW_CALLS,
     Activations,
     Cells,
-    CudaHead,
+    check_sizes,
     fill_cells,
-    final_norm,
     run_layers,
 )
-from backends.engine.executors.cuda_calls.prompts import PROMPT_ROWS, Prompt, PromptCalls
+from backends.engine.executors.cuda_calls.prompts import Prompt, PromptCalls
 from backends.engine.executors.cuda_calls.table import CallTable
 from backends.engine.executors.cuda_calls.trees import CudaTrees
 from backends.engine.model.architecture import Architecture, EngineError
-from backends.engine.model.cache import KVCache
-from backends.engine.model.forward import Rotary, prefill
 from backends.engine.model.heads import ExitHead, check_exits
 from backends.engine.model.weights import Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers, check_left_out
-from backends.kernels.exit_head import MAX_ROWS, final_logits
+from backends.kernels.exit_head import final_logits
 from backends.kernels.triton_runtime import INTERPRETED, require
 
 _NO_ROWS = np.empty(0, np.int32)
@@ -65,6 +64,7 @@ class CudaExecutor:
         slots: sequences that the cache holds.
         max_len: positions per sequence.
         rows: of every call, 1 to 64; more rows are run one part after another.
+        final: the exit head that speaks after the last layer, where the model's own does not.
 
     Raises:
         EngineError: for what the kernels cannot run on, and when one of them does not build.
@@ -79,34 +79,28 @@ class CudaExecutor:
         slots: int,
         max_len: int,
         rows: int = 8,
+        final: ExitHead | None = None,
     ) -> None:
         place = weights.embedding.device
         require("cuda executor", place)
-        if slots < 1 or max_len < 1 or not 1 <= rows <= MAX_ROWS:
-            raise EngineError(
-                f"cuda executor: slots {slots}, max_len {max_len}, rows {rows}: expected positive "
-                f"numbers, rows to {MAX_ROWS}"
-            )
+        check_sizes(slots, max_len, rows)
         check_exits(architecture, heads)
         self.architecture, self.slots, self.max_len = architecture, slots, max_len
-        self.piece = max_len
+        self.piece, self.device = max_len, str(place)
         self.exits = tuple(head.layer for head in heads)
-        self.device = str(place)
         self.kernels = "triton-interpreted" if INTERPRETED else "triton"
         self._weights, self._rows, self._left_out = weights, rows, NOTHING
         like = weights.embedding
         self._table = CallTable(rows, slots, max_len, architecture.vocabulary, place)
-        self._cells = Cells(
-            KVCache.allocate(architecture, slots, max_len, like.dtype, place),
-            Rotary.build(architecture, max_len, place),
-            *(self._table.slots, self._table.positions),
-        )
+        where = self._table.slots, self._table.positions
+        self._cells = Cells.allocate(architecture, slots, max_len, like, where)
         self._held = Activations.allocate(architecture, rows, max_len, like)
         self._spans = list(pairwise((0, *self.exits, architecture.layers)))
         ring = (slots + 1) * RING, architecture.width
         self._boundaries = [like.new_zeros(ring) for _ in self._spans]
-        every = *heads, ExitHead(architecture.layers, weights.head)
+        every = *heads, final or ExitHead(architecture.layers, weights.head)
         self._heads = [CudaHead.of(head, like, rows) for head in every]
+        self._final = self._heads[-1] if final is None else None
         self._logits = torch.empty(rows, len(weights.head), dtype=torch.float32, device=place)
         heads_only = (partial(self._run_head, index) for index in range(len(self._spans)))
         self._runs = [*self._segments(), *self._ready([*heads_only, self._run_logits])]
@@ -136,10 +130,8 @@ class CudaExecutor:
                     part = StepRows.span(slot, first + start, tokens[start : start + step].tolist())
                     self.whole(part, _NO_ROWS)
                 continue
-            ids = torch.tensor(tokens, dtype=torch.int64, device=self._logits.device)
-            given = self._weights, self.architecture, ids, self._cells.rotary
-            *cache, taps = self._cells.of(slot)
-            hidden = prefill(*given, *cache, start=first, taps=taps)
+            given = self._weights, self.architecture, slot, first, tokens
+            hidden = self._cells.read_alone(*given)
             self._boundaries[-1][slot * RING + (first + len(tokens) - 1) % RING] = hidden
         self._prompts.read(short)
 
@@ -198,7 +190,7 @@ class CudaExecutor:
         everything = np.arange(self._rows, dtype=np.int32)
         for start in range(0, len(rows), self._rows):
             count = self._table.send(rows, start, everything[: len(rows) - start])
-            if head is self._heads[-1]:
+            if head is self._final:
                 self._runs[-1]()
                 logits = self._logits
             else:
@@ -257,8 +249,8 @@ class CudaExecutor:
         return tokens, confidences
 
     def _prompt_calls(self) -> PromptCalls:
-        held = self._weights, self.architecture, self._cells, self._boundaries[-1]
-        return PromptCalls(*held, PROMPT_ROWS, self._ready)
+        given = self.architecture, self.slots, self.max_len, self._weights.embedding
+        return PromptCalls(*given, self._run_prompts, self._ready)
 
     def _segments(self) -> list[Callable[[], None]]:
         return self._ready([partial(self._run_segment, i) for i in range(len(self._spans))])
@@ -280,10 +272,19 @@ class CudaExecutor:
             self._left_out,
         )
 
+    def _run_prompts(self, table: CallTable, held: Activations, reach: int) -> None:
+        run_layers(
+            *(self._weights, range(self.architecture.layers), held),
+            *((self._weights.embedding, table.tokens), (self._boundaries[-1], table.places)),
+            replace(self._cells, slots=table.slots, positions=table.positions, reach=reach),
+        )
+
     def _run_fill(self, index: int) -> None:
-        above = range(self._spans[index][0], self.architecture.layers)
-        source = self._boundaries[index - 1], self._table.places
-        fill_cells(self._weights, self.architecture, above, source, self._cells)
+        x = self._boundaries[index - 1][self._table.places.long()]
+        self._fill_with(x, range(self._spans[index][0], self.architecture.layers))
+
+    def _fill_with(self, x: Tensor, layers: range) -> None:
+        fill_cells(self._weights, self.architecture, layers, x, self._cells)
 
     def _norm_for_head(self, index: int) -> Tensor:
         """The rows that asked for boundary `index` + 1's head, after the final norm."""

@@ -68,11 +68,13 @@ def prefill(
     *,
     start: int = 0,
     taps: Taps | None = None,
+    entered: Tensor | None = None,
+    everywhere: bool = False,
 ) -> Tensor:
     """Run one prompt, or its next piece, through all layers and keep its keys and values.
 
     Of the last layer only the keys and values are computed at all positions, the rest at the last
-    ones alone, since nothing else is asked for.
+    ones alone, unless it is asked for everywhere.
 
     Args:
         weights: the model.
@@ -84,9 +86,13 @@ def prefill(
         values_out: the same.
         start: position of the first token.
         taps: of this sequence; the states of the positions are kept there.
+        entered: float32 (n, width), the states in front of the first layer; None: the tokens'
+            embeddings.
+        everywhere: tell the states of all positions.
 
     Returns:
-        float32 (width,): the last position's hidden state after the last layer, before the norm.
+        float32 (width,): the last position's hidden state after the last layer, before the norm;
+        (n, width) where it is asked for everywhere.
     """
     count = len(token_ids)
     narrow = weights.embedding.dtype == torch.bfloat16 and not weights.embedding.is_cuda
@@ -94,9 +100,12 @@ def prefill(
     padded = -(-count // block) * block
     places = torch.arange(padded, device=rotary.cosines.device).clamp_(max=count - 1)
     rotary = rotary.at(places + start)
-    x = _embed(weights, functional.pad(token_ids, (0, padded - count))[None])
+    if entered is None:
+        x = _embed(weights, functional.pad(token_ids, (0, padded - count))[None])
+    else:
+        x = functional.pad(entered, (0, 0, 0, padded - count))[None]
     for index, layer in enumerate(weights.layers):
-        asked = block if index == architecture.layers - 1 else padded
+        asked = padded if everywhere or index < architecture.layers - 1 else block
         queries, keys, values = _projected(layer, architecture, x, rotary, asked)
         kept = slice(start, start + count)
         keys_out[index, :, kept], values_out[index, :, kept] = (
@@ -114,7 +123,7 @@ def prefill(
                 after = _layer(layer, architecture, x, every, keys, values)
                 taps.put(index + 1, (kept,), after[0, :count])
         x = _layer(layer, architecture, x[:, padded - asked :], queries, keys, values)
-    return x[0, count - 1 - padded]
+    return x[0, :count] if everywhere else x[0, count - 1 - padded]
 
 
 @torch.no_grad()

@@ -80,6 +80,7 @@ def load_weights(
     architecture: Architecture,
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
+    layers: range | None = None,
 ) -> Weights:
     """Read a checkpoint's weights, in one file or in shards, as tensors.
 
@@ -88,6 +89,7 @@ def load_weights(
         architecture: what `read_architecture` found in the same folder.
         dtype: float32, bfloat16 or float16; what the matrices are cast to.
         device: where they go; a few MiB at a time pass through the host's memory.
+        layers: of which alone they are; None: all.
 
     Raises:
         EngineError: names the first tensor that is missing, unknown, quantised, of another shape
@@ -95,7 +97,7 @@ def load_weights(
     """
     checkpoint = Checkpoint.open(directory)
     tensors = PlainTensors(checkpoint, dtype, device)
-    return read_parts(checkpoint, architecture, tensors, tensors)
+    return read_parts(checkpoint, architecture, tensors, tensors, layers)
 
 
 def read_parts(

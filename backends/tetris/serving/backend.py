@@ -12,15 +12,17 @@ from typing import Any, ClassVar, Self
 from backends.checkpoints import models, traces
 from backends.early_exit.policy import CONFIDENT, NEVER
 from backends.early_exit.settings import EXIT_OPTIONS, check_exit_options
-from backends.own.backend import OPTIONS, EngineBackend, check_fit, longest
+from backends.own.backend import OPTIONS, EngineBackend, check_fit, device, longest
 from backends.own.decisions import Recorder, Replayer
 from backends.own.exits.rule import SequenceRule, columns
 from backends.tetris.piped_stages import ANSWERED_WITHIN_S
 from backends.tetris.serving.cut_plan import NAME, CutPlan
 from harness.core.backend import Option
 from harness.core.errors import UserError
-from harness.core.nouns import REPLAYED, BackendInfo, Model
+from harness.core.nouns import REPLAYED, BackendInfo, Measured, Model
 
+KERNELS_OF = {"cpu": "native", "cuda": "triton"}
+"""What runs a stage's layers on a device."""
 MOST_STAGES = 64
 
 
@@ -44,13 +46,21 @@ class Tetris(EngineBackend):
             "calibration's, else quarters of the depth",
         ),
         "kernels": replace(
-            OPTIONS["kernels"], choices=("auto", "native"), help="native (C++): stages run on CPUs"
+            OPTIONS["kernels"],
+            choices=("auto", *KERNELS_OF.values()),
+            help="native (C++) on a CPU, triton on GPUs, a stage on each by turns",
         ),
         "threads": replace(
             OPTIONS["threads"], help="CPU threads of each stage; default: the cores, shared out"
         ),
         "stages": Option(
             int, 2, "processes that the layers are cut into", minimum=1, maximum=MOST_STAGES
+        ),
+        "verify": Option(
+            bool,
+            False,
+            "true: what leaves early goes through all stages all the same, and the last one "
+            "verifies it (AdaDecode as a pipeline; lossless)",
         ),
         "batch": Option(
             int,
@@ -75,15 +85,17 @@ class Tetris(EngineBackend):
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other, for what does not fit the
-        model, and on a machine whose models run on a GPU."""
-        from backends.own.backend import device
-
-        if device() != "cpu":
-            raise UserError(f"backend '{NAME}': stages run on CPUs; expected no GPU in sight")
+        model or the device."""
+        found = device()
+        if options["kernels"] not in ("auto", KERNELS_OF[found]):
+            raise UserError(
+                f"backend '{NAME}': option 'kernels': stages run on {found} here; expected auto or "
+                f"{KERNELS_OF[found]}"
+            )
         if model_dir is None:
             check_exit_options(NAME, options)
             return
-        check_fit(NAME, model_dir, {**options, "kernels": "native"})
+        check_fit(NAME, model_dir, {**options, "kernels": KERNELS_OF[found]})
         plan = CutPlan(model_dir, options)
         plan.check()
         plan.cuts()
@@ -99,6 +111,8 @@ class Tetris(EngineBackend):
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Start the stages. Raises `UserError` for what the engine cannot take."""
         from backends.engine.model.architecture import read_architecture
+        from backends.tetris.serving.drafts.pipeline import VerifyingPipeline
+        from backends.tetris.serving.drafts.queues import DraftQueues
         from backends.tetris.serving.jobs import StageSetup, StateSizes
         from backends.tetris.serving.pipeline import StagePipeline
         from backends.tetris.serving.processes import StageProcesses
@@ -109,11 +123,15 @@ class Tetris(EngineBackend):
         shape, cuts = read_architecture(model_dir), plan.cuts()
         rule = SequenceRule(plan.policy, plan.depth, cuts)
         slots, piece = options["max_num_seqs"], options["prefill_tokens"]
+        verifies = options["verify"]
         threads = options["threads"] or max(1, len(os.sched_getaffinity(0)) // options["stages"])
-        taken = {**options, "max_model_len": longest(shape, options), "threads": threads}
+        most, kernels = longest(shape, options), KERNELS_OF[device()]
+        taken = {**options, "max_model_len": most, "threads": threads, "kernels": kernels}
+        whole_prompts = kernels == "triton"
+        room = max(piece, most) if whole_prompts else piece
         source = None
         if options["replay"] is not None:
-            source = traces.open_source(options["replay"], NAME)
+            source = traces.open_source(options["replay"], NAME, plan.method)
         decided: Recorder | Replayer | None = None
         if source is not None:
             decided = Replayer(source, columns(plan, rule.layers))
@@ -125,31 +143,33 @@ class Tetris(EngineBackend):
             provenance=REPLAYED if source is not None else "re-implementation",
             options={
                 **taken,
-                "kernels": "native",
                 "layers": list(cuts),
                 "threshold": None,
                 "thresholds": list(rule.bounds),
             },
-            lossless=options["measure"] == NEVER and source is None,
-            measured=plan.measured(model.dtype),
+            lossless=(verifies or options["measure"] == NEVER) and source is None,
+            measured=Measured() if verifies else plan.measured(model.dtype),
         )
         stops = models.stop_ids(model_dir)
-        sizes = StateSizes(len(cuts) + 1, slots, piece, shape.width)
-        setup = StageSetup(0, cuts, model_dir, model, taken, threads, sizes)
+        sizes = StateSizes(len(cuts) + 1, slots, room, shape.width)
+        setup = StageSetup(0, cuts, model_dir, model, taken, threads, whole_prompts, sizes)
         processes = StageProcesses(setup, shape)
-        pipeline = StagePipeline(
+        queued: Any = DraftQueues if verifies else StageQueues
+        piped = VerifyingPipeline if verifies else StagePipeline
+        pipeline = piped(
             processes,
             rule,
             [end - start for start, end in zip((0, *cuts), (*cuts, plan.depth), strict=True)],
-            StageQueues(
+            queued(
                 len(cuts) + 1,
                 rule,
                 slots=slots,
                 batch=options["batch"],
                 prefill_tokens=piece,
+                whole_prompts=whole_prompts,
                 replayed=decided if isinstance(decided, Replayer) else None,
             ),
-            rows=piece,
+            rows=room,
             decisions=decided if rule.layers or options["record"] else None,
         )
         return cls(pipeline, processes, info, stops, decided)

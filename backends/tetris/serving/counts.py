@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backends.tetris.serving.jobs import StageDone
-from backends.tetris.serving.queues import Assigned
+from backends.tetris.serving.prompt_queues import Assigned
 
 
 class StageCounts:
@@ -25,7 +25,7 @@ class StageCounts:
 
     def done(self, stage: int, assigned: Assigned, answer: StageDone) -> None:
         """A stage has done what it was asked."""
-        rows = len(assigned.inside)
+        rows = 0 if assigned.piece is not None else len(assigned.job.rows)
         self._add("filled", stage, len(assigned.job.fills))
         if not rows:
             self._add("other_us", stage, answer.busy_us)

@@ -17,6 +17,27 @@ class CutPlan(ExitPlan):
 
     NAME = NAME
 
+    @property
+    def method(self) -> str:
+        """See `ExitPlan.method`: what is verified was drafted."""
+        return "adadecode" if self.settings["verify"] else NAME
+
+    def check(self) -> None:
+        """As `ExitPlan.check`, and for drafts that nobody makes or writes down."""
+        super().check()
+        if not self.settings["verify"]:
+            return
+        unfit = {
+            "stages": self.settings["stages"] == 1,
+            "measure": self.policy.measure == NEVER,
+            "record": self.settings["record"],
+        }
+        for option in (name for name, is_unfit in unfit.items() if is_unfit):
+            raise UserError(
+                f"{self.prefix}: option 'verify' has no meaning with "
+                f"'{option}: {str(self.settings[option]).lower()}'"
+            )
+
     def cuts(self) -> tuple[int, ...]:
         """Layers behind which a stage ends: of those after which confidence may be asked the
         nearest to depth * i / (stages + 1), since fewer come to the later stages; where nobody

@@ -3,6 +3,7 @@ stages."""
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from harness.core.nouns import Model
 Hidden = NDArray[np.float32]
 Place = Literal["tokens", "ring", "prompt", "spare"]
 NOTHING = StepRows((), (), ())
+UNASKED = -math.inf
+"""A bound that every confidence exceeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class StageSetup:
     model: Model
     options: Mapping[str, Any]
     threads: int
+    whole_prompts: bool
+    """Kernels read a prompt in one piece: its rounding depends on where it is cut."""
     states: StateSizes
 
 
@@ -41,6 +46,8 @@ class StageJob:
     """Fills first, then rows through the stage's layers, then its head."""
 
     rows: StepRows = NOTHING
+    is_prompt: bool = False
+    """They are of prompts."""
     source: Place = "tokens"
     """Where the rows' states are; "tokens": nowhere, their tokens' embeddings begin."""
     target: Place | None = None
@@ -48,7 +55,7 @@ class StageJob:
     asked: Int32 | None = None
     """Numbers of the rows whose next token may be told, ascending; none where it is None."""
     bounds: tuple[float, ...] = ()
-    """Of each, what its confidence has to exceed; minus infinity where none is asked."""
+    """Of each, what its confidence has to exceed; `UNASKED` where none is asked."""
     sampling: tuple[TokenSampling, ...] = ()
     """Of each."""
     fills: StepRows = NOTHING

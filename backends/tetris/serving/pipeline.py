@@ -14,6 +14,7 @@ asked is booked when it answers: of a stage that dies nothing has happened.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from backends.engine.decisions import DecisionHook
 from backends.engine.streams import Output, Stream
@@ -22,7 +23,7 @@ from backends.tetris.piped_stages import StageDiedError
 from backends.tetris.serving.counts import StageCounts
 from backends.tetris.serving.jobs import StageDone
 from backends.tetris.serving.processes import StageProcesses
-from backends.tetris.serving.queues import Assigned, StageQueues
+from backends.tetris.serving.prompt_queues import Assigned, PromptQueues
 from backends.tetris.serving.rebuilding import Rebuilding
 from backends.tetris.serving.staged import StagedStream
 
@@ -47,7 +48,7 @@ class StagePipeline:
         processes: StageProcesses,
         rule: SequenceRule,
         layers: Sequence[int],
-        queues: StageQueues,
+        queues: PromptQueues[Any],
         *,
         rows: int,
         decisions: DecisionHook | None = None,
@@ -167,9 +168,14 @@ class StagePipeline:
         return self._emit(one, token, counts)
 
     def _emit(self, one: StagedStream, token: int, counts: dict[str, float]) -> Output:
+        one.stream.tokens.append(token)
+        self._end(one, token, len(one.stream.tokens))
+        return Output(one.stream.id, (token,), one.stream.finished, counts)
+
+    def _end(self, one: StagedStream, token: int, length: int) -> None:
+        """A stream that has so many tokens for good, this one the last, goes on or is over."""
         stream = one.stream
-        stream.tokens.append(token)
-        count = len(stream.tokens) - one.first
+        count = length - one.first
         if token in stream.stops or count == stream.last:
             stream.finished = "stop"
         elif count == stream.max_new_tokens:
@@ -178,7 +184,6 @@ class StagePipeline:
             self._queues.wait_for(0, one)
         else:
             self._queues.leave(one)
-        return Output(stream.id, (token,), stream.finished, counts)
 
     def _recover(self, death: StageDiedError) -> None:
         """Another process takes the stage's place, and gets its keys and values again; of others

@@ -8,6 +8,7 @@ depend on nothing else, so that no stream goes on in another way than it would h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from backends.engine.executors.base import StepRows
 from backends.tetris.serving.jobs import StageJob
@@ -27,26 +28,28 @@ class Rebuilding:
             for start, end in self._pieces(one, stage):
                 tokens = one.stream.tokens[start:end]
                 rows = StepRows.span(one.stream.slot, start, tokens)
-                self._piece(stage, one.left_before(start, stage), rows)
+                job = StageJob(rows, is_prompt=start < one.first)
+                self._piece(stage, one.left_before(start, stage), job)
 
     def _pieces(self, one: StagedStream, stage: int) -> Iterator[tuple[int, int]]:
-        """Ascending positions that came from one stage each."""
+        """Ascending positions that came from one stage each, of a prompt or behind it."""
         start, done = 0, one.stream.done[stage]
         for end in range(1, done + 1):
             same = end < done and one.left_before(end, stage) == one.left_before(start, stage)
+            same = same and end != one.first
             if not same or end - start == self._rows:
                 yield start, end
                 start = end
 
-    def _piece(self, stage: int, left: int | None, rows: StepRows) -> None:
+    def _piece(self, stage: int, left: int | None, job: StageJob) -> None:
         if stage == 0:
-            self._do(0, StageJob(rows))
+            self._do(0, job)
             return
-        self._do(stage - 1 if left is None else left, StageJob(rows, recall=True))
+        self._do(stage - 1 if left is None else left, StageJob(job.rows, recall=True))
         if left is None:
-            self._do(stage, StageJob(rows, source="spare"))
+            self._do(stage, replace(job, source="spare"))
         else:
-            self._do(stage, StageJob(fills=rows))
+            self._do(stage, StageJob(fills=job.rows))
 
     def _do(self, stage: int, job: StageJob) -> None:
         self._processes.send(stage, job)

@@ -7,29 +7,24 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from backends.engine.executors.base import StepRows
 from backends.tetris.piped_stages import serve
-from backends.tetris.serving.jobs import Hidden, SharedStates, StageDone, StageJob, StageSetup
-from harness.core.errors import UserError
-
-if TYPE_CHECKING:
-    from backends.tetris.serving.native_stage import NativeStage
-
-Confidence = Callable[[StepRows, Hidden | None, Hidden], Any]
-"""Of rows, the states with which they entered the stage and those with which they left it."""
+from backends.tetris.serving.jobs import SharedStates, StageDone, StageJob, StageSetup
 
 
 class Stage:
     """Does the jobs. Raises `UserError` for what the engine cannot take."""
 
     def __init__(self, setup: StageSetup, states: SharedStates) -> None:
+        from backends.tetris.serving.layers.opening import open_layers
+
         self._index, self._states = setup.index, states
         self._is_last = setup.index == len(setup.cuts)
-        self._run, self._confidence = _opened(setup)
+        self._run, self._confidence = open_layers(setup)
 
     def do(self, job: StageJob) -> StageDone:
         """See `StageJob`."""
@@ -44,7 +39,10 @@ class Stage:
             else:
                 found = self._states.left_at(job.filled_from, job.fills)
             self._run.fill_from(job.fills, found)
-        return self._pass(job) if len(job.rows) else StageDone()
+        if len(job.rows):
+            return self._pass(job)
+        self._run.wait()
+        return StageDone()
 
     def _pass(self, job: StageJob) -> StageDone:
         rows, asked = job.rows, job.asked
@@ -55,7 +53,7 @@ class Stage:
             speaks = wanted[:0]
         else:  # a head that is asked for no confidence needs no answer for those that are drawn
             speaks = wanted[greedy] if self._is_last else wanted
-        tokens, sure = self._run.run(rows, before, speaks)
+        tokens, sure = self._run.run(rows, before, speaks, is_prompt=job.is_prompt)
         if job.target is not None:
             self._states.write(job.target, self._index, rows, self._run.left(rows))
         if asked is None:
@@ -97,62 +95,6 @@ class Stage:
 
 def _of(rows: StepRows, numbers: Any) -> StepRows:
     return StepRows(*(column[numbers] for column in rows.table))
-
-
-def _opened(setup: StageSetup) -> tuple[NativeStage, Confidence | None]:
-    """The stage's layers, and what measures confidence behind them where its head does not."""
-    import torch
-
-    from backends.engine.model.architecture import EngineError, read_architecture
-    from backends.engine.model.packed import load_packed
-    from backends.kernels.cpu.native import NativeUnavailableError
-    from backends.tetris.serving.cut_plan import NAME, CutPlan
-    from backends.tetris.serving.native_stage import NativeStage
-
-    torch.set_num_threads(setup.threads)
-    plan, index = CutPlan(setup.model_dir, setup.options), setup.index
-    bounds = (0, *setup.cuts, plan.depth)
-    try:
-        shape = read_architecture(setup.model_dir)
-        weights = load_packed(
-            setup.model_dir,
-            shape,
-            getattr(torch, setup.model.dtype),
-            range(bounds[index], bounds[index + 1]),
-        )
-        is_last = index == len(setup.cuts)
-        stage = NativeStage(
-            weights,
-            shape,
-            None if is_last else plan.head(setup.cuts[index], weights.head),
-            slots=setup.states.slots,
-            max_len=setup.options["max_model_len"],
-            threads=setup.threads,
-        )
-    except (EngineError, NativeUnavailableError) as error:
-        raise UserError(f"backend '{NAME}': {error}") from None
-    return stage, None if is_last else _confidence(plan, weights.embedding)
-
-
-def _confidence(plan: Any, embedding: Any) -> Confidence | None:
-    """See `backends.own.exits.rule.measure_of`; None where the head itself answers."""
-    import torch
-
-    from backends.kernels.exit_confidence import cosine_rows, linear_probability
-
-    def state(rows: StepRows, before: Hidden | None, after: Hidden) -> Any:
-        if before is None:
-            first = embedding[torch.from_numpy(rows.tokens.astype(np.int64))].float()
-        else:
-            first = torch.from_numpy(before)
-        return cosine_rows(first, torch.from_numpy(after))
-
-    if plan.policy.measure == "state":
-        return state
-    if plan.policy.measure == "classifier":
-        vector, bias = plan.classifier().difference()
-        return lambda rows, before, after: linear_probability(torch.from_numpy(after), vector, bias)
-    return None
 
 
 def main(channel_number: int, memory_number: int) -> None:

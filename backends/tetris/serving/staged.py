@@ -45,3 +45,20 @@ class StagedStream:
         if not 0 <= place < len(self.left) or self.left[place] >= stage:
             return None
         return self.left[place]
+
+
+@dataclass(slots=True, eq=False)
+class RunSpan:
+    """Positions of a stream that a stage is running."""
+
+    one: StagedStream
+    start: int
+    end: int
+    """Less once a draft has fallen on which those behind it rested."""
+    asked: bool = False
+    """Whether the newest of them may be followed by a draft."""
+    rows: int = field(init=False)
+    """As many as are run."""
+
+    def __post_init__(self) -> None:
+        self.rows = self.end - self.start

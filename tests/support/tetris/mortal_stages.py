@@ -28,13 +28,17 @@ def sureness(state: int) -> float:
     return (hash((SURE, state)) % 1000 + 0.5) / 1000
 
 
-def word(state: int) -> int:
+def word(state: int, words: int = WORDS) -> int:
     """The token that follows."""
-    return hash((WORD, state)) % WORDS
+    return hash((WORD, state)) % words
 
 
 def alone(
-    prompt: tuple[int, ...], most: int, stops: frozenset[int], bounds: tuple[float, ...]
+    prompt: tuple[int, ...],
+    most: int,
+    stops: frozenset[int],
+    bounds: tuple[float, ...],
+    words: int = WORDS,
 ) -> tuple[list[int], list[int]]:
     """The answer of one process, and behind which stage each token but the first one left."""
     keys: list[Any] = [0] * (len(bounds) + 1)
@@ -44,7 +48,7 @@ def alone(
         for stage, before in enumerate(keys):
             keys[stage] = hash((before, state))
             state = hash((stage, keys[stage]))
-    answer.append(word(state))
+    answer.append(word(state, words))
     while answer[-1] not in stops and len(answer) < most:
         state, over = (TOKEN, answer[-1]), None
         for stage, before in enumerate(keys):
@@ -53,7 +57,7 @@ def alone(
                 state = hash((stage, keys[stage]))
                 if stage == len(bounds) or sureness(state) > bounds[stage]:
                     over = stage
-        answer.append(word(state))
+        answer.append(word(state, words))
         assert over is not None
         left.append(over)
     return answer, left
@@ -70,6 +74,10 @@ class MortalStages:
         rows: of a piece of prompts.
         seed: of all that happens.
         deadly: the share of jobs that end their stage.
+        words: a stage says one of so many, at the end of every stage another one.
+        drafts: rows may rest on a draft that has fallen, and be read while they are written anew:
+            what is read then is anything.
+        whole: prompts come whole, and several only while they have so many rows; None: in pieces.
     """
 
     def __init__(
@@ -80,11 +88,15 @@ class MortalStages:
         rows: int,
         seed: int = 0,
         deadly: float = 0.0,
+        whole: int | None = None,
+        words: int = WORDS,
+        drafts: bool = False,
     ) -> None:
         self.restarts = 0
         self.cursed: int | None = None
         """A stage that no job of its own leaves alive."""
-        self._count, self._deadly = count, deadly
+        self._count, self._deadly, self._whole, self._words = count, deadly, whole, words
+        self._drafts = drafts
         self._draw = random.Random(seed)
         self._ring: list[Any] = [[[None] * RING for _ in range(slots)] for _ in range(count - 1)]
         self._prompt: list[Any] = [[None] * rows for _ in range(count - 1)]
@@ -141,6 +153,10 @@ class MortalStages:
 
     def _done(self, index: int, job: StageJob, *, broken: bool) -> StageDone:
         keys, states = self._keys[index], self._states[index]
+        if job.is_prompt and self._whole is not None:
+            spans = list(job.rows.spans())
+            assert all(start == 0 for _, start, _ in spans), "a prompt is cut"
+            assert len(spans) == 1 or len(job.rows) <= self._whole, "too many together"
         for slot, length in job.released:
             if length > KEPT:
                 for place in [one for one in keys if one[0] == slot and one[1] >= KEPT]:
@@ -173,7 +189,7 @@ class MortalStages:
         is_last = index == self._count - 1
         sure = [0.0 if is_last else sureness(state) for state in asked]
         tokens = [
-            word(state) if one > bound else None
+            word(state, self._words) if one > bound else None
             for state, one, bound in zip(asked, sure, job.bounds, strict=True)
         ]
         return StageDone(tuple(sure), tuple(tokens), 1.0)
@@ -188,6 +204,8 @@ class MortalStages:
 
     def _put(self, index: int, slot: int, position: int, entered: Any) -> int:
         keys = self._keys[index]
+        if entered is None and self._drafts:
+            entered = self._draw.random()
         assert entered is not None, "rows that nobody has written, or half"
         before = keys[slot, position - 1] if position else 0
         keys[slot, position] = hash((before, entered))

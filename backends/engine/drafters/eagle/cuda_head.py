@@ -120,8 +120,8 @@ class CudaEagle(CudaExecutor):
 
     def _prompt_calls(self) -> PromptCalls:
         # a head reads no prompt by itself: they are not captured
-        held = self._weights, self.architecture, self._cells, self._boundaries[-1]
-        return PromptCalls(*held, self._rows, list)
+        given = self.architecture, self.slots, self.max_len, self._weights.embedding
+        return PromptCalls(*given, self._run_prompts, list)
 
     def _run_layer(self, from_source: bool) -> None:
         table, held, weights = self._table, self._held, self._weights

@@ -9,16 +9,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from backends.engine.executors.base import Int32
 from backends.engine.executors.torch_rows import fill_layers
-from backends.engine.model.architecture import Architecture
+from backends.engine.model.architecture import Architecture, EngineError
 from backends.engine.model.cache import KVCache
-from backends.engine.model.forward import Rotary, head_product
-from backends.engine.model.heads import ExitHead
+from backends.engine.model.forward import Rotary, prefill
 from backends.engine.model.taps import Taps
 from backends.engine.model.weights import LayerWeights, Weights
 from backends.engine.sublayers.sets import NOTHING, Sublayers
 from backends.kernels.attention import AttentionScratch, attention
-from backends.kernels.exit_head import MAX_ROWS, HeadScratch, exit_head
+from backends.kernels.exit_head import MAX_ROWS
 from backends.kernels.rms_norm import rms_norm
 from backends.kernels.rope_cache import rope_cache
 from backends.kernels.silu_mul import silu_mul
@@ -63,61 +63,6 @@ class Activations:
 
 
 @dataclass(frozen=True, slots=True)
-class CudaHead:
-    """A matrix that turns a boundary's rows into tokens, and where it leaves what it finds."""
-
-    matrix: Tensor
-    token_ids: Tensor | None
-    scratch: HeadScratch
-    found: Tensor
-    """(2, rows) int32: tokens, and the bits of their float32 confidences; for one copy."""
-    margin: bool
-    """See `ExitHead.margin`."""
-    scales: Tensor | None
-    """See `ExitHead.scales`."""
-
-    @classmethod
-    def of(cls, head: ExitHead, like: Tensor, rows: int) -> CudaHead:
-        """For calls of `rows` rows, with the dtype and device of `like`."""
-        place, scales = like.device, head.scales
-        if scales is None or head.margin:
-            matrix, scales = head.plain().to(place, like.dtype), None
-        else:
-            matrix, scales = head.matrix[:].to(place), scales.to(place).contiguous()
-        matrix = matrix.detach().contiguous()
-        ids = None if head.token_ids is None else head.token_ids.to(like.device).contiguous()
-        found = torch.zeros(2, rows, dtype=torch.int32, device=like.device)
-        scratch = HeadScratch.allocate(rows, len(matrix), like.device)
-        return cls(matrix, ids, scratch, found, head.margin, scales)
-
-    def find(self, hidden: Tensor) -> None:
-        """Leave in `found` what the (rows, width) states under the final norm make of it."""
-        if self.margin:
-            find_margins(hidden, self)
-            return
-        tokens, confidence = self.found[0], self.found[1].view(torch.float32)
-        chosen = {"token_ids": self.token_ids, "scales": self.scales}
-        exit_head(hidden, self.matrix, self.scratch, tokens, confidence, **chosen)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(rows, V') float32 of (rows, width) states under the final norm."""
-        if self.scales is None:
-            return head_product(hidden, self.matrix)
-        return (hidden.float() @ self.matrix.float().T) * self.scales
-
-
-def find_margins(hidden: Tensor, head: CudaHead) -> None:
-    """What the head finds in (rows, width) states under the final norm, with the best token's
-    probability less the second's. The logits are written down for it."""
-    logits = head_product(hidden, head.matrix)
-    best, places = logits.topk(2)
-    first, second = (best - torch.logsumexp(logits, -1, keepdim=True)).exp().unbind(1)
-    tokens = places[:, 0] if head.token_ids is None else head.token_ids[places[:, 0]]
-    head.found[0].copy_(tokens)
-    head.found[1].view(torch.float32).copy_(first - second)
-
-
-@dataclass(frozen=True, slots=True)
 class Cells:
     """Where the rows stand: their places in the cache, read on the device."""
 
@@ -144,11 +89,33 @@ class Cells:
         turn(layer, held, epsilon, self.rotary, where, (keys, values))
         attention(held.query, keys, values, *where, held.splits, held.attended, self.reach)
 
+    @classmethod
+    def allocate(
+        cls,
+        shape: Architecture,
+        slots: int,
+        max_len: int,
+        like: Tensor,
+        where: tuple[Tensor, Tensor],
+    ) -> Cells:
+        """In an empty cache with the dtype and device of `like`; where: slots and positions."""
+        cache = KVCache.allocate(shape, slots, max_len, like.dtype, like.device)
+        return cls(cache, Rotary.build(shape, max_len, like.device), *where)
+
     def of(self, slot: int) -> tuple[Tensor, Tensor, Taps | None]:
         """Keys and values of one slot, (layers, kv_heads, max_len, head_dim) each, and what is kept
         of its states."""
         taps = None if self.taps is None else self.taps.of(slot)
         return self.cache.keys[:, slot], self.cache.values[:, slot], taps
+
+    def read_alone(
+        self, weights: Weights, shape: Architecture, slot: int, first: int, tokens: Int32
+    ) -> Tensor:
+        """Run the positions of one slot from `first` on by a pass of their own. (width,): the last
+        one's state, float32."""
+        ids = torch.tensor(tokens, dtype=torch.int64, device=self.slots.device)
+        *cache, taps = self.of(slot)
+        return prefill(weights, shape, ids, self.rotary, *cache, start=first, taps=taps)
 
     def keeping(self, layers: Sequence[int], like: Tensor) -> tuple[Cells, Tensor]:
         """The same, with states kept after so many `layers`, of the width, dtype and device of
@@ -227,22 +194,14 @@ def fill_cells(
     weights: Weights,
     shape: Architecture,
     layers: range,
-    source: tuple[Tensor, Tensor],
+    x: Tensor,
     cells: Cells,
 ) -> None:
-    """Launch what writes the K and V that each of `layers` computes of the same states, those in
-    the rows `source[1]`, int32, of the table `source[0]`."""
+    """Launch what writes the K and V that each of `layers` computes of the rows' states x, (rows,
+    width)."""
     where = cells.slots.long(), cells.positions.long()
-    x, rotary = source[0][source[1].long()], cells.rotary.at(where[1])
+    rotary = cells.rotary.at(where[1])
     fill_layers(weights, shape, layers, x, rotary, cells.cache, where)
-
-
-def final_norm(weights: Weights, source: tuple[Tensor, Tensor], out: Tensor) -> Tensor:
-    """Launch the norm before the heads, from the rows `source[1]`, int32, of the table `source[0]`
-    to (rows, width) `out`, which is handed back."""
-    gain, epsilon = weights.norm, weights.epsilon
-    rms_norm(source[0], rows=len(out), source_rows=source[1], gain=gain, epsilon=epsilon, out=out)
-    return out
 
 
 def turn(
@@ -271,6 +230,15 @@ def turn(
         k_norm=layer.k_norm,
         epsilon=epsilon,
     )
+
+
+def check_sizes(slots: int, max_len: int, rows: int) -> None:
+    """Raise `EngineError` for sizes that an executor on CUDA cannot have."""
+    if slots < 1 or max_len < 1 or not 1 <= rows <= MAX_ROWS:
+        raise EngineError(
+            f"cuda executor: slots {slots}, max_len {max_len}, rows {rows}: expected positive "
+            f"numbers, rows to {MAX_ROWS}"
+        )
 
 
 def rows_for(sequences: int) -> int:

@@ -9,20 +9,18 @@ prompt alone. Which prompts are read so depends on their length alone, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from torch import Tensor
 
-from backends.engine.executors.base import StepRows
-from backends.engine.executors.cuda_calls.layers import Activations, Cells, run_layers
+from backends.engine.executors.base import Int32, StepRows
+from backends.engine.executors.cuda_calls.layers import Activations
 from backends.engine.executors.cuda_calls.table import CallTable
 from backends.engine.model.architecture import Architecture
-from backends.engine.model.weights import Weights
 
 PROMPT_ROWS = 128
-"""As many as still wait for the weights, not for arithmetic."""
+"""Of a call: as many as still wait for the weights, not for arithmetic."""
 MOST_CALLS = 4
 """A longer prompt is quicker with a pass of its own."""
 
@@ -34,44 +32,43 @@ class PromptCalls:
     """Reads prompts of up to `longest` tokens.
 
     Args:
-        weights: the model.
-        architecture: its shape.
-        cells: of the executor: where keys and values go, and states that are kept. What no prompt
-            needs goes into the last slot.
-        last: [n, width], the last boundary, which receives the state of each prompt's last token.
-        rows: of a call.
+        architecture: of the model.
+        slots: of the cache; what no prompt needs goes into the slot behind them.
+        max_len: positions per slot.
+        like: a tensor of the model's dtype and device.
+        layers: launches all layers at the rows of a table, which hand one another activations, and
+            of which no position is beyond a reach. They leave the states at the table's places.
         ready: makes runs that only launch kernels callable, by a graph each.
     """
 
     def __init__(
         self,
-        weights: Weights,
         architecture: Architecture,
-        cells: Cells,
-        last: Tensor,
-        rows: int,
+        slots: int,
+        max_len: int,
+        like: Tensor,
+        layers: Callable[[CallTable, Activations, int], None],
         ready: Callable[[Sequence[Callable[[], None]]], list[Callable[[], None]]],
     ) -> None:
-        like, (_, slots, _, max_len, _) = weights.embedding, cells.cache.keys.shape
+        rows = self.rows = PROMPT_ROWS
         self.longest = min(rows * MOST_CALLS, max_len)
-        self._rows = rows
-        table = CallTable(rows, slots - 1, self.longest, architecture.vocabulary, like.device)
+        self._table = CallTable(rows, slots, self.longest, architecture.vocabulary, like.device)
         held = Activations.allocate(architecture, rows, self.longest, like)
-        run = partial(
-            run_layers,
-            *(weights, range(architecture.layers), held),
-            *((weights.embedding, table.tokens), (last, table.places)),
-            replace(cells, slots=table.slots, positions=table.positions, reach=self.longest),
-        )
-        self._table, (self._run,) = table, ready([run])
+        (self._run,) = ready([partial(layers, self._table, held, self.longest)])
 
     def read(self, prompts: Sequence[Prompt]) -> None:
         """Run them through all layers, as many positions in a call as it has rows."""
         if not prompts:
             return
         rows = StepRows.joined([StepRows.span(slot, 0, tokens) for slot, tokens in prompts])
-        ends = np.cumsum([len(tokens) for _, tokens in prompts]) - 1
-        for start in range(0, len(rows), self._rows):
-            here = ends[(ends >= start) & (ends < start + self._rows)] - start
-            self._table.send(rows, start, here, ends_alone=True)
-            self._run()
+        ends = np.cumsum([len(tokens) for _, tokens in prompts], dtype=np.int32) - np.int32(1)
+        for start in range(0, len(rows), self.rows):
+            self.call(rows, start, ends)
+
+    def call(self, rows: StepRows, start: int, ends: Int32) -> int:
+        """Run as many of the rows from `start` on as a call has room for; of prompts those whose
+        ends are the rows numbered in `ends` (ascending). Returns how many."""
+        here = ends[(ends >= start) & (ends < start + self.rows)] - np.int32(start)
+        count = self._table.send(rows, start, here, ends_alone=True)
+        self._run()
+        return count

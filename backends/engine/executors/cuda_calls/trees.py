@@ -18,11 +18,10 @@ from torch import Tensor
 
 from backends.engine.executors.base import Int32
 from backends.engine.executors.cuda_calls.graph import finish
+from backends.engine.executors.cuda_calls.heads import CudaHead, final_norm
 from backends.engine.executors.cuda_calls.layers import (
     Activations,
     Cells,
-    CudaHead,
-    final_norm,
     run_layers,
     turn,
 )

@@ -101,6 +101,26 @@ def test_the_sentence_names_what_bounds_and_the_baselines(seen: Overview) -> Non
     assert "1.82 times autoregressive's on 2 of 2 workloads" in text
 
 
+def test_a_pipeline_that_verifies_is_held_to_what_verifies_too(seen: Overview) -> None:
+    made = {"tetris": {"verify": True}, "own-early-exit": {}, "autoregressive": {}}
+    cells = tuple(
+        dataclasses.replace(
+            cell,
+            variant=dataclasses.replace(
+                cell.variant,
+                backend=cell.variant.backend.replace("own-early-exit", "adadecode"),
+                options=made[cell.variant.backend],
+            ),
+        )
+        for cell in seen.cells
+    )
+    found = stages.section(dataclasses.replace(seen, cells=cells), Samples())
+    assert found is not None
+    (text,) = found.words
+    assert "0.84 times adadecode's on 2 of 2 workloads" in text
+    assert "1.82 times autoregressive's" in text
+
+
 def test_what_does_not_hold_is_not_said(seen: Overview) -> None:
     def words(*doubted: str) -> str:
         cells = tuple(

@@ -14,7 +14,7 @@ from backends.engine.executors.native import MOST_ROWS, NativeExecutor
 from backends.engine.model.architecture import EngineError, read_architecture
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.packed import load_packed
-from backends.tetris.serving.native_stage import NativeStage
+from backends.tetris.serving.layers.native import NativeStage
 from harness.core.nouns import Model
 
 ROOM = {"slots": 3, "max_len": 400, "threads": 1}

@@ -117,6 +117,18 @@ def test_bad_options_are_one_line(options: dict[str, Any], told: str) -> None:
     assert len(str(found.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("device", "kernels", "expected"), [("cpu", "triton", "native"), ("cuda", "native", "triton")]
+)
+def test_kernels_of_another_device_are_one_line(
+    device: str, kernels: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.tetris.serving.backend.device", lambda: device)
+    told = f"'kernels': stages run on {device} here; expected auto or {expected}$"
+    with pytest.raises(UserError, match=told):
+        check_options("tetris", {"kernels": kernels}, models.resolve(MODEL))
+
+
 def test_the_cuts_stand_where_ramps_are() -> None:
     from backends import settings
     from backends.tetris.serving.cut_plan import CutPlan

@@ -19,6 +19,7 @@ class NotedJobs:
 
     def send(self, index: int, job: StageJob) -> None:
         what = "recall" if job.recall else "fill" if len(job.fills) else f"run from {job.source}"
+        assert job.is_prompt == (what.startswith("run") and job.rows.positions[0] < 3)
         rows = job.fills if len(job.fills) else job.rows
         self.noted.append((index, what, rows.positions.tolist()))
 
@@ -56,5 +57,5 @@ def test_who_left_behind_the_stage_ran_there() -> None:
 
 def test_the_first_stage_begins_with_tokens() -> None:
     assert rebuilt(0, 5, [6, 4, 0]) == [
-        (0, "run from tokens", [0, 1, 2, 3, 4]), (0, "run from tokens", [5]),
+        (0, "run from tokens", [0, 1, 2]), (0, "run from tokens", [3, 4, 5]),
     ]  # fmt: skip

@@ -19,23 +19,38 @@ from tests.support.tetris.mortal_stages import WORDS, MortalStages, alone
 
 SETS = 150
 EACH_LAYERS = 2
+LONGEST, ANSWER = 30, 40
 
 
 def piped(
-    played: MortalStages, bounds: tuple[float, ...], slots: int, batch: int, piece: int
+    played: MortalStages,
+    bounds: tuple[float, ...],
+    slots: int,
+    batch: int,
+    piece: int,
+    rows: int | None = None,
 ) -> StagePipeline:
+    """Where `rows` of a stage are told, prompts are whole."""
     cuts = tuple(EACH_LAYERS * (place + 1) for place in range(len(bounds)))
     depth = EACH_LAYERS * (len(bounds) + 1)
     rule = SequenceRule(ExitPolicy("softmax", cuts, bounds), depth, cuts)
-    queues = StageQueues(len(bounds) + 1, rule, slots=slots, batch=batch, prefill_tokens=piece)
+    queues = StageQueues(
+        len(bounds) + 1,
+        rule,
+        slots=slots,
+        batch=batch,
+        prefill_tokens=piece,
+        whole_prompts=rows is not None,
+    )
     layers = (EACH_LAYERS,) * (len(bounds) + 1)
-    return StagePipeline(cast(StageProcesses, cast(Any, played)), rule, layers, queues, rows=piece)
+    processes = cast(StageProcesses, cast(Any, played))
+    return StagePipeline(processes, rule, layers, queues, rows=rows or piece)
 
 
 def stream(draw: random.Random, name: str) -> Stream:
-    prompt = tuple(draw.randrange(WORDS) for _ in range(draw.randint(1, 30)))
+    prompt = tuple(draw.randrange(WORDS) for _ in range(draw.randint(1, LONGEST)))
     stops = frozenset(draw.sample(range(WORDS), draw.choice([0, 0, 1, 3])))
-    return Stream(name, prompt, draw.choice([1, 2, 5, 17, 40]), stops)
+    return Stream(name, prompt, draw.choice([1, 2, 5, 17, ANSWER]), stops)
 
 
 @pytest.mark.parametrize("deadly", [0.0, 0.03])
@@ -49,8 +64,16 @@ def test_the_text_is_that_of_one_process_whoever_dies_whenever(
         count, slots = draw.choice([1, 2, 2, 3, 3, 4]), draw.randint(1, 5)
         batch, piece = draw.choice([1, 1, 2, 3, 9]), draw.choice([1, 3, 7, 40])
         bounds = tuple(draw.choice([0.1, 0.3, 0.5, 0.8, 0.95]) for _ in range(count - 1))
-        played = MortalStages(count, slots=slots, rows=piece, seed=seed, deadly=deadly)
-        pipeline = piped(played, bounds, slots, batch, piece)
+        rows = draw.choice([None, LONGEST + ANSWER])
+        played = MortalStages(
+            count,
+            slots=slots,
+            rows=rows or piece,
+            seed=seed,
+            deadly=deadly,
+            whole=rows and piece,
+        )
+        pipeline = piped(played, bounds, slots, batch, piece, rows)
         for trial in range(3):
             streams = [stream(draw, f"{trial}.{n}") for n in range(draw.randint(1, 9))]
             # slots that are given back in the middle are used by the next trial

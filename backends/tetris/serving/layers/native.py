@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from backends.engine.executors.base import Int32, StepRows
@@ -14,15 +13,11 @@ from backends.engine.executors.native import MOST_ROWS, NativeExecutor
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.heads import ExitHead
 from backends.engine.model.packed import PackedMatrix, PackedWeights
-
-Hidden = NDArray[np.float32]
+from backends.tetris.serving.layers.base import Hidden
 
 
 class NativeStage(NativeExecutor):
-    """Runs its layers on states that it is given, or from the tokens' embeddings.
-
-    A row's numbers are those of a `NativeExecutor` with all layers, whatever its company: a cut
-    changes no text.
+    """The `StageLayers` protocol over `NativeExecutor`.
 
     Args:
         weights: packed, with the stage's layers alone.
@@ -61,19 +56,9 @@ class NativeStage(NativeExecutor):
         self._left: Hidden = self.keep_states([len(weights.layers)]).numpy()[:, :, 0]
 
     def run(
-        self, rows: StepRows, states: Hidden | None, wanted: Int32
+        self, rows: StepRows, states: Hidden | None, wanted: Int32, *, is_prompt: bool = False
     ) -> tuple[list[int], list[float]]:
-        """All layers of the stage, then its head on the rows whose numbers are `wanted`
-        (ascending).
-
-        Args:
-            rows: each slot's positions follow those that were run or filled before.
-            states: (n, width) that they begin with; None: their tokens' embeddings.
-
-        Returns:
-            The most probable tokens and their probabilities, from a head with `margin` how far
-            those are above the second's.
-        """
+        """See `StageLayers.run`; prompts are rows like others."""
         tokens: list[int] = []
         sure: list[float] = []
         for start, part in self._given_parts(rows, states):
@@ -84,15 +69,17 @@ class NativeStage(NativeExecutor):
         return tokens, sure
 
     def fill_from(self, rows: StepRows, states: Hidden) -> None:
-        """The keys and values that each layer computes of states (n, width) that left the model
-        before the stage, and nothing else."""
+        """See `StageLayers.fill_from`."""
         for _, part in self._given_parts(rows, states):
             call = self._at, self._part(part, 0), *self._all, None
             self._check(self._library.fill_rows(*call), part)
 
     def left(self, rows: StepRows) -> Hidden:
-        """(n, width): what the rows were when they left the stage, however long ago."""
+        """See `StageLayers.left`."""
         return self._left[rows.slots, rows.positions]
+
+    def wait(self) -> None:
+        """See `StageLayers.wait`; nothing is done behind anybody's back."""
 
     def _given_parts(self, rows: StepRows, states: Hidden | None) -> Iterator[tuple[int, StepRows]]:
         """At most `MOST_ROWS` rows at a time, with the number of their first; while one is handed

@@ -1,0 +1,167 @@
+"""Tokens before stages that all of them go through: who leaves early lets the next one begin."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from backends.engine.decisions import DecisionHook
+from backends.engine.executors.base import RING
+from backends.engine.passes import rows_of
+from backends.engine.sampling import TokenSampling
+from backends.engine.streams import Stream
+from backends.own.exits.rule import SequenceRule
+from backends.tetris.serving.jobs import UNASKED, StageJob
+from backends.tetris.serving.prompt_queues import Assigned, PromptQueues
+from backends.tetris.serving.staged import RunSpan, StagedStream
+
+MOST_DRAFTS = RING - 1
+
+
+@dataclass(slots=True, eq=False)
+class DraftedStream(StagedStream):
+    """A stream whose tokens behind those that the last stage has verified are drafts."""
+
+    at_work: dict[int, RunSpan] = field(default_factory=dict)
+    """By stage, what of it is being run."""
+    sources: dict[int, int] = field(default_factory=dict)
+    """By position, the stage that drafted the token there."""
+    checks: Counter[int] = field(default_factory=Counter)
+    """By stage, how often it was asked since the last verification."""
+
+    def cut_off(self, position: int) -> None:
+        """The token at a position is another one: what rested on it is to be run again."""
+        self.stream.done = [min(done, position) for done in self.stream.done]
+        for span in self.at_work.values():
+            span.end = min(span.end, position)
+
+
+class DraftQueues(PromptQueues[DraftedStream]):
+    """Each stage runs, of every stream, what the stage before has run and it has not; the first
+    one whatever is drafted, no further than the memory of states behind a stage reaches.
+
+    Args:
+        count: stages.
+        rule: who is sure where.
+        slots: streams under way at most.
+        batch: rows that a stage behind a ramp waits for as long as more may come, and so many
+            times at most.
+        prefill_tokens: see `PromptQueues`.
+        whole_prompts: likewise.
+        replayed: decides confidences beforehand; None where the model does.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        rule: SequenceRule,
+        *,
+        slots: int,
+        batch: int,
+        prefill_tokens: int,
+        whole_prompts: bool = False,
+        replayed: DecisionHook | None = None,
+    ) -> None:
+        self._rule, self._batch, self._replayed = rule, batch, replayed
+        super().__init__(
+            count, slots=slots, prefill_tokens=prefill_tokens, whole_prompts=whole_prompts
+        )
+
+    def clear(self) -> None:
+        """Forget every stream."""
+        super().clear()
+        self._held_back = [0] * self._count
+
+    def wait_for(self, stage: int, one: DraftedStream) -> None:
+        """Nothing to do: what waits is what has not been run."""
+
+    def done(self, stage: int, assigned: Assigned) -> None:
+        """Book what a stage has done, as far as it still holds."""
+        super().done(stage, assigned)
+        for span in assigned.spans:
+            self._over(stage, span)
+            if span.end > span.start:
+                span.one.stream.done[stage] = span.end
+
+    def put_back(self, stage: int, assigned: Assigned) -> None:
+        """A stage has done nothing of it."""
+        super().put_back(stage, assigned)
+        for span in assigned.spans:
+            self._over(stage, span)
+
+    def _over(self, stage: int, span: RunSpan) -> None:
+        assert isinstance(span.one, DraftedStream)
+        del span.one.at_work[stage]
+
+    def _staged(self, stream: Stream) -> DraftedStream:
+        return DraftedStream(stream)
+
+    def _tokens(self, stage: int) -> Assigned | None:
+        spans = [span for one in self.streams.values() if (span := self._span(stage, one))]
+        rows = sum(span.rows for span in spans)
+        if stage and rows < self._batch and self._may_come(stage):
+            self._held_back[stage] += bool(rows)
+            if self._held_back[stage] <= self._batch:
+                return None
+        self._held_back[stage] = 0
+        if not spans:
+            return None
+        return Assigned(self._pass(stage, spans), spans=spans)
+
+    def _span(self, stage: int, one: DraftedStream) -> RunSpan | None:
+        """What the stage may run of a stream; None where that is nothing."""
+        stream = one.stream
+        if stage in one.at_work or len(stream.tokens) == one.first:
+            return None
+        start = stream.done[stage]
+        end = stream.done[stage - 1] if stage else min(len(stream.tokens), stream.done[-1] + RING)
+        return RunSpan(one, start, end) if start < end else None
+
+    def _may_come(self, stage: int) -> bool:
+        """Whether anything is under way before this stage."""
+        return any(
+            before in one.at_work or self._span(before, one)
+            for one in self.streams.values()
+            for before in range(stage)
+        )
+
+    def _pass(self, stage: int, spans: list[RunSpan]) -> StageJob:
+        rows = rows_of([(span.one.stream, span.start, span.end) for span in spans])
+        is_last = stage == self._count - 1
+        asked: list[int] = []
+        bounds: list[float] = []
+        sampling: list[TokenSampling] = []
+        at = 0
+        for span in spans:
+            one, stream = span.one, span.one.stream
+            assert isinstance(one, DraftedStream)
+            one.at_work[stage] = span
+            first, at = at, at + span.rows
+            if is_last:
+                asked += range(first, at)
+                bounds += [UNASKED] * (at - first)
+            elif span.end == len(stream.tokens) and stream.room(MOST_DRAFTS) > 0:
+                span.asked = True
+                one.checks[stage] += 1
+                asked.append(at - 1)
+                bounds.append(self._bound(stage, stream))
+            sampling += [stream.sampling] * (len(asked) - len(sampling))
+        return StageJob(
+            rows,
+            source="ring" if stage else "tokens",
+            target=None if is_last else "ring",
+            asked=np.array(asked, np.int32) if asked else None,
+            bounds=tuple(bounds),
+            sampling=tuple(sampling),
+        )
+
+    def _bound(self, stage: int, stream: Stream) -> float:
+        """What the model's confidence has to exceed: whatever it is, where it does not count."""
+        bound = self._rule.bound(stream, stage)
+        if self._replayed is None:
+            return bound
+        told = self._replayed.confidence(stream, stage, -1, 0.0)
+        return UNASKED if told > bound else math.inf

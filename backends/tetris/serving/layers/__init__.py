@@ -1,0 +1,1 @@
+"""What runs a stage's layers, on whatever device."""

@@ -1,0 +1,181 @@
+"""Drafts on their way through stages that die at any moment: the text is plain decoding's."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from backends import check_options, open_backend
+from backends.checkpoints import models
+from backends.early_exit.policy import ExitPolicy
+from backends.engine.executors.base import RING
+from backends.engine.streams import Output, Stream
+from backends.own.exits.rule import SequenceRule
+from backends.tetris.serving import pipeline as pipeline_module
+from backends.tetris.serving.drafts.pipeline import VerifyingPipeline
+from backends.tetris.serving.drafts.queues import DraftQueues
+from backends.tetris.serving.processes import StageProcesses
+from harness.core.errors import UserError
+from harness.core.nouns import Model, Request
+from tests.support.tetris.mortal_stages import MortalStages, alone
+from tests.unit.backends.tetris.serving.test_recovery import EACH_LAYERS, LONGEST, driven
+from tests.unit.backends.tetris.serving.test_texts import MODEL, answers, opened, requests
+
+SETS = 150
+WORDS = 3
+"""So that a stage is right now and then."""
+NOBODY = 2.0
+
+
+def verifying(
+    played: MortalStages, bounds: tuple[float, ...], slots: int, batch: int, piece: int
+) -> VerifyingPipeline:
+    cuts = tuple(EACH_LAYERS * (place + 1) for place in range(len(bounds)))
+    depth = EACH_LAYERS * (len(bounds) + 1)
+    rule = SequenceRule(ExitPolicy("softmax", cuts, bounds), depth, cuts)
+    queues = DraftQueues(len(bounds) + 1, rule, slots=slots, batch=batch, prefill_tokens=piece)
+    processes = cast(StageProcesses, cast(Any, played))
+    layers = (EACH_LAYERS,) * (len(bounds) + 1)
+    return VerifyingPipeline(processes, rule, layers, queues, rows=piece)
+
+
+def stream(draw: random.Random, name: str) -> Stream:
+    prompt = tuple(draw.randrange(WORDS) for _ in range(draw.randint(1, LONGEST)))
+    stops = frozenset([0] if draw.random() < 0.3 else [])
+    return Stream(name, prompt, draw.choice([1, 2, 5, 17, 40]), stops)
+
+
+@pytest.mark.parametrize("deadly", [0.0, 0.03])
+def test_the_text_is_plain_decodings_whoever_dies_whenever(
+    deadly: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_module, "MOST_DEATHS", 10**6)
+    sums: Counter[str] = Counter()
+    restarts = 0
+    for seed in range(SETS):
+        draw = random.Random(seed)
+        count, slots = draw.choice([2, 2, 3, 4]), draw.randint(1, 5)
+        batch, piece = draw.choice([1, 1, 2, 3, 9]), draw.choice([1, 3, 7, 40])
+        bounds = tuple(draw.choice([0.02, 0.1, 0.3, 0.5, 0.95]) for _ in range(count - 1))
+        played = MortalStages(
+            count, slots=slots, rows=piece, seed=seed, deadly=deadly, words=WORDS, drafts=True
+        )
+        pipeline = verifying(played, bounds, slots, batch, piece)
+        for trial in range(3):
+            streams = [stream(draw, f"{trial}.{n}") for n in range(draw.randint(1, 9))]
+            most = draw.choice([10**9, 10**9, draw.randint(1, 60)])
+            told = driven(pipeline, streams, draw, most)
+            nobody = (NOBODY,) * len(bounds)
+            for one in streams:
+                answer, _ = alone(one.prompt, one.max_new_tokens, one.stops, nobody, WORDS)
+                so_far = [token for output in told[one.id] for token in output.tokens]
+                assert so_far == answer[: len(so_far)], (seed, trial)
+                if most == 10**9:
+                    assert so_far == answer, (seed, trial)
+            assert_counted([x for outputs in told.values() for x in outputs])
+            for outputs in told.values():
+                for output in outputs:
+                    sums.update(output.counts)
+            pipeline.reset()
+        restarts += played.restarts
+    assert restarts > 2 * SETS if deadly else restarts == 0
+    assert sums["drafted"] > 2 * sums["accepted"] > SETS
+    assert sums["accepted_at_3"] > 10
+
+
+def wanted(count: int) -> list[Request]:
+    """Requests of which the bundled traces know what was decided."""
+    return [replace(r, id=f"gsm8k/test/{n}") for n, r in enumerate(requests()[:count])]
+
+
+def assert_counted(outputs: list[Output]) -> None:
+    """Of each verification: what it told is what stood and one token more, or ends the answer."""
+    for output in outputs:
+        counts = output.counts
+        if "steps" not in counts:
+            continue
+        more = counts["step_tokens"] - counts["accepted"]
+        assert more in (0, 1)
+        assert counts["accepted"] <= counts["drafted"] < 2 * RING
+        assert counts["early_predictions"] == counts["drafted"]
+        by_layer = [value for name, value in counts.items() if name.startswith("accepted_layer")]
+        assert sum(by_layer) == counts["accepted"]
+
+
+EXITS = [
+    pytest.param({"layers": [3], "threshold": 0.5}, id="two stages"),
+    pytest.param(
+        {"layers": [1, 2, 5], "threshold": 0.02, "stages": 4, "batch": 3, "prefill_tokens": 40},
+        id="four stages, wrong every other time",
+    ),
+    pytest.param({"layers": [2, 4], "threshold": 0.9, "measure": "state", "stages": 3}, id="state"),
+]
+
+
+@pytest.mark.parametrize("exits", EXITS)
+def test_processes_tell_the_text_of_plain_decoding(exits: dict[str, Any]) -> None:
+    plain, piped = opened("autoregressive", {}), opened("tetris", {"verify": True, **exits})
+    try:
+        assert piped.info.lossless
+        found, commits = answers(piped, requests())
+        assert found == answers(plain, requests())[0]
+        piped.reset()
+        assert answers(piped, requests()[:4], at_once=2)[0] == {
+            name: found[name] for name in map(str, range(4))
+        }
+    finally:
+        plain.close()
+        piped.close()
+    sums: Counter[str] = Counter()
+    for commit in commits:
+        sums.update(commit.telemetry)
+    assert 100 < sums["accepted"] < sums["drafted"]
+    layers = [sums[f"stage_layers_{n}"] for n in range(1, 5)]
+    assert sums["layers_total"] <= sum(layers)
+    assert sums["layers_run"] <= sum(layers)
+
+
+def test_random_weights_replay_what_adadecode_decided() -> None:
+    """Drafts stand and fall as the trace of adadecode says."""
+    model = Model("0.1b", dtype="bfloat16", shape=True, layers=3)
+    options = {"replay": "demo", "max_model_len": 512, "max_num_seqs": 4, "threads": 1}
+    told: list[list[float]] = []
+    for name, asked in (
+        ("adadecode", {"exit_layers": [1], "gamma": 0.1, "max_batch": 8}),
+        ("tetris", {"verify": True, "layers": [1], "threshold": 0.1}),
+    ):
+        backend = open_backend(name, models.resolve(model), model, {**options, **asked})
+        try:
+            assert not backend.info.lossless
+            _, commits = answers(backend, wanted(9), at_once=3)
+        finally:
+            backend.close()
+        sums: Counter[str] = Counter()
+        for commit in commits:
+            sums.update(commit.telemetry)
+        told.append(
+            [
+                sum(value for name, value in sums.items() if name.startswith(f"{what}_at"))
+                for what in ("accepted", "judged")
+            ]
+        )
+    rates = [accepted / judged for accepted, judged in told]
+    assert 0.5 < rates[0] < 1
+    assert rates[0] == pytest.approx(rates[1], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"stages": 1}, "'stages: 1'"),
+        ({"measure": "never"}, "'measure: never'"),
+        ({"record": True}, "'record: true'"),
+    ],
+)
+def test_what_verifies_nothing_is_one_line(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=f"option 'verify' has no meaning with {told}$"):
+        check_options("tetris", {"verify": True, **options}, models.resolve(MODEL))
