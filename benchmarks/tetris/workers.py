@@ -199,7 +199,7 @@ def at_batch(
 
 def tokens_per_s(answers: Sequence[Generation]) -> float:
     """While all are busy."""
-    stamps = np.sort(np.concatenate([np.asarray(g.commit_ns) for g in answers]))
+    stamps = np.sort(np.concatenate([np.repeat(g.commit_ns, g.commit_tokens) for g in answers]))
     first, last = int(EDGE * len(stamps)), int((1 - EDGE) * len(stamps))
     return float(1e9 * (last - first) / (stamps[last] - stamps[first]))
 
