@@ -21,9 +21,9 @@ NAME = "vllm-early-exit"
 UNKNOWN = -1
 
 
-def check_replay(options: Mapping[str, Any], name: str = NAME) -> None:
+def check_replay(options: Mapping[str, Any], name: str = NAME, method: str | None = None) -> None:
     """Raise `UserError`, for the backend `name`, for what has no meaning in a replay, and for a
-    trace that cannot be one."""
+    trace that cannot be one; `method` as in `traces.find_trace`."""
     if options["replay"] is None:
         return
     if options["record"]:
@@ -31,7 +31,7 @@ def check_replay(options: Mapping[str, Any], name: str = NAME) -> None:
     if options["calibration"] not in (AUTO, NONE):
         raise UserError(f"backend '{name}': option 'calibration' has no meaning with 'replay'")
     opened = traces.open_method if options["measure"] in CONFIDENT else traces.open_source
-    opened(options["replay"], name)
+    opened(options["replay"], name, method)
 
 
 class _Asked(NamedTuple):

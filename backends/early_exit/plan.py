@@ -205,9 +205,8 @@ class ExitPlan:
         if recorded != measure:
             raise UserError(f"{self._replay}: recorded with measure {recorded}, not {measure}")
         if not found.fractions:
-            raise UserError(
-                f"{self._replay}: the rates have no 'exits'; 'measure: never' needs none"
-            )
+            hint = "; 'measure: never' needs none" if self.method == self.NAME else ""
+            raise UserError(f"{self._replay}: the rates have no 'exits'{hint}")
         return found
 
     def _find_calibration(self) -> tuple[Path, Calibration] | None:

@@ -66,9 +66,10 @@ GOES_WITH = {
 """The measures with which an option means something."""
 
 
-def check_exit_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raise `UserError`, for the backend `name`, for options that contradict each other."""
-    check_replay(options, name)
+def check_exit_options(name: str, options: Mapping[str, Any], method: str | None = None) -> None:
+    """Raise `UserError`, for the backend `name`, for options that contradict each other; `method`
+    as in `traces.find_trace`."""
+    check_replay(options, name, method)
     prefix = f"backend '{name}'"
     measure = options["measure"]
     for option, measures in GOES_WITH.items():

@@ -28,7 +28,8 @@ class Shares(NamedTuple):
 
 
 def shares(cell: Cell, count: str = "exits") -> Shares | None:
-    """None without exit layers, or where nothing was decoded. A full pass commits one token.
+    """None without exit layers, or where nothing was decoded. What no kept draft told a full pass
+    did: one token, or none where all its rows were drafts that stood (a pipeline's).
 
     `count`: of a batch that leaves together "exits" are its own, "own_exits" those that its
     sequences would have made alone.
@@ -42,10 +43,12 @@ def shares(cell: Cell, count: str = "exits") -> Shares | None:
     early = sum(counts["exits"] for counts in exits.values())
     passes = early * (1 - rate) / rate if rate else 1.0
     accepted = {layer: counts["accepted"] for layer, counts in exits.items()}
-    tokens = sum(accepted.values()) + passes
+    stood = sum(accepted.values())
+    per_pass = cell.value("tokens_per_step")
+    tokens = stood + passes if per_pass is None else max(stood, passes * per_pass)
     return Shares(
         {layer: count / tokens for layer, count in accepted.items()},
-        passes / tokens,
+        1 - stood / tokens,
         (early - sum(accepted.values())) / tokens,
     )
 

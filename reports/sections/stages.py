@@ -18,7 +18,8 @@ _NOTE = (
     "there, or with 'verify' begins the next token and goes on to be verified. A pass "
     "takes whoever waits. Tokens that left earlier have their keys and values filled in before "
     "others need them. The busiest stage bounds the pipeline: if it never waited, it would bring "
-    "the throughput divided by its share of the time, at the same passes. Prompts are apart."
+    "the throughput divided by its share of the time, at the same passes. Prompts are apart. "
+    "Stages that share a GPU wait for one another inside their passes."
 )
 
 
@@ -47,6 +48,10 @@ def _milliseconds(one: StageWork) -> float | None:
     return None if per_pass is None else per_pass / 1000
 
 
+def _why(one: StageWork) -> str:
+    return "all tokens go through all stages, drafts too" if one.verifies else _NOBODY
+
+
 def _busy(title: str, help: str, value: Callable[[StageWork], float]) -> Column[StageWork]:
     return Column(title, value, percent, "%", help, _TIME)
 
@@ -60,11 +65,10 @@ COLUMNS: tuple[Column[StageWork], ...] = (
     Column("Stage", lambda one: f"{one.number} of {one.of}", css="",
            sort=lambda one: str(one.number)),
     Column("layers", lambda one: one.per("layers", "rows"), significant, why=_NOBODY),
-    Column("arrive", lambda one: one.arrive, percent, "%", "of all, survival at this stage",
-           _TOKENS, why=_NOBODY),
-    Column("leave", lambda one: one.per("left", "rows"), percent, "%",
-           "of those that arrive: their next token is told behind this stage", _TOKENS,
-           why=_NOBODY),
+    Column("arrive", lambda one: None if one.verifies else one.arrive, percent, "%",
+           "of all, survival at this stage", _TOKENS, why=_why),
+    Column("leave", lambda one: None if one.verifies else one.per("left", "rows"), percent, "%",
+           "of those that arrive: their next token is told behind this stage", _TOKENS, why=_why),
     Column("filled", lambda one: one.filled, percent, "%",
            "positions whose keys and values are filled in here, of all tokens", _TOKENS,
            why=_NOBODY),

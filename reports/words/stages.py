@@ -36,6 +36,11 @@ class StageWork(NamedTuple):
         return self.counts[name] / self.counts[divisor] if self.counts[divisor] else None
 
     @property
+    def verifies(self) -> bool:
+        """Whether all tokens go through all stages, drafts among them."""
+        return bool(self.cell.variant.options.get("verify"))
+
+    @property
     def arrive(self) -> float | None:
         """The share of all tokens that come as far."""
         return self.counts["rows"] / self.first["rows"] if self.first["rows"] else None
@@ -113,8 +118,7 @@ def _of_one(seen: Overview, own: Sequence[StageWork], idle: Collection[Cell]) ->
 def _beside(seen: Overview, own: Sequence[StageWork], metric: str) -> Iterator[str]:
     """A rate over a baseline's, the range over the workloads."""
     cells = {one.cell.place: one.cell for one in own if one.cell.holds(metric)}
-    verifies = own and own[0].cell.variant.options.get("verify")
-    for name in VERIFYING if verifies else BASELINES:
+    for name in VERIFYING if own and own[0].verifies else BASELINES:
         # several variants of a baseline: the fastest is the one to beat
         found: dict[tuple[str, ...], float] = {}
         for other in seen.cells:

@@ -8,7 +8,7 @@ something only added up over a trial. I is a stage, from 1.
 | `stage_passes_I` | batches of tokens after the prompts' that went through the stage |
 | `stage_rows_I` | their rows: one for each token under way |
 | `stage_layers_I` | layer passes of those rows |
-| `stage_left_I` | tokens that were told behind the stage |
+| `stage_left_I` | tokens told behind the stage; untold where the last one verifies all |
 | `stage_filled_I` | positions that left before the stage, whose keys and values it filled in |
 | `stage_pass_us_I` | microseconds of the passes, with the fills that went ahead of them |
 | `stage_other_us_I` | microseconds of prompts, and of fills alone |

@@ -138,30 +138,31 @@ def texts(backend: Backend, deaths: dict[int, int]) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize(
-    "exits",
+    ("name", "exits"),
     [
-        {"measure": "softmax", "thresholds": [0.05, 0.1]},
-        {"measure": "state", "threshold": 0.6},
+        ("own-early-exit", {"measure": "softmax", "thresholds": [0.05, 0.1]}),
+        ("own-early-exit", {"measure": "state", "threshold": 0.6}),
+        ("autoregressive", {"thresholds": [0.05, 0.1], "verify": True}),
     ],
-    ids=lambda exits: exits["measure"],
 )
 def test_the_text_is_that_of_one_process(
-    exits: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, exits: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of stages that die too. Whoever is interpreted stands on the CPU."""
     write_checkpoint(tmp_path, "llama")
     model = Model(str(tmp_path), dtype="bfloat16")
-    options = {"max_model_len": 16, "max_num_seqs": 2, "layers": [1, 2], **exits}
+    room, exits = {"max_model_len": 16, "max_num_seqs": 2}, {"layers": [1, 2], **exits}
     monkeypatch.setattr(processes, "StageProcesses", StagesHere)
     monkeypatch.setattr("backends.tetris.serving.backend.device", lambda: "cuda")
     if INTERPRETED:
         monkeypatch.setattr(Loaded, "_kernels", lambda self, asked: "triton")
         monkeypatch.setattr("backends.engine.executors.cuda_calls.layers.FEWEST_ROWS", 2)
-    alone = open_backend("own-early-exit", tmp_path, model, options)
+    of_one = room if name == "autoregressive" else {**room, **exits}
+    alone = open_backend(name, tmp_path, model, of_one)
     expected = texts(alone, {})
     alone.close()
     stages = {"stages": 3, "prefill_tokens": 16}
-    piped = Tetris.open(tmp_path, model, settings("tetris", {**options, **stages}))
+    piped = Tetris.open(tmp_path, model, settings("tetris", {**room, **exits, **stages}))
     assert piped.info.options["kernels"] == "triton"
     assert texts(piped, {3: 1, 6: 0, 8: 2}) == expected
     assert not vars(piped)["_executor"].dying

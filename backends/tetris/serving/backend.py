@@ -16,7 +16,7 @@ from backends.own.backend import OPTIONS, EngineBackend, check_fit, device, long
 from backends.own.decisions import Recorder, Replayer
 from backends.own.exits.rule import SequenceRule, columns
 from backends.tetris.piped_stages import ANSWERED_WITHIN_S
-from backends.tetris.serving.cut_plan import NAME, CutPlan
+from backends.tetris.serving.cut_plan import NAME, CutPlan, traced
 from harness.core.backend import Option
 from harness.core.errors import UserError
 from harness.core.nouns import REPLAYED, BackendInfo, Measured, Model
@@ -29,7 +29,7 @@ MOST_STAGES = 64
 class Tetris(EngineBackend):
     """TETRIS: early exit in stages. The layers are cut into a pipeline of processes, and a sequence
     that is sure of its next token at the end of a stage leaves there. Lossy, unless `measure` is
-    never."""
+    never, or `verify` lets the last stage judge who left."""
 
     PASSES: ClassVar[tuple[str, ...]] = ("ready",)
     OPTIONS: ClassVar[dict[str, Option]] = {
@@ -93,7 +93,7 @@ class Tetris(EngineBackend):
                 f"{KERNELS_OF[found]}"
             )
         if model_dir is None:
-            check_exit_options(NAME, options)
+            check_exit_options(NAME, options, traced(options))
             return
         check_fit(NAME, model_dir, {**options, "kernels": KERNELS_OF[found]})
         plan = CutPlan(model_dir, options)

@@ -33,7 +33,8 @@ class StageCounts:
         self._add("passes", stage, 1)
         self._add("rows", stage, rows)
         self._add("layers", stage, rows * self._layers[stage])
-        self._add("left", stage, sum(token is not None for token in answer.tokens))
+        if not assigned.spans:  # where all go through all stages nobody leaves
+            self._add("left", stage, sum(token is not None for token in answer.tokens))
         self._add("pass_us", stage, answer.busy_us)
 
     def replaced(self, stage: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from backends.early_exit.plan import ExitPlan
@@ -12,6 +13,11 @@ from harness.core.errors import UserError
 NAME = "tetris"
 
 
+def traced(settings: Mapping[str, Any]) -> str:
+    """The backend whose decisions a replay has: what is verified was drafted."""
+    return "adadecode" if settings["verify"] else NAME
+
+
 class CutPlan(ExitPlan):
     """The options of early exit, read for this backend, and `stages`."""
 
@@ -19,19 +25,24 @@ class CutPlan(ExitPlan):
 
     @property
     def method(self) -> str:
-        """See `ExitPlan.method`: what is verified was drafted."""
-        return "adadecode" if self.settings["verify"] else NAME
+        """See `ExitPlan.method`."""
+        return traced(self.settings)
 
     def check(self) -> None:
         """As `ExitPlan.check`, and for drafts that nobody makes or writes down."""
         super().check()
         if not self.settings["verify"]:
             return
+        measure = self.policy.measure
         unfit = {
             "stages": self.settings["stages"] == 1,
-            "measure": self.policy.measure == NEVER,
+            "measure": measure == NEVER,
             "record": self.settings["record"],
         }
+        if self.source is not None and self.source.method is not None and measure != "softmax":
+            raise UserError(
+                f"{self.prefix}: option 'replay': recorded with measure softmax, not {measure}"
+            )
         for option in (name for name, is_unfit in unfit.items() if is_unfit):
             raise UserError(
                 f"{self.prefix}: option 'verify' has no meaning with "

@@ -113,7 +113,14 @@ class StagePipeline:
             self._recover(death)
 
     def _hear(self, index: int) -> None:
-        done = self._processes.receive(index)
+        try:
+            done = self._processes.receive(index)
+        except StageDiedError:
+            raise
+        except Exception:
+            # it has answered, and waits for its next job
+            self._queues.put_back(index, self._at_work.pop(index))
+            raise
         self._deaths[index] = 0
         assigned = self._at_work.pop(index)
         # at once: a stage that is rebuilt meanwhile, this one too, has to have these positions

@@ -71,6 +71,9 @@ def trace(
         print(f"{left_out} requests that did not end well are left out", file=sys.stderr)
     if not has_recorded(records):
         name = made.method
+        options = records[0].trial.options
+        verified = name == "tetris" and options.get("verify")
+        name = "adadecode" if verified else name  # whose decisions it replays
         how = f"; run {name} with 'record: true' for them" if name in RECORDS else ""
         print(
             f"no decisions were recorded: lengths and passes alone, no confidences{how}",

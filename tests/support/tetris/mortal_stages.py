@@ -93,6 +93,8 @@ class MortalStages:
         drafts: bool = False,
     ) -> None:
         self.restarts = 0
+        self.asks = 0
+        """Answers that were heard of rows that a stage before the last was asked of."""
         self.cursed: int | None = None
         """A stage that no job of its own leaves alive."""
         self._count, self._deadly, self._whole, self._words = count, deadly, whole, words
@@ -133,6 +135,7 @@ class MortalStages:
         done = self._done(index, job, broken=dies and how == "amid")
         if dies:
             raise self._death(index)
+        self.asks += len(done.sure) * (index < self._count - 1)
         for other in set(range(self._count)) - self._jobs.keys():
             if self._draw.random() < self._deadly * IDLE:
                 self._dead.add(other)

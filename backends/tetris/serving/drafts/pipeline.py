@@ -28,7 +28,7 @@ class VerifyingPipeline(StagePipeline):
         tokens = iter(done.tokens)
         outputs: list[Output] = []
         for span in assigned.spans:
-            span.one.stream.layers_run += self._layers[index] * span.rows
+            span.one.stream.layers_run += self._layers[index]
             if index == self._last:
                 told = itertools.islice(tokens, span.rows)
                 outputs.append(self._verified(span, [token for token in told if token is not None]))

@@ -19,6 +19,7 @@ from backends.tetris.serving.prompt_queues import Assigned, PromptQueues
 from backends.tetris.serving.staged import RunSpan, StagedStream
 
 MOST_DRAFTS = RING - 1
+"""So that no state is written over that a stage has yet to read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,17 +32,20 @@ class DraftedStream(StagedStream):
     """By position, the stage that drafted the token there."""
     checks: Counter[int] = field(default_factory=Counter)
     """By stage, how often it was asked since the last verification."""
+    told: dict[int, float] = field(default_factory=dict)
+    """By stage, the confidence that was decided beforehand for what it is asked."""
 
     def cut_off(self, position: int) -> None:
         """The token at a position is another one: what rested on it is to be run again."""
         self.stream.done = [min(done, position) for done in self.stream.done]
+        self.told.clear()
         for span in self.at_work.values():
             span.end = min(span.end, position)
 
 
 class DraftQueues(PromptQueues[DraftedStream]):
     """Each stage runs, of every stream, what the stage before has run and it has not; the first
-    one whatever is drafted, no further than the memory of states behind a stage reaches.
+    one whatever is drafted.
 
     Args:
         count: stages.
@@ -82,7 +86,7 @@ class DraftQueues(PromptQueues[DraftedStream]):
         """Book what a stage has done, as far as it still holds."""
         super().done(stage, assigned)
         for span in assigned.spans:
-            self._over(stage, span)
+            self._over(stage, span).told.pop(stage, None)
             if span.end > span.start:
                 span.one.stream.done[stage] = span.end
 
@@ -90,11 +94,13 @@ class DraftQueues(PromptQueues[DraftedStream]):
         """A stage has done nothing of it."""
         super().put_back(stage, assigned)
         for span in assigned.spans:
-            self._over(stage, span)
+            one = self._over(stage, span)
+            one.checks[stage] -= span.asked
 
-    def _over(self, stage: int, span: RunSpan) -> None:
+    def _over(self, stage: int, span: RunSpan) -> DraftedStream:
         assert isinstance(span.one, DraftedStream)
         del span.one.at_work[stage]
+        return span.one
 
     def _staged(self, stream: Stream) -> DraftedStream:
         return DraftedStream(stream)
@@ -114,10 +120,10 @@ class DraftQueues(PromptQueues[DraftedStream]):
     def _span(self, stage: int, one: DraftedStream) -> RunSpan | None:
         """What the stage may run of a stream; None where that is nothing."""
         stream = one.stream
-        if stage in one.at_work or len(stream.tokens) == one.first:
+        if len(stream.tokens) == one.first:
             return None
         start = stream.done[stage]
-        end = stream.done[stage - 1] if stage else min(len(stream.tokens), stream.done[-1] + RING)
+        end = stream.done[stage - 1] if stage else len(stream.tokens)
         return RunSpan(one, start, end) if start < end else None
 
     def _may_come(self, stage: int) -> bool:
@@ -147,7 +153,7 @@ class DraftQueues(PromptQueues[DraftedStream]):
                 span.asked = True
                 one.checks[stage] += 1
                 asked.append(at - 1)
-                bounds.append(self._bound(stage, stream))
+                bounds.append(self._bound(stage, one))
             sampling += [stream.sampling] * (len(asked) - len(sampling))
         return StageJob(
             rows,
@@ -158,10 +164,11 @@ class DraftQueues(PromptQueues[DraftedStream]):
             sampling=tuple(sampling),
         )
 
-    def _bound(self, stage: int, stream: Stream) -> float:
+    def _bound(self, stage: int, one: DraftedStream) -> float:
         """What the model's confidence has to exceed: whatever it is, where it does not count."""
-        bound = self._rule.bound(stream, stage)
+        bound = self._rule.bound(one.stream, stage)
         if self._replayed is None:
             return bound
-        told = self._replayed.confidence(stream, stage, -1, 0.0)
-        return UNASKED if told > bound else math.inf
+        if stage not in one.told:  # of a stage that died it was asked before
+            one.told[stage] = self._replayed.confidence(one.stream, stage, -1, 0.0)
+        return UNASKED if one.told[stage] > bound else math.inf

@@ -13,6 +13,7 @@ from backends.engine.executors.cuda import CudaExecutor
 from backends.engine.executors.cuda_calls import prompts
 from backends.engine.executors.cuda_calls.layers import Activations, run_layers
 from backends.engine.executors.cuda_calls.table import CallTable
+from backends.engine.executors.host_cache import KEPT_BYTES
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.forward import prefill
 from backends.engine.model.heads import ExitHead
@@ -66,8 +67,9 @@ class CudaStage(CudaExecutor):
         super().__init__(weights, shape, slots=slots, max_len=max_len, rows=rows, final=final)
         every = range(shape.layers)
         (self._filling,) = self._ready([lambda: self._fill_with(self._given[:rows], every)])
-        kept = SparseMemory(4 * slots * max_len * width)
-        self._left: Hidden = kept.bytes.view(np.float32).reshape(slots, max_len, width)
+        self._memory = SparseMemory(4 * slots * max_len * width)
+        kept = self._memory.bytes.view(np.float32)
+        self._left: Hidden = kept.reshape(slots, max_len, width)
 
     def run(
         self, rows: StepRows, states: Hidden | None, wanted: Int32, *, is_prompt: bool = False
@@ -96,6 +98,12 @@ class CudaStage(CudaExecutor):
     def left(self, rows: StepRows) -> Hidden:
         """See `StageLayers.left`."""
         return self._left[rows.slots, rows.positions]
+
+    def release(self, slot: int, length: int) -> None:
+        """See `Executor.release`: the memory of states that a short sequence would not fill."""
+        first = self._left[:slot].nbytes
+        if (filled := self._left[slot, :length].nbytes) > KEPT_BYTES:
+            self._memory.give_back(first + KEPT_BYTES, first + filled)
 
     def wait(self) -> None:
         """See `StageLayers.wait`."""

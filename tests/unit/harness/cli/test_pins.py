@@ -117,7 +117,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> SourceTree:
         ("backends/engine/executors/cuda.py", OWN),
         ("backends/engine/costs/exit_choice.py", OWN - {"autoregressive", "tetris"}),
         ("backends/engine/drafters/adaptive.py", {"speculative"}),
-        ("backends/engine/drafters/counts.py", OWN - {"tetris"} | {"vllm-speculative"}),
+        ("backends/engine/drafters/counts.py", OWN | {"vllm-speculative"}),
         ("backends/vllm/speculative.py", {"vllm-speculative"}),
         ("backends/http/stamps.py", {"http"}),
         ("backends/http/workers.py", {"http"}),

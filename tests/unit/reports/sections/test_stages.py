@@ -103,20 +103,21 @@ def test_the_sentence_names_what_bounds_and_the_baselines(seen: Overview) -> Non
 
 def test_a_pipeline_that_verifies_is_held_to_what_verifies_too(seen: Overview) -> None:
     made = {"tetris": {"verify": True}, "own-early-exit": {}, "autoregressive": {}}
-    cells = tuple(
-        dataclasses.replace(
-            cell,
-            variant=dataclasses.replace(
-                cell.variant,
-                backend=cell.variant.backend.replace("own-early-exit", "adadecode"),
-                options=made[cell.variant.backend],
-            ),
-        )
-        for cell in seen.cells
-    )
-    found = stages.section(dataclasses.replace(seen, cells=cells), Samples())
+    cells = []
+    for cell in seen.cells:
+        name, told = cell.variant.backend, made[cell.variant.backend]
+        other: dict[str, Any] = {
+            "backend": name.replace("own-early-exit", "adadecode"),
+            "options": told,
+        }
+        cells.append(dataclasses.replace(cell, variant=dataclasses.replace(cell.variant, **other)))
+    found = stages.section(dataclasses.replace(seen, cells=tuple(cells)), Samples())
     assert found is not None
     (text,) = found.words
+    assert found.table is not None
+    titles = [c.title for c in stages.COLUMNS]
+    pairs = [zip(titles, row.cells, strict=True) for row in found.table.rows]
+    assert {c.text for row in pairs for name, c in row if name in ("arrive", "leave")} == {""}
     assert "0.84 times adadecode's on 2 of 2 workloads" in text
     assert "1.82 times autoregressive's" in text
 

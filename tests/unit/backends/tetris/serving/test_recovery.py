@@ -12,6 +12,7 @@ from backends.early_exit.policy import ExitPolicy
 from backends.engine.streams import Output, Stream
 from backends.own.exits.rule import SequenceRule
 from backends.tetris.serving import pipeline as pipeline_module
+from backends.tetris.serving.jobs import StageDone
 from backends.tetris.serving.pipeline import MOST_DEATHS, StagePipeline
 from backends.tetris.serving.processes import StageProcesses
 from backends.tetris.serving.queues import StageQueues
@@ -173,6 +174,31 @@ def test_who_owes_is_filled_though_others_keep_the_stage_at_work() -> None:
     order += [output.id for _ in range(900) for output in pipeline.step()]
     assert order.count("easy") == 60
     assert order[:300].count("easy") == 60
+
+
+def test_what_a_stage_raises_ends_a_trial_and_not_the_next_one() -> None:
+    """It has answered: nobody waits for it any more."""
+    played = MortalStages(2, slots=2, rows=8)
+    pipeline = piped(played, (0.5,), slots=2, batch=1, piece=8)
+    hear, raised = played.receive, [0, 0, 1]
+
+    def receive(index: int) -> StageDone:
+        done = hear(index)
+        if raised and raised.pop(0):
+            raise RuntimeError("stage 1: MemoryError")
+        return done
+
+    cast(Any, played).receive = receive
+    for name in "ab":
+        pipeline.add(Stream(name, (1, 2, 3), 9))
+    steps = (pipeline.step() for _ in range(20))
+    with pytest.raises(RuntimeError, match="MemoryError"):
+        list(steps)
+    pipeline.reset()
+    again = Stream("c", (4, 5), 9)
+    told = driven(pipeline, [again], random.Random(0), 10**9)
+    answer, _ = alone(again.prompt, 9, frozenset(), (0.5,))
+    assert [token for output in told["c"] for token in output.tokens] == answer
 
 
 def test_answers_of_one_token_tell_what_their_prompts_took() -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from backends import check_options, open_backend
-from backends.checkpoints import models
+from backends.checkpoints import models, traces
 from backends.early_exit.policy import ExitPolicy
 from backends.engine.executors.base import RING
 from backends.engine.streams import Output, Stream
@@ -55,7 +55,7 @@ def test_the_text_is_plain_decodings_whoever_dies_whenever(
 ) -> None:
     monkeypatch.setattr(pipeline_module, "MOST_DEATHS", 10**6)
     sums: Counter[str] = Counter()
-    restarts = 0
+    restarts = asks = 0
     for seed in range(SETS):
         draw = random.Random(seed)
         count, slots = draw.choice([2, 2, 3, 4]), draw.randint(1, 5)
@@ -82,9 +82,12 @@ def test_the_text_is_plain_decodings_whoever_dies_whenever(
                     sums.update(output.counts)
             pipeline.reset()
         restarts += played.restarts
+        asks += played.asks
     assert restarts > 2 * SETS if deadly else restarts == 0
     assert sums["drafted"] > 2 * sums["accepted"] > SETS
     assert sums["accepted_at_3"] > 10
+    checks = sum(value for name, value in sums.items() if name.startswith("checks_layer"))
+    assert 0.8 * asks < checks <= asks
 
 
 def wanted(count: int) -> list[Request]:
@@ -136,14 +139,15 @@ def test_processes_tell_the_text_of_plain_decoding(exits: dict[str, Any]) -> Non
     assert 100 < sums["accepted"] < sums["drafted"]
     layers = [sums[f"stage_layers_{n}"] for n in range(1, 5)]
     assert sums["layers_total"] <= sum(layers)
-    assert sums["layers_run"] <= sum(layers)
+    assert sums["layers_run"] < sum(layers), "a pass over several positions counts once"
+    assert not any(sums[f"stage_left_{n}"] for n in range(1, 5))
 
 
 def test_random_weights_replay_what_adadecode_decided() -> None:
     """Drafts stand and fall as the trace of adadecode says."""
     model = Model("0.1b", dtype="bfloat16", shape=True, layers=3)
     options = {"replay": "demo", "max_model_len": 512, "max_num_seqs": 4, "threads": 1}
-    told: list[list[float]] = []
+    told: list[tuple[float, float]] = []
     for name, asked in (
         ("adadecode", {"exit_layers": [1], "gamma": 0.1, "max_batch": 8}),
         ("tetris", {"verify": True, "layers": [1], "threshold": 0.1}),
@@ -157,15 +161,31 @@ def test_random_weights_replay_what_adadecode_decided() -> None:
         sums: Counter[str] = Counter()
         for commit in commits:
             sums.update(commit.telemetry)
-        told.append(
-            [
-                sum(value for name, value in sums.items() if name.startswith(f"{what}_at"))
-                for what in ("accepted", "judged")
-            ]
+        accepted, judged = (
+            sum(value for name, value in sums.items() if name.startswith(f"{what}_at"))
+            for what in ("accepted", "judged")
         )
-    rates = [accepted / judged for accepted, judged in told]
-    assert 0.5 < rates[0] < 1
-    assert rates[0] == pytest.approx(rates[1], abs=0.02)
+        told.append((accepted / judged, accepted / sums["step_tokens"]))
+    assert 0.5 < told[0][0] < 1
+    assert told[0][0] == pytest.approx(told[1][0], abs=0.02)
+    assert min(told[0][1], told[1][1]) > 0.7, "most of the tokens were drafts"
+
+
+def test_a_file_that_is_replayed_is_of_adadecode() -> None:
+    where, folder = "backend 'tetris': option 'replay'", models.resolve(MODEL)
+    of_drafts, of_exits = (
+        str(traces.BUNDLED / f"{name}.parquet") for name in ("adadecode", "vllm-early-exit")
+    )
+    drafted = {"verify": True, "replay": of_drafts}
+    check_options("tetris", drafted, folder)
+    for options, told in (
+        ({**drafted, "replay": of_exits}, "a trace of 'vllm-early-exit', not of 'adadecode'$"),
+        ({**drafted, "verify": False}, "a trace of 'adadecode', not of 'tetris'$"),
+        ({**drafted, "measure": "state"}, "recorded with measure softmax, not state$"),
+        ({**drafted, "replay": {"acceptance": 0.9}}, "the rates have no 'exits'$"),
+    ):
+        with pytest.raises(UserError, match=f"^{where}: .*{told}"):
+            check_options("tetris", options, folder)
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,11 @@ def test_a_run_without_them_tells_lengths_and_passes(tmp_path: Path) -> None:
     assert (row.drafted.tolist(), row.accepted.tolist(), row.batch.tolist()) == ([-1], [3], [-1])
 
 
+def test_what_a_pipeline_that_verifies_replays_is_recorded_by_adadecode(tmp_path: Path) -> None:
+    stored(tmp_path, record("tetris", verify=True))
+    assert "run adadecode with 'record: true'" in traced(tmp_path)[1]
+
+
 def test_several_of_a_kind_have_to_be_told_apart(tmp_path: Path) -> None:
     records = [record("adadecode", gamma=gamma, recorded=True) for gamma in (0.5, 0.7)]
     stored(tmp_path, record("vllm"), *records)

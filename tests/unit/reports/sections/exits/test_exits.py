@@ -98,6 +98,18 @@ def test_shares_are_of_the_committed_tokens(seen: Overview, ablations_dir: Path)
     assert plain is None
 
 
+def test_passes_of_drafts_that_all_stood_commit_no_token_of_their_own(seen: Overview) -> None:
+    """As a pipeline's: of 190 tokens 180 were drafts that stood, verified in 90 passes."""
+    exits = {"2": {"checks": 200.0, "exits": 182.0, "accepted": 180.0}}
+    told = {"exits_by_layer": exits, "early_prediction_rate": 182 / (182 + 90)}
+    cell = dataclasses.replace(early(seen)[0], metrics={**told, "tokens_per_step": 190 / 90})
+    found = shares(cell)
+    assert found is not None
+    assert found.by_layer["2"] == pytest.approx(180 / 190)
+    assert found.full_depth == pytest.approx(10 / 190)
+    assert found.rejected == pytest.approx(2 / 190)
+
+
 def test_the_histogram_names_layers_full_depth_and_rejections(text: str) -> None:
     drawn = section(text, "exits")
     for layer in ("2", "4", "6", "all"):
