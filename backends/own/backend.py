@@ -164,6 +164,8 @@ class Loaded:
         """What decides in the place of the model."""
         self.decided: Recorder | Replayer | None = None
         """Who sees what is decided, where a backend sets one before it makes a drafter."""
+        self.beside: list[Any] = []
+        """Executors of models that draft, which a backend closes first."""
         self.stop_ids = models.stop_ids(model_dir)
         self.device = device()
         if options["threads"] is not None:

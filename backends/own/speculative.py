@@ -5,13 +5,14 @@ ahead. The text is plain decoding's at every temperature.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from backends.checkpoints import traces
 from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup
 from backends.checkpoints.draft_traces import check_workload, find_drafts, remarks
+from backends.engine.model.architecture import EngineError
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
 from backends.own.decisions import Recorder, Replayer
 from backends.own.drafting.decisions import DraftRecorder, DraftReplayer
@@ -31,6 +32,8 @@ class Speculative(EngineBackend):
     the text, by some of the model's own layers), and one pass of the model verifies them; a chain
     of drafts for each sequence, or a tree (LookAhead). The text is plain decoding's."""
 
+    _beside: Sequence[Any] = ()
+    """Executors of models that draft."""
     OPTIONS: ClassVar[dict[str, Option]] = {
         **OPTIONS,
         "method": Option(
@@ -146,16 +149,26 @@ class Speculative(EngineBackend):
         loaded = Loaded(NAME, model_dir, model, {**options, "replay": trace})
         decided = loaded.decided = _decided(loaded, options)
         make = METHODS[options["method"]].make
-        executor, drafter, effective = make(loaded, model_dir, model, options)
+        try:
+            executor, drafter, effective = make(loaded, model_dir, model, options)
+        except EngineError as error:
+            raise UserError(f"backend '{NAME}': {error}") from None
         decoder = Decoder(
             executor, drafter, decisions=decided, prefill_tokens=options["prefill_tokens"]
         )
         info = loaded.info(executor, {**effective, "replay": options["replay"]})
         found = cls(decoder, executor, info, loaded.stop_ids, decided)
+        found._beside = loaded.beside
         if not drafter.exits:
             calls = ("grow", "told") if hasattr(drafter, "grow") else ("draft",)
             found._clock.watch(drafter, *calls, count=DRAFT_US)
         return found
+
+    def close(self) -> None:
+        """Free the models."""
+        for executor in self._beside:
+            executor.close()
+        super().close()
 
 
 def _decided(loaded: Loaded, options: Mapping[str, Any]) -> Recorder | Replayer | None:

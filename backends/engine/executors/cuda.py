@@ -221,8 +221,8 @@ class CudaExecutor:
     def close(self) -> None:
         """Free the device's memory."""
         self.trees.close()
-        held = "_runs _fills _prompts _boundaries _heads _cells _weights _held _logits _table"
-        for name in held.split():
+        held = "_runs _fills _prompts _boundaries _heads _final _cells _weights _held _logits"
+        for name in (*held.split(), "_table"):
             delattr(self, name)
         if not INTERPRETED:
             torch.cuda.empty_cache()

@@ -92,6 +92,7 @@ def _draft_model(loaded: Loaded, model_dir: Path, model: Model, options: Options
     folder = shape.generated() if shape else find_draft(PREFIX, options["draft"], model_dir)
     own = {**options, "replay": None, "max_model_len": loaded.max_len}
     smaller, executor = Loaded(NAME, folder, model, own).executor(), loaded.executor()
+    loaded.beside.append(smaller)
     most = _most(options)
 
     def costs() -> DraftCosts:
@@ -215,6 +216,7 @@ def _eagle(loaded: Loaded, model_dir: Path, model: Model, options: Options) -> M
     folder = trained_head(model_dir, options)
     layers = states_after(loaded.architecture.layers, folder, options)
     head = _eagle_head(loaded, executor, folder, layers, options)
+    loaded.beside.append(head)
     most = _most(options)
 
     def costs() -> DraftCosts:

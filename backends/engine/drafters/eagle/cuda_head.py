@@ -101,8 +101,8 @@ class CudaEagle(CudaExecutor):
 
     def close(self) -> None:
         """Free the device's memory."""
+        del self._source, self._fusion, self._begun, self._fused, self._tokens, self._joined
         super().close()
-        del self._source, self._fusion, self._begun
 
     def _parts(
         self, index: int, rows: StepRows, wanted: Int32, *, layers: bool

@@ -25,7 +25,9 @@ def capture(runs: Sequence[Callable[[], None]], device: torch.device) -> list[Ca
     pool = torch.cuda.graph_pool_handle()
     try:
         with _sums_in_float32(), torch.cuda.device(device):
-            return [_captured(run, pool) for run in runs]
+            # one for all: cuBLAS keeps a workspace for every stream that it has met
+            side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            return [_captured(run, side, pool) for run in runs]
     except (EngineError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -52,8 +54,7 @@ class CapturedRun:
         self.graph.replay()
 
 
-def _captured(run: Callable[[], None], pool: Any) -> CapturedRun:
-    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+def _captured(run: Callable[[], None], side: Any, pool: Any) -> CapturedRun:
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         run()

@@ -122,8 +122,8 @@ class Cells:
         `like` (n, width); and these states. Raises `EngineError` for layers that there are not."""
         depth, slots, _, positions, _ = self.cache.keys.shape
         place = like.dtype, like.device
+        Taps(tuple(layers), like).by_depth(depth)  # before so much is reserved
         taps = Taps.allocate(layers, slots, positions, like.shape[1], *place)
-        taps.by_depth(depth)
         return replace(self, taps=taps), taps.states
 
     def tap(self, layers: range, x: Tensor) -> None:
