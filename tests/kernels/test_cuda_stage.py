@@ -117,9 +117,9 @@ def test_more_rows_than_a_call_has_and_the_first_ones_long_ago() -> None:
 
 def texts(backend: Backend, deaths: dict[int, int]) -> dict[str, list[int]]:
     """Of three requests, one of them sampled; stages die when so many tokens have come."""
-    lengths = (3, 9, 5)
+    lengths = (3, 9, 4)
     asked = [
-        Request(str(n), tuple((5 * n + 7 * k) % 131 for k in range(length)), 4)
+        Request(str(n), tuple((5 * n + 7 * k) % 131 for k in range(length)), 3)
         for n, length in enumerate(lengths)
     ]
     asked[1] = replace(asked[1], sampling=Sampling(temperature=0.9, top_p=0.9, seed=3))
@@ -157,13 +157,14 @@ def test_the_text_is_that_of_one_process(
     if INTERPRETED:
         monkeypatch.setattr(Loaded, "_kernels", lambda self, asked: "triton")
         monkeypatch.setattr("backends.engine.executors.cuda_calls.layers.FEWEST_ROWS", 2)
-    of_one = room if name == "autoregressive" else {**room, **exits}
+    # ready rows are chosen by costs, which take the interpreter long to measure
+    of_one = room if name == "autoregressive" else {**room, **exits, "batching": "lockstep"}
     alone = open_backend(name, tmp_path, model, of_one)
     expected = texts(alone, {})
     alone.close()
     stages = {"stages": 3, "prefill_tokens": 16}
     piped = Tetris.open(tmp_path, model, settings("tetris", {**room, **exits, **stages}))
     assert piped.info.options["kernels"] == "triton"
-    assert texts(piped, {3: 1, 6: 0, 8: 2}) == expected
+    assert texts(piped, {2: 1, 4: 0, 6: 2}) == expected
     assert not vars(piped)["_executor"].dying
     piped.close()

@@ -66,8 +66,9 @@ def every_pass(executor: CudaExecutor | TorchExecutor) -> list[Tensor]:
     return [logits.cpu() for logits in (*found, executor.logits(after))]
 
 
-@pytest.mark.parametrize("exits", [(), (1, 2)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("exits", "dtype"), [((), torch.float32), ((1, 2), torch.bfloat16)], ids=str
+)
 def test_states_are_the_models_and_cost_it_no_bit(exits: Sequence[int], dtype: torch.dtype) -> None:
     weights, shape = random_weights(shape_of("llama"), dtype), shape_of("llama")
     heads = [ExitHead(layer, weights.head) for layer in exits]
