@@ -129,30 +129,24 @@ class Tetris(EngineBackend):
         taken = {**options, "max_model_len": most, "threads": threads, "kernels": kernels}
         whole_prompts = kernels == "triton"
         room = max(piece, most) if whole_prompts else piece
-        source = None
-        if options["replay"] is not None:
-            source = traces.open_source(options["replay"], NAME, plan.method)
-        decided: Recorder | Replayer | None = None
-        if source is not None:
-            decided = Replayer(source, columns(plan, rule.layers))
-        elif options["record"]:
-            decided = Recorder(len(rule.layers), judged=False)
+        decided = _decided(plan, rule)
+        is_replay = isinstance(decided, Replayer)
         info = BackendInfo(
             name=NAME,
             version=importlib.metadata.version("decodebench"),
-            provenance=REPLAYED if source is not None else "re-implementation",
+            provenance=REPLAYED if is_replay else "re-implementation",
             options={
                 **taken,
                 "layers": list(cuts),
                 "threshold": None,
                 "thresholds": list(rule.bounds),
             },
-            lossless=(verifies or options["measure"] == NEVER) and source is None,
+            lossless=(verifies or options["measure"] == NEVER) and not is_replay,
             measured=Measured() if verifies else plan.measured(model.dtype),
         )
         stops = models.stop_ids(model_dir)
         sizes = StateSizes(len(cuts) + 1, slots, room, shape.width)
-        setup = StageSetup(0, cuts, model_dir, model, taken, threads, whole_prompts, sizes)
+        setup = StageSetup(0, cuts, model_dir, model, taken, threads, sizes)
         processes = StageProcesses(setup, shape)
         queued: Any = DraftQueues if verifies else StageQueues
         piped = VerifyingPipeline if verifies else StagePipeline
@@ -173,3 +167,12 @@ class Tetris(EngineBackend):
             decisions=decided if rule.layers or options["record"] else None,
         )
         return cls(pipeline, processes, info, stops, decided)
+
+
+def _decided(plan: CutPlan, rule: SequenceRule) -> Recorder | Replayer | None:
+    """Who sees what is decided, or decides it. Raises `UserError`."""
+    replay = plan.settings["replay"]
+    if replay is not None:
+        source = traces.open_source(replay, NAME, plan.method)
+        return Replayer(source, columns(plan, rule.layers))
+    return Recorder(len(rule.layers), judged=False) if plan.settings["record"] else None

@@ -36,8 +36,6 @@ class StageSetup:
     model: Model
     options: Mapping[str, Any]
     threads: int
-    whole_prompts: bool
-    """Kernels read a prompt in one piece: its rounding depends on where it is cut."""
     states: StateSizes
 
 

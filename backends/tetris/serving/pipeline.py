@@ -115,11 +115,9 @@ class StagePipeline:
     def _hear(self, index: int) -> None:
         try:
             done = self._processes.receive(index)
-        except StageDiedError:
-            raise
-        except Exception:
-            # it has answered, and waits for its next job
-            self._queues.put_back(index, self._at_work.pop(index))
+        except Exception as error:
+            if not isinstance(error, StageDiedError):  # it has answered: nobody waits for it
+                self._queues.put_back(index, self._at_work.pop(index))
             raise
         self._deaths[index] = 0
         assigned = self._at_work.pop(index)

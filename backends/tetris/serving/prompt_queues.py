@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
+from backends.engine.decisions import DecisionHook
 from backends.engine.passes import Span, ends_of, rows_of
 from backends.engine.streams import Stream
+from backends.own.exits.rule import SequenceRule
 from backends.tetris.serving.jobs import UNASKED, StageJob
 from backends.tetris.serving.staged import RunSpan, StagedStream
 
@@ -29,19 +32,33 @@ class Assigned:
     """Where every layer runs for every position: those of its rows."""
 
 
-class PromptQueues(Generic[Staged]):
+class PromptQueues(ABC, Generic[Staged]):
     """Prompts before each of `count` stages; what their tokens do is a subclass's matter.
 
     Args:
+        count: stages.
+        rule: who is sure where.
         slots: streams under way at most.
+        batch: rows that a stage behind a ramp waits for as long as more may come, and so many
+            times at most.
         prefill_tokens: of a piece of prompts, at most.
         whole_prompts: no prompt is cut; a longer one is a piece by itself.
+        replayed: decides confidences beforehand; None where the model does.
     """
 
     def __init__(
-        self, count: int, *, slots: int, prefill_tokens: int, whole_prompts: bool = False
+        self,
+        count: int,
+        rule: SequenceRule,
+        *,
+        slots: int,
+        batch: int,
+        prefill_tokens: int,
+        whole_prompts: bool = False,
+        replayed: DecisionHook | None = None,
     ) -> None:
         self._count, self._slots = count, slots
+        self._rule, self._batch, self._replayed = rule, batch, replayed
         self._prefill_tokens, self._whole_prompts = prefill_tokens, whole_prompts
         self.streams: dict[str, Staged] = {}
         """Those with a slot, by id."""
@@ -59,6 +76,8 @@ class PromptQueues(Generic[Staged]):
         self._kept_free: list[bool] = [True] * self._count
         """Whether the room for a piece behind each stage is free."""
         self._tokens_next = [False] * self._count
+        self._held_back = [0] * self._count
+        """How often each stage could have run those who wait and waited for more."""
         self._free = list(range(self._slots))[::-1]
 
     def add(self, stream: Stream) -> None:
@@ -79,7 +98,6 @@ class PromptQueues(Generic[Staged]):
         if found is None:
             return None
         self._tokens_next[stage] = found.piece is not None
-        self._given(stage, found)
         released, self._released[stage] = self._released[stage], []
         found.job = replace(found.job, released=tuple(released))
         return found
@@ -102,24 +120,34 @@ class PromptQueues(Generic[Staged]):
             self._pieces[stage] = assigned.piece
             self._kept_free[stage] = True
 
+    @abstractmethod
     def wait_for(self, stage: int, one: Staged) -> None:
         """A stream's newest position waits before a stage."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _staged(self, stream: Stream) -> Staged:
         """A stream that gets a slot."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _tokens(self, stage: int) -> Assigned | None:
         """Tokens that wait before a stage."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def _may_come(self, stage: int) -> bool:
+        """Whether more rows may come before a stage without those that wait there."""
 
     def _filling(self, stage: int) -> Assigned | None:
         """What a stage with nothing else to do does."""
         return None
 
-    def _given(self, stage: int, assigned: Assigned) -> None:
-        """A stage is about to do this."""
+    def _holds_back(self, stage: int, rows: int) -> bool:
+        """Whether a stage before which so many rows wait goes on waiting."""
+        if stage and rows < self._batch and self._may_come(stage):
+            self._held_back[stage] += bool(rows)
+            if self._held_back[stage] <= self._batch:
+                return True
+        self._held_back[stage] = 0
+        return False
 
     def _release(self, one: Staged) -> None:
         for released in self._released:

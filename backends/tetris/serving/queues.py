@@ -8,11 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from backends.engine.decisions import DecisionHook
 from backends.engine.executors.base import RING
 from backends.engine.passes import Span, rows_of
 from backends.engine.streams import Stream
-from backends.own.exits.rule import SequenceRule
 from backends.tetris.serving.jobs import UNASKED, StageJob
 from backends.tetris.serving.prompt_queues import Assigned, PromptQueues
 from backends.tetris.serving.staged import StagedStream
@@ -22,33 +20,7 @@ MOST_OWED = RING // 2
 
 
 class StageQueues(PromptQueues[StagedStream]):
-    """Tokens that leave behind a stage for good, and prompts.
-
-    Args:
-        count: stages.
-        rule: who leaves where.
-        slots: streams under way at most.
-        batch: rows that a stage behind a ramp waits for as long as more may come, and so many
-            times at most.
-        prefill_tokens: see `PromptQueues`.
-        whole_prompts: likewise.
-        replayed: decides confidences beforehand; None where the model does.
-    """
-
-    def __init__(
-        self,
-        count: int,
-        rule: SequenceRule,
-        *,
-        slots: int,
-        batch: int,
-        prefill_tokens: int,
-        whole_prompts: bool = False,
-        replayed: DecisionHook | None = None,
-    ) -> None:
-        self._rule, self._batch, self._replayed = rule, batch, replayed
-        room = {"slots": slots, "prefill_tokens": prefill_tokens}
-        super().__init__(count, **room, whole_prompts=whole_prompts)
+    """Tokens that leave behind a stage for good, and prompts. Arguments as for `PromptQueues`."""
 
     def clear(self) -> None:
         """Forget every stream."""
@@ -56,8 +28,6 @@ class StageQueues(PromptQueues[StagedStream]):
         self._ready: list[list[StagedStream]] = [[] for _ in range(self._count)]
         self._working: list[int] = [0] * self._count
         """Streams in the batch that each stage is running."""
-        self._held_back = [0] * self._count
-        """How often each stage could have run those who wait and waited for more."""
 
     def wait_for(self, stage: int, one: StagedStream) -> None:
         """A stream's newest position waits before a stage."""
@@ -81,12 +51,17 @@ class StageQueues(PromptQueues[StagedStream]):
     def _staged(self, stream: Stream) -> StagedStream:
         return StagedStream(stream)
 
-    def _given(self, stage: int, assigned: Assigned) -> None:
-        if not assigned.filled and self._owes_much(stage):
+    def take(self, stage: int) -> Assigned | None:
+        """See `PromptQueues.take`; fills go with it."""
+        found = super().take(stage)
+        if found is None:
+            return None
+        if not found.filled and self._owes_much(stage):
             # nobody of this batch owes, and who does would wait before the first stage for as long
             # as there are others
-            self._add_fills(stage, assigned)
-        self._working[stage] = len(assigned.inside)
+            self._add_fills(stage, found)
+        self._working[stage] = len(found.inside)
+        return found
 
     def _tokens(self, stage: int) -> Assigned | None:
         """The streams that are fused for a pass."""
@@ -94,12 +69,7 @@ class StageQueues(PromptQueues[StagedStream]):
         inside = waiting
         if stage == 0:
             inside = [one for one in waiting if one.has_room()]
-        elif len(waiting) < self._batch and self._may_come(stage):
-            self._held_back[stage] += bool(waiting)
-            if self._held_back[stage] <= self._batch:
-                return None
-        self._held_back[stage] = 0
-        if not inside:
+        if self._holds_back(stage, len(waiting)) or not inside:
             return None
         kept = set(inside)
         self._ready[stage] = [one for one in waiting if one not in kept]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from backends.engine.executors.base import RING
@@ -48,10 +49,31 @@ class StagedStream:
 
 
 @dataclass(slots=True, eq=False)
+class DraftedStream(StagedStream):
+    """A stream whose tokens behind those that the last stage has verified are drafts."""
+
+    at_work: dict[int, RunSpan] = field(default_factory=dict)
+    """By stage, what of it is being run."""
+    sources: dict[int, int] = field(default_factory=dict)
+    """By position, the stage that drafted the token there."""
+    checks: Counter[int] = field(default_factory=Counter)
+    """By stage, how often it was asked since the last verification."""
+    told: dict[int, float] = field(default_factory=dict)
+    """By stage, the confidence that was decided beforehand for what it is asked."""
+
+    def cut_off(self, position: int) -> None:
+        """The token at a position is another one: what rested on it is to be run again."""
+        self.stream.done = [min(done, position) for done in self.stream.done]
+        self.told.clear()
+        for span in self.at_work.values():
+            span.end = min(span.end, position)
+
+
+@dataclass(slots=True, eq=False)
 class RunSpan:
     """Positions of a stream that a stage is running."""
 
-    one: StagedStream
+    one: DraftedStream
     start: int
     end: int
     """Less once a draft has fallen on which those behind it rested."""

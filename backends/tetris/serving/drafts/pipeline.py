@@ -13,11 +13,10 @@ import itertools
 
 from backends.engine.drafters.counts import draft_counts
 from backends.engine.streams import Output
-from backends.tetris.serving.drafts.queues import DraftedStream
 from backends.tetris.serving.jobs import StageDone
 from backends.tetris.serving.pipeline import StagePipeline
 from backends.tetris.serving.prompt_queues import Assigned
-from backends.tetris.serving.staged import RunSpan
+from backends.tetris.serving.staged import DraftedStream, RunSpan
 
 
 class VerifyingPipeline(StagePipeline):
@@ -39,7 +38,6 @@ class VerifyingPipeline(StagePipeline):
     def _drafted(self, index: int, span: RunSpan, token: int | None) -> None:
         """A stage may have told what follows a stream's newest position."""
         one, stream = span.one, span.one.stream
-        assert isinstance(one, DraftedStream)
         still = stream.finished is None and span.end == len(stream.tokens)
         # running on at a stop token costs as much as verifying it, and saves a special case
         if token is not None and still and token not in stream.stops:
@@ -49,7 +47,6 @@ class VerifyingPipeline(StagePipeline):
     def _verified(self, span: RunSpan, chosen: list[int]) -> Output:
         """Keep drafts as far as they equal the chosen tokens, and the first that differs."""
         one, stream, start = span.one, span.one.stream, span.start
-        assert isinstance(one, DraftedStream)
         beyond = stream.tokens[span.end + 1 :]
         del stream.tokens[span.end + 1 :]
         drafts = stream.tokens[start + 1 :]

@@ -3,81 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from backends.engine.decisions import DecisionHook
 from backends.engine.executors.base import RING
 from backends.engine.passes import rows_of
 from backends.engine.sampling import TokenSampling
 from backends.engine.streams import Stream
-from backends.own.exits.rule import SequenceRule
 from backends.tetris.serving.jobs import UNASKED, StageJob
 from backends.tetris.serving.prompt_queues import Assigned, PromptQueues
-from backends.tetris.serving.staged import RunSpan, StagedStream
+from backends.tetris.serving.staged import DraftedStream, RunSpan
 
 MOST_DRAFTS = RING - 1
 """So that no state is written over that a stage has yet to read."""
 
 
-@dataclass(slots=True, eq=False)
-class DraftedStream(StagedStream):
-    """A stream whose tokens behind those that the last stage has verified are drafts."""
-
-    at_work: dict[int, RunSpan] = field(default_factory=dict)
-    """By stage, what of it is being run."""
-    sources: dict[int, int] = field(default_factory=dict)
-    """By position, the stage that drafted the token there."""
-    checks: Counter[int] = field(default_factory=Counter)
-    """By stage, how often it was asked since the last verification."""
-    told: dict[int, float] = field(default_factory=dict)
-    """By stage, the confidence that was decided beforehand for what it is asked."""
-
-    def cut_off(self, position: int) -> None:
-        """The token at a position is another one: what rested on it is to be run again."""
-        self.stream.done = [min(done, position) for done in self.stream.done]
-        self.told.clear()
-        for span in self.at_work.values():
-            span.end = min(span.end, position)
-
-
 class DraftQueues(PromptQueues[DraftedStream]):
     """Each stage runs, of every stream, what the stage before has run and it has not; the first
-    one whatever is drafted.
-
-    Args:
-        count: stages.
-        rule: who is sure where.
-        slots: streams under way at most.
-        batch: rows that a stage behind a ramp waits for as long as more may come, and so many
-            times at most.
-        prefill_tokens: see `PromptQueues`.
-        whole_prompts: likewise.
-        replayed: decides confidences beforehand; None where the model does.
+    one whatever is drafted. Arguments as for `PromptQueues`.
     """
-
-    def __init__(
-        self,
-        count: int,
-        rule: SequenceRule,
-        *,
-        slots: int,
-        batch: int,
-        prefill_tokens: int,
-        whole_prompts: bool = False,
-        replayed: DecisionHook | None = None,
-    ) -> None:
-        self._rule, self._batch, self._replayed = rule, batch, replayed
-        super().__init__(
-            count, slots=slots, prefill_tokens=prefill_tokens, whole_prompts=whole_prompts
-        )
-
-    def clear(self) -> None:
-        """Forget every stream."""
-        super().clear()
-        self._held_back = [0] * self._count
 
     def wait_for(self, stage: int, one: DraftedStream) -> None:
         """Nothing to do: what waits is what has not been run."""
@@ -86,7 +30,8 @@ class DraftQueues(PromptQueues[DraftedStream]):
         """Book what a stage has done, as far as it still holds."""
         super().done(stage, assigned)
         for span in assigned.spans:
-            self._over(stage, span).told.pop(stage, None)
+            del span.one.at_work[stage]
+            span.one.told.pop(stage, None)
             if span.end > span.start:
                 span.one.stream.done[stage] = span.end
 
@@ -94,13 +39,8 @@ class DraftQueues(PromptQueues[DraftedStream]):
         """A stage has done nothing of it."""
         super().put_back(stage, assigned)
         for span in assigned.spans:
-            one = self._over(stage, span)
-            one.checks[stage] -= span.asked
-
-    def _over(self, stage: int, span: RunSpan) -> DraftedStream:
-        assert isinstance(span.one, DraftedStream)
-        del span.one.at_work[stage]
-        return span.one
+            del span.one.at_work[stage]
+            span.one.checks[stage] -= span.asked
 
     def _staged(self, stream: Stream) -> DraftedStream:
         return DraftedStream(stream)
@@ -108,12 +48,7 @@ class DraftQueues(PromptQueues[DraftedStream]):
     def _tokens(self, stage: int) -> Assigned | None:
         spans = [span for one in self.streams.values() if (span := self._span(stage, one))]
         rows = sum(span.rows for span in spans)
-        if stage and rows < self._batch and self._may_come(stage):
-            self._held_back[stage] += bool(rows)
-            if self._held_back[stage] <= self._batch:
-                return None
-        self._held_back[stage] = 0
-        if not spans:
+        if self._holds_back(stage, rows) or not spans:
             return None
         return Assigned(self._pass(stage, spans), spans=spans)
 
@@ -143,7 +78,6 @@ class DraftQueues(PromptQueues[DraftedStream]):
         at = 0
         for span in spans:
             one, stream = span.one, span.one.stream
-            assert isinstance(one, DraftedStream)
             one.at_work[stage] = span
             first, at = at, at + span.rows
             if is_last:

@@ -35,7 +35,7 @@ class StageLayers(Protocol):
             rows: each slot's positions follow those that were run or filled before.
             states: (n, width) that they begin with; None: their tokens' embeddings.
             is_prompt: the rows are of prompts, which some kernels read by other calls than tokens;
-                where prompts may not be cut (`StageSetup.whole_prompts`), all of theirs.
+                on a GPU all of theirs, since a prompt's rounding depends on where it is cut.
 
         Returns:
             The most probable tokens and their probabilities, from a head with `margin` how far
