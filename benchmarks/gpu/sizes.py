@@ -147,7 +147,11 @@ def shares(seen: Overview, model: str) -> dict[str, Any]:
         for cell in seen.cells
         if cell.model in ("", model) and cell.is_measured
     }
-    return {"share_of_floor": floors, "methods": methods(seen, model)}
+    found = methods(seen, model)
+    if not any(cell.variant.backend == "vllm" for cell in seen.cells):
+        for told in found.values():  # its reference is plain decoding here
+            del told["over_vllm"]
+    return {"share_of_floor": floors, "methods": found}
 
 
 if __name__ == "__main__":
