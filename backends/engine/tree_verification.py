@@ -15,6 +15,9 @@ from backends.engine.executors.trees import TreeRows
 from backends.engine.passes import numbers
 from backends.engine.streams import Stream
 
+DRAWN = 128
+"""Rows whose logits are written down at a time: those of 32 windows would be a gibibyte."""
+
 
 class Verdict(NamedTuple):
     """What a pass over a stream says; the stream's `tokens` end in the drafts that it judges."""
@@ -95,11 +98,14 @@ class TreeVerification:
         """The token after each of these rows, those that are judged of the streams that sample."""
         if not rows:
             return {}
-        sampling = [s for s in zip(streams, grown, strict=True) if s[0].sampling.temperature > 0]
-        draws = Draws(s.sampling for s, guesses in sampling for _ in range(guesses.judged))
-        asked = numbers(rows)
-        positions = trees.rows.positions[asked] + np.int32(1)
-        tokens, _ = draws.choose(self._trees.logits(asked), positions)
+        pairs = [pair for pair in zip(streams, grown, strict=True) if pair[0].sampling.temperature]
+        sampling = [stream.sampling for stream, guesses in pairs for _ in range(guesses.judged)]
+        tokens: list[int] = []
+        for start in range(0, len(rows), DRAWN):
+            part = slice(start, start + DRAWN)
+            asked = numbers(rows[part])
+            positions = trees.rows.positions[asked] + np.int32(1)
+            tokens += Draws(sampling[part]).choose(self._trees.logits(asked), positions)[0]
         return dict(zip(rows, tokens, strict=True))
 
 
