@@ -51,7 +51,7 @@ class Samples:
     goodput: dict[Cell, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     """Cell -> for each repeat, the goodput at each of `SCALES`."""
     scores: dict[tuple[int, str, str], dict[str, Mean]] = field(default_factory=dict)
-    """(variant index, workload, score name) -> request id -> its mean score."""
+    """(variant index, workload, score name) -> prompt -> its mean score (see `add_scores`)."""
     times: dict[str, dict[Cell, dict[int, RequestTimes]]] = field(
         default_factory=lambda: {name: defaultdict(dict) for name in LATENCIES}
     )
@@ -162,7 +162,7 @@ def scaled_goodput(requests: RequestArrays, slo: Slo) -> list[float]:
 
 
 def score_interval(means: Mapping[str, Mean]) -> tuple[float, float, float]:
-    """Mean over requests with its 95% interval; scores lie between 0 and 1.
+    """Mean over prompts with its 95% interval; scores lie between 0 and 1.
 
     The interval is Wilson's (1927, J. Am. Stat. Assoc. 22:209) with the mean in the place of the
     proportion: exact in form for right-or-wrong scores, and wide enough for the others, whose

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from harness.core.names import row_id
 from harness.core.nouns import QUALITY_MARGIN, Trial, TrialRecord, canonical_json, to_json
 from results.compare.pairing import variant
 from results.metrics.arrays import RequestArrays
@@ -29,19 +30,19 @@ Judgement = Literal["as good", "worse", "too few"]
 
 @dataclass(slots=True)
 class Mean:
-    """Sum and count of one request's score over the trials that scored it."""
+    """Sum and count of the scores of all answers to one prompt."""
 
     total: float = 0.0
     count: int = 0
 
     @property
     def value(self) -> float:
-        """Of one trial at least."""
+        """Of one answer at least."""
         return self.total / self.count
 
 
 MeanScores = dict[str, dict[str, Mean]]
-"""Score -> request id -> its mean."""
+"""Score -> the id under which a prompt was asked first (`row_id`) -> its mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,15 @@ class PooledQuality:
 
 
 def add_scores(found: MeanScores, requests: RequestArrays) -> None:
-    """Add one trial's scores; answers without one are left out."""
+    """Add one trial's scores; answers without one are left out. A prompt that is asked again counts
+    once, with the mean of its answers: they say nothing of other prompts."""
+    known = set(requests.ids)
+    prompts = [row_id(request_id, known) for request_id in requests.ids]
     for name, column in requests.scores.items():
         means = found.setdefault(name, {})
-        for request_id, value in zip(requests.ids, column.tolist(), strict=True):
+        for prompt, value in zip(prompts, column.tolist(), strict=True):
             if not math.isnan(value):
-                mean = means.setdefault(request_id, Mean())
+                mean = means.setdefault(prompt, Mean())
                 mean.total += value
                 mean.count += 1
 
@@ -91,7 +95,7 @@ def workload_asked(trial: Trial) -> str:
 def paired(
     theirs: Mapping[str, Mean], ours: Mapping[str, Mean], margin: float
 ) -> PairedScores | None:
-    """Both means by request id. `margin`: absolute, of the score. None without common prompts."""
+    """Both means by prompt. `margin`: absolute, of the score. None without common prompts."""
     pairs = [(theirs[name].value, mean.value) for name, mean in ours.items() if name in theirs]
     if not pairs:
         return None

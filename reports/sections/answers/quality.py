@@ -20,7 +20,7 @@ def section(seen: Overview, samples: Samples) -> Section:
     """A panel per workload and score."""
     groups = group(panels(seen, partial(_scores, seen, samples), per="workload"))
     note = (
-        "Mean task score over the requests, all loads and repeats together, with its 95% interval."
+        "Mean task score over the prompts, all loads and repeats together, with its 95% interval."
         if groups
         else "No task scores were stored."
     )
