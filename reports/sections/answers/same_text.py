@@ -17,7 +17,7 @@ from results.compare.pairing import variant as identity
 
 _NOTE = (
     "Over all workloads, loads and repeats. Equal answers have the same token ids, with the 95% "
-    "interval over different requests; the noise floor is the share at which the reference equals "
+    "interval over different prompts; the noise floor is the share at which the reference equals "
     "itself in another repeat. A margin is the reference's top-2 logit margin where the texts part "
     "(a variant of it with margins: true records them). Sampled text of engines that draw "
     "otherwise is compared as a distribution: next tokens after the beginnings that both reached."
@@ -133,7 +133,7 @@ _COLUMNS: tuple[Column[_JudgedText], ...] = (
     ),
     Column(
         "Compared", lambda row: float(row.text.pairs), lambda value: f"{value:,.0f}",
-        unit="pairs", small=lambda row: counted(row.text.requests, "request"),
+        unit="pairs", small=lambda row: counted(row.text.requests, "prompt"),
     ),
     Column("First fork", _place, css="", small=_request, why="no answer differs"),
     Column("Margin there", _margin, small=_surest, why="nobody recorded it"),

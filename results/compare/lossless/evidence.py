@@ -1,5 +1,8 @@
-"""What a cell's answers say of whether they are another's: which requests differ, where the texts
-fork, and how sure the other one was there. Kept as plain data, and added up over cells."""
+"""What a cell's answers say of whether they are another's: which prompts' answers differ, where the
+texts fork, and how sure the other one was there. Kept as plain data, and added up over cells.
+
+Answers are paired request by request: what is asked again as ID#2 with the other's ID#2, which may
+have a seed of its own. What the pairs of one prompt come to is one piece of evidence."""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from harness.core.names import row_id
 from results.compare.agreement import MARGIN_PREFIX, Agreement
 from results.compare.lossless.sampled import Draws, draws_of, same_distribution
 from results.compare.pairing import ComparableTrials, Member, Versus, variant
@@ -31,9 +35,9 @@ class TextEvidence(TypedDict):
     """Requests that both completed and of which all token ids are known, over all repeats."""
     equal: int
     requests: int
-    """Different ones among the pairs: greedy decoding repeats itself."""
+    """Different prompts among the pairs: greedy decoding repeats itself."""
     differing: dict[str, list[int]]
-    """Request -> [equal pairs, pairs], of those with a pair that differs."""
+    """Prompt (`row_id`) -> [equal pairs, pairs], of those with a pair that differs."""
     forks: list[TextFork]
     """Each place once."""
     draws: dict[str, Any] | None
@@ -129,8 +133,9 @@ def _evidence(
         assert this is not None
         assert other is not None
         if this.ids != names:
-            names = this.ids
-            numbers = np.array([places.setdefault(name, len(places)) for name in names], np.int64)
+            names, known = this.ids, set(this.ids)
+            prompts = [row_id(name, known) for name in names]
+            numbers = np.array([places.setdefault(row, len(places)) for row in prompts], np.int64)
         unequal = np.flatnonzero(~agreement.equal())
         asked.append(numbers[agreement.rows])
         differing.append(numbers[agreement.rows[unequal]])

@@ -48,9 +48,9 @@ class BackendText:
     pairs: int
     equal: int
     requests: int
-    """Different ones."""
+    """Different prompts: one that is asked again, as ID#2, counts once."""
     low: float | None
-    """Of the share of equal answers, at 95%; over different requests, since repeats repeat."""
+    """Of the share of equal answers, at 95%; over different prompts, since repeats repeat."""
     high: float | None
     noise_floor: float | None
     fork: TextFork | None
@@ -121,7 +121,7 @@ def _added_up(cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
     forks: dict[tuple[str, str, int], TextFork] = {}
     for cell in cells:
         workload, told = cell["checksum"], cell["evidence"]
-        # the same prompts under another load are the same requests
+        # the same prompts under another load are no others
         requests[workload] = max(requests.get(workload, 0), told["requests"])
         for name, (equal, pairs) in told["differing"].items():
             before = differing.get((workload, name), (0, 0))
@@ -198,9 +198,10 @@ def _of_texts(found: _AddedUp, own: _AddedUp, tie: float) -> tuple[LosslessVerdi
 
 
 def _less_consistent(found: _AddedUp, own: _AddedUp) -> float:
-    """p of a backend that is as consistent as the reference with itself: of the requests of which
+    """p of a backend that is as consistent as the reference with itself: of the prompts of which
     one has a smaller share of equal answers than the other, as many would go either way (sign
-    test)."""
+    test). Shares, and not whether all are equal: more pairs of one side than of the other would
+    make an unequal one likelier there."""
 
     def share(of: _AddedUp, name: tuple[str, str]) -> float:
         equal, pairs = of.differing.get(name, (1, 1))

@@ -23,19 +23,25 @@ Changed = Mapping[int, tuple[int, float | None]]
 
 
 def ran(backend: str, changed: Changed | None = None, repeat: int = 0, **more: Any) -> TrialRecord:
-    """Answers of four tokens, of which some change; the margins are those of the plain answer."""
+    """Answers of four tokens, of which some change; the margins are those of the plain answer. With
+    `rows` that many prompts are asked again and again."""
     told = {
         i: {f"top2_margin@{token}": margin}
         for i, (token, margin) in (more.pop("margins", None) or {}).items()
     }
-    generations = []
+    generations, rows = [], more.pop("rows", REQUESTS)
     for i in range(REQUESTS):
-        ids = list(SAME)
+        ids, turn = list(SAME), i // rows + 1
         if i in (changed or {}):
             place = (changed or {})[i][0]
             ids[place:] = [token + 50 for token in ids[place:]]
         generations.append(
-            generation(f"r{i}", [10 * n for n in range(4)], ids=ids, telemetry=told.get(i))
+            generation(
+                f"r{i % rows}" + (f"#{turn}" if turn > 1 else ""),
+                [10 * n for n in range(4)],
+                ids=ids,
+                telemetry=told.get(i),
+            )
         )
     options = {"margins": True} if told else more.pop("options", {})
     lossless = more.pop("lossless", True)
@@ -97,6 +103,30 @@ def test_no_more_than_the_reference_from_itself_is_noise(tmp_path: Path) -> None
     )
     assert many.verdict == "lossy"
     assert "more than the reference from itself" in many.why
+
+
+def test_a_prompt_that_is_asked_again_is_one_piece_of_evidence(tmp_path: Path) -> None:
+    """One of two forks in all ten asks, the reference leaves itself in one ask of the other."""
+    always, once = dict.fromkeys(range(0, REQUESTS, 2), (1, None)), {1: (1, None)}
+    reference = [ran("vllm", rows=2), ran("vllm", once, repeat=1, rows=2)]
+    one = judged(tmp_path, *reference, *(ran("fast", always, repeat=r, rows=2) for r in (0, 1)))
+    assert (one.verdict, one.pairs, one.requests) == ("within noise", 40, 2)
+    assert "(p = 0.75)" in one.why
+    # Wilson's interval of 19 of 40 pairs, worth two
+    assert one.consistency == 19 / 40
+    assert one.low == pytest.approx(0.0861, abs=1e-4)
+    assert one.fork == {"request": "r0", "token": 1, "margin": None}
+
+
+def test_what_is_asked_again_is_held_against_the_same_ask(tmp_path: Path) -> None:
+    """Which may have a seed of its own: the asks of a prompt need not be alike."""
+    drawn = {i: (i % 3, None) for i in range(REQUESTS)}
+    one = judged(tmp_path, *(ran(name, drawn, rows=2) for name in ("vllm", "fast")))
+    assert (one.verdict, one.equal, one.requests) == ("lossless", REQUESTS, 2)
+    other = judged(tmp_path / "other", ran("vllm", drawn, rows=2), ran("fast", rows=2))
+    assert other.fork is not None
+    assert (other.fork["request"], other.fork["token"]) == ("r0", 0)
+    assert other.equal == 0
 
 
 def test_where_nothing_tells_the_noise_it_is_unknown(tmp_path: Path) -> None:
