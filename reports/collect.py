@@ -13,7 +13,6 @@ from harness.core.nouns import Slo, Trial
 from reports.cells import Cell, Overview
 from reports.sections.answers.requests import Answers
 from reports.sections.exits.forecasts import LAST_VALUE, NextWindow
-from results.compare.intervals.wilson import wilson_interval
 from results.compare.judged import Mean, add_scores, workload_asked
 from results.compare.pairing import variant
 from results.compare.rivals import RequestTimes
@@ -159,18 +158,6 @@ def scaled_goodput(requests: RequestArrays, slo: Slo) -> list[float]:
     """Goodput in requests per second with every bound of the objective multiplied by each of
     `SCALES`."""
     return [latency.goodput_req_per_s(requests, latency.scaled(slo, s)) or 0.0 for s in SCALES]
-
-
-def score_interval(means: Mapping[str, Mean]) -> tuple[float, float, float]:
-    """Mean over prompts with its 95% interval; scores lie between 0 and 1.
-
-    The interval is Wilson's (1927, J. Am. Stat. Assoc. 22:209) with the mean in the place of the
-    proportion: exact in form for right-or-wrong scores, and wide enough for the others, whose
-    variance is at most that of a right-or-wrong score of the same mean.
-    """
-    values = [mean.value for mean in means.values()]
-    mean = sum(values) / len(values)
-    return mean, *wilson_interval(mean, len(values))
 
 
 def pooled(arrays: Sequence[Floats]) -> Floats:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from harness.core.names import row_id
 from harness.core.nouns import QUALITY_MARGIN, Trial, TrialRecord, canonical_json, to_json
+from results.compare.intervals.wilson import wilson_interval
 from results.compare.pairing import variant
 from results.metrics.arrays import RequestArrays
 
@@ -86,6 +87,18 @@ def add_scores(found: MeanScores, requests: RequestArrays) -> None:
                 mean.count += 1
 
 
+def score_interval(means: Mapping[str, Mean]) -> tuple[float, float, float]:
+    """Mean over prompts with its 95% interval; scores lie between 0 and 1.
+
+    The interval is Wilson's (1927, J. Am. Stat. Assoc. 22:209) with the mean in the place of the
+    proportion: exact in form for right-or-wrong scores, and wide enough for the others, whose
+    variance is at most that of a right-or-wrong score of the same mean.
+    """
+    values = [mean.value for mean in means.values()]
+    mean = sum(values) / len(values)
+    return mean, *wilson_interval(mean, len(values))
+
+
 def workload_asked(trial: Trial) -> str:
     """Equal for trials of one model and workload, whichever of its prompts they ask."""
     workload = replace(trial.workload, rows=None, checksum=None)
@@ -141,8 +154,7 @@ def pooled_quality(run: Run, scores: Sequence[str]) -> Iterator[PooledQuality]:
             continue
         theirs = means.get((workload, reference), {}).get(name, {})
         pair = paired(theirs, own[name], margin) if engine != reference else None
-        values = [mean.value for mean in own[name].values()]
-        mean = sum(values) / len(values)
+        mean, *_ = score_interval(own[name])
         record = records[workload, engine]
         lossless = record.backend is not None and record.backend.lossless is True
-        yield PooledQuality(record.trial, name, pair, mean, len(values), lossless)
+        yield PooledQuality(record.trial, name, pair, mean, len(own[name]), lossless)

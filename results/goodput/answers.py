@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from harness.core.nouns import Slo
 from results import registry
-from results.compare.intervals.wilson import wilson_interval
+from results.compare.judged import MeanScores, add_scores, score_interval
 from results.compare.quality import is_right
 from results.goodput.search import NEAR, FoundRate
 from results.metrics import latency
@@ -25,11 +23,14 @@ class ProbedAnswers(NamedTuple):
     mean: float
     low: float
     high: float
-    """Its 95% interval (Wilson's, over the requests that were scored)."""
+    """Its 95% interval over different prompts (`score_interval`)."""
     scored: int
+    """Answers. `mean` is over their prompts, of which each counts the same."""
     right_per_s: float | None
     """Requests per second that meet the objective *and* are right, at the rate found; None where
     nothing says what is right."""
+    prompts: int | None = None
+    """Different ones; None in a file of an earlier version."""
 
     def words(self) -> str:
         """For people."""
@@ -50,16 +51,15 @@ def answers_about(
     if found is None:
         return None
     near = [own for rate, own in probes if found.low / NEAR <= rate <= found.high * NEAR]
+    scores: MeanScores = {}
+    for own in near:
+        add_scores(scores, own)
     for metric in registry.scores():
-        scores = [own.scores[metric.name] for own in near if metric.name in own.scores]
-        values = np.concatenate(scores) if scores else np.zeros(0)
-        values = values[~np.isnan(values)]
-        if len(values):
-            mean = float(values.mean())
-            ends = wilson_interval(mean, len(values))
+        if means := scores.get(metric.name):
+            scored = sum(mean.count for mean in means.values())
             share = _good_and_right(near, slo)
             rate = None if share is None else found.rate * share
-            return ProbedAnswers(metric.name, mean, *ends, len(values), rate)
+            return ProbedAnswers(metric.name, *score_interval(means), scored, rate, len(means))
     return None
 
 

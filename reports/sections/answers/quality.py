@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from reports.cells import Overview
-from reports.collect import Samples, score_interval
+from reports.collect import Samples
 from reports.figures import tradeoff
 from reports.numbers import counted, significant
 from reports.panels import Panel, Place, beside, group, panels, rows
@@ -14,6 +14,7 @@ from reports.sections import Section
 from reports.tables import QUALITY
 from reports.words.findings import span
 from reports.words.quality import qualities
+from results.compare.judged import score_interval
 
 
 def section(seen: Overview, samples: Samples) -> Section:

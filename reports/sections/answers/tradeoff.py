@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from reports.cells import Cell, Overview
-from reports.collect import Samples, score_interval
+from reports.collect import Samples
 from reports.figures import tradeoff
 from reports.numbers import counted
 from reports.panels import Panel, Place, group, measured, panels
 from reports.sections import Section
 from reports.tables import QUALITY
 from reports.words.findings import sound
+from results.compare.judged import score_interval
 from results.compare.pairing import NATIVE
 
 
