@@ -73,22 +73,22 @@ def text_verdicts(found: Sequence[Mapping[str, Any]]) -> list[BackendText]:
     Args:
         found: the evidence of all cells, as `results.run.Run.evaluated` has it under "texts".
     """
-    own = {_against(one): _own(found, one) for one in found}
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for one in found:
         key = one["variant"], one["model"], one["dtype"], one["against"]
         groups.setdefault(key, []).append(one)
-    return [_verdict(cells, own[_against(cells[0])]) for cells in groups.values()]
+    return [_verdict(cells, _own(found, cells)) for cells in groups.values()]
 
 
 def _against(one: Mapping[str, Any]) -> tuple[Any, ...]:
     return one["model"], one["dtype"], one["against"]
 
 
-def _own(found: Iterable[Mapping[str, Any]], one: Mapping[str, Any]) -> _AddedUp:
-    """What the backend that `one` is held against says of itself."""
-    alike = [cell for cell in found if cell["is_self"] and _against(cell) == _against(one)]
-    return _added_up(alike)
+def _own(found: Iterable[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
+    """What the backend that `cells` are held against says of itself on the same workloads."""
+    against, workloads = _against(cells[0]), {cell["checksum"] for cell in cells}
+    alike = (cell for cell in found if cell["is_self"] and _against(cell) == against)
+    return _added_up([cell for cell in alike if cell["checksum"] in workloads])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,15 @@ class _AddedUp:
 
     pairs: int
     equal: int
-    requests: int
+    prompts: Mapping[str, int]
+    """Different ones among the pairs, by workload."""
     differing: Mapping[tuple[str, str], tuple[int, int]]
     forks: Sequence[TextFork]
+
+    @property
+    def requests(self) -> int:
+        """Different prompts."""
+        return sum(self.prompts.values())
 
     @property
     def share(self) -> float | None:
@@ -117,12 +123,12 @@ class _AddedUp:
 
 def _added_up(cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
     differing: dict[tuple[str, str], tuple[int, int]] = {}
-    requests: dict[str, int] = {}
+    prompts: dict[str, int] = {}
     forks: dict[tuple[str, str, int], TextFork] = {}
     for cell in cells:
         workload, told = cell["checksum"], cell["evidence"]
         # the same prompts under another load are no others
-        requests[workload] = max(requests.get(workload, 0), told["requests"])
+        prompts[workload] = max(prompts.get(workload, 0), told["requests"])
         for name, (equal, pairs) in told["differing"].items():
             before = differing.get((workload, name), (0, 0))
             differing[workload, name] = before[0] + equal, before[1] + pairs
@@ -131,7 +137,7 @@ def _added_up(cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
     return _AddedUp(
         sum(cell["evidence"]["pairs"] for cell in cells),
         sum(cell["evidence"]["equal"] for cell in cells),
-        sum(requests.values()),
+        prompts,
         differing,
         list(forks.values()),
     )
@@ -201,13 +207,13 @@ def _less_consistent(found: _AddedUp, own: _AddedUp) -> float:
     """p of a backend that is as consistent as the reference with itself: of the prompts of which
     one has a smaller share of equal answers than the other, as many would go either way (sign
     test). Shares, and not whether all are equal: more pairs of one side than of the other would
-    make an unequal one likelier there."""
+    make an unequal one likelier there. Prompts that the reference answered once tell nothing."""
 
     def share(of: _AddedUp, name: tuple[str, str]) -> float:
         equal, pairs = of.differing.get(name, (1, 1))
         return equal / pairs
 
-    names = {*found.differing, *own.differing}
+    names = [name for name in {*found.differing, *own.differing} if own.prompts.get(name[0])]
     less = sum(share(found, name) < share(own, name) for name in names)
     more = sum(share(found, name) > share(own, name) for name in names)
     n = less + more

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.core.nouns import Model, Sampling, TrialRecord
+from harness.core.nouns import Load, Model, Sampling, TrialRecord, Workload
 from results.compare.lossless import verdicts
 from results.compare.lossless.verdicts import BackendText
 from results.rows import text_verdicts
@@ -103,6 +103,39 @@ def test_no_more_than_the_reference_from_itself_is_noise(tmp_path: Path) -> None
     )
     assert many.verdict == "lossy"
     assert "more than the reference from itself" in many.why
+
+
+NOISY = dict.fromkeys(range(6), (1, None))
+"""What the reference's second repeat changes."""
+
+
+def test_prompts_that_the_reference_answered_once_are_no_evidence(tmp_path: Path) -> None:
+    """It may differ from itself there as often."""
+    once: dict[str, Any] = {
+        "workload": Workload("gsm8k", checksum="more"),
+        "load": Load("quality", concurrency=8),
+    }
+    one = judged(
+        tmp_path,
+        *(ran("vllm"), ran("vllm", NOISY, repeat=1)),
+        ran("fast", dict.fromkeys(range(4, 10), (3, None))),
+        *(ran("vllm", **once), ran("fast", dict.fromkeys(range(10), (1, None)), **once)),
+    )
+    assert (one.verdict, one.equal, one.pairs) == ("within noise", 24, 40)
+
+
+def test_the_reference_s_noise_on_what_a_backend_was_not_asked_hides_nothing(
+    tmp_path: Path,
+) -> None:
+    elsewhere: dict[str, Any] = {"workload": Workload("xsum", checksum="other")}
+    one = judged(
+        tmp_path,
+        *(ran("vllm"), ran("vllm", NOISY, repeat=1)),
+        ran("fast", dict.fromkeys(range(4, 18), (3, None))),
+        ran("vllm", **elsewhere),
+        ran("vllm", dict.fromkeys(range(15), (1, None)), repeat=1, **elsewhere),
+    )
+    assert (one.verdict, one.noise_floor) == ("lossy", 14 / 20)
 
 
 def test_a_prompt_that_is_asked_again_is_one_piece_of_evidence(tmp_path: Path) -> None:
