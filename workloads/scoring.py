@@ -8,6 +8,7 @@ subsequence over the whole text, as MLPerf Inference and the Hugging Face exampl
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,10 +25,24 @@ from workloads.sandbox.runner import DEFAULT_TIMEOUT_S, UntrustedProgram, run_pr
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 """GSM8K's own: ``ANS_RE`` of grade_school_math/dataset.py (Cobbe et al. 2021)."""
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])-?(?:\d+(?:\.\d+)?|\.\d+)")
-_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
-_BOXED = re.compile(r"\\boxed\s*\{([^}]*)\}")
-_ANSWER_IS = re.compile(r"(?i)answer\s+is\b[:\s]*([^\n]+)")
-_NEXT_QUESTION = re.compile(r"\n\s*(?:Question|Q|Problem)\s*:")
+_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\}|\\[,!: ])+(?=\d{3}(?!\d))")
+_BOXED = re.compile(r"\\boxed\s*\{([^}]{0,200})\}")
+_NO_STEP = r"(?!\d+[.)]\**[ \t]+[A-Za-z*])"
+"""Before a number: no heading such as "1. Count the eggs"."""
+_MARK = re.compile(rf"#### {_NO_STEP}(-?\.?\d[^\n]*)")
+_LOOSE_MARK = re.compile(rf"####[\W_]{{0,20}}?{_NO_STEP}(-?\.?\d[^\n]*)")
+"""With signs between mark and number (``#### **42**``), but no word as in a heading."""
+_ANSWER = re.compile(
+    r"(?i)answer[*_]*(?:\s+is\b[:\s]*"
+    rf"|\s*:[\W_]{{0,20}}?{_NO_STEP}(?=-?\.?\d(?:[^\n=.;]|\.(?=\d))*[.*_ \t]*$))([^\n]+)",
+    re.MULTILINE,
+)
+"""Behind "answer:" reasoning may stand; so there the line is one statement that begins with the
+number, and no equation."""
+_STATEMENT_ENDS = re.compile(r"[.;!?](?:\s|$)|(?<=\d)\s+\((?=[^)]{0,200}=)")
+"""Or goes over into a remark such as "(with n = 4)"."""
+_RESULT = re.compile(rf"[\s*_]*({_NUMBER.pattern})")
+_QUESTION = re.compile(r"^[ \t]*(?:Question|Q|Problem)\s*:", re.MULTILINE)
 
 
 _PASSED: set[tuple[UntrustedProgram, float]] = set()
@@ -77,7 +92,7 @@ def score_all(
         return scorers.score_all(rows, texts)
     if workload not in WORKLOADS:
         raise UserError(f"scoring: unknown workload '{workload}'; {nearest(workload, WORKLOADS)}")
-    pairs = list(zip(rows, texts, strict=True))
+    pairs = [(row, answer_part(text)) for row, text in zip(rows, texts, strict=True)]
     if workload == "humaneval":
         programs = [humaneval_program(*pair) for pair in pairs]
         _judge([p for p in programs if (p, timeout_s) not in _PASSED], timeout_s)
@@ -92,6 +107,11 @@ def score_all(
         ]
     label = WORKLOADS[workload].fields[1]
     return [{"rouge_l_to_label": rouge_l(row[label], text)} for row, text in pairs]
+
+
+def answer_part(text: str) -> str:
+    """What a model that thinks aloud says after its last ``</think>``; any other text whole."""
+    return text.rpartition("</think>")[2]
 
 
 def is_scored(workload: str, row: Mapping[str, str]) -> bool:
@@ -132,28 +152,51 @@ def exact_match(reference: str, text: str) -> float:
 
 
 def exact_match_flexible(reference: str, text: str) -> float:
-    """1.0 when the answer's `final_number` equals the reference's, as numbers (42.0 is 42)."""
+    """1.0 when the answer's `final_number` equals the reference's, as numbers (42.0 is 42), and
+    wherever `exact_match` is."""
     expected, found = final_number(reference), final_number(text)
-    return float(expected is not None and expected == found)
+    equal = expected is not None and expected == found
+    return float(equal or exact_match(reference, text))
 
 
 def final_number(text: str) -> Decimal | None:
     r"""The number that an answer to a word problem comes to; None when it names none.
 
-    In this order: the number after the first ``####``; the number in the last ``\boxed{}``; the
-    number after the last "answer is"; the last number of all. What follows an invented next
-    question does not count.
+    In this order: the number after the first ``#### ``; after the last ``####`` with other signs
+    than a space between, but no word; the first in the last ``\boxed{}``; the one after the last
+    "answer is" or "answer:"; the last number of all. Where an equation stands in such a place, what
+    is behind its last ``=``. What follows an invented next question does not count.
     """
-    text = _NEXT_QUESTION.split(text.replace("\u2212", "-").replace("$", ""), maxsplit=1)[0]
-    text = _THOUSANDS.sub("", text)
-    after_mark = text.split("####")[1].strip().split("\n")[:1] if "####" in text else []
-    for places in (after_mark, reversed(_BOXED.findall(text)), reversed(_ANSWER_IS.findall(text))):
-        for place in places:
-            found = _NUMBER.search(place.rpartition("=")[2])
-            if found:
-                return Decimal(found[0])
-    numbers = _NUMBER.findall(text)
-    return Decimal(numbers[-1]) if numbers else None
+    text = _THOUSANDS.sub("", text.replace("\u2212", "-").replace("$", ""))
+    text = _own_part(text)
+    stated = _stated_number(text)
+    numbers = [] if stated is not None else _NUMBER.findall(text)
+    return Decimal(numbers[-1]) if numbers else stated
+
+
+def _own_part(text: str) -> str:
+    """The text up to an invented next question: one behind a number. A text that begins with its
+    own question goes on up to one behind an answer that is called so."""
+    cuts = [0, *(found.start() for found in _QUESTION.finditer(text)), len(text)]
+    parts = [text[start:end] for start, end in itertools.pairwise(cuts)]
+    if _NUMBER.search(parts[0]):
+        return parts[0]
+    ends = (count for count, part in enumerate(parts, 1) if _stated_number(part) is not None)
+    return "".join(parts[: next(ends, None)])
+
+
+def _stated_number(text: str) -> Decimal | None:
+    """The number of the first place that the text marks as its answer."""
+    last = (reversed(form.findall(text)) for form in (_LOOSE_MARK, _BOXED, _ANSWER))
+    for place in itertools.chain(_MARK.findall(text), *last):
+        if found := _NUMBER.search(place):
+            statement = _STATEMENT_ENDS.split(place[found.start() :], maxsplit=1)[0]
+            left, sign, right = statement.rpartition("=")
+            result = _RESULT.match(right)
+            if sign and result:
+                return Decimal(result[1])
+            return Decimal(_NUMBER.findall(left)[-1] if sign else found[0])
+    return None
 
 
 def humaneval_program(row: Mapping[str, str], text: str) -> UntrustedProgram:

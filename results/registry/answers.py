@@ -24,31 +24,39 @@ def _score(name: str, text: str, label: str) -> Metric:
     )
 
 
+THOUGHT = " What stands before the last `</think>` does not count."
 SCORES = (
     _score(
         "rouge_l_to_label",
         "Mean F1 against the data set's summary: rouge-score's `rougeL`, stemmed, as in MLPerf "
-        "Inference.",
+        "Inference. Of the data sets' answers what stands before the last `</think>` does not "
+        "count.",
         "ROUGE-L",
     ),
     _score(
         "pass_at_1",
         "Share of programs that pass the row's tests, which run in another process than it and see "
-        "plain values only (HumanEval's).",
+        "plain values only (HumanEval's). A program has Python's standard library alone: one that "
+        "needs anything else, such as numpy, fails. An answer that begins with the function's "
+        "body is cut at the first top-level statement, as the official one is; else the first "
+        "fenced block with the function counts, with the imports, functions, classes and "
+        "assignments that it needs." + THOUGHT,
         "pass@1",
     ),
     _score(
         "exact_match",
         "Share of answers whose first `#### (-?[0-9.,]+)` is the label's, commas left out, letter "
         "for letter (`42.0` and `42.` are not `42`): GSM8K's official score, `extract_answer` of "
-        "OpenAI's grade-school-math. 0 without that mark.",
+        "OpenAI's grade-school-math. 0 without that mark." + THOUGHT,
         "exact match",
     ),
     _score(
         "exact_match_flexible",
-        "Share of answers that come to a number equal to the label's: the one after the first "
-        '`####`, else in the last `\\boxed{}`, else after the last "answer is", else the last '
-        "one; what follows an invented next question does not count (ours).",
+        "Share of answers that `exact_match` counts or that come to a number equal to the label's: "
+        "the one after the first `#### `, else after the last `####` with signs but no word "
+        'between, else in the last `\\boxed{}`, else after the last "answer is" or "answer:", else '
+        "the last one; of an equation there what stands behind its `=`. What follows an invented "
+        "next question, behind an answer, does not count (ours)." + THOUGHT,
         "flexible match",
     ),
     _score(

@@ -5,6 +5,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.core.errors import UserError
 from workloads import scoring
@@ -51,6 +53,37 @@ NUMBERS = {
     "It fell to -3": "-3",
     "about .5": "0.5",
     "42%": "42",
+    "#### Step 1: eggs\n16-3=13\n#### Step 2\n9*2=18\n#### 18": "18",
+    "#### 1. Eggs\n16-3=13\n#### 2. Dollars\n#### 18": "18",
+    "#### Step 1: eggs\n9*2=18": "18",
+    "#### **18**\n#### **19**": "19",
+    "####18": "18",
+    "#### Final answer\n18": "18",
+    "Sure.\nProblem: Janet has 16 eggs.\nSolution: 18\n#### 18": "18",
+    "Problem: 16 eggs.\nQuestion: How much?\nThe answer is 18.\nQ: And 5?\n#### 10": "18",
+    "Sure.\nProblem: Janet has 16 eggs, and sells 9.": "9",
+    "So 9 * 2 = 18.\nProblem: Another has 16 eggs.\n#### 16": "18",
+    "The answer is 18 (with n = 4).": "18",
+    "The answer is 18 (since 9 * 2 = 18, 3 + 4 = 7).": "18",
+    "The answer is 18. Check: 3 + 4 = 7": "18",
+    "The answer is 40 eggs + 2 eggs = 42 eggs": "42",
+    "The answer is x = 42": "42",
+    "The answer is $40 (house) + $2 (phone) = $42": "42",
+    "The answer is, by 3 on both sides, p = 42 apples": "42",
+    "The answer is 3x = 126, so x = 42": "42",
+    "The answer is 84/2 = 2A/2 or 42 = A": "42",
+    r"\boxed{70\,000}": "70000",
+    r"\boxed{1\,234\,567}": "1234567",
+    r"1,\!234 and\ 5": "5",
+    r"so 1,\!800": "1800",
+    "Answer: 18\n\nCheck: 9*2 = 18, 3+4 = 7.": "18",
+    "Final Answer: 18 eggs per 2 days": "18",
+    "**Answer:** $1,234.50.\n\nIs there 1 more?": "1234.50",
+    "**Answer**: 18\n\nOr 2?": "18",
+    "Answer:\n18\n\nOr 2?": "18",
+    "Answer: 16 - 3 = 13\n13 - 4 = 9": "9",
+    "Answer: 16 eggs are laid. 3 are eaten.\nSo 13 remain.": "13",
+    "Answer: 1. Count the eggs\n16": "16",
     "H2O": None,
     "no idea": None,
     "": None,
@@ -69,6 +102,39 @@ def test_flexible_match_compares_numbers_not_text() -> None:
     assert exact_match_flexible("#### 0", "The answer is 0") == 1.0
     assert exact_match_flexible("#### 0", "") == 0.0
     assert exact_match_flexible("none", "no idea") == 0.0
+
+
+PIECES = st.sampled_from(
+    [
+        *("#### 18", "####18", "#### 1,8", "#### 18.0", "#### 18/day", "#### -7", "#### **9**"),
+        *("#### Step 1: eggs", "#### 1. Eggs", "\nQuestion: 16?", "\nProblem: 5 eggs", "\nQ: "),
+        *("18", "7", " = ", "\n", "\\boxed{3}", "The answer is 4", "Answer: 5", "(n = 4)", "."),
+        *("#### 40 + 2 = 42", "eggs", "\u2212", "$"),
+    ]
+)
+
+
+@given(st.lists(PIECES).map("".join), st.sampled_from(["18", "40", "1", "-7"]))
+def test_flexible_match_is_right_where_the_official_one_is(text: str, number: str) -> None:
+    label = f"So it is.\n#### {number}"
+    assert exact_match_flexible(label, text) >= exact_match(label, text)
+
+
+@pytest.mark.parametrize("form", ["{}", "The answer is {}.", "**Answer:** {}", "#### **{}**"])
+def test_forms_of_real_labels(shared_data: Path, form: str) -> None:
+    rows = _lines(shared_data / "gsm8k" / "test.jsonl")
+    for row in rows:
+        worked, _, number = row["answer"].partition("\n#### ")
+        assert exact_match_flexible(row["answer"], f"{worked}\n{form.format(number)}") == 1.0
+
+
+def test_what_was_thought_does_not_count() -> None:
+    thought = "<think>maybe\n#### 5</think>no:\n#### 6\n</think>\n"
+    found = score("gsm8k", {"answer": "#### 4"}, f"{thought}#### 4")
+    assert found == {"exact_match": 1.0, "exact_match_flexible": 1.0}
+    found = score("gsm8k", {"answer": "#### 6"}, f"{thought}None.")
+    assert found == {"exact_match": 0.0, "exact_match_flexible": 0.0}
+    assert score("xsum", {"summary": "a b"}, "<think>c d</think>a b") == {"rouge_l_to_label": 1.0}
 
 
 OFFICIAL = {
