@@ -81,6 +81,68 @@ RIGHT = {
     "async is not awaited but this is fine": "area = lambda r: math.pi * square(r)\ndef area(r):\n"
     "    return math.pi * square(r)\n",
     "carriage returns": WHOLE.replace("\n", "\r\n"),
+    "body, then a fence": "    return math.pi * square(r)\n```\n",
+    "body, then an indented fence": "    return math.pi * square(r)\n    ```\n",
+    "body, all indent lost, then a fence": "x = square(r)\nreturn math.pi * x\n```\n\nThat is it.",
+    "body, then a fence and a heading": (
+        "    return math.pi * square(r)\n```\n\n### How\nIt multiplies."
+    ),
+    "body, then an example in a block": (
+        "    return math.pi * square(r)\n\n```python\ndef area(r):\n    return 0\n```\n"
+    ),
+    "body with a fence in a string": (
+        '    """\n```\n1\n```\n    """\n    return math.pi * square(r)\n'
+    ),
+    "body with a line separator in a string": (
+        "    s = '\u2028'\n    return math.pi * square(r)\n"
+    ),
+    "body with a comment at the margin": "    x = square(r)\n# then\n    return math.pi * x\n",
+    "body, then the prompt again, cut off": (
+        "    return math.pi * square(r)\n\n\n" + PROMPT.rpartition("0.0")[0]
+    ),
+    "body, then another like it": (
+        "    return math.pi * square(r)\n\ndef area(r):\n    return 0\n"
+    ),
+    "no body, then the function": "    # as follows\n\n" + WHOLE,
+    "chat, body in a later block": (
+        "Try:\n```\npip install it\n```\nthen\n```\n    return math.pi * square(r)\n```"
+    ),
+    "chat, import from the future": (
+        "```python\nfrom __future__ import annotations\n\n"
+        + WHOLE.replace("r: float", "r: Unknown")
+        + "```"
+    ),
+    "chat, constant with its type": (
+        "```python\nHALF: float = math.pi / 2\n\ndef area(r):\n    return 2 * HALF * r * r\n```"
+    ),
+    "chat, constants in a row": (
+        "```python\nA, B = math.pi, 2\n\ndef area(r):\n    return A * r**B\n```"
+    ),
+    "chat, constant that needs another": (
+        "```python\ndef area(r):\n    return FULL * r * r\n\n"
+        "HALF = math.pi / 2\nFULL = 2 * HALF\n```"
+    ),
+    "chat, names that a star brings": (
+        "```python\nfrom math import *\n\ndef area(r):\n    return pi * r * r\n```"
+    ),
+    "chat, comment at the margin": (
+        "```python\ndef area(r):\n    x = square(r)\n# then\n    return math.pi * x\n```"
+    ),
+    "chat, block in a list": (
+        "1. Code:\n\n   ```python\n   def area(r):\n       return math.pi * square(r)\n   ```\n"
+    ),
+    "chat, example that reads": (
+        "```python\ndef area(r):\n    x = r * r\n    return math.pi * x\n\nx = input()\n```"
+    ),
+    "chat, example before it": f"```python\nr = float(input())\n\n{WHOLE}```",
+    "chat, example that is not Python": f"```python\n{WHOLE}\n>>> area(1)\n3.14\n```",
+    "prose like a class": "class of problem: circles.\n\n" + WHOLE,
+    "prose like an import": "import the math module first:\n\n" + WHOLE,
+    "prose like an assignment": "Area = the space within.\n\n" + WHOLE,
+    "prose that is an assignment": "Area = space\n\n" + WHOLE,
+    "prose, then a decorated function": "import it:\nimport functools\n\n@functools.cache\n"
+    + WHOLE,
+    "thinks first": f"<think>```python\ndef area(r):\n    return 0\n```</think>\n{WHOLE}",
 }
 WRONG = {
     "nothing": "",
@@ -92,6 +154,13 @@ WRONG = {
     "syntax error": "    return math.pi * (square(r)\n",
     "leaves": "    import os; os._exit(0)\n",
     "fence alone": "```python\n```",
+    "the first block counts": f"```\ndef area(r):\n    return 0\n```\nor\n```\n{WHOLE}```",
+    "the first function counts": f"Two:\n\ndef area(r):\n    return (0\n\n{WHOLE}",
+    "statements beside definitions do not run": (
+        "```python\nK = [0]\nK.append(math.pi)\n\ndef area(r):\n    return K[-1] * r * r\n```"
+    ),
+    "an import that the sandbox has not": f"```python\nimport numpy as math\n\n{WHOLE}```",
+    "only thinks": f"{WHOLE}</think>",
 }
 
 
@@ -130,6 +199,14 @@ FORMS: dict[str, tuple[Callable[[dict[str, str]], str], int]] = {
         41,
     ),
     "runs on": (lambda row: row["canonical_solution"] + "\n\ndef main(:\n    pri", 41),
+    "a fence, then a block": (
+        lambda row: f"{row['canonical_solution'].rstrip()}\n```\n\n```python\nprint(1)\n```\n",
+        41,
+    ),
+    "the prompt again": (
+        lambda row: f"{row['canonical_solution'].rstrip()}\n\n\n{row['prompt'][:-30]}",
+        41,
+    ),
     "stub": (lambda row: "    pass\n", 0),
 }
 
