@@ -110,7 +110,7 @@ def mapped(records: Iterable[Record], subset: str, categories: Sequence[str]) ->
 
 
 def _named(values: Mapping[str, Any], where: str) -> dict[str, str]:
-    if not values.get("question_id"):
+    if values.get("question_id") in (None, ""):
         raise UserError(f"{where}: field 'question_id' is missing")
     return {"question_id": str(values["question_id"])}
 

@@ -146,6 +146,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "number": (row(1, turns=[7]), "field 'turns': the first has no text"),
     "the model speaks": (chat(1, role="assistant"), "'messages': the first is not the user's"),
     "no id": (row(1, question_id=None), "field 'question_id' is missing"),
+    "empty id": (row(1, question_id=""), "field 'question_id' is missing"),
     "category": (row(1, "humanity"), "has no category 'humanity'; did you mean 'humanities'?"),
     "no category": ({"question_id": "a", "turns": ["t"]}, "has no category None"),
     "not prepared": (row(1, turns=[NOT_THERE]), "prepare the data as nvidia/SPEED-Bench says"),
@@ -160,6 +161,11 @@ def test_bad_rows_name_their_place(tmp_path: Path, bad: Any, message: str) -> No
     assert message in str(raised.value)
     assert str(raised.value).startswith(f"{source}, line 2: ")
     assert "\n" not in str(raised.value)
+
+
+def test_an_id_may_be_zero(tmp_path: Path) -> None:
+    source = write(tmp_path / "rows.jsonl", [row(1, question_id=0)])
+    assert loaded(source) == [("0", "qa", "Question 1?")]
 
 
 def test_what_is_not_there_matters_only_where_it_is_asked_for(tmp_path: Path) -> None:
