@@ -20,7 +20,7 @@ from harness.core.errors import UserError, nearest
 from harness.core.files import user_path
 from harness.core.nouns import Workload, canonical_json
 from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
-from workloads.fields import encodable, text_of
+from workloads.fields import EmptyFieldError, LeftOut, encodable, text_of
 from workloads.hardness import SUMMARIES
 from workloads.hardness import difficulty as difficulty
 from workloads.hub import hub_records
@@ -116,11 +116,11 @@ def load_rows(
         seed: decides which rows are drawn and their order.
         count: number of requests.
         count_tokens: the number of tokens in a text; needed with the option `article_limit`.
-        budget: how much is read of local files.
+        budget: how much is read of local files; gets a remark on rows that are left out.
 
     Raises:
-        UserError: for bad options, an unreachable hub, bad or too large files, or fewer rows
-            than asked for.
+        UserError: for bad options, an unreachable hub, bad or too large files, or fewer rows that
+            can be asked than asked for.
         ValueError: without `count_tokens` where it is needed, or for a count below 1.
     """
     if count < 1:
@@ -160,7 +160,7 @@ def _ranked_rows(
     split = options.split or info.split
     if workload.name in OWN:
         made = own.own_rows(workload, seed, distinct, budget)
-        found = list(_distinct(Row(name, data, own.difficulty(data)) for name, data in made))
+        found = {name: Row(name, data, own.difficulty(data)) for name, data in made}.values()
         return found if workload.source in own.NO_FILE else _shuffled(found, seed)
     if workload.source == "bundled":
         return islice(_bundled_rows(workload, info, split, seed), _pool(options, distinct))
@@ -173,12 +173,11 @@ def _ranked_rows(
     else:
         records = _local_records(workload, split, options.split is not None, budget)
     if workload.name == speed_bench.NAME:
-        records = speed_bench.mapped(
-            records, *speed_bench.chosen(workload.options, workload.source)
-        )
+        asked = speed_bench.chosen(workload.options, workload.source)
+        records = speed_bench.mapped(records, *asked)
     if workload.name in LABELLED:
         records = labelled.named(workload.name, records)
-    return _shuffled(_distinct(_row(workload.name, info, record) for record in records), seed)
+    return _shuffled(_rows(workload.name, info, records, budget), seed)
 
 
 def _shuffled(rows: Iterable[Row], seed: int) -> list[Row]:
@@ -198,13 +197,25 @@ def rows_made(workload: Workload, count: int) -> int:
     return _pool(row_options(workload), min(workload.rows or count, count))
 
 
-def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
-    """Drop later rows with an id already seen: files of one split may overlap."""
-    seen: set[str] = set()
-    for row in rows:
-        if row.id not in seen:
-            seen.add(row.id)
+def _rows(
+    name: str, info: WorkloadInfo, records: Iterable[Record], budget: Budget | None = None
+) -> Iterator[Row]:
+    """Distinct rows: files of one split may overlap. Left out is what has nothing in a field, or
+    another row's id; `budget` gets a remark."""
+    left_out, seen = LeftOut("rows"), dict[str, Mapping[str, str]]()
+    for left_out.of, record in enumerate(records, start=1):
+        try:
+            row = _row(name, info, record)
+        except EmptyFieldError as error:
+            left_out.add(str(error))
+            continue
+        if (first := seen.setdefault(row.id, row.data)) is row.data:
             yield row
+        elif first != row.data:
+            left_out.add(f"{record[0]}: the id {row.id!r} is another row's")
+    if left_out.count and not seen:
+        raise UserError(f"workload {name}: no row can be asked: {left_out}")
+    left_out.tell(name, budget)
 
 
 def _bundled_rows(workload: Workload, info: WorkloadInfo, split: str, seed: int) -> Iterator[Row]:
@@ -221,9 +232,9 @@ def _bundled_rows(workload: Workload, info: WorkloadInfo, split: str, seed: int)
     if name == speed_bench.NAME:
         asked = speed_bench.chosen(workload.options, workload.source)
         rows = speed_bench.mapped(speed_bench.stand_ins(split, seed, asked[1]), *asked)
-        return _distinct(_row(name, info, record) for record in rows)
+        return _rows(name, info, rows)
     records = bundled.iter_rows(name, "train" if split == "train" else "test", seed)
-    return _distinct(_row(name, info, ("bundled", record)) for record in records)
+    return _rows(name, info, (("bundled", record) for record in records))
 
 
 def _local_records(

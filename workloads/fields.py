@@ -1,20 +1,55 @@
-"""The text of a record's field, or the one line that says what is wrong with it."""
+"""The text of a record's field, or the one line that says what is wrong with it; and what is said
+of records that are left out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
 from harness.core.errors import UserError
+from workloads.readers import Budget
 
 _NAMES_SHOWN = 10
 
 
+class EmptyFieldError(UserError):
+    """A field that is there and holds nothing."""
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """Records that cannot be asked."""
+
+    what: str
+    """What they are called, in the plural."""
+    count: int = 0
+    of: int = 0
+    """All that were read."""
+    first: str = ""
+    """Where the first stands, and what is wrong with it."""
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.count:,} of {self.of:,} {self.what} left out; first: {self.first}"
+
+    def add(self, why: str) -> None:
+        """Count one more."""
+        self.first = self.first or why
+        self.count += 1
+
+    def tell(self, workload: str, budget: Budget | None) -> None:
+        """Make a remark of the budget's where there is something to say."""
+        if self.count and budget is not None:
+            budget.remarks.append(f"workload {workload}: {self}")
+
+
 def text_of(values: Mapping[str, Any], field: str, where: str) -> str:
-    """A field's text, a list of texts as lines. Raises `UserError`, which begins with `where`."""
+    """A field's text, a list of texts as lines. Raises `UserError`, which begins with `where`: for
+    a field that holds nothing, or blanks alone, `EmptyFieldError`."""
     value = values.get(field)
     if value is None and field not in values:
         close = get_close_matches(field, list(values), n=1)
@@ -25,7 +60,8 @@ def text_of(values: Mapping[str, Any], field: str, where: str) -> str:
         value = "\n".join(value)
     if not isinstance(value, str) or not value.strip():
         got = "nothing" if value in (None, "", []) else repr(value)[:40]
-        raise UserError(f"{where}: field '{field}': expected text, got {got}")
+        kind = EmptyFieldError if got == "nothing" or isinstance(value, str) else UserError
+        raise kind(f"{where}: field '{field}': expected text, got {got}")
     return encodable(value, field, where)
 
 

@@ -38,11 +38,10 @@ def label_name(workload: str, said: object) -> str | None:
 def named(
     workload: str, records: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the records with their label by name. Raises `UserError` for a row that has none, such
-    as those of SST-2's test split."""
+    """Yield the records with their label by name, those without one as they are. Raises `UserError`
+    for a label that is none, such as those of SST-2's test split."""
     for where, values in records:
-        if "label" in values:
-            said = values["label"]
+        if (said := values.get("label")) not in (None, ""):
             name = label_name(workload, said)
             if name is None:
                 raise UserError(

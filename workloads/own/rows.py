@@ -10,6 +10,7 @@ from harness.core.errors import UserError, nearest
 from harness.core.files import user_path
 from harness.core.names import row_id
 from harness.core.nouns import Workload
+from workloads.fields import LeftOut
 from workloads.own import chats, sharegpt, synthetic
 from workloads.own.scorers import SCORERS, is_scorer
 from workloads.readers import Budget, data_files
@@ -66,7 +67,7 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
         return
     scorer = workload.options.get("scorer", "none")
     places: dict[str, str] = {}
-    left_out = sharegpt.LeftOut()
+    left_out = LeftOut("conversations")
     for file in _files(workload):
         if workload.name == sharegpt.NAME:
             recorded = bool(workload.options.get("recorded_lengths", False))
@@ -81,8 +82,7 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
     if not places:
         why = f"; {left_out}" if left_out.count else ""
         raise UserError(f"workload {workload.name}: {workload.source} holds no prompt{why}")
-    if left_out.count and budget is not None:
-        budget.remarks.append(f"workload {workload.name}: {left_out}")
+    left_out.tell(workload.name, budget)
     for identity, where in places.items():
         if (row := row_id(identity, places)) != identity:
             raise UserError(

@@ -9,12 +9,11 @@ exports hold many that were cut, and some that are odd.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError, nearest
-from workloads.fields import encodable, without_nan
+from workloads.fields import LeftOut, encodable, without_nan
 from workloads.own import chats
 from workloads.own.json_array import read_array
 from workloads.readers import Budget, read_records
@@ -32,26 +31,6 @@ SPEAKERS: Mapping[str, str] = {
 }
 RECORDED = "recorded_lengths"
 """Field of rows whose answers are to be as long as the reply in the file."""
-
-
-@dataclass(slots=True)
-class LeftOut:
-    """Conversations that cannot be asked."""
-
-    count: int = 0
-    of: int = 0
-    """All that were read."""
-    first: str = ""
-    """Where the first stands, and what is wrong with it."""
-
-    def __str__(self) -> str:
-        """One line."""
-        return f"{self.count:,} of {self.of:,} conversations left out; first: {self.first}"
-
-    def add(self, why: str) -> None:
-        """Count one more."""
-        self.first = self.first or why
-        self.count += 1
 
 
 def rows(

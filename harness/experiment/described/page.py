@@ -32,6 +32,12 @@ PLACES = {
     "limits": "## `limits`",
     "published": "## `published`",
 }
+WORKLOADS = """## `workloads`
+
+A name, or a mapping with `name` and these keys. Of a data set's rows those with nothing in a field
+that is needed, and other ones under an id that was met before, are left out; `run` says how many
+were, and the first one's place.
+"""
 OWN_PROMPTS = """### Own prompts
 
 `jsonl`: a row of the file (JSON lines, JSON, CSV or Parquet) has `prompt`, or `messages` as the
@@ -81,7 +87,7 @@ def page(schema: Mapping[str, Any], measures: Mapping[str, str]) -> str:
     parts += ["## `load`\n\nEach entry has a `kind`.\n"]
     for kind, (text, keys) in LOADS.items():
         parts.append(f"### `kind: {kind}`\n\n{text}\n\n{_table(keys)}")
-    parts += ["## `workloads`\n\nA name, or a mapping with `name` and these keys.\n"]
+    parts += [WORKLOADS]
     parts += list(_entries(top["workloads"], measures))
     parts += [OWN_PROMPTS]
     parts += ["## `backends`\n\nA name, or a mapping with `name`, `label` and these options.\n"]
