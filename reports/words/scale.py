@@ -1,8 +1,9 @@
-"""How far the numbers reach: what of a run was made up here, and how small its model is."""
+"""How far the numbers reach: what of a run was made up here or replayed, and how small its model
+is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.names import BUNDLED
@@ -16,9 +17,28 @@ SMALL = "demo"
 
 
 def banner(run: Run) -> str:
-    """What a run of the bundled model, or of generated prompts, says nothing about; empty for a run
-    of neither. Replays have banners of their own: their provenance."""
-    records = [stored.record for stored in run.stored if not stored.record.is_replay]
+    """What a run of the bundled model, of generated prompts, or of replayed decisions, says nothing
+    about; empty for a run of none of them."""
+    every = [stored.record for stored in run.stored]
+    records = [record for record in every if not record.is_replay]
+    return " ".join(filter(None, (_bundled(records), _replayed(every))))
+
+
+def _replayed(records: Sequence[TrialRecord]) -> str:
+    """What replays do not tell."""
+    replays = [record for record in records if record.is_replay]
+    if not replays:
+        return ""
+    made = " and the weights are random" * all(record.trial.model.shape for record in replays)
+    some = "" if len(replays) == len(records) else " of the rows marked so"
+    return (
+        f"Decisions{some} were replayed{made}: times are measured, but how often exits, "
+        "predictions and drafts succeed is another model's. On yours it differs, and with it every "
+        "ratio."
+    )
+
+
+def _bundled(records: Sequence[TrialRecord]) -> str:
     small = [record for record in records if record.trial.model.name == SMALL]
     asked = [record.trial.workload for record in records]
     others = {workload.name for workload in asked if workload.source != BUNDLED}

@@ -178,7 +178,7 @@ def _spread(side: _Side, found: Speed) -> str:
         over = f"{every} cells" if len(used) == every else f"{len(used)} of {every} cells"
         text = f"{ends} over {over}"
         if found.valid and len(used) < every:
-            text += ", those that all compared have sound"
+            text += ", no others are sound for all compared"
     if metric != "speedup":
         text = f"{side.race.name}; {text}"
     return text if found.valid else f"{text}, none valid"
@@ -258,20 +258,27 @@ def _sentence(side: _Side, why_no_speedup: str) -> str:
         parts += [_speed_words(race, side.speed, why_no_speedup), race.answers(cells)]
     if over := side.shrinking:
         parts.append(
-            f"{ratio(over.value)}× the reference's decode speed {over.interval}, mostly overhead "
-            "beyond what a pass must read, whose share changes with the model's size"
+            f"{ratio(over.value)}× the reference's decode speed {over.interval}, which changes as "
+            "models grow"
         )
         if answers := answer_words(cells):
             parts.append(f"beside the reference {answers}")
     if reason:
-        count = sum(not cell.valid for cell in cells)
-        parts.append(
-            f"{counted(count, 'cell is', 'cells are')} not valid, most often because {reason}"
-        )
+        parts.append(f"{_not_valid(cells)}, most often because {reason}")
     if variant.is_replay:
-        parts.append("a cost alone: decisions were replayed")
+        parts.append("its decisions were replayed, and another model's make another ratio")
     text = "; ".join(filter(None, parts))
     return text[:1].upper() + text[1:] + "." if text else ""
+
+
+def _not_valid(cells: Sequence[Cell]) -> str:
+    """How many cells are not valid, and in how many that is so of some trials alone."""
+    doubted = [cell for cell in cells if not cell.valid]
+    part = sum(cell.valid_trials + cell.partly_valid > 0 for cell in doubted)
+    lost = len(doubted) - part
+    words = [f"{counted(lost, 'cell is', 'cells are')} not valid"] * bool(lost)
+    words += [f"{counted(part, 'cell has', 'cells have')} trials that are not valid"] * bool(part)
+    return " and ".join(words)
 
 
 def _speed_words(race: Race, found: Speed | None, why_no_speedup: str) -> str:

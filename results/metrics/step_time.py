@@ -1,11 +1,12 @@
 """Where the time of a decode step goes: reading weights, the rest of the model's passes, and the
 engine around them.
 
-A request waits from its first commit to its last. Of that time the passes of the model took a part
-that the backend tells (`harness.core.names.PASS_US`), and making drafts another (`DRAFT_US`); the
-rest is the engine's overhead: scheduling, making inputs, choosing tokens, handing them out. And the
-passes cannot be shorter than it takes to read what they read, and to multiply with it, at the rates
-that were measured on this machine (`harness.core.ceilings`): the floor.
+A request decodes from its first commit to its last, but for what it waits while others' prompts are
+read. Of that time the passes of the model took a part that the backend tells
+(`harness.core.names.PASS_US`), and making drafts another (`DRAFT_US`); the rest is the engine's
+overhead: scheduling, making inputs, choosing tokens, handing them out. And the passes cannot be
+shorter than it takes to read what they read, and to multiply with it, at the rates that were
+measured on this machine (`harness.core.ceilings`): the floor.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from harness.core.nouns import TrialRecord
 from results.metrics.arrays import Floats, RequestArrays
 from results.metrics.latency import NS, decode_s
 
-NAMES = ("step_s", "overhead_share", "draft_share", "floor_share")
+NAMES = ("step_s", "prompts_share", "overhead_share", "draft_share", "floor_share")
 
 
 def shares(requests: RequestArrays, record: TrialRecord) -> dict[str, float | None]:
@@ -31,21 +32,41 @@ def shares(requests: RequestArrays, record: TrialRecord) -> dict[str, float | No
     Sums run over the sampled requests, each of which waits for every step that it is in: a step
     with many rows weighs as much as its rows.
     """
-    seconds = decode_s(requests)
-    total = float(seconds.sum())
+    total = float(decode_s(requests).sum())
     steps, passes = _sampled(requests, "steps"), _sampled(requests, PASS_US)
     if not total or steps is None or not steps.sum():
         return dict.fromkeys(NAMES)
+    waits = prompt_waits_s(requests)
+    decoding = total - waits
     floor = _floor_s(requests, record, total)
-    drafting = _sampled(requests, DRAFT_US)
-    drafts = None if drafting is None else float(drafting.sum()) / 1e6 / total
-    busy = None if passes is None else float(passes.sum()) / 1e6 / total + (drafts or 0.0)
+    drafts = _seconds(_sampled(requests, DRAFT_US))
+    # a prompt's passes are among those that whoever waits for them is told of
+    rest = None if passes is None else total - (_seconds(passes) or 0.0) - (drafts or 0.0)
     return {
-        "step_s": total / float(steps.sum()),
-        "overhead_share": None if busy is None else max(1 - busy, 0.0),
-        "draft_share": drafts,
-        "floor_share": None if floor is None else floor / total,
+        "step_s": decoding / float(steps.sum()),
+        "prompts_share": waits / total,
+        "overhead_share": None if rest is None else min(max(rest / decoding, 0.0), 1.0),
+        "draft_share": None if drafts is None else drafts / decoding,
+        "floor_share": None if floor is None else floor / decoding,
     }
+
+
+def prompt_waits_s(requests: RequestArrays) -> float:
+    """Seconds that the sampled requests together waited for prompts of others: of each pause
+    between two commits in which another's first tokens came, what is beyond the usual pause (the
+    median of those without). A prompt that is read in several pieces shows in the last one
+    alone."""
+    stamps, starts = requests.commit_ns, requests.commit_start
+    firsts = np.sort(stamps[starts[:-1][np.diff(starts) > 0]])
+    owners = np.repeat(np.arange(len(requests)), np.diff(starts))
+    ends = np.flatnonzero(owners[1:] == owners[:-1]) + 1
+    pauses = (stamps[ends] - stamps[ends - 1]) / NS
+    before, after = (np.searchsorted(firsts, stamps[at], "right") for at in (ends - 1, ends))
+    alone = after == before
+    if alone.all() or not alone.any():
+        return 0.0
+    beyond = pauses[~alone & requests.sampled[owners[ends]]] - np.median(pauses[alone])
+    return float(np.maximum(beyond, 0.0).sum())
 
 
 def _floor_s(requests: RequestArrays, record: TrialRecord, total_s: float) -> float | None:
@@ -75,6 +96,10 @@ def _threads(record: TrialRecord) -> int | None:
     told: Mapping[str, Any] = {} if record.backend is None else record.backend.options
     threads = told.get("threads")
     return threads if isinstance(threads, int) else None
+
+
+def _seconds(microseconds: Floats | None) -> float | None:
+    return None if microseconds is None else float(microseconds.sum()) / 1e6
 
 
 def _span_s(requests: RequestArrays) -> float:

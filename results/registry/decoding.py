@@ -204,29 +204,38 @@ PREDICTIONS = (
 STEPS = (
     _share(
         "step_s",
-        "The time from first to last commit, summed over the requests / their `steps`: what a "
-        "request waits for one pass through the model and all that goes with it.",
+        "The time from first to last commit less the waits for others' prompts (`prompts_share`), "
+        "summed over the requests / their `steps`: what a request waits for one pass through the "
+        "model and all that goes with it.",
         unit="s",
         better="smaller",
     ),
     _share(
+        "prompts_share",
+        "The part of the time from first to last commit that went into reading prompts of others: "
+        "of each pause between two commits in which another request's first tokens came, what is "
+        "beyond the median pause without. A prompt that is read in pieces shows in the last one.",
+        better="smaller",
+    ),
+    _share(
         "overhead_share",
-        "The part of that time in which neither the model ran nor drafts were made: scheduling, "
-        "making inputs, choosing tokens, handing them out (1 - (`pass_us` + `draft_us`) / time). "
-        "Told on a CPU only.",
+        "The part of the steps' time in which neither the model ran nor drafts were made: "
+        "scheduling, making inputs, choosing tokens, handing them out (time - `pass_us` - "
+        "`draft_us`). Told on a CPU only.",
         better="smaller",
     ),
     _share(
         "draft_share",
-        "The part of that time in which drafts were made outside the model's own passes "
+        "The part of the steps' time in which drafts were made outside the model's own passes "
         "(`draft_us` / time): by a draft model, a trained head, a search in the text. Told on a "
         "CPU only.",
         better="smaller",
     ),
     _share(
         "floor_share",
-        "The part of that time that the layers and heads that ran take at the least: reading their "
-        "weights and the cache, or multiplying with them, whichever is longer, at the rates that "
+        "The part of the steps' time that the layers and heads that ran take at the least: reading "
+        "their weights and the cache, or multiplying with them, whichever is longer, at the rates "
+        "that "
         "`decodebench doctor --bandwidth` measured. 1 is as fast as this machine can be without "
         "running fewer layers. Below a half, every ratio with this trial changes as models grow.",
         better="larger",

@@ -172,10 +172,10 @@ def _sentence(same: Sequence[Sized]) -> str:
         return text
     if any(own.bound for own in last):
         text += " Up to the largest model here the steps are overhead-bound: beyond it is unknown."
-    elif all(own.cell.value("floor_share") is not None for own in last):
+    elif all(own.plain and own.cell.value("floor_share") is not None for own in last):
         text += (
-            " Overhead no longer decides there: what a larger model gains depends on how often it "
-            "exits or accepts."
+            " On this machine most of its steps is reading and multiplying there: what a larger "
+            "model gains depends on how often it exits or accepts."
         )
     return text
 

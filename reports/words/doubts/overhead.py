@@ -1,4 +1,4 @@
-"""Which ratios say more about the engines around small models than about large ones."""
+"""Which ratios rest on steps far from what the machine allows, and so change as models grow."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ HALF = 0.5
 
 
 def overhead_share(cell: Cell) -> float | None:
-    """The share of a step that would not grow with the model: what lies above its floor or, where
-    the floor is not known, what the engine spends beside its passes. None where neither is."""
-    floor = cell.value("floor_share")
-    return cell.value("overhead_share") if floor is None else max(1 - floor, 0.0)
+    """The share of a step, the making of drafts apart, that need not grow as the model does: what
+    lies above its floor or, where the floor is not known, what the engine spends beside its passes.
+    None where neither is."""
+    floor, drafts = cell.value("floor_share"), cell.metrics.get("draft_share") or 0.0
+    if floor is None or drafts >= 1:
+        return cell.value("overhead_share")
+    return max(1 - floor / (1 - drafts), 0.0)
 
 
 def is_overhead_bound(cell: Cell) -> bool:

@@ -11,14 +11,18 @@ from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.ranking.held_against import held_against
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
-from reports.words.speed import speed
+from reports.words.speed import Speed, speed
 
 BETWEEN_ENGINES = (
-    "Engines are not ranked against each other: on this model over half of a step is overhead "
-    "beyond what a pass must read, and a ratio between two engines changes with its share."
+    "Engines are not ranked against each other: over half of a step of some of them lies above "
+    "what reading and multiplying take here, and a ratio between two engines changes with that "
+    "share."
 )
 FASTEST = "was the fastest"
-COST_ALONE = "Decisions were replayed: this compares what they cost, and says nothing of answers."
+COST_ALONE = (
+    "Times are measured; how often exits and drafts succeed was replayed. That will differ on your "
+    "model, and with it every ratio."
+)
 
 
 def headline(
@@ -92,15 +96,24 @@ def _race(
     if not found:
         return f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
     if not faster:
-        return f"No backend was clearly faster than {race.name}{over}.{doubt}"
+        return _nobody(race, found, over) + doubt
     kept = [
         (s, v) for s, v in faster if race.has_good_answers(groups[v.index], quality.get(v.index))
     ]
     best, winner = max(kept or faster, key=lambda pair: pair[0].value)
     beyond = [(s, v) for s, v in faster if s.value > best.value]
-    others = [pair for pair in kept or faster if pair[1] is not winner]
+    # who is not shown to be faster than the other may still be as fast as the winner
+    near = [(s, v) for s, v in found if s.valid and best.low < s.high and s.value <= best.value]
+    as_good = kept or faster
+    others = [
+        pair
+        for pair in [*as_good, *(pair for pair in near if pair not in faster)]
+        if pair[1] is not winner
+    ]
     next_best = max(others, key=lambda pair: pair[0].value)[1] if others else None
     won, ahead = _against(next_best, winner, groups, samples)
+    if len(found) == 1:
+        won = "was faster"
     only = " of those" * (won != FASTEST) + " whose answers are as good"
     text = (
         f"{winner.label} ({winner.provenance}) {won}{only * bool(beyond)}{over}: "
@@ -118,6 +131,19 @@ def _race(
         named = f"{other.label} ({other.provenance})"
         return f"{text}. {named} reached {ratio(most.value)}× {most.interval}. {price}{doubt}"
     return f"{text}.{doubt}"
+
+
+def _nobody(race: Race, found: Sequence[tuple[Speed, Variant]], over: str) -> str:
+    """That nobody is shown to be faster, or that nothing is shown."""
+    sound = [(s, v) for s, v in found if s.valid]
+    if not sound:
+        return f"Who is faster than {race.name} cannot be said."
+    if len(sound) > 1:
+        return f"No backend was clearly faster than {race.name}{over}."
+    ((s, v),) = sound
+    return (
+        f"{v.label} was not clearly faster than {race.name}{over}: {ratio(s.value)}× {s.interval}."
+    )
 
 
 def _why_none(race: Race, cells: Sequence[Cell]) -> str:

@@ -69,10 +69,9 @@ def races(cells: Sequence[Cell], variants: Sequence[Variant]) -> list[Race]:
     reference = next(v for v in variants if v.is_reference)
     engines = {c.variant.index: engine(c) for c in cells if c.is_measured}
     own = engines.get(reference.index)
-    others = {c for c in shrinking(cells) if engines.get(c.variant.index) == NATIVE != own}
-    if not others:
+    if not any(engines.get(c.variant.index) == NATIVE != own for c in shrinking(cells)):
         return [Race(reference.label, rivals)]
-    ours = {c.variant.index for c in others}
+    ours = {index for index, name in engines.items() if name == NATIVE}
     theirs = [v for v in rivals if v.index not in ours]
     faster = [v for v in rivals if v.index in ours and v.backend != NATIVE]
     found = [Race(reference.label, theirs)] * bool(theirs)

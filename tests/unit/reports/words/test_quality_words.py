@@ -116,7 +116,7 @@ def test_without_scores_only_equal_answers_win() -> None:
     assert found.startswith("exact (re-implementation) was the fastest whose answers are as good")
     assert found.endswith("and no task score says what that costs.")
     alone = headline([CELLS[0], CELLS[2]], [VLLM, LOSSY], "", judged(samples(32, 8)))
-    assert alone.startswith("lossy (re-implementation, lossy†) was the fastest: 2.50×")
+    assert alone.startswith("lossy (re-implementation, lossy†) was faster: 2.50×")
     assert alone.endswith(
         "Its answers are worse than the reference's: gsm8k exact match 0.800 → 0.200."
     )
@@ -174,11 +174,12 @@ def engines(overhead: float) -> list[Cell]:
 
 def test_engines_are_not_ranked_against_each_other_on_a_model_that_is_overhead() -> None:
     assert headline(engines(0.7), OWN, "") == (
-        "vllm-early-exit (re-implementation, lossy†) was the fastest: 1.20× the decode speed of "
-        "vllm [1.10, 1.30], with the same answers.\nadadecode (re-implementation) was the fastest: "
+        "vllm-early-exit (re-implementation, lossy†) was faster: 1.20× the decode speed of "
+        "vllm [1.10, 1.30], with the same answers.\nadadecode (re-implementation) was faster: "
         "1.50× the decode speed of autoregressive [1.50, 1.50], with the same answers.\nEngines "
-        "are not ranked against each other: on this model over half of a step is overhead beyond "
-        "what a pass must read, and a ratio between two engines changes with its share."
+        "are not ranked against each other: over half of a step of some of them lies above what "
+        "reading and multiplying take here, and a ratio between two engines changes with that "
+        "share."
     )
 
 

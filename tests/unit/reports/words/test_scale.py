@@ -7,14 +7,15 @@ from pathlib import Path
 
 import yaml
 
-from harness.core.nouns import Model, Workload
+from harness.core.nouns import REPLAYED, Model, Workload
 from reports.page import render
 from reports.words.scale import banner
 from results import Store, load
-from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.make_trials import generation, record, told, trial
 
 
 def _run(folder: Path, model: str, source: str) -> Store:
+    """One trial of vLLM."""
     store = Store(folder)
     store.write_experiment(yaml.safe_dump({"name": "one", "reference": "vllm"}))
     made = dataclasses.replace(
@@ -53,6 +54,20 @@ def test_a_workload_of_both_sources_is_not_called_made_up(tmp_path: Path) -> Non
         store.write(record(made, [generation("r", [10, 20, 30])]))
     words = banner(load(tmp_path))
     assert words.startswith("The prompts of gsm8k (bundled) are generated stand-ins")
+
+
+def test_replays_say_what_is_not_of_the_model(tmp_path: Path) -> None:
+    store = _run(tmp_path, "org/model", "hub")
+    made = dataclasses.replace(
+        trial("vllm"), model=Model("llama-3.1-8b", shape=True), workload=Workload("gsm8k")
+    )
+    found = record(made, [generation("r", [10, 20, 30])])
+    about = dataclasses.replace(told("vllm", {}), provenance=REPLAYED)
+    store.write(dataclasses.replace(found, backend=about))
+    words = banner(load(tmp_path))
+    assert words.startswith("Decisions of the rows marked so were replayed and the weights are ran")
+    assert words.endswith("On yours it differs, and with it every ratio.")
+    assert "generated" not in words
 
 
 def test_real_models_on_real_rows_have_no_banner(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_the_words_say_no_more_than_the_interval(cells: list[Cell], words: str) 
     (found,) = verdicts(cells, [FAST], "")
     assert found.sentence.startswith(words)
     named = headline(cells, [VLLM, FAST], "")
-    assert ("was the fastest" in named) == words.startswith("1.50")
+    assert ("was faster" in named) == words.startswith("1.50")
 
 
 @pytest.mark.parametrize(

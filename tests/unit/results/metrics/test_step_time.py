@@ -56,6 +56,23 @@ def test_a_step_is_floor_passes_and_overhead() -> None:
     assert found["floor_share"] == pytest.approx(read / 2e6 / 0.1)
 
 
+def test_waiting_for_anothers_prompt_is_no_step() -> None:
+    """The second request begins 35 ms after the first one, whose steps take 10 ms, and whose prompt
+    took 60 ms."""
+    own = [0.0, 10.0, 20.0, 30.0, 100.0, 110.0]
+    counts = {"steps": 5.0, "layers_run": 20.0, ATTENDED: 50.0, PASS_US: 80_000.0}
+    first = generation("r0", own, telemetry=counts)
+    second = generation("r1", [95.0], telemetry={"steps": 0.0, **dict.fromkeys([ATTENDED], 0.0)})
+    found = shares(made(first, second))
+    assert found["prompts_share"] == pytest.approx(60 / 110)
+    assert found["step_s"] == pytest.approx(0.010)
+    alone = shares(made(generation("r0", [10.0 * n for n in range(6)], telemetry=counts)))
+    assert found["floor_share"] == pytest.approx(alone["floor_share"], rel=0.05)
+    # both trials' engines took what the passes did not
+    told = shares(made(first))
+    assert (told["prompts_share"], told["step_s"]) == (0.0, pytest.approx(0.022))
+
+
 def test_making_drafts_is_neither_the_models_time_nor_overhead() -> None:
     found = shares(made(answer(draft_us=25_000.0)))
     assert found["draft_share"] == pytest.approx(0.25)
@@ -105,6 +122,7 @@ def test_what_is_not_known_is_none() -> None:
     untold = generation("r0", [0.0, 10.0], telemetry={"steps": 1.0})
     assert shares(made(untold)) == {
         "step_s": pytest.approx(0.01),
+        "prompts_share": 0.0,
         "overhead_share": None,
         "draft_share": None,
         "floor_share": None,

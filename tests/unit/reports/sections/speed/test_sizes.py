@@ -71,7 +71,7 @@ def test_each_method_has_a_line_over_the_sizes_and_a_sentence(run: Overview) -> 
     assert "on 0.1b, 1 layer (0.10 GB)" in words
     assert "on 0.1b, 4 layers (0.40 GB)" in words
     assert "crosses 1 at about 0.2" in words, "2.5 times as fast, then 1.25, then 0.62"
-    assert "Overhead no longer decides there" in words
+    assert "On this machine most of its steps is reading and multiplying there" in words
     assert [len(group.panels) for group in found.groups] == [1]
 
 
@@ -190,6 +190,7 @@ def test_a_step_is_shown_in_its_parts(run: Overview) -> None:
     [
         ({"floor_share": 1.04, "overhead_share": 0.1}, (1.0, 0.0, 0.0), 0.0),
         ({"floor_share": 0.3, "overhead_share": None}, (0.3, 0.7, None), 0.7),
+        ({"floor_share": 0.3, "overhead_share": None, "draft_share": 0.6}, (0.3, 0.7, None), 0.25),
         ({"floor_share": 0.3, "overhead_share": 0.2}, (0.3, 0.5, 0.2), 0.7),
         ({"floor_share": None, "overhead_share": 0.6}, (0.0, 0.4, 0.6), 0.6),
         ({"floor_share": None, "overhead_share": None}, (0.0, 1.0, None), None),

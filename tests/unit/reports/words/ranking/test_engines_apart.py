@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from harness.core.nouns import Slo
 from reports.cells import Cell
 from reports.variants import NamedOptions, Variant, variants
+from reports.words.ranking.races import races
 from reports.words.verdict import VerdictLine, verdicts
 from tests.support.results.made_effects import made_effects
 
-VLLM, PLAIN, EARLY = EVERY = variants(
+VLLM, PLAIN, EARLY, STAGES = variants(
     [
         NamedOptions("vllm", {}, "official code", True),
         NamedOptions("autoregressive", {}, "re-implementation", False),
         NamedOptions("adadecode", {}, "re-implementation", False),
+        NamedOptions("tetris", {}, "re-implementation", False),
     ]
 )
+EVERY = VLLM, PLAIN, EARLY
 
 
 def cell(variant: Variant, over_reference: float, over_plain: float | None, **more: Any) -> Cell:
@@ -60,11 +64,34 @@ def test_methods_are_told_beside_plain_decoding_on_their_engine() -> None:
     assert (early.speed, early.interval) == ("1.25×", "[1.19, 1.31]")
     assert early.speed_caption == "autoregressive; gsm8k, closed c=1"
     assert early.sentence.startswith("1.25× autoregressive's decode speed [1.19, 1.31]; the same")
-    assert "15.00× the reference's decode speed [13.50, 16.50], mostly overhead" in early.sentence
+    assert "15.00× the reference's decode speed [13.50, 16.50], which changes" in early.sentence
     assert (early.answers, early.answers_tone) == ("autoregressive's", "good")
     assert (plain.speed, plain.strip, plain.interval) == ("plain decoding", None, "")
     assert plain.sentence.startswith("12.00× the reference's decode speed")
     assert plain.answers == "differ"
+
+
+def test_all_of_an_engine_are_told_beside_its_plain_decoding_or_none_is() -> None:
+    """Also a method whose own steps are none of them overhead."""
+    cells = [
+        cell(VLLM, 1.0, None, floor_share=0.6),
+        cell(EARLY, 15.0, 1.25),
+        cell(STAGES, 18.0, 1.5, floor_share=0.9),
+    ]
+    found = verdicts(cells, [VLLM, EARLY, STAGES], "")
+    assert [line.speed for line in found] == ["reference", "1.25×", "1.50×"]
+    assert all(line.speed_caption.startswith("autoregressive; ") for line in found[1:])
+    (race,) = races(cells, [VLLM, EARLY, STAGES])
+    assert race.rivals == [EARLY, STAGES]
+
+
+def test_cells_with_valid_trials_are_not_called_invalid() -> None:
+    cells = [
+        replace(cell(EARLY, 1.5, None), valid_trials=valid, reasons={"machine-noisy": (1, "noise")})
+        for valid in (3, 2, 0)
+    ]
+    (line,) = verdicts([cell(VLLM, 1.0, None), *cells], [EARLY], "")
+    assert "1 cell is not valid and 1 cell has trials that are not valid, most" in line.sentence
 
 
 def test_where_steps_are_no_overhead_all_are_told_beside_the_reference() -> None:

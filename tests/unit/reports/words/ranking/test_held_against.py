@@ -78,3 +78,12 @@ def test_every_cell_of_ours_needs_its_pair() -> None:
     assert value == pytest.approx(2.0, rel=0.02)
     assert held_against(ours, theirs[:1], samples) is None
     assert held_against([], theirs, samples) is None
+
+
+def test_who_is_not_surely_faster_than_the_reference_may_be_as_fast_as_the_winner() -> None:
+    for other, noise in ((1.03, 0.5), (0.9, 0.5)):
+        cells, samples = ranked(1.13, other, noise)
+        found = headline(cells, [VLLM, FAST, NEXT], "", samples=samples)
+        told = "had the highest speed-up" if other > 1 else "was the fastest"
+        assert found.startswith(f"fast (re-implementation) {told}"), found
+        assert ("(over next " in found) == (other > 1)
