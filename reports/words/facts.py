@@ -9,16 +9,13 @@ from harness.core.names import counted_by, stands_in_for
 from reports.cells import Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
+from reports.words.doubts import few_repeats
 from results.compare.machines import differing, machines
 
 if TYPE_CHECKING:
     from harness.core.nouns import TrialRecord
     from results import Run
 
-_ENOUGH_REPEATS = 3
-"""Where the machine drifts as much as requests differ, intervals of fewer hold the truth in less
-than 90% of cases."""
-_ADVISED = 4
 RESULTS_NOTE = (
     "A row (cell) per backend, workload and load; medians over the repeats. Speed-up and "
     "throughput carry their 95% interval and the range of the repeats in brackets. Struck-through "
@@ -99,7 +96,7 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         )
     if seen.why_no_speedup:
         found.append(f"There are no speed-ups: {seen.why_no_speedup}.")
-    if few := _few_repeats(seen):
+    if few := few_repeats.sentence(seen.cells):
         found.append(few)
     if expected := _expected(run.experiment):
         missing = expected - sum(stands_in_for(r.trial.repeat) is None for r in records)
@@ -109,28 +106,6 @@ def alerts(run: Run, seen: Overview) -> list[str]:
                 "The same command runs them."
             )
     return found
-
-
-def _few_repeats(seen: Overview) -> str:
-    """What the intervals of the speed-ups do not cover; empty where there are repeats enough. The
-    shares are those of the table in docs/metrics.md."""
-    own = [c for c in seen.cells if c.value("speedup") and not c.variant.is_reference]
-    known = [int(n) for c in own if (n := c.metrics["speedup_repeats"]) is not None]
-    repeats = max(known, default=_ENOUGH_REPEATS)
-    if repeats >= _ENOUGH_REPEATS:
-        return ""
-    if repeats < 2:
-        return (
-            "Everything was run once: the intervals cover how requests differ, not how the machine "
-            "drifts from repeat to repeat. Where it drifts as much as requests differ, such an "
-            "interval holds the truth in about one case of five, not in 95%. Set repeats to "
-            f"{_ADVISED} or more to cover both."
-        )
-    return (
-        "With 2 repeats the intervals are wide and still a little too narrow on a machine that "
-        "drifts: where it drifts between repeats as much as requests differ, they hold the truth "
-        f"in about nine cases of ten, not in 95%. {_ADVISED} or more repeats cover it."
-    )
 
 
 def _expected(experiment: Mapping[str, Any]) -> int | None:
