@@ -38,6 +38,11 @@ class Drafting(NamedTuple):
         return self.cell.stands_alone and (self.plain is None or self.plain.stands_alone)
 
     @property
+    def drafted(self) -> bool:
+        """Whether any draft was made, as far as that is told."""
+        return self.cell.value("drafts_per_step") != 0
+
+    @property
     def step_ratio(self) -> float | None:
         """A step's time (drafts, verification and the engine around them) over plain decoding's."""
         own = self.cell.value("step_s")

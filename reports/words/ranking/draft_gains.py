@@ -16,17 +16,27 @@ _MOST = 4
 
 def sentences(seen: Overview, found: Sequence[Drafting]) -> list[str]:
     """For each load (and model) and engine, who gains from drafts and who loses, over the workloads
-    on which all that are ranked there are sound; nothing of those whose interval holds 1."""
+    on which all that are ranked there are sound; nothing of those whose interval holds 1. Behind it
+    who made none: what was slow there was not for drafts."""
     return [
         text
         for condition in dict.fromkeys(one.cell.condition for one in found)
         for name in dict.fromkeys(engine(one.cell) for one in found)
-        for text in _both(
-            condition,
-            [o for o in found if o.cell.condition == condition and engine(o.cell) == name],
-            [cell for cell in seen.cells if cell.condition == condition],
+        for own in [[o for o in found if o.cell.condition == condition and engine(o.cell) == name]]
+        for text in (
+            *_both(condition, own, [c for c in seen.cells if c.condition == condition]),
+            *_idle(condition, [one for one in own if not one.drafted]),
         )
     ]
+
+
+def _idle(condition: str, own: Sequence[Drafting]) -> Iterator[str]:
+    told: dict[str, list[Drafting]] = {}
+    for one in own:
+        told.setdefault(one.cell.variant.label, []).append(one)
+    if told:
+        names = "; ".join(f"{name} on {', '.join(_names(same))}" for name, same in told.items())
+        yield f"Under {condition} no drafts were made by {names}."
 
 
 def _both(condition: str, own: Sequence[Drafting], cells: Sequence[Cell]) -> Iterator[str]:
@@ -48,7 +58,8 @@ def _pooled(
 ) -> Iterator[tuple[Sequence[Drafting], Speed]]:
     """The cells of each variant that enter, with their speed-up."""
     for index in dict.fromkeys(one.cell.variant.index for one in own):
-        mine = [one for one in own if one.cell.variant.index == index and one.measured]
+        told = [one for one in own if one.measured and one.drafted]
+        mine = [one for one in told if one.cell.variant.index == index]
         if not mine:
             continue
         common = _common(mine, own, cells)
@@ -94,8 +105,7 @@ def _gain(same: Sequence[Drafting], pooled: Speed) -> str:
 
 
 def _workloads(same: Sequence[Drafting], every: int) -> str:
-    # the model is said with the load
-    names = [one.cell.workload.removesuffix(f" on {one.cell.model}") for one in same]
+    names = _names(same)
     if len(names) > 2 and len(names) == every:
         return f"on average over all {every} workloads"
     if len(names) > _MOST:
@@ -103,6 +113,11 @@ def _workloads(same: Sequence[Drafting], every: int) -> str:
     if len(names) == 1:
         return f"on {names[0]}"
     return f"on average over {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _names(same: Sequence[Drafting]) -> list[str]:
+    """The workloads; the model is said with the load."""
+    return [one.cell.workload.removesuffix(f" on {one.cell.model}") for one in same]
 
 
 def _why(same: Sequence[Drafting]) -> str:

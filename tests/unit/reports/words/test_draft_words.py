@@ -114,3 +114,13 @@ def test_gains_and_losses_are_pooled_together(seen: Overview) -> None:
     (gain,) = told(seen, on("gsm8k", 1.3), on("xsum", 1.2))
     assert "1.25×" in gain
     assert "on average over gsm8k and xsum." in gain
+
+
+def test_who_made_no_drafts_did_not_lose_by_them(seen: Overview) -> None:
+    found = one(seen, backend="vllm-speculative")
+    idle = found._replace(cell=changed(found.cell, drafts_per_step=0.0))
+    assert told(seen, idle) == [
+        "Under closed c=1 no drafts were made by vllm-speculative on gsm8k."
+    ]
+    (sentence,) = told(seen, found._replace(cell=changed(found.cell, drafts_per_step=None)))
+    assert "cost more than they bring" in sentence, "it does not tell how many it made"
