@@ -50,7 +50,8 @@ class Variant:
     each is told)."""
     is_reference: bool = False
     lossy: bool = False
-    """Its text is not promised to equal plain decoding's; marked wherever its numbers stand."""
+    """Its text is not promised to equal plain decoding's; marked wherever its numbers stand. Of a
+    replay, whose text is chance, nothing is said."""
     given: str = ""
     """What the experiment calls it."""
     is_replay: bool = False
@@ -218,7 +219,7 @@ def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
                 style=len(siblings),
                 telling=_telling(engine.options, options[engine.backend]),
                 is_reference=engine.is_reference,
-                lossy=engine.lossy,
+                lossy=engine.lossy and engine.provenance != REPLAYED,
                 is_replay=engine.provenance == REPLAYED,
                 beside_real=mixed and engine.provenance == REPLAYED,
                 given=visible(clipped(engine.label, 60)),

@@ -25,9 +25,11 @@ _EFFECTIVE = {"exit_layers": "Exits", "gamma": "γ", "heads": "Heads"}
 """Options as they took effect that stand beside each variant."""
 _NOTE = (
     f"Speed-up over {NATIVE} and the share of its answers, by variant and workload (the shape "
-    "of the AdaDecode paper's table 3). Bold: the fastest valid one of a column that promises "
-    "the same text. †: lossy, it does not promise that. Struck through: not valid."
+    "of the AdaDecode paper's table 3). Struck through: not valid. Bold: the fastest valid one of "
+    "a column"
 )
+_TEXTS = " that promises the same text. †: lossy, it does not promise that."
+_NO_TEXTS = ". Decisions were replayed: that says nothing of the text."
 
 
 def section(seen: Overview, _: Samples) -> Section | None:
@@ -35,17 +37,25 @@ def section(seen: Overview, _: Samples) -> Section | None:
     cells = [c for c in seen.cells if predicts_early(c) and c.value(SPEED) is not None]
     if len({cell.variant.index for cell in cells}) < 2:
         return None
-    return Section("ablations", "Ablations", _NOTE, table=table(cells), finding=_finding(cells))
+    replays = all(cell.variant.is_replay for cell in cells)
+    note = _NOTE + (_NO_TEXTS if replays else _TEXTS)
+    return Section("ablations", "Ablations", note, table=table(cells), finding=_finding(cells))
 
 
 def _finding(cells: Sequence[Cell]) -> str:
-    best = _best(cells)
-    if best is None:
-        return f"None of {counted(len(cells), 'cell')} that promises the same text is valid."
-    return (
-        f"The fastest of those that promise the same text: {ratio(best.value(SPEED) or 0.0)}× "
-        f"{NATIVE}'s decode speed, {place(best)}."
-    )
+    own, best = _judged(cells), _best(cells)
+    replays = own[0].variant.is_replay
+    if best is not None:
+        which = "with replayed decisions" if replays else "of those that promise the same text"
+        return (
+            f"The fastest {which}: {ratio(best.value(SPEED) or 0.0)}× {NATIVE}'s decode speed, "
+            f"{place(best)}."
+        )
+    promising = [cell for cell in own if not cell.variant.lossy]
+    if not promising:
+        return "No cell promises the same text."
+    which = "with replayed decisions" if replays else "with the same text promised"
+    return f"None of {counted(len(promising), 'cell')} {which} is valid."
 
 
 def table(cells: Sequence[Cell]) -> Table:
@@ -172,7 +182,13 @@ def _arithmetic(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def _judged(cells: Sequence[Cell]) -> Sequence[Cell]:
+    """The real ones where there are any: replays are not ranked beside them."""
+    return [cell for cell in cells if not cell.variant.is_replay] or cells
+
+
 def _best(cells: Sequence[Cell]) -> Cell | None:
-    """The fastest valid cell whose backend promises plain decoding's text."""
-    promising = [cell for cell in cells if cell.holds(SPEED) and not cell.variant.lossy]
+    """The fastest valid cell whose backend promises plain decoding's text; of replays, which have
+    no text, the fastest valid one."""
+    promising = [cell for cell in _judged(cells) if cell.holds(SPEED) and not cell.variant.lossy]
     return max(promising, key=lambda cell: cell.value(SPEED) or 0.0, default=None)

@@ -106,6 +106,12 @@ def test_lossy_variants_are_marked() -> None:
     assert lossy.label == "ada"
 
 
+def test_a_replay_is_not_called_lossy() -> None:
+    """Its text is chance, and says nothing of the backend's."""
+    (replay,) = variants([NamedOptions("ada", {}, REPLAYED, False, lossy=True, unverified=True)])
+    assert (replay.lossy, replay.short_label, replay.provenance) == (False, "ada", REPLAYED)
+
+
 def test_more_backends_than_colours_go_round_without_taking_the_reference_colour() -> None:
     engines = [NamedOptions(f"b{i}", {}, "simulation", False) for i in range(9)]
     slots = [v.slot for v in variants([NamedOptions("ref", {}, "official code", True), *engines])]

@@ -67,3 +67,5 @@ def test_the_page_names_the_provenance_and_has_no_answers(tmp_path: Path) -> Non
     assert page.count(REPLAYED) > 2
     assert "No trial has answers" in page
     assert "same answers" not in page
+    assert "(lossy)" not in page
+    assert page.count("†") == 1, "in the glossary"
