@@ -69,8 +69,9 @@ def test_all_doubtful_cells_in_one_sentence(cell: Cell) -> None:
     doubtful = like(cell, **DOUBTFUL)
     others = [like(doubtful, speedup_more_repeats=n) for n in (9, None)]
     settled = like(doubtful, speedup_low=1.01)
-    (text,) = sentences([doubtful, *others, settled])
-    assert text.startswith("In 3 of 4 cells the interval of the speed-up holds 1")
+    void = like(settled, void_metrics=("speedup", "speedup_low", "speedup_high"))
+    (text,) = sentences([doubtful, *others, settled, void])
+    assert text.startswith("In 3 of 4 valid cells the interval of the speed-up holds 1")
     assert "3 to 9 more repeats would settle 2 of them in 4 of 5 cases; in the other 1" in text
     (text,) = sentences([like(doubtful, speedup_more_repeats=1)])
     assert text.endswith("1 more repeat would settle them in 4 of 5 cases.")
