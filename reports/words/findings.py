@@ -37,16 +37,18 @@ def extremes(
     form: Callable[[float], str],
     unit: str = "",
     where: Callable[[Cell], str] = place,
+    holds: Callable[[Cell, str], bool] = Cell.holds,
 ) -> str:
     """A sentence: ``what`` from the least value, and where that is, to the greatest, over the
     cells whose value may be believed; over all where none may, which is said. Empty without
-    values. Of real runs, where there are any: replayed decisions say what they cost and no more."""
+    values. Of real runs, where there are any: replayed decisions say what they cost and no more.
+    `holds`: whether a cell's value may be believed."""
     known = [cell for cell in cells if cell.value(metric) is not None]
     known = [cell for cell in known if not cell.variant.is_replay] or known
-    used = sound(known, metric) or known
+    used = [cell for cell in known if holds(cell, metric)] or known
     if not used:
         return ""
-    doubt = "" if used[0].holds(metric) else "; none of them valid"
+    doubt = "" if holds(used[0], metric) else "; none of them valid"
     least, most = (end(used, key=lambda cell: cell.value(metric) or 0.0) for end in (min, max))
     low, high = (f"{form(cell.value(metric) or 0.0)}{unit}" for cell in (least, most))
     if low == high:

@@ -16,16 +16,18 @@ from reports.words.findings import sound
 from results.compare.judged import score_interval
 from results.compare.pairing import NATIVE
 
+_NOTE = (
+    "One point per backend and load; the line is the 95% interval of the speed-up. Dashed: the "
+    "speed of what is compared with, and how often the reference agrees with itself. Right and up "
+    "is better. Task scores are of all answers to a workload's prompts. Dashed there: the Pareto "
+    "front of what is valid; what lies left of it and below is beaten in both. Nothing in this "
+    "section is pooled over cells."
+)
+
 
 def section(seen: Overview, samples: Samples) -> Section:
     """A panel per workload against the reference, and against plain decoding."""
     groups = group(against(seen, tradeoff.REFERENCE))
-    note = (
-        "One point per backend and load; the line is the 95% interval of the speed-up. Dashed: the "
-        "reference's speed, and how often it agrees with itself. Right and up is better."
-        if groups
-        else "Nothing to draw: no backend could be compared with the reference."
-    )
     baselines = [tradeoff.REFERENCE]
     if not any(c.variant.is_reference and c.variant.backend == NATIVE for c in seen.cells):
         groups += group(against(seen, tradeoff.PLAIN), f"Against {NATIVE}")
@@ -35,20 +37,23 @@ def section(seen: Overview, samples: Samples) -> Section:
             seen, partial(_scores, samples, baseline), list(_scored(seen, baseline)), per="workload"
         )
         groups += group(scored, f"Task scores, and speed-up over {baseline.name}")
-    if groups:
-        note += (
-            " Task scores are of all answers to a workload's prompts. Dashed there: the Pareto "
-            "front of what is valid; what lies left of it and below is beaten in both. Nothing in "
-            "this section is pooled over cells."
-        )
     return Section(
         "tradeoff",
         "Answers against speed-up",
-        note,
+        _NOTE if groups else _why_nothing(seen),
         groups,
         short="Trade-off",
         finding=_finding(seen),
     )
+
+
+def _why_nothing(seen: Overview) -> str:
+    own = [c for c in seen.cells if c.value("speedup") is not None and not c.variant.is_reference]
+    if not own:
+        return "Nothing to draw: no backend could be compared with the reference."
+    if all(cell.variant.is_replay for cell in own):
+        return "Nothing to draw: decisions were replayed, which says nothing of answers."
+    return "Nothing to draw: no answers could be compared with the reference's."
 
 
 def _finding(seen: Overview) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from reports.cells import Cell, Overview
@@ -50,8 +50,15 @@ def section(seen: Overview, _: Samples) -> Section | None:
         table,
         words,
         "Techniques",
-        finding=extremes("Layer passes skipped:", cells, "early_exit_rate", percent, "%"),
+        finding=_finding(cells),
     )
+
+
+def _finding(cells: Sequence[Cell]) -> str:
+    return extremes(
+        "Layer passes skipped:", cells, "early_exit_rate", percent, "%",
+        holds=lambda cell, _: techniques.counts_hold(cell),
+    )  # fmt: skip
 
 
 def _points(place: Place) -> Iterator[Panel]:

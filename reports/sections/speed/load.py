@@ -67,11 +67,11 @@ def _finding(seen: Overview) -> str:
     means = {name: mean for name, own in growth.items() if (mean := geometric_mean(own))}
     if not means:
         return "No backend has a valid cell at both the fewest and the most requests at a time."
-    low, high = (end(means, key=lambda name: means[name]) for end in (min, max))
+    ends = dict.fromkeys(end(means, key=lambda name: means[name]) for end in (min, max))
+    grows = " to ".join(f"{ratio(means[name])} times ({name})" for name in ends)
     return (
-        f"From {at_once[0]:g} to {at_once[-1]:g} requests at a time throughput grows "
-        f"{ratio(means[low])} ({low}) to {ratio(means[high])} times ({high}), on average over the "
-        "workloads."
+        f"From {at_once[0]:g} to {at_once[-1]:g} requests at a time throughput grows {grows}, on "
+        "average over the workloads."
     )
 
 

@@ -1,0 +1,58 @@
+"""The line of a section says what the section shows, and from the same cells."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from harness.core.nouns import REPLAYED
+from reports.cells import Overview, overview
+from reports.collect import Samples
+from reports.numbers import percent
+from reports.sections.answers import tradeoff
+from reports.sections.exits import techniques
+from reports.sections.speed import load as over_load
+from results import load
+from tests.support.results.report_pages import leaving
+from tests.support.results.report_runs import LOADS, MadeUpBackend, write_run
+
+REFERENCE = MadeUpBackend("vllm", 0.010)
+FAST = MadeUpBackend("fast", 0.005)
+
+
+def written(folder: Path, *engines: MadeUpBackend) -> Overview:
+    run = write_run(folder, engines=engines, workloads=["gsm8k"], loads=LOADS[:2], requests=8)
+    return overview(load(run))
+
+
+def test_replays_have_speed_ups_and_no_answers_to_draw(tmp_path: Path) -> None:
+    replays = [dataclasses.replace(e, provenance=REPLAYED) for e in (REFERENCE, FAST)]
+    found = tradeoff.section(written(tmp_path, *replays), Samples())
+    assert found.finding.startswith("Of 2 valid cells with replayed decisions 2 are surely faster")
+    assert found.note == "Nothing to draw: decisions were replayed, which says nothing of answers."
+
+
+def test_without_a_speed_up_nothing_could_be_compared(tmp_path: Path) -> None:
+    found = tradeoff.section(written(tmp_path, REFERENCE), Samples())
+    assert found.note == "Nothing to draw: no backend could be compared with the reference."
+
+
+def test_noise_leaves_skipped_layers_in_the_line_as_in_the_table(leaving_dir: Path) -> None:
+    seen = overview(load(leaving_dir))
+    least, *_, most = sorted(leaving(seen), key=lambda c: c.value("early_exit_rate") or 0.0)
+    noise = {"machine-noisy": (2, "noisy")}
+    cells = tuple(
+        cell if cell is least else dataclasses.replace(cell, valid_trials=0, reasons=noise)
+        for cell in seen.cells
+    )
+    found = techniques.section(dataclasses.replace(seen, cells=cells), Samples())
+    assert found is not None
+    assert f" to {percent(most.value('early_exit_rate') or 0.0)}% (" in found.finding
+
+
+def test_growth_of_one_backend_is_no_span(tmp_path: Path) -> None:
+    seen = written(tmp_path, REFERENCE)
+    said = over_load.section(seen, Samples()).finding
+    assert said.count(" times (vllm), on average over the workloads.") == 1
+    assert "to 8 requests at a time throughput grows " in said
+    assert said.count("(vllm)") == 1
