@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reports.cells import Cell
 from reports.figures.axes import MARKERS, LabelledRows, rule, tag, value_axis
 from reports.numbers import milliseconds, percent, ratio
-from reports.svg import INK, SURFACE
+from reports.svg import INK, MUTED, SURFACE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,8 @@ class StepParts(NamedTuple):
 
 SHADES = (1.0, 0.5, 0.18)
 """Of a bar's floor, passes and engine."""
+_FAINT = 0.35
+"""Of what is not valid."""
 
 
 def against_size(axes: Axes, lines: Sequence[Sequence[SizedSpeedup]]) -> None:
@@ -73,25 +75,26 @@ def _line(axes: Axes, points: Sequence[SizedSpeedup]) -> None:
 
 
 def step_parts(axes: Axes, cells: Sequence[tuple[Cell, StepParts]]) -> None:
-    """A bar per cell, grouped by workload: dark the floor, lighter the rest of the passes, faint
-    the engine around them; one load."""
+    """A bar per cell, grouped by workload: dark the floor, lighter the rest of the passes,
+    lightest the engine around them; fainter all of what is not valid; one load."""
     rows = LabelledRows(axes)
     for cell, parts in cells:
         y, left = rows.place(cell), 0.0
+        faded, ink, doubt = (1.0, INK, "") if cell.stands_alone else (_FAINT, MUTED, ", not valid")
         drawn: list[Any] = []
         for share, shade in zip(parts, SHADES, strict=True):
             if share:
                 bar = axes.barh(
-                    y, share, left=left, height=0.68, color=cell.variant.colour, alpha=shade,
-                    linewidth=0,
+                    y, share, left=left, height=0.68, color=cell.variant.colour, linewidth=0,
+                    alpha=shade * faded,
                 )  # fmt: skip
                 drawn += bar.patches
                 left += share
         step_s = cell.value("step_s") or 0.0
         note = f"{milliseconds(step_s)} ms, floor {percent(parts.floor)}%"
         text = axes.annotate(note, (1, y), xytext=(4, 0), textcoords="offset points")
-        text.set(color=INK, va="center", fontsize=7.5)
-        tag([*drawn, text], cell, f"{cell.workload}, {note}")
+        text.set(color=ink, va="center", fontsize=7.5)
+        tag([*drawn, text], cell, f"{cell.workload}, {note}{doubt}")
     rows.finish()
     axes.set_xlim(0, 2.35)  # the rest is what notes take
     axes.set_xticks([0, 0.5, 1], ["0", "50", "100%"])

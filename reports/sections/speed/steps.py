@@ -13,15 +13,16 @@ from reports.numbers import counted, milliseconds, percent
 from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
 from reports.tables import LOAD, WORKLOAD, BodyRow, Column, Group, build, scope
-from reports.words.doubts.overhead import BOUND, CHANGES, is_overhead_bound
-from reports.words.findings import span
+from reports.words.doubts.overhead import BOUND, CHANGES, is_overhead_bound, overhead_share
+from reports.words.findings import NONE_HOLDS, span
 
 _NOTE = (
     "A step is what a request waits for one pass through the model. Dark: the floor, which is the "
     "time to read (or multiply with) what the pass uses at this machine's measured rates. Lighter: "
-    "the rest of the passes. Faint: the engine around them. The shares are of a step as timed in "
-    "the trial itself and add up to 1, with the making of drafts among the passes. Where the floor "
-    f"is less than half, the step is {BOUND}, and every ratio with it changes as models grow."
+    "the rest of the passes. Lightest: the engine around them. Faint as a whole: not valid. The "
+    "shares are of a step as timed in the trial itself and add up to 1, with the making of drafts "
+    f"among the passes. Where the floor is less than half, the step is {BOUND}, and every ratio "
+    "with it changes as models grow."
 )
 _UNKNOWN = (
     "The floor is not known: 'decodebench doctor --bandwidth' measures this machine once, and runs "
@@ -57,24 +58,33 @@ def parts(cell: Cell) -> StepParts:
     return StepParts(least, max(1 - least - (engine or 0.0), 0.0), engine)
 
 
+def _sound(cells: Sequence[Cell]) -> list[Cell]:
+    """Those whose numbers may be believed, and of whose overhead something is known."""
+    return [c for c in cells if c.stands_alone and overhead_share(c) is not None]
+
+
 def sentences(cells: Sequence[Cell]) -> list[str]:
-    """How many cells are bound by overhead, and what follows."""
-    bound = [cell for cell in cells if is_overhead_bound(cell)]
+    """How many valid cells are bound by overhead, and what follows."""
+    own = _sound(cells)
+    bound = [cell for cell in own if is_overhead_bound(cell)]
     if not bound:
         return []
     names = list(dict.fromkeys(cell.variant.label for cell in bound))
     listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return [
-        f"In {len(bound)} of {counted(len(cells), 'cell')} over half of a step is overhead "
+        f"In {len(bound)} of {counted(len(own), 'valid cell')} over half of a step is overhead "
         f"({listed}): a ratio with one of these does not hold for a larger model."
     ]
 
 
 def _finding(cells: Sequence[Cell]) -> str:
-    bound = sum(map(is_overhead_bound, cells))
-    took = span([s for c in cells if (s := c.value("step_s")) is not None], milliseconds)
-    steps = f"A step takes {took} ms; over" if took else "Over"
-    return f"{steps} half of it is overhead in {bound} of {counted(len(cells), 'cell')}."
+    times = [s for c in cells if c.stands_alone and (s := c.value("step_s")) is not None]
+    took = f"A step takes {span(times, milliseconds)} ms" if times else ""
+    if not (own := _sound(cells)):
+        return f"{took}." if took else NONE_HOLDS
+    bound = sum(map(is_overhead_bound, own))
+    steps = f"{took}; over half of it" if took else "Over half of a step"
+    return f"{steps} is overhead in {bound} of {counted(len(own), 'valid cell')}."
 
 
 def _bars(place: Place) -> Iterator[Panel]:
@@ -104,7 +114,7 @@ COLUMNS: tuple[Column[Cell], ...] = (
            help="reading or multiplying, at this machine's measured rates"),
     Column("passes", _passes, percent, group=_PARTS, why=_UNTOLD,
            help="of the model, beyond the floor"),
-    Column("engine", lambda cell: cell.value("overhead_share"), percent, group=_PARTS, why=_UNTOLD,
+    Column("engine", lambda cell: parts(cell).engine, percent, group=_PARTS, why=_UNTOLD,
            help="around the model's passes"),
     Column("", lambda cell: CHANGES if is_overhead_bound(cell) else "", css=""),
 )  # fmt: skip

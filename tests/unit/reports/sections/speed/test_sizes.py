@@ -211,7 +211,7 @@ def test_without_a_bandwidth_the_note_says_how_to_get_one(run: Overview) -> None
     assert found is not None
     assert "doctor --bandwidth" in found.note
     assert not found.groups
-    assert "In 12 of 12 cells over half of a step is overhead" in found.words[0]
+    assert "In 12 of 12 valid cells over half of a step is overhead" in found.words[0]
     assert steps.section(run, Samples()) is None
 
 
