@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from reports.cells import Cell, Overview
@@ -19,15 +19,17 @@ from results.metrics import batch_exits
 from results.metrics.batch_exits import BatchExits
 
 _ENDS = "A step ends when all its sequences are confident."
+_APART = "Sequences of {} leave one by one, and wait for no other."
+_NO_WAIT = "its sequences leave one by one"
 _NOTHING = (
-    f"Nothing is drawn: it takes {figures.FEWEST_STEPS} steps of two or more sequences that do not "
-    "all need the same layers."
+    f"Nothing is drawn: it takes {figures.FEWEST_STEPS} steps of two or more sequences that leave "
+    "together and do not all need the same layers."
 )
-_NOTE = (
-    f"{_ENDS} ● where batches left (larger: more steps), ○ where batches of independent sequences "
+_DRAWN = (
+    "● where batches left (larger: more steps), ○ where batches of independent sequences "
     "with the exits of this load would, – what each sequence needs alone. The curve is ○ from "
     f"exits counted under the least load, dashed are all layers. Means over fewer than "
-    f"{figures.FEWEST_STEPS} steps, and steps that read prompts, are left out."
+    f"{figures.FEWEST_STEPS} steps stand in the table alone, and steps that read prompts nowhere."
 )
 
 
@@ -37,24 +39,48 @@ def section(seen: Overview, _: Samples) -> Section | None:
     loads = {cell: load for cell in leaving if (load := _load(cell)) is not None}
     if not loads:
         return None
+    rows = list(loads.values())
+    apart = _apart(rows)
     groups: list[PanelGroup] = []
-    for index in dict.fromkeys(cell.variant.index for cell in loads):
+    together = [cell for cell in loads if cell.variant.name not in apart]
+    for index in dict.fromkeys(cell.variant.index for cell in together):
         own = [cell for cell in loads if cell.variant.index == index]
         if found := panels(seen, partial(_curve, loads), own, per="workload"):
             title = own[0].variant.label
             groups.append(PanelGroup(found, title, fold=True, open=not groups))
-    note = _NOTE if groups else f"{_ENDS} {_NOTHING}"
-    rows = list(loads.values())
-    table = build(_columns(rows), rows, lambda load: scope(load.cell))
-    title, words = "Exits and batch size", list(_sentences(rows))
-    return Section(
-        "exitbatch", title, note, groups, table, words, "Exits and batch", _finding(rows)
-    )
+    said = [_ENDS] * bool(together) + [_APART.format(", ".join(apart))] * bool(apart)
+    note = " ".join([*said, _DRAWN if groups else _NOTHING])
+    table = build(_columns(rows, apart), rows, lambda load: scope(load.cell))
+    title, words = "Exits and batch size", list(_sentences(rows, apart))
+    finding = _finding([load for load in rows if load.cell.variant.name not in apart])
+    return Section("exitbatch", title, note, groups, table, words, "Exits and batch", finding)
+
+
+def _apart(rows: Sequence[CellExits]) -> list[str]:
+    """The backends that had real batches in which nobody ever left deeper than it had to alone."""
+    names = dict.fromkeys(load.cell.variant.name for load in rows if _batched(load))
+    waited = {load.cell.variant.name for load in rows if _waited(load)}
+    return [name for name in names if name not in waited]
+
+
+def _waited(load: CellExits) -> bool:
+    """Whether some sequence left with a batch, and not where it was confident itself."""
+    counts = (load.cell.metrics["exits_by_layer"] or {}).values()
+    return any(one["exits"] != one["own_exits"] for one in counts)
+
+
+def _batched(load: CellExits) -> bool:
+    return _varies(load) and (load.cell.value("mean_decode_batch") or 0.0) > 1.5
 
 
 def _finding(rows: Sequence[CellExits]) -> str:
     """How much deeper batches leave than their sequences would alone."""
-    most = max(rows, key=_deeper)
+    if not rows:
+        return "Sequences leave one by one: no batch holds them back."
+    enough = [load for load in rows if _has_steps(load)]
+    if not enough:
+        return f"No load has {figures.FEWEST_STEPS} steps without a prompt."
+    most = max(enough, key=_deeper)
     batch = significant(most.cell.value("mean_decode_batch") or 0.0)
     return (
         f"Batches left up to {significant(_deeper(most))} layers deeper than their sequences would "
@@ -66,6 +92,10 @@ def _finding(rows: Sequence[CellExits]) -> str:
 def _deeper(load: CellExits) -> float:
     # means of sums: what is less than a millionth of a layer is rounding
     return round(_layer(load.found) - load.own.layer(1), 6)
+
+
+def _has_steps(load: CellExits) -> bool:
+    return sum(one.steps for one in load.found) >= figures.FEWEST_STEPS
 
 
 def _load(cell: Cell) -> CellExits | None:
@@ -100,33 +130,41 @@ def _smallest(loads: Sequence[CellExits]) -> CellExits:
     return min(loads, key=lambda load: load.cell.value("mean_decode_batch") or 0.0)
 
 
-def _sentences(loads: Sequence[CellExits]) -> Iterator[str]:
+def _sentences(loads: Sequence[CellExits], apart: Collection[str]) -> Iterator[str]:
     """For each load (and model) with real batches and each backend, whose engines share batches in
-    ways of their own: what exits of one's own need, what theory and batches."""
+    ways of their own: what exits of one's own need, what theory and batches. No theory is of those
+    who leave `apart`."""
     groups = dict.fromkeys((load.cell.condition, load.cell.variant.name) for load in loads)
     for condition, backend in groups:
         own = [
             load
             for load in loads
             if (load.cell.condition, load.cell.variant.name) == (condition, backend)
-            and _varies(load)
-            and (load.cell.value("mean_decode_batch") or 0.0) > 1.5
+            and _batched(load)
+            and _has_steps(load)
         ]
-        if not own:
-            continue
-        depth = _mean([float(len(load.own.cumulative)) for load in own])
-        alone = _mean([load.own.layer(1) for load in own])
-        theory = _mean([_layer(batch_exits.expected(load.found, load.own)) for load in own])
-        measured = _mean([_layer(load.found) for load in own])
-        kept = (depth - measured) / (depth - alone) if depth > alone else 0.0
-        batch = _mean([load.cell.value("mean_decode_batch") or 0.0 for load in own])
-        yield (
-            f"{backend} under {condition}: with {significant(batch)} sequences in a token's step a "
-            f"sequence alone would leave at layer {significant(alone)} of {depth:.0f}. Batches of "
-            f"independent sequences would leave at {significant(theory)}; they left at "
-            f"{significant(measured)}, and so skipped {percent(min(max(kept, 0.0), 1.0))}% of what "
-            f"sequences alone would skip (means over {counted(len(own), 'cell')})."
-        )
+        if own:
+            yield f"{backend} under {condition}: {_sentence(own, apart=backend in apart)}"
+
+
+def _sentence(own: Sequence[CellExits], *, apart: bool) -> str:
+    batch = _mean([load.cell.value("mean_decode_batch") or 0.0 for load in own])
+    depth = _mean([float(len(load.own.cumulative)) for load in own])
+    measured = _mean([_layer(load.found) for load in own])
+    begin = f"with {significant(batch)} sequences in a token's step"
+    over = f"(means over {counted(len(own), 'cell')})"
+    if apart:
+        left = f"layer {significant(measured)} of {depth:.0f}"
+        return f"{begin} each left by itself, at {left} {over}."
+    alone = _mean([load.own.layer(1) for load in own])
+    theory = _mean([_layer(batch_exits.expected(load.found, load.own)) for load in own])
+    kept = (depth - measured) / (depth - alone) if depth > alone else 0.0
+    return (
+        f"{begin} a sequence alone would leave at layer {significant(alone)} of {depth:.0f}. "
+        f"Batches of independent sequences would leave at {significant(theory)}; they left at "
+        f"{significant(measured)}, and so skipped {percent(min(max(kept, 0.0), 1.0))}% of what "
+        f"sequences alone would skip {over}."
+    )
 
 
 def _layer(found: Sequence[BatchExits]) -> float:
@@ -137,10 +175,17 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _columns(loads: Sequence[CellExits]) -> list[Column[CellExits]]:
+def _columns(loads: Sequence[CellExits], apart: Collection[str]) -> list[Column[CellExits]]:
     layer, share = Group("Exit layer"), Group("Share", "%")
 
-    def at_least_load(load: CellExits) -> float:
+    def theory(load: CellExits) -> float | None:
+        if load.cell.variant.name in apart:
+            return None
+        return _layer(batch_exits.expected(load.found, load.own))
+
+    def at_least_load(load: CellExits) -> float | None:
+        if load.cell.variant.name in apart:
+            return None
         key = load.cell.variant, load.cell.workload
         same = [x for x in loads if (x.cell.variant, x.cell.workload) == key]
         return _layer(batch_exits.expected(load.found, _smallest(same).own))
@@ -168,11 +213,11 @@ def _columns(loads: Sequence[CellExits]) -> list[Column[CellExits]]:
             help="if each sequence left when it is confident itself: no batch goes below",
         ),
         Column(
-            "theory", lambda load: _layer(batch_exits.expected(load.found, load.own)), group=layer,
+            "theory", theory, group=layer, why=_NO_WAIT,
             help="batches of independent sequences, with exits as counted under this load",
         ),
         Column(
-            "at least load", at_least_load, group=layer,
+            "at least load", at_least_load, group=layer, why=_NO_WAIT,
             help="the same with exits as counted under the load with the smallest batches",
         ),
         Column("measured", lambda load: _layer(load.found), group=layer,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from reports.cells import Overview, overview
+from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
 from reports.page import write_report
 from reports.sections.exits import batch_price
@@ -134,3 +135,52 @@ def test_rows_of_several_backends_are_told_apart(seen: Overview) -> None:
     named = techniques.naming([own, other])
     assert named(other) == f"tetris {techniques.label(own)}"
     assert named(own) != named(other)
+
+
+def alike(cell: Cell, backend: str, **changes: Any) -> Cell:
+    """The cell as another backend's, of which everybody left where it was confident itself."""
+    counts = {
+        layer: {**one, "exits": one["own_exits"]}
+        for layer, one in cell.metrics["exits_by_layer"].items()
+    }
+    return dataclasses.replace(
+        cell,
+        variant=dataclasses.replace(cell.variant, backend=backend, index=99),
+        metrics={**cell.metrics, "exits_by_layer": counts, **changes},
+    )
+
+
+def test_sequences_that_leave_one_by_one_have_no_theory_of_batches(seen: Overview) -> None:
+    (four,) = (
+        c for c in leaving(seen)
+        if (c.workload, c.variant.index, c.load) == ("gsm8k", 2, "closed c=4")
+    )  # fmt: skip
+    made = batch_price.section(
+        dataclasses.replace(seen, cells=(four, alike(four, "tetris"))), Samples()
+    )
+    assert made is not None
+    assert made.table is not None
+    assert [group.title for group in made.groups] == [four.variant.label]
+    assert "Sequences of tetris leave one by one, and wait for no other. ●" in made.note
+    assert "each left by itself, at layer " in made.words[1]
+    assert [bool(row.cells[6].text) for row in made.table.rows] == [True, False]
+    alone = batch_price.section(
+        dataclasses.replace(seen, cells=(alike(four, "tetris"),)), Samples()
+    )
+    assert alone is not None
+    assert alone.finding == "Sequences leave one by one: no batch holds them back."
+    assert "A step ends when" not in alone.note
+
+
+def test_few_steps_stand_in_the_table_alone(seen: Overview) -> None:
+    (four,) = (
+        c for c in leaving(seen)
+        if (c.workload, c.variant.index, c.load) == ("gsm8k", 2, "closed c=4")
+    )  # fmt: skip
+    few = {"exits_by_batch": {"4": {"steps": 49.0, "layers": 300.0}}}
+    cell = dataclasses.replace(four, metrics={**four.metrics, **few})
+    made = batch_price.section(dataclasses.replace(seen, cells=(cell,)), Samples())
+    assert made is not None
+    assert made.table is not None
+    assert (made.groups, made.words, len(made.table.rows)) == ([], [], 1)
+    assert made.finding == "No load has 50 steps without a prompt."
