@@ -24,6 +24,9 @@ RESULTS_NOTE = (
     "speed-up is overhead that would not grow with the model (see the step times)."
 )
 
+_NAMED = 3
+"""Values of an environment that are named beside the first trial's."""
+
 
 def summary(run: Run, seen: Overview) -> str:
     """One paragraph: model, workloads, loads, repeats, machine."""
@@ -121,13 +124,12 @@ def _expected(experiment: Mapping[str, Any]) -> int | None:
 def environment(run: Run) -> list[tuple[str, str]]:
     """Terms and values of the first trial's environment, flattened, and what differs elsewhere."""
     records = [stored.record for stored in run.stored]
-    first = dict(_flat(records[0].environment))
+    found = [dict(_flat(record.environment)) for record in records]
     rows = []
-    for term, value in first.items():
+    for term, first in found[0].items():
         if term == "since invocation s":
             continue
-        others = {dict(_flat(r.environment)).get(term, "–") for r in records[1:]} - {value}
-        more = f" (in other trials: {', '.join(sorted(others)[:3])})" if others else ""
+        value, more = _told(first), _elsewhere([one.get(term) for one in found])
         if term == "load average":
             more = f" (before the first of {counted(len(records), 'trial')})"
         if term == "code":
@@ -158,15 +160,30 @@ def _code(records: Sequence[TrialRecord]) -> str:
     return "the same in all trials of a backend on a workload"
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _elsewhere(values: Sequence[Any]) -> str:
+    """What a term has beside the first of these values: of numbers the range of all."""
+    own = [value for value in values if value is not None]
+    if own and all(isinstance(v, int | float) and not isinstance(v, bool) for v in own):
+        ends = _told(min(own)), _told(max(own))
+        return f" (over all trials: {' to '.join(ends)})" if ends[0] != ends[1] else ""
+    others = sorted(set(map(_told, values[1:])) - {_told(values[0])})
+    rest = f" and {len(others) - _NAMED} more" * (len(others) > _NAMED)
+    return f" (in other trials: {', '.join(others[:_NAMED])}{rest})" if others else ""
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, inner in value.items():
         term = f"{prefix}{key}".replace("_", " ").replace(" gib", " (GiB)")
         if isinstance(inner, Mapping):
             yield from _flat(inner, f"{prefix}{key} ")
-        elif isinstance(inner, list | tuple):
-            yield term, ", ".join(map(_plain, inner)) or "none"
         else:
-            yield term, _plain(inner)
+            yield term, inner
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value)) or "none"
+    return _plain(value)
 
 
 def _plain(value: Any) -> str:

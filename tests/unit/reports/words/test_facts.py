@@ -35,3 +35,23 @@ def test_code_is_the_same_within_a_backend_on_a_workload(
     listed: list[dict[str, object]] = [{"name": name, "options": {}} for name in ("vllm", "fast")]
     found = dict(environment(run_of(tmp_path, *records, backends=listed)))
     assert found["code"].startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([1.64, 1.01, 10.2, 1.03], "1.64 (over all trials: 1.01 to 10.2)"),
+        ([2, None, 2], "2"),
+        ([None, 4, 30], "– (over all trials: 4 to 30)"),
+        (["a", "e", "b", "d", "c"], "a (in other trials: b, c, d and 1 more)"),
+        ([["x"], ["x"], []], "x (in other trials: none)"),
+    ],
+)
+def test_numbers_of_the_environment_have_a_range(
+    tmp_path: Path, values: list[object], words: str
+) -> None:
+    records = [
+        record(trial(repeat=place), [generation("r0", [10, 20])], environment={"ratio": value})
+        for place, value in enumerate(values)
+    ]
+    assert dict(environment(run_of(tmp_path, *records)))["ratio"] == words
