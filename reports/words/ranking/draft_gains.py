@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from reports.cells import Cell, Overview
 from reports.numbers import ratio, significant
 from reports.words.drafts import Drafting, engine
+from reports.words.findings import span
 from reports.words.ranking.races import common_scopes, races
 from reports.words.speed import Speed, speed
 
@@ -49,7 +50,7 @@ def _both(condition: str, own: Sequence[Drafting], cells: Sequence[Cell]) -> Ite
         if told:
             told.sort(key=lambda pair: pair[1].value, reverse=gains)
             every = len({one.cell.workload for one in own})
-            listed = _listed(told, every, why=not gains)
+            listed = _listed(told, every)
             yield f"Under {condition} these drafts {words} ({over}): {listed}."
 
 
@@ -88,10 +89,10 @@ def _common(mine: Sequence[Drafting], own: Sequence[Drafting], cells: Sequence[C
     return {workload for workload, *_ in common_scopes(groups, first.metric)}
 
 
-def _listed(told: Sequence[tuple[Sequence[Drafting], Speed]], every: int, *, why: bool) -> str:
+def _listed(told: Sequence[tuple[Sequence[Drafting], Speed]], every: int) -> str:
     """Each variant with its speed-up over the cells that it has here, of so many workloads."""
     rows = [
-        f"{_gain(same, found)} {_workloads(same, every)}{_why(same) if why else ''}"
+        f"{_gain(same, found)} {_workloads(same, every)}{_why(same)}"
         for same, found in told[:_MOST]
     ]
     more = [f"and {len(told) - _MOST} more in the table"] * (len(told) > _MOST)
@@ -121,11 +122,11 @@ def _names(same: Sequence[Drafting]) -> list[str]:
 
 
 def _why(same: Sequence[Drafting]) -> str:
-    """What a step brings and takes; empty for several workloads, which differ in both."""
-    tokens, whole = same[0].cell.value("tokens_per_step"), same[0].step_ratio
-    if len(same) > 1 or tokens is None or whole is None or not same[0].steps_hold:
+    """What a step brings, and what it has to bring to pay: as many tokens as the plain steps whose
+    time it takes."""
+    sound = [one for one in same if one.steps_hold and one.step_ratio is not None]
+    brought = span(filter(None, (one.cell.value("tokens_per_step") for one in sound)), significant)
+    needed = span(filter(None, (one.step_ratio for one in sound)), significant)
+    if len(sound) < len(same) or not brought:
         return ""
-    return (
-        f", where a step brings {significant(tokens)} tokens and takes the time of "
-        f"{significant(whole)} plain ones"
-    )
+    return f", where a step brings {brought} tokens and breaks even at {needed}"
