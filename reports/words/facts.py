@@ -37,8 +37,10 @@ def summary(run: Run, seen: Overview) -> str:
     repeats = len({t.repeat for t in trials if stands_in_for(t.repeat) is None})
     again = sum(stands_in_for(t.repeat) is not None for t in trials)
     failed = sum(cell.failed for cell in seen.cells)
-    lost = f", {again} of them measured again for noise" if again else ""
-    lost += f", {failed} of which failed" if failed else ""
+    ran = counted(len(trials) - again, "trial")
+    if again:
+        ran += f" as planned and {again} more in place of disturbed ones, {len(trials)} in all"
+    ran += f", {failed} of which failed" if failed else ""
     if not seen.cells:
         what = "Searches for the highest sustained rate of" if seen.searched else "Sweeps of"
         systems = counted(len(seen.searched or seen.swept), "system")
@@ -53,7 +55,7 @@ def summary(run: Run, seen: Overview) -> str:
         f"{counted(len(seen.variants), 'backend variant')} on the model {_listed(models)}, "
         f"{counted(len(seen.workloads), 'workload')} ({_listed(seen.workloads)}), "
         f"{counted(len(seen.loads), 'load')} ({loads}), {counted(repeats, 'repeat')} of "
-        f"{_listed([f'{n:,}' for n in sizes])} requests: {counted(len(trials), 'trial')}{lost}. "
+        f"{_listed([f'{n:,}' for n in sizes])} requests: {ran}. "
         f"Machine: {machine(run.stored[0].record.environment)}.{started}"
     )
 

@@ -217,7 +217,7 @@ def trust_line(cells: Sequence[Cell]) -> str:
     part, without = (sum(getattr(c, n) for c in cells) for n in ("partly_valid", "left_out"))
     doubtful = total - valid - failed - part - without
     lost = [f"{failed} failed"] * bool(failed)
-    lost += [f"{without} left out, their cells resting on other repeats"] * bool(without)
+    lost += [f"{without} disturbed and not used (other repeats are enough)"] * bool(without)
     lost += [f"{doubtful} must not be believed (struck through below)"] * bool(doubtful)
     lost += [f"{part} valid except for comparisons (struck through below)"] * bool(part)
     return f"{valid} of {counted(total, 'trial')} are valid; {', '.join(lost)}.{seen}"

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.names import STAND_IN
 from harness.core.nouns import Workload
-from reports.words.facts import environment
+from reports.cells import overview
+from reports.words.facts import environment, summary
 from tests.support.results.make_trials import generation, record, trial
 from tests.support.results.stored_runs import run_of
 
@@ -55,3 +57,11 @@ def test_numbers_of_the_environment_have_a_range(
         for place, value in enumerate(values)
     ]
     assert dict(environment(run_of(tmp_path, *records)))["ratio"] == words
+
+
+def test_planned_trials_and_those_in_place_of_disturbed_ones_are_told_apart(tmp_path: Path) -> None:
+    repeats = (0, 1, STAND_IN + 1)
+    records = [record(trial(repeat=n), [generation("r0", [10, 20])]) for n in repeats]
+    run = run_of(tmp_path, *records)
+    told = summary(run, overview(run))
+    assert "2 trials as planned and 1 more in place of disturbed ones, 3 in all. Machine" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -131,6 +132,10 @@ def test_trials_that_hold_in_part_are_told_apart() -> None:
     )
     (found,) = verdicts(cells, [FAST], "")
     assert (found.trust, found.speed) == ("partly valid", "1.50×")
+    spared = dataclasses.replace(cells[0], trials=5, left_out=2)
+    assert trust_line([spared]) == (
+        "3 of 5 trials are valid; 2 disturbed and not used (other repeats are enough)."
+    )
 
 
 NOISY = ("machine-noisy: others used 30% of the machine",)
