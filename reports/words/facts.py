@@ -21,7 +21,7 @@ RESULTS_NOTE = (
     "throughput carry their 95% interval and the range of the repeats in brackets. Struck-through "
     "numbers are not valid. A dash has no value: point at it to see why. Under an open load stands "
     "the rate that its arrivals came to. Overhead-bound: over half of a step on either side of the "
-    "speed-up is overhead that would not grow with the model (see the step times)."
+    "speed-up lies above what reading and multiplying take (see the step times)."
 )
 
 _NAMED = 3

@@ -178,7 +178,7 @@ def _spread(side: _Side, found: Speed) -> str:
         over = f"{every} cells" if len(used) == every else f"{len(used)} of {every} cells"
         text = f"{ends} over {over}"
         if found.valid and len(used) < every:
-            text += ", no others are sound for all compared"
+            text += ", elsewhere not all compared are sound"
     if metric != "speedup":
         text = f"{side.race.name}; {text}"
     return text if found.valid else f"{text}, none valid"

@@ -14,20 +14,23 @@ from reports.panels import Panel, Place, group, panels
 from reports.sections import Section
 from reports.tables import LOAD, WORKLOAD, BodyRow, Column, Group, build, scope
 from reports.words.doubts.overhead import BOUND, CHANGES, is_overhead_bound, overhead_share
-from reports.words.findings import NONE_HOLDS, span
+from reports.words.findings import NONE_HOLDS, place, span
 
 _NOTE = (
-    "A step is what a request waits for one pass through the model. Dark: the floor, which is the "
+    "A step is what a request waits for one pass through the model; what it waits while others' "
+    "prompts are read is no part of it. Dark: the floor, which is the "
     "time to read (or multiply with) what the pass uses at this machine's measured rates. Lighter: "
     "the rest of the passes. Lightest: the engine around them. Faint as a whole: not valid. The "
     "shares are of a step as timed in the trial itself and add up to 1, with the making of drafts "
-    f"among the passes. Where the floor is less than half, the step is {BOUND}, and every ratio "
-    "with it changes as models grow."
+    "among the passes. Where the floor is less than half of what is not the making of drafts, the "
+    f"step is {BOUND}: kernels, launches and the engine decide there, of which a larger model need "
+    "not have the same share, and every ratio with it changes as models grow."
 )
 _UNKNOWN = (
     "The floor is not known: 'decodebench doctor --bandwidth' measures this machine once, and runs "
     "after it have one."
 )
+_MUCH = 0.1
 
 
 def section(seen: Overview, _: Samples) -> Section | None:
@@ -64,17 +67,25 @@ def _sound(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def sentences(cells: Sequence[Cell]) -> list[str]:
-    """How many valid cells are bound by overhead, and what follows."""
+    """How many valid cells are far from their floor, and what follows; and who waits for prompts
+    most."""
     own = _sound(cells)
     bound = [cell for cell in own if is_overhead_bound(cell)]
-    if not bound:
-        return []
-    names = list(dict.fromkeys(cell.variant.label for cell in bound))
-    listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    return [
-        f"In {len(bound)} of {counted(len(own), 'valid cell')} over half of a step is overhead "
-        f"({listed}): a ratio with one of these does not hold for a larger model."
-    ]
+    said = []
+    if bound:
+        names = list(dict.fromkeys(cell.variant.label for cell in bound))
+        listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        said.append(
+            f"In {len(bound)} of {counted(len(own), 'valid cell')} over half of a step "
+            f"{_above(bound)} ({listed}): a ratio with one of these changes as models grow."
+        )
+    most = max(own, key=lambda cell: cell.value("prompts_share") or 0.0, default=None)
+    if most is not None and (share := most.value("prompts_share") or 0.0) > _MUCH:
+        said.append(
+            f"Requests wait for others' prompts up to {percent(share)}% of the time between their "
+            f"tokens ({place(most)})."
+        )
+    return said
 
 
 def _finding(cells: Sequence[Cell]) -> str:
@@ -84,7 +95,12 @@ def _finding(cells: Sequence[Cell]) -> str:
         return f"{took}." if took else NONE_HOLDS
     bound = sum(map(is_overhead_bound, own))
     steps = f"{took}; over half of it" if took else "Over half of a step"
-    return f"{steps} is overhead in {bound} of {counted(len(own), 'valid cell')}."
+    return f"{steps} {_above(own)} in {bound} of {counted(len(own), 'valid cell')}."
+
+
+def _above(cells: Sequence[Cell]) -> str:
+    known = any(floor(cell) is not None for cell in cells)
+    return "lies above its floor" if known else "is the engine's overhead"
 
 
 def _bars(place: Place) -> Iterator[Panel]:
@@ -110,6 +126,9 @@ COLUMNS: tuple[Column[Cell], ...] = (
     WORKLOAD,
     LOAD,
     Column("Step", lambda cell: cell.value("step_s"), milliseconds, "ms", why="no steps were told"),
+    Column("for prompts", lambda cell: cell.value("prompts_share"), percent, "%",
+           "of the time between tokens: what others' prompts took, beside the steps",
+           why="no steps were told"),
     Column("floor", floor, percent, group=_PARTS, why=_UNMEASURED,
            help="reading or multiplying, at this machine's measured rates"),
     Column("passes", _passes, percent, group=_PARTS, why=_UNTOLD,

@@ -185,6 +185,17 @@ def test_a_step_is_shown_in_its_parts(run: Overview) -> None:
     assert found.words == []
 
 
+def test_waiting_for_prompts_is_told_beside_the_steps(run: Overview) -> None:
+    far = {"step_s": 0.01, "overhead_share": 0.1, "floor_share": 0.3}
+    found = steps.section(with_bytes(run, {**far, "prompts_share": 0.5}), Samples())
+    assert found is not None
+    above, waits = found.words
+    assert "In 12 of 12 valid cells over half of a step lies above its floor" in above
+    assert waits.startswith("Requests wait for others' prompts up to 50.0% of the time between")
+    assert found.table is not None
+    assert "for prompts" in {column.title for column in steps.COLUMNS}
+
+
 @pytest.mark.parametrize(
     ("told", "parts", "share"),
     [
@@ -211,7 +222,7 @@ def test_without_a_bandwidth_the_note_says_how_to_get_one(run: Overview) -> None
     assert found is not None
     assert "doctor --bandwidth" in found.note
     assert not found.groups
-    assert "In 12 of 12 valid cells over half of a step is overhead" in found.words[0]
+    assert "In 12 of 12 valid cells over half of a step is the engine's overhead" in found.words[0]
     assert steps.section(run, Samples()) is None
 
 

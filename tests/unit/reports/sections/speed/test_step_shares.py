@@ -50,9 +50,11 @@ def made(folder: Path, own: list[Cell]) -> Section:
 def test_cells_that_are_not_valid_are_not_counted(folder: Path) -> None:
     found = made(folder, cells(folder, valid=2))
     assert found.finding == (
-        "A step takes 10.0 ms; over half of it is overhead in 2 of 2 valid cells."
+        "A step takes 10.0 ms; over half of it lies above its floor in 2 of 2 valid cells."
     )
-    assert found.words[0].startswith("In 2 of 2 valid cells over half of a step is overhead (vllm,")
+    assert found.words[0].startswith(
+        "In 2 of 2 valid cells over half of a step lies above its floor"
+    )
     none = made(folder, cells(folder, valid=0))
     assert (none.finding, none.words) == ("No cell holds.", [])
 
@@ -71,5 +73,5 @@ def test_the_shares_of_a_row_add_up(folder: Path) -> None:
     """Of a step that took less than its floor should, the engine has the rest."""
     table = made(folder, cells(folder, valid=3, floor_share=0.98, overhead_share=0.05)).table
     assert table is not None
-    shares = [float(cell.text) for cell in table.rows[0].cells[3:6]]
+    shares = [float(cell.text) for cell in table.rows[0].cells[4:7]]
     assert shares == [98.0, 0.0, 2.0]

@@ -84,7 +84,7 @@ def test_cards_pool_the_cells_that_the_sentence_does() -> None:
     ]
     _, fast, swift = verdicts(cells, [VLLM, FAST, SWIFT], "")
     assert (fast.speed, swift.speed) == ("1.50×", "2.00×")
-    told = "over 1 of 2 cells, no others are sound for all compared"
+    told = "over 1 of 2 cells, elsewhere not all compared are sound"
     assert (fast.speed_caption, swift.speed_caption) == (f"1.50 {told}", f"2.00 {told}")
 
 
