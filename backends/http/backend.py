@@ -25,7 +25,7 @@ from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
 from workloads.prompts import user_message
 
 if TYPE_CHECKING:
-    from backends.http.probe import Dialect
+    from backends.http.probe.dialect import Dialect
 
 PATHS = {"completions": "completions", "chat": "chat/completions"}
 PROBE_TIMEOUT_S = 60.0
@@ -79,7 +79,7 @@ class HttpBackend(Backend):
     @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for an address or a key variable that cannot be right."""
-        from backends.http.probe import check_options
+        from backends.http.probe.options import check_options
 
         check_options(options)
 
@@ -89,7 +89,7 @@ class HttpBackend(Backend):
 
         `model_dir` needs to hold a tokenizer only: for servers that take or report text.
         """
-        from backends.http.probe import check_base_url
+        from backends.http.probe.options import check_base_url
 
         settings = {**options, "base_url": check_base_url(options["base_url"])}
         tokenizer = None if model_dir is None else models.prompt_tokenizer(model_dir)
@@ -187,7 +187,7 @@ class HttpBackend(Backend):
 
     async def _reset_server(self) -> None:
         """The server refuses while it is still dropping the requests that were just cancelled."""
-        from backends.http.probe import connect, reset_cache
+        from backends.http.probe.server import connect, reset_cache
 
         give_up = time.monotonic() + RESET_TIMEOUT_S
         async with connect(self._base_url, self._key) as server:
@@ -197,7 +197,8 @@ class HttpBackend(Backend):
                 await asyncio.sleep(0.05)
 
     async def _probe(self) -> Dialect:
-        from backends.http.probe import connect, probe
+        from backends.http.probe.dialect import probe
+        from backends.http.probe.server import connect
 
         def body(form: str, extras: Mapping[str, Any]) -> dict[str, Any]:
             ids: tuple[int, ...] = PROBE_IDS

@@ -14,7 +14,7 @@ import pytest
 from backends.http import client as http_client
 from backends.http import pool
 from backends.http.backend import clients_for, most_at_once
-from backends.http.probe import check_base_url
+from backends.http.probe.options import check_base_url
 from backends.http.route import Route
 from backends.http.workers import ClientProcesses
 from harness.core.errors import UserError

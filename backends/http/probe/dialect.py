@@ -1,0 +1,97 @@
+"""Finds out what an OpenAI-compatible server can do before anything is measured against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from backends.http.probe.server import Server, ask, find_model, find_version, reset_cache
+from backends.http.stream import Counting, chunk_text
+from harness.core.errors import UserError
+
+USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
+RUNNING_USAGE: Mapping[str, Any] = {
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True}
+}
+EXTRAS: Sequence[Mapping[str, Any]] = (
+    {**USAGE, "return_token_ids": True},
+    RUNNING_USAGE,
+    USAGE,
+    {},
+)
+"""What to ask for beyond the answer, the best first: vLLM takes all, a strict server nothing. Each
+chunk's usage is asked for only where there are no ids, since making it costs the server time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How to talk to this server."""
+
+    model: str
+    version: str
+    prompt: Literal["ids", "text", "chat"]
+    counting: Counting
+    extras: Mapping[str, Any]
+    reports_cache: bool
+    resets_cache: bool
+
+
+async def probe(
+    server: Server,
+    name: str | None,
+    path: str,
+    body: Callable[[str, Mapping[str, Any]], dict[str, Any]],
+    has_tokenizer: bool,
+) -> Dialect:
+    """Ask the server for its models, and for two tokens in ever plainer terms until it agrees.
+
+    `body(prompt form, extras)` makes a request's body, but for `model`. Raises
+    `UserError` naming the server when it cannot be used.
+    """
+    model = await find_model(server, name)
+    forms: tuple[Literal["ids", "text", "chat"], ...] = ("ids", "text")
+    if path == "chat/completions":
+        forms = ("chat",)
+    refusal = "nothing was tried"
+    for form in forms if has_tokenizer else forms[:1]:
+        for extras in EXTRAS:
+            content = {**body(form, extras), "model": model}
+            events, refusal = await ask(server, path, content)
+            if events is None:
+                continue
+            counting = _counting(server, events)
+            if counting is None and extras in EXTRAS[:2]:
+                continue
+            if counting is None and not has_tokenizer:
+                raise UserError(
+                    f"backend 'http': {server.base_url} reports neither token ids nor running "
+                    "usage, and there is no tokenizer to count with"
+                )
+            return Dialect(
+                model=model,
+                version=await find_version(server),
+                prompt=form,
+                counting=counting or "tokenizer",
+                extras=extras,
+                reports_cache=any(_reports_cache(event) for event in events),
+                resets_cache=await reset_cache(server) is not None,
+            )
+    raise UserError(f"backend 'http': {server.base_url} refused a test request: {refusal}")
+
+
+def _counting(server: Server, events: Sequence[dict[str, Any]]) -> Counting | None:
+    """How these chunks tell the number of their tokens; None: not at all."""
+    choices = [event["choices"][0] for event in events if event["choices"]]
+    if not any(chunk_text(c) or c.get("token_ids") or c.get("finish_reason") for c in choices):
+        raise UserError(f"backend 'http': {server.base_url} streamed no tokens to a test request")
+    if any(isinstance(choice.get("token_ids"), list) for choice in choices):
+        return "ids"
+    if any(isinstance(event.get("usage"), dict) for event in events if event["choices"]):
+        return "usage"
+    return None
+
+
+def _reports_cache(event: Mapping[str, Any]) -> bool:
+    usage = event.get("usage")
+    return isinstance(usage, dict) and isinstance(usage.get("prompt_tokens_details"), dict)

@@ -1,0 +1,138 @@
+"""A server asked before anything is measured: for its models, its version, an answer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from backends.http.client import CONNECT_TIMEOUT_S, NO_STREAM
+from backends.http.route import is_loopback, tls_context
+from backends.http.stream import EventReader, StreamError, body_message, parse_chunk
+from harness.core.errors import UserError, nearest
+
+REFUSED = (400, 422)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An open connection pool and where it leads."""
+
+    session: aiohttp.ClientSession
+    base_url: str
+
+    @property
+    def root(self) -> str:
+        """The address without the API's ``/v1``."""
+        return self.base_url.removesuffix("/v1")
+
+
+@contextlib.asynccontextmanager
+async def connect(base_url: str, key: str | None) -> AsyncIterator[Server]:
+    """A pool of connections. Environment proxies are used only for servers elsewhere."""
+    headers = {"Accept-Encoding": "identity"}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls_context()),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+        headers=headers,
+        auto_decompress=False,
+        trust_env=not is_loopback(urlsplit(base_url).hostname or ""),
+    ) as session:
+        yield Server(session, base_url)
+
+
+async def ask(
+    server: Server, path: str, content: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]] | None, str]:
+    """(the chunks, "") or (None, why the server refused this form of the request)."""
+    where = f"backend 'http': {server.base_url}/{path}"
+    try:
+        async with server.session.post(
+            f"{server.base_url}/{path}", json=content, allow_redirects=False
+        ) as response:
+            if response.status in REFUSED:
+                return None, await _refusal_of(response)
+            if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
+                raise UserError(f"{where}: the answer is encoded ({encoding}), unasked")
+            if not _is_stream(response):
+                raise UserError(f"{where}: {_hint(response.status)}{await _refusal_of(response)}")
+            reader = EventReader()
+            events = reader.feed(await response.read()) + reader.finish()
+        return [parse_chunk(event) for event in events if event.strip() != b"[DONE]"], ""
+    except StreamError as error:
+        raise UserError(f"{where}: {error}") from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise UserError(f"{where}: {error or type(error).__name__}") from None
+
+
+async def find_model(server: Server, name: str | None) -> str:
+    """The model to ask for: `name` if the server has it, else the only one that it has."""
+    where = f"backend 'http': {server.base_url}"
+    try:
+        async with server.session.get(f"{server.base_url}/models") as response:
+            if response.status == 404 and name:
+                return name
+            if response.status != 200:
+                raise UserError(
+                    f"{where}/models: {_hint(response.status)}{await _refusal_of(response)}"
+                )
+            listed = json.loads(await response.read())["data"]
+            served = [str(entry["id"]) for entry in listed]
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        reason = str(error) or type(error).__name__
+        raise UserError(f"{where}: no server answers there ({reason})") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{where}/models: not an OpenAI-compatible answer") from None
+    if name is not None:
+        if name not in served:
+            raise UserError(f"{where} does not serve '{name}': {nearest(name, served)}")
+        return name
+    if len(served) != 1:
+        raise UserError(f"{where} serves {len(served)} models: set the option 'model'")
+    return served[0]
+
+
+async def find_version(server: Server) -> str:
+    """vLLM's version, else what the server calls itself."""
+    try:
+        async with server.session.get(f"{server.root}/version") as response:
+            called = response.headers.get("Server", "")
+            if response.status == 200:
+                return f"vllm {json.loads(await response.read())['version']}"
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+        return "unknown"
+    return called or "unknown"
+
+
+async def reset_cache(server: Server) -> bool | None:
+    """Ask a vLLM server to drop its prefix cache: whether it did, None when it has no such call."""
+    try:
+        async with server.session.post(f"{server.root}/reset_prefix_cache") as response:
+            if response.status != 200:
+                return None
+            answer = json.loads(await response.read() or b"{}")
+            return bool(answer.get("success", True))
+    except (aiohttp.ClientError, OSError, ValueError, AttributeError):
+        return None
+
+
+async def _refusal_of(response: aiohttp.ClientResponse) -> str:
+    """One line about an answer that is no event stream."""
+    where = response.headers.get("Location")
+    said = body_message(await response.read(), response.reason or "")
+    return f"HTTP {response.status}{f' (go to {where})' if where else ''}: {said}"
+
+
+def _is_stream(response: aiohttp.ClientResponse) -> bool:
+    return response.status == 200 and response.content_type not in NO_STREAM
+
+
+def _hint(status: int) -> str:
+    return "needs a key (option api_key_env): " if status in (401, 403) else ""
