@@ -87,9 +87,19 @@ def _counting(server: Server, events: Sequence[dict[str, Any]]) -> Counting | No
         raise UserError(f"backend 'http': {server.base_url} streamed no tokens to a test request")
     if any(isinstance(choice.get("token_ids"), list) for choice in choices):
         return "ids"
-    if any(isinstance(event.get("usage"), dict) for event in events if event["choices"]):
+    if any(_runs(event) for event in events if event["choices"]):
         return "usage"
     return None
+
+
+def _runs(event: Mapping[str, Any]) -> bool:
+    """Whether a chunk has a usage that counts while the answer runs. One beside the finish_reason
+    alone is the whole answer's: by it all tokens would come at the end."""
+    usage = event.get("usage")
+    if not isinstance(usage, dict) or event["choices"][0].get("finish_reason"):
+        return False
+    count = usage.get("completion_tokens")
+    return isinstance(count, int) and count > 0
 
 
 def _reports_cache(event: Mapping[str, Any]) -> bool:

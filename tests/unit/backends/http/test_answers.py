@@ -121,18 +121,37 @@ def test_plain_text_server_is_counted_with_the_tokenizer(start: Start, status: i
     assert "return_token_ids" not in server.bodies[-1]
 
 
-def test_usage_at_the_end_alone_counts_no_chunk(start: Start) -> None:
+ONCE = {"usage": {"completion_tokens": 3}}
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        [chunk(" three", "stop"), {"choices": [], **ONCE}],
+        [chunk(" three", "stop", **ONCE)],
+        [chunk(" three"), chunk("", "stop", **ONCE)],
+    ],
+    ids=["apart", "beside the text", "beside the finish_reason"],
+)
+@pytest.mark.parametrize("before", [None, {"completion_tokens": 0}])
+def test_usage_at_the_end_alone_counts_no_chunk(
+    start: Start, ending: list[dict[str, Any]], before: dict[str, int] | None
+) -> None:
     """Booked by it, all tokens would come at the end."""
 
     def play(reply: FakeReply) -> None:
-        reply.event(chunk("one two"))
-        reply.event(chunk(" three", "stop"))
-        reply.event({"choices": [], "usage": {"completion_tokens": 3}})
+        for event in (chunk("one two", usage=before), *ending):
+            reply.event(event)
+        reply.done()
         reply.end()
 
     _, backend = start(play, play, WordTokenizer())
     assert backend.info.options["token_counting"] == "tokenizer"
-    assert [commit.token_ids for commit in answer(backend)] == [(-1, -1), (-1,), ()]
+    commits = answer(backend, request(limit=8))
+    assert [commit.token_ids for commit in commits] == [(-1, -1), (-1,), ()]
+    assert commits[-1].telemetry == {"server_tokens": 3}
+    with pytest.raises(UserError, match="neither token ids nor running usage"):
+        start(play, play)
 
 
 def test_tokenizer_counting_never_exceeds_what_was_asked_for(start: Start) -> None:
