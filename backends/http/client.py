@@ -228,16 +228,21 @@ class Client:
         for event in events:
             if answer.done:
                 break
-            if tokens := answer.read(event):
+            tokens = answer.read(event)
+            if answer.brings:
+                exchange.stamp = arrived_ns, 0 if is_exact else doubt_ns
+            if tokens:
                 sent_ns, exchange.sent_ns = exchange.sent_ns, None
-                commit = Commit(
-                    exchange.request_id,
-                    tokens,
-                    arrived_ns=arrived_ns,
-                    stamp_lag_ns=0 if is_exact else doubt_ns,
-                    sent_ns=sent_ns,
+                at_ns, lag_ns = exchange.stamp
+                self._commits.append(
+                    Commit(
+                        exchange.request_id,
+                        tokens,
+                        arrived_ns=at_ns,
+                        stamp_lag_ns=lag_ns,
+                        sent_ns=sent_ns,
+                    )
                 )
-                self._commits.append(commit)
         if answer.finished is not None and not exchange.lingers:
             exchange.lingers = True
             self._lingering.append((arrived_ns + LINGER_NS, exchange))

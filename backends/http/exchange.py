@@ -21,6 +21,9 @@ class Exchange:
     refused: bytes = b""
     sent_ns: int | None = None
     """Until it has been told."""
+    stamp: tuple[int, int] = (0, 0)
+    """Of the last event that had something of the answer: when it came, and by how much that is
+    late at most, ns."""
     connection: Connection | None = None
     lingers: bool = False
     again: bool = False

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from harness.core.names import CACHED_TOKENS, SERVER_TOKENS
+from harness.core.names import CACHED_TOKENS, COUNTED_TOKENS, SERVER_TOKENS
 from harness.core.nouns import UNKNOWN_TOKEN, FinishReason
 
 Counting = Literal["ids", "usage", "tokenizer"]
@@ -79,6 +79,12 @@ class StreamedAnswer:
     encode: Callable[[str], Sequence[int]] | None = None
     """Text to token ids, for counting "tokenizer"."""
     tokens: int = 0
+    """Booked so far."""
+    counted: int = 0
+    """By our tokenizer, which may be more than were asked for."""
+    brings: bool = False
+    """Whether the last event had something of the answer. Tokens that are read with the
+    finish_reason may be those of an earlier event, the last one that had."""
     finished: FinishReason | None = None
     done: bool = False
     """Nothing more is to come."""
@@ -93,12 +99,14 @@ class StreamedAnswer:
             return ()
         chunk = parse_chunk(event)
         self._read_usage(chunk.get("usage"))
+        self.brings = False
         if not chunk["choices"]:
             self.done = self.finished is not None and "usage" in chunk
             return ()
         choice = chunk["choices"][0]
         text = chunk_text(choice)
         tokens = self._tokens(choice, text)
+        self.brings = bool(text if self.counting == "tokenizer" else tokens)
         if tokens and self.finished is not None:
             raise StreamError("tokens after the finish_reason")
         self.texts.append(text)
@@ -109,8 +117,10 @@ class StreamedAnswer:
         return tokens
 
     def telemetry(self) -> dict[str, float]:
-        """The server's own counts, where it gave them."""
+        """The server's own counts, where it gave them, and ours where it is too high."""
         counts = {SERVER_TOKENS: self.server_tokens, CACHED_TOKENS: self.cached_tokens}
+        if self.counted > self.tokens:
+            counts[COUNTED_TOKENS] = self.counted
         return {name: count for name, count in counts.items() if count is not None}
 
     def _tokens(self, choice: dict[str, Any], text: str) -> tuple[int, ...]:
@@ -128,8 +138,11 @@ class StreamedAnswer:
             return (UNKNOWN_TOKEN,) * new
         if self.encode is None:
             raise ValueError("counting 'tokenizer' needs a tokenizer")
-        counted = len(self.encode(text)) if text else 0
-        return (UNKNOWN_TOKEN,) * min(counted, self.max_new_tokens - self.tokens)
+        self.counted += len(self.encode(text)) if text else 0
+        # The last token waits for the end: a count that runs too high leaves none for the last
+        # text, which would then have no stamp.
+        most = self.max_new_tokens - (not choice.get("finish_reason"))
+        return (UNKNOWN_TOKEN,) * max(min(self.counted, most) - self.tokens, 0)
 
     def _read_usage(self, usage: Any) -> None:
         if not isinstance(usage, dict):

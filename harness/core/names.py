@@ -27,6 +27,9 @@ CACHED_TOKENS = "cached_tokens"
 """Telemetry: prompt tokens that came from a cache of an earlier request's."""
 SERVER_TOKENS = "server_tokens"
 """Telemetry: output tokens of the whole answer, as a server's own usage counts them."""
+COUNTED_TOKENS = "counted_tokens"
+"""Telemetry: output tokens as the harness counted them, where that is more than were asked for, so
+that not all of them could be booked."""
 TOKEN_COUNTING = "token_counting"
 """Of a server's effective options: how its tokens were counted, a key of `COUNTED_BY`."""
 COUNTED_BY = {

@@ -9,6 +9,7 @@ from harness.core.names import (
     CACHE_TELEMETRY,
     CACHED_TOKENS,
     COLD_RESET,
+    COUNTED_TOKENS,
     QUALITY,
     SERVER,
     SERVER_TOKENS,
@@ -150,20 +151,26 @@ def _clipped(
 
 def _counts(generations: Sequence[Generation]) -> list[str]:
     """Tokens as they were counted here against the server's own usage, which may leave out the
-    token that ended the answer, or have it alone."""
-    told = [g for g in generations if _answered(g) and SERVER_TOKENS in g.telemetry]
-    other = [
-        g
-        for g in told
-        if abs(len(g.token_ids) - g.telemetry[SERVER_TOKENS]) > (g.finished == "stop")
-    ]
+    token that ended the answer, or have it alone. A server without a usage gives no more than it is
+    asked for, that much is known."""
+    known = {SERVER_TOKENS, COUNTED_TOKENS}
+    told = [g for g in generations if _answered(g) and g.telemetry.keys() & known]
+
+    def counts(g: Generation) -> tuple[float, float]:
+        booked = len(g.token_ids)
+        return g.telemetry.get(COUNTED_TOKENS, booked), g.telemetry.get(SERVER_TOKENS, booked)
+
+    pairs = [(g, *counts(g)) for g in told]
+    other = [pair for pair in pairs if abs(pair[1] - pair[2]) > (pair[0].finished == "stop")]
     if not other:
         return []
-    first = other[0]
+    first, counted, said = other[0]
+    than, where = "were asked for", "asked for"
+    if SERVER_TOKENS in first.telemetry:
+        than, where = "the server's usage says", "by its usage"
     return [
-        f"token-counts: {len(other)} of {len(told)} answers have other numbers of tokens than the "
-        f"server's usage says (first: {first.request_id}: {len(first.token_ids)} counted, "
-        f"{first.telemetry[SERVER_TOKENS]:.0f} by its usage)"
+        f"token-counts: {len(other)} of {len(told)} answers have other numbers of tokens than "
+        f"{than} (first: {first.request_id}: {counted:.0f} counted, {said:.0f} {where})"
     ]
 
 

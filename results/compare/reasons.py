@@ -67,9 +67,10 @@ REASONS = (
     Reason(
         "token-counts",
         "all",
-        "a server's usage, where it gives one, says other numbers of tokens than were counted: "
-        "chunks were lost, or `token_counting` is by a tokenizer that is not the server's. In an "
-        "answer that stopped, one token may differ, which ended it",
+        "a server's usage, where it gives one, says other numbers of tokens than were counted, or "
+        "more were counted than asked for: chunks were lost, or `token_counting` is by a tokenizer "
+        "that is not the server's or takes the chunks' texts apart otherwise. In an answer that "
+        "stopped, one token may differ, which ended it",
     ),
     Reason(
         LENGTH_MISMATCH,

@@ -124,6 +124,31 @@ def test_a_request_that_is_sent_again_left_when_it_was_first_sent(
     assert commits[0].sent_ns < left_ns
 
 
+def test_text_beyond_what_our_count_leaves_room_for_is_stamped(
+    pair: tuple[Client, PairedServer],
+) -> None:
+    """Counted twice, the tokens asked for are booked after half of the answer."""
+    client, server = pair
+    client.open(1)
+    answer = StreamedAnswer("tokenizer", 4, lambda text: [0, 0])
+    client.send("a", b"asked", answer)
+    server.ends[0].send(HEAD)
+    sent_ns, commits = [], []
+    ends = [b'"text": "", "finish_reason": "length"']
+    for choice in [b'"text": "x"'] * 4 + ends:
+        event = b'data: {"choices": [{%b}]}\n\n' % choice
+        sent_ns.append(time.monotonic_ns())
+        server.ends[0].send(b"%x\r\n%b\r\n" % (len(event), event))
+        while not answer.done and len(answer.texts) < len(sent_ns):
+            commits += client.poll()
+    server.ends[0].send(b"0\r\n\r\n")
+    commits += collect(client)
+    assert [len(commit.token_ids) for commit in commits] == [2, 1, 1, 0]
+    assert commits[2].arrived_ns is not None
+    assert sent_ns[3] < commits[2].arrived_ns < sent_ns[4], "the last text's, not the ending's"
+    assert commits[-1].telemetry == {"counted_tokens": 8}
+
+
 def test_what_was_cancelled_never_comes(pair: tuple[Client, PairedServer]) -> None:
     client, server = pair
     client.open(1)

@@ -35,6 +35,21 @@ def test_counts_are_those_of_the_server_s_usage(
     assert (verdict.valid, verdict.reasons) == (not doubted, (reason,) * doubted)
 
 
+@pytest.mark.parametrize(("said", "words"), [(4, "8 counted, 4 by its"), (None, "8 counted, 4 as")])
+def test_tokens_that_could_not_be_booked_are_counted_all_the_same(
+    said: int | None, words: str
+) -> None:
+    telemetry = {"counted_tokens": 8.0} | ({} if said is None else {"server_tokens": said})
+    told = [
+        Generation(f"r{i}", 0, 0, token_ids=[-1] * 4, finished="length", telemetry=dict(telemetry))
+        for i in range(100)
+    ]
+    verdict = check_trial(make_trial(requests=100), told, INFO)
+    assert not verdict.valid
+    assert verdict.reasons[0].startswith("token-counts: 100 of 100 answers")
+    assert words in verdict.reasons[0]
+
+
 def kept(*commits: tuple[int, dict[str, float]]) -> list[int]:
     """Tokens and counts of each commit -> the layers that are kept."""
     found = Generation("r", 0, 0)
