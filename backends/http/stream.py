@@ -26,7 +26,11 @@ FINISH: dict[str, FinishReason] = {
     "length": "length",
     "tool_calls": "stop",
     "function_call": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
 }
+"""OpenAI's words, and those of TGI and others for what ended the answer."""
 
 
 class StreamError(Exception):
@@ -113,7 +117,7 @@ class StreamedAnswer:
         self.tokens += len(tokens)
         if self.tokens > self.max_new_tokens:
             raise StreamError(f"{self.tokens} tokens, {self.max_new_tokens} asked for")
-        self._read_finish(choice.get("finish_reason"))
+        self._read_finish(choice)
         return tokens
 
     def telemetry(self) -> dict[str, float]:
@@ -141,7 +145,7 @@ class StreamedAnswer:
         self.counted += len(self.encode(text)) if text else 0
         # The last token waits for the end: a count that runs too high leaves none for the last
         # text, which would then have no stamp.
-        most = self.max_new_tokens - (not choice.get("finish_reason"))
+        most = self.max_new_tokens - (finish_of(choice) is None)
         return (UNKNOWN_TOKEN,) * max(min(self.counted, most) - self.tokens, 0)
 
     def _read_usage(self, usage: Any) -> None:
@@ -153,18 +157,13 @@ class StreamedAnswer:
         if isinstance(details, dict) and isinstance(details.get("cached_tokens"), int):
             self.cached_tokens = _count(details["cached_tokens"])
 
-    def _read_finish(self, reason: Any) -> None:
-        if reason is None:
+    def _read_finish(self, choice: dict[str, Any]) -> None:
+        ended = finish_of(choice)
+        if ended is None:
             return
-        if reason not in FINISH:
-            raise StreamError(f"finish_reason {shorten(reason)}")
-        self.finished = FINISH[reason]
+        self.finished = ended
         # The tokenizer's count may be one off; the server's own says that it cut the answer short.
-        if (
-            reason == "length"
-            and self.counting != "tokenizer"
-            and self.tokens < self.max_new_tokens
-        ):
+        if ended == "length" and self.counting != "tokenizer" and self.tokens < self.max_new_tokens:
             raise StreamError(f"the server's limit came before {self.max_new_tokens} tokens")
 
 
@@ -206,6 +205,17 @@ def _lenient_json(event: bytes) -> Any:
         return json.loads(event)
     except ValueError:
         raise StreamError(f"malformed chunk: {shorten(event)}") from None
+
+
+def finish_of(choice: dict[str, Any]) -> FinishReason | None:
+    """How a chunk says that the answer ended; None while it runs, which TGI and older SGLang call
+    "". Raises `StreamError` for a word that nobody knows."""
+    reason = choice.get("finish_reason")
+    if reason is None or reason == "":
+        return None
+    if not isinstance(reason, str) or reason not in FINISH:
+        raise StreamError(f"finish_reason {shorten(reason)}")
+    return FINISH[reason]
 
 
 def chunk_text(choice: dict[str, Any]) -> str:

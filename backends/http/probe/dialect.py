@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from backends.http.probe.server import Server, ask, find_model, find_version, reset_cache
-from backends.http.stream import Counting, chunk_text
+from backends.http.stream import Counting, StreamError, chunk_text, finish_of
 from harness.core.errors import UserError
 
 USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
@@ -83,8 +83,13 @@ async def probe(
 def _counting(server: Server, events: Sequence[dict[str, Any]]) -> Counting | None:
     """How these chunks tell the number of their tokens; None: not at all."""
     choices = [event["choices"][0] for event in events if event["choices"]]
-    if not any(chunk_text(c) or c.get("token_ids") or c.get("finish_reason") for c in choices):
-        raise UserError(f"backend 'http': {server.base_url} streamed no tokens to a test request")
+    try:
+        endings = [finish_of(choice) for choice in choices]
+    except StreamError as error:
+        raise UserError(f"backend 'http': {server.base_url}: a test request: {error}") from None
+    if not any(endings):
+        told = "finish_reason" if any(map(chunk_text, choices)) else "tokens"
+        raise UserError(f"backend 'http': {server.base_url} streamed no {told} to a test request")
     if any(isinstance(choice.get("token_ids"), list) for choice in choices):
         return "ids"
     if any(_runs(event) for event in events if event["choices"]):
@@ -96,7 +101,7 @@ def _runs(event: Mapping[str, Any]) -> bool:
     """Whether a chunk has a usage that counts while the answer runs. One beside the finish_reason
     alone is the whole answer's: by it all tokens would come at the end."""
     usage = event.get("usage")
-    if not isinstance(usage, dict) or event["choices"][0].get("finish_reason"):
+    if not isinstance(usage, dict) or finish_of(event["choices"][0]) is not None:
         return False
     count = usage.get("completion_tokens")
     return isinstance(count, int) and count > 0

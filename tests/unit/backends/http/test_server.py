@@ -178,6 +178,23 @@ def test_a_server_says_what_it_is(start: Start, monkeypatch: pytest.MonkeyPatch)
     assert backend.info.version == "vllm 0.32.0"
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [("content_filter", "finish_reason content_filter"), (["stop"], "finish_reason"),
+     (None, "streamed no finish_reason"), ("", "streamed no finish_reason")],
+)  # fmt: skip
+def test_an_ending_that_no_request_could_have_is_found_before_the_sweep(
+    start: Start, reason: Any, words: str
+) -> None:
+    def play(reply: FakeReply) -> None:
+        reply.tokens([1, 2], reason)
+        reply.done()
+        reply.end()
+
+    with pytest.raises(UserError, match=words):
+        start(play, play)
+
+
 def test_probe_failure_names_the_reason(start: Start) -> None:
     refuses = {"error": {"message": "no such thing"}}
     with pytest.raises(UserError, match="refused a test request: HTTP 400: no such thing"):

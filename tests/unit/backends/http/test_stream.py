@@ -81,8 +81,19 @@ def test_usage_before_the_answer_ends_nothing() -> None:
     assert answer.done
 
 
-@pytest.mark.parametrize("reason", ["stop", "tool_calls", "function_call"])
-def test_an_answer_may_end_in_a_call(reason: str) -> None:
+@pytest.mark.parametrize("reason", [None, ""])
+def test_an_answer_that_runs_on_has_no_finish_reason(reason: str | None) -> None:
+    answer = StreamedAnswer("ids", 8)
+    chunk = {"choices": [{"text": "a", "token_ids": [1], "finish_reason": reason}]}
+    assert answer.read(json.dumps(chunk).encode()) == (1,)
+    assert answer.finished is None
+
+
+CALLS = ["tool_calls", "function_call"]
+
+
+@pytest.mark.parametrize("reason", ["stop", *CALLS, "eos", "eos_token", "stop_sequence"])
+def test_an_answer_may_end_in_a_call_or_by_other_words(reason: str) -> None:
     answer = StreamedAnswer("ids", 8)
     chunk = {"choices": [{"text": "a", "token_ids": [1], "finish_reason": reason}]}
     assert answer.read(json.dumps(chunk).encode()) == (1,)
