@@ -146,6 +146,7 @@ def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
                 request,
                 id=f"warm-up-{index}",
                 prompt_ids=tuple(ids),
+                messages=(),  # a chat server would be sent the measured prompt itself
                 max_new_tokens=min(WARM_UP_TOKENS, trial.max_new_tokens),
                 ignore_eos=True,
                 arrival_s=0.0,

@@ -76,7 +76,9 @@ def test_a_chat_keeps_its_messages_for_servers_that_want_them(model: Path, tmp_p
     rows = [{"id": 1, "messages": [*said, *said[:1]]}, {"id": 2, "prompt": "c"}]
     source = write(tmp_path / "p.jsonl", rows)
     (trial,) = trials(model, {"name": "jsonl", "source": source}, requests=2)
-    found = {request.id: request.messages for request in measured(model, trial)}
+    warm_up, asked = session(model).requests(trial)
+    assert [request.messages for request in warm_up] == [(), ()], "they are the measured prompts"
+    found = {request.id: request.messages for request in asked}
     assert found["jsonl-1"] == (("user", "a"), ("assistant", "b"), ("user", "a"))
     assert found["jsonl-2"] == ()
 
