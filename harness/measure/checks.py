@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from harness.core.names import (
@@ -15,7 +17,7 @@ from harness.core.names import (
     SERVER_TOKENS,
     row_id,
 )
-from harness.core.nouns import SAMPLES_NEEDED, BackendInfo, Generation, Trial, Validity
+from harness.core.nouns import SAMPLES_NEEDED, BackendInfo, Generation, Request, Trial, Validity
 from harness.measure.machine.snapshots import Disturbance
 
 MAX_CLIENT_LAG_NS = 5_000_000
@@ -31,9 +33,9 @@ MAX_PROBE_RATIO = 1.25
 that is busy but steady, and by more when clocks change."""
 PREFIX_CACHING = "prefix_caching"
 """Option of backends that reuse prompt prefixes when asked: then cached tokens are no fault."""
-CACHE_KNOWN = frozenset({COLD_RESET, CACHE_TELEMETRY})
-"""Capabilities of a server, each of which shows that a trial began cold: it drops its cache when
-asked to, or counts the prompt tokens that came from it."""
+MAX_SHARED_PROMPTS = 0.10
+"""Share of a trial's prompt tokens that an earlier one of its prompts may have left in a cache that
+was dropped before the trial: about the share of the prompts' work that such a cache saves."""
 
 
 def check_trial(
@@ -42,7 +44,7 @@ def check_trial(
     info: BackendInfo,
     disturbance: Disturbance | None = None,
     *,
-    asked: Mapping[str, int] | None = None,
+    requests: Sequence[Request] = (),
     remarks: Sequence[str] = (),
 ) -> Validity:
     """The verdict on one trial from what the trial itself shows.
@@ -52,16 +54,17 @@ def check_trial(
     "noise-not-checked". A trial with too few samples for its high percentiles only is still valid:
     the reason names the percentiles that say nothing. Nor does the last one make a server's trial
     invalid. Of a load for the answers' sake it is asked only whether all answers are there, whole.
-    `asked`: by request id the tokens asked for, where that is not the trial's number.
+    `requests`: those of the trial, where their prompts and the tokens they ask for are known.
     `remarks`: more of those that leave a trial valid.
     """
-    whole = [*_failures(trial, generations), *_clipped(trial, generations, asked or {})]
+    asked = {request.id: request.max_new_tokens for request in requests}
+    whole = [*_failures(trial, generations), *_clipped(trial, generations, asked)]
     if trial.load.kind == QUALITY:
         return Validity(not whole, (*whole, *remarks))
     reasons = [
         *whole,
         *_client(generations),
-        *_cache(trial, generations, info),
+        *_cache(trial, generations, info, requests),
         *_counts(generations),
         *(_machine(disturbance, info) if disturbance is not None else ()),
     ]
@@ -114,20 +117,51 @@ def _client(generations: Sequence[Generation]) -> list[str]:
     ]
 
 
-def _cache(trial: Trial, generations: Sequence[Generation], info: BackendInfo) -> list[str]:
+def _cache(
+    trial: Trial,
+    generations: Sequence[Generation],
+    info: BackendInfo,
+    requests: Sequence[Request],
+) -> list[str]:
+    """A server's cache is empty when the trial begins where it drops it, and what came from it
+    later is known only where it counts that."""
     wanted = trial.options.get(PREFIX_CACHING)
     if wanted is True:
         return []
     cached = sum(g.telemetry.get(CACHED_TOKENS, 0) for g in generations)
     if cached:
         return [f"cache-not-cold: {cached:.0f} prompt tokens came from a cache nobody asked for"]
-    if SERVER in info.capabilities and not info.capabilities & CACHE_KNOWN and wanted != "none":
+    if SERVER not in info.capabilities or CACHE_TELEMETRY in info.capabilities or wanted == "none":
+        return []
+    said = f"({PREFIX_CACHING}: true says that its cache is meant, none that it has none)"
+    if COLD_RESET not in info.capabilities:
         return [
             "cache-unknown: the server neither drops its cache between trials nor counts the "
-            f"prompt tokens that came from it ({PREFIX_CACHING}: true says that its cache is "
-            "meant, none that it has none)"
+            f"prompt tokens that came from it {said}"
         ]
-    return []
+    if (share := _shared(generations, requests)) <= MAX_SHARED_PROMPTS:
+        return []
+    return [
+        "cache-unknown: the server does not count the prompt tokens that came from its cache, and "
+        f"of this trial's {share:.0%} begin another of its prompts too (limit "
+        f"{MAX_SHARED_PROMPTS:.0%}) {said}"
+    ]
+
+
+def _shared(generations: Sequence[Generation], requests: Sequence[Request]) -> float:
+    """The share of the prompts' tokens that a cache may hold from another prompt of the same trial:
+    those of a prompt asked again, and beginnings that prompts have in common."""
+    prompts = {request.id: request.prompt_ids for request in requests}
+    rows = [row_id(g.request_id, prompts) for g in generations] if prompts else []
+    times = Counter(prompts[row] for row in rows)
+    whole = sum(len(prompt) * count for prompt, count in times.items())
+    new = 0
+    before: tuple[int, ...] = ()
+    for prompt in sorted(times):  # what has most in common stands side by side
+        same = (a == b for a, b in zip(prompt, before, strict=False))
+        new += len(prompt) - sum(itertools.takewhile(bool, same))
+        before = prompt
+    return 1 - new / whole if whole else 0.0
 
 
 def _clipped(

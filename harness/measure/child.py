@@ -94,7 +94,7 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
         generations,
         session.info,
         disturbance,
-        asked={request.id: request.max_new_tokens for request in measured},
+        requests=measured,
         remarks=session.remarks(trial),
     )
     return TrialRecord(

@@ -61,7 +61,9 @@ REASONS = (
         "a server that neither drops its cache between trials (capability `cold-reset`) nor counts "
         "the prompt tokens that came from it (`cache-telemetry`), without `prefix_caching: true` "
         "(its cache is meant) or `none` (it has none): later trials ask the same prompts, so its "
-        "numbers may be warm and nobody can tell. One of the two is enough",
+        "numbers may be warm and nobody can tell. Dropping is enough while prompts are asked once "
+        "and have little in common: where over 10% of a trial's prompt tokens begin another of its "
+        "prompts too, as in a load of a time that asks them again, counting is needed",
     ),
     Reason("output-clipped", "all", "answers ended for length before the tokens asked for"),
     Reason(

@@ -182,6 +182,7 @@ def test_what_was_measured_is_stored() -> None:
 def test_a_servers_energy_is_not_its_clients() -> None:
     record = run(DiarySession(capabilities=frozenset({"server", "cold-reset"})))
     assert (record.peak_memory_bytes, record.energy_j) == (None, None)
+    assert record.validity.reasons[0].startswith("cache-unknown: "), "its prompts are all the same"
 
 
 def test_what_disturbed_the_load_is_judged_and_stored(states: list[MachineState]) -> None:
