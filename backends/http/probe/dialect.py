@@ -108,5 +108,8 @@ def _runs(event: Mapping[str, Any]) -> bool:
 
 
 def _reports_cache(event: Mapping[str, Any]) -> bool:
+    """Whether it counts the prompt tokens that came from the server's cache; details alone may be
+    of something else, such as audio."""
     usage = event.get("usage")
-    return isinstance(usage, dict) and isinstance(usage.get("prompt_tokens_details"), dict)
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    return isinstance(details, dict) and type(details.get("cached_tokens")) is int

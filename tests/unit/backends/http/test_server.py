@@ -106,6 +106,20 @@ def test_without_a_reset_call_the_cache_may_be_warm(start: Start) -> None:
     assert backend._client.texts == {}
 
 
+@pytest.mark.parametrize("details", [{}, {"cached_tokens": None, "audio_tokens": 0}, None])
+def test_details_without_a_number_of_cached_tokens_report_no_cache(
+    start: Start, details: dict[str, int | None] | None
+) -> None:
+    def play(reply: FakeReply) -> None:
+        usage = {"completion_tokens": 1, "prompt_tokens_details": details}
+        reply.tokens([1], "stop")
+        reply.event({"choices": [], "usage": usage})
+        reply.end()
+
+    _, backend = start(play, play)
+    assert "cache-telemetry" not in backend.info.capabilities
+
+
 def test_cached_prompt_tokens_are_reported(start: Start) -> None:
     usage = {"completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}}
 
