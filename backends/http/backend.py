@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import contextlib
 import math
 import os
 import time
@@ -19,7 +20,7 @@ from backends.http.route import find_route
 from backends.http.stream import StreamedAnswer
 from backends.http.workers import ClientProcesses
 from harness.core.backend import Backend, Option
-from harness.core.errors import UserError
+from harness.core.errors import UnavailableError, UserError
 from harness.core.names import CACHE_TELEMETRY, COLD_RESET, SERVER
 from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
 from workloads.prompts import user_message
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 PATHS = {"completions": "completions", "chat": "chat/completions"}
 PROBE_TIMEOUT_S = 60.0
+WAITS_S = (0.5, 1.5, 3.0)
+"""Between the tries to reach a server: one that is busy or starts anew is there again by then."""
 PROBE_IDS = (1, 1)
 PROBE_TEXT = "Hello"
 PROBE_TOKENS = 2
@@ -67,11 +70,13 @@ class HttpBackend(Backend):
         try:
             self._dialect: Dialect = asyncio.run(self._probe())
         except UserError as error:
-            raise UserError(self._redact(str(error))) from None
+            error.args = (self._redact(str(error)),)
+            raise
         try:
             self._route = find_route(self._base_url, self._key, CONNECT_TIMEOUT_S)
         except OSError as error:
-            raise UserError(f"backend 'http': {self._base_url}: {error}") from None
+            told = f"backend 'http': {self._base_url}: {error}"
+            raise UnavailableError(told, reached=True) from None
         self._client: Client | ClientProcesses = Client(self._route, settings["timeout_s"])
         self._payloads: dict[str, bytes] = {}
         self.info = self._describe()
@@ -214,11 +219,14 @@ class HttpBackend(Backend):
         try:
             async with asyncio.timeout(limit), connect(self._base_url, self._key) as server:
                 found = self._tokenizer is not None
+                for wait_s in WAITS_S:
+                    with contextlib.suppress(UnavailableError):
+                        return await probe(server, settings["model"], path, body, found)
+                    await asyncio.sleep(wait_s)
                 return await probe(server, settings["model"], path, body, found)
         except TimeoutError:
-            raise UserError(
-                f"backend 'http': {self._base_url} did not answer within {limit:g} s"
-            ) from None
+            told = f"backend 'http': {self._base_url} did not answer within {limit:g} s"
+            raise UnavailableError(told, reached=False) from None
 
     def _body(self, form: str, request: Request, extras: Mapping[str, Any]) -> dict[str, Any]:
         """What a request asks for, but for the model and stops; the user's `extra_body` wins."""

@@ -1,4 +1,4 @@
-"""Bad input from the user, and the nearest name to one that does not exist."""
+"""Bad input from the user, what cannot be reached, and the nearest name to one that is not there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from collections.abc import Iterable
 
 class UserError(Exception):
     """Bad input from the user: one line that says what, where and what was expected."""
+
+
+class UnavailableError(UserError):
+    """What the user named does not answer now, though it may later. `reached`: somebody is there,
+    but busy or starting; else it may be the wrong address."""
+
+    def __init__(self, line: str, *, reached: bool) -> None:
+        super().__init__(line)
+        self.reached = reached
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from harness.core.backend import Backend
-from harness.core.errors import UserError
+from harness.core.errors import UnavailableError, UserError
 from harness.core.names import SERVER
 from harness.core.nouns import Generation, Load, Request, Status, TrialRecord
 from harness.measure import checks
@@ -152,6 +152,8 @@ def _warm_up(backend: Backend, requests: list[Request], load: Load, limit_s: flo
 
 def _problem(error: Exception) -> NoResult:
     """The error as one line; its traceback goes to the log."""
+    if isinstance(error, UnavailableError):
+        return NoResult("failed", str(error), by_user=not error.reached, passing=True)
     if isinstance(error, UserError):
         return NoResult("failed", str(error), by_user=True)
     if isinstance(error, TrialTimeout):

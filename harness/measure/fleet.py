@@ -104,7 +104,8 @@ class Fleet:
         """The living engine for a job, or a new one; the problem when it does not start.
 
         An engine that does not start beside others, or is killed while it starts, gets a second
-        chance, alone on the machine.
+        chance, alone on the machine. A server that does not answer has it with the next trial; one
+        that never did is bad input.
         """
         key = _key(version, job.trial)
         if key in self._alive:
@@ -117,7 +118,9 @@ class Fleet:
         self._make_room(key, needed)
         had_company = bool(self._alive)
         answer = self._start(job.trial, listener, version)
-        if isinstance(answer, NoResult) and not answer.by_user and (had_company or answer.killed):
+        if isinstance(answer, NoResult) and answer.passing:
+            answer = replace(answer, by_user=answer.by_user and key not in self._footprints)
+        elif isinstance(answer, NoResult) and not answer.by_user and (had_company or answer.killed):
             beside_rivals = not self._rivals.isdisjoint(self._alive)
             self.close()
             answer = self._start(job.trial, listener, version)
@@ -127,7 +130,8 @@ class Fleet:
             self._failed_starts[key] = 0
             self._footprints[key] = answer.footprint
             return self._alive[key]
-        self._failed_starts[key] += MAX_FAILED_STARTS if answer.by_user else 1
+        if answer.by_user or not answer.passing:
+            self._failed_starts[key] += MAX_FAILED_STARTS if answer.by_user else 1
         self._problems[key] = answer
         return answer
 

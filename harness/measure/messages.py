@@ -47,6 +47,8 @@ class NoResult:
     """One line."""
     by_user: bool = False
     """The input is bad: trying again is of no use."""
+    passing: bool = False
+    """What is outside the sweep did not answer, and may answer the next trial."""
     killed: bool = False
     """Somebody, or the kernel, sent SIGKILL: it need not happen again."""
 

@@ -14,9 +14,11 @@ import aiohttp
 from backends.http.client import CONNECT_TIMEOUT_S, NO_STREAM
 from backends.http.route import is_loopback, tls_context
 from backends.http.stream import EventReader, StreamError, body_message, parse_chunk
-from harness.core.errors import UserError, nearest
+from harness.core.errors import UnavailableError, UserError, nearest
 
 REFUSED = (400, 422)
+BUSY = 429
+BROKEN_OFF = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,14 @@ async def ask(
             if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
                 raise UserError(f"{where}: the answer is encoded ({encoding}), unasked")
             if not _is_stream(response):
-                raise UserError(f"{where}: {_hint(response.status)}{await _refusal_of(response)}")
+                raise await _refused(where, response)
             reader = EventReader()
             events = reader.feed(await response.read()) + reader.finish()
         return [parse_chunk(event) for event in events if event.strip() != b"[DONE]"], ""
     except StreamError as error:
         raise UserError(f"{where}: {error}") from None
     except (aiohttp.ClientError, OSError) as error:
-        raise UserError(f"{where}: {error or type(error).__name__}") from None
+        raise _lost(f"{where}: {str(error) or type(error).__name__}", error, reached=True) from None
 
 
 async def find_model(server: Server, name: str | None) -> str:
@@ -80,14 +82,12 @@ async def find_model(server: Server, name: str | None) -> str:
             if response.status == 404 and name:
                 return name
             if response.status != 200:
-                raise UserError(
-                    f"{where}/models: {_hint(response.status)}{await _refusal_of(response)}"
-                )
+                raise await _refused(f"{where}/models", response)
             listed = json.loads(await response.read())["data"]
             served = [str(entry["id"]) for entry in listed]
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        reason = str(error) or type(error).__name__
-        raise UserError(f"{where}: no server answers there ({reason})") from None
+    except (aiohttp.ClientError, OSError) as error:
+        told = f"{where}: no server answers there ({str(error) or type(error).__name__})"
+        raise _lost(told, error, reached=False) from None
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{where}/models: not an OpenAI-compatible answer") from None
     if name is not None:
@@ -121,6 +121,23 @@ async def reset_cache(server: Server) -> bool | None:
             return bool(answer.get("success", True))
     except (aiohttp.ClientError, OSError, ValueError, AttributeError):
         return None
+
+
+def _lost(line: str, error: Exception, *, reached: bool) -> UserError:
+    """The error for a connection that was not to be had or broke off. But for a certificate, of
+    which another try finds the same, it may be there later."""
+    if isinstance(error, BROKEN_OFF) and not isinstance(error, aiohttp.ClientSSLError):
+        return UnavailableError(line, reached=reached)
+    return UserError(line)
+
+
+async def _refused(where: str, response: aiohttp.ClientResponse) -> UserError:
+    """The error for an answer that is none. A server that is busy or starts may answer later."""
+    status = response.status
+    told = f"{where}: {_hint(status)}{await _refusal_of(response)}"
+    if status == BUSY or status >= 500:
+        return UnavailableError(told, reached=True)
+    return UserError(told)
 
 
 async def _refusal_of(response: aiohttp.ClientResponse) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.scripted import ScriptedBackend
-from harness.core.errors import UserError
+from harness.core.errors import UnavailableError, UserError
 from harness.core.nouns import (
     BackendInfo,
     Commit,
@@ -134,7 +134,11 @@ class TestSession:
 
 
 def open_session(trial: Trial) -> TestSession:
-    start = trial.options.get("test", {}).get("start")
+    test = trial.options.get("test", {})
+    start = test.get("start")
+    for name, reached in (("away", False), ("busy", True)):
+        if trial.seed in test.get(name, ()):
+            raise UnavailableError(f"the server is {name}", reached=reached)
     if start == "user-error":
         raise UserError("model 'x': not a Llama")
     if start == "raise":

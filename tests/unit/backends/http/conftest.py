@@ -12,6 +12,12 @@ from tests.support.fake_openai import FakeServer, Play, good
 from tests.support.http_client import Start
 
 
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is away is tried as often, but at once."""
+    monkeypatch.setattr("backends.http.backend.WAITS_S", (0.0, 0.0, 0.0))
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     opened: list[Any] = []

@@ -20,6 +20,7 @@ from backends.http import client as http_client
 from backends.http.backend import HttpBackend
 from backends.http.route import find_route
 from backends.http.stream import StreamedAnswer
+from harness.core.errors import UnavailableError, UserError
 from harness.core.nouns import Commit, Load
 from harness.measure.load_loop import run_load
 from tests.support.fake_openai import FakeServer, good
@@ -78,6 +79,15 @@ def test_tls_is_spoken_and_checked(secure: FakeServer, monkeypatch: pytest.Monke
     assert "CERTIFICATE_VERIFY_FAILED" in (commits[0].error or "")
     stranger.close()
     backend.close()
+
+
+def test_a_certificate_that_is_not_believed_is_no_matter_of_time(
+    secure: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(UserError, match="CERTIFICATE_VERIFY_FAILED") as caught:
+        HttpBackend(options(base_url=secure.url), None)
+    assert not isinstance(caught.value, UnavailableError)
 
 
 class Proxy:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.errors import UserError
+from harness.core.errors import UnavailableError, UserError
 from harness.core.nouns import BackendInfo, Commit, Generation, Load, Request, Trial, TrialRecord
 from harness.measure import child
 from harness.measure.child import run_trial
@@ -264,6 +264,8 @@ def test_the_kernel_kills_an_engine_whose_sweep_is_gone() -> None:
     ("error", "problem"),
     [
         (UserError("no such row"), NoResult("failed", "no such row", by_user=True)),
+        (UnavailableError("x", reached=True), NoResult("failed", "x", passing=True)),
+        (UnavailableError("x", reached=False), NoResult("failed", "x", True, passing=True)),
         (ValueError("two\n lines"), NoResult("failed", "ValueError: two lines")),
         (MemoryError(), NoResult("out_of_memory", "MemoryError: ")),
         (

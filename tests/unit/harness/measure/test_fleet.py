@@ -91,6 +91,32 @@ def test_bad_input_of_an_engine_is_told_and_not_tried_again() -> None:
     assert [e.phase for e in events].count("loading") == 2
 
 
+def test_a_server_that_is_away_costs_its_own_trials_and_nobody_their_engine(
+    tmp_path: Path,
+) -> None:
+    """Its engine process has died with a trial and cannot be opened for a while."""
+    server = {"doom": {"1": "raise"}, "away": [2, 3, 4], "busy": [5, 6, 7]}
+    other = {"opened": str(tmp_path / "opened")}
+    trials = [make_trial(seed=s, test=t) for s in range(9) for t in (server, other)]
+    events: list[SweepEvent] = []
+    result, records = sweep(trials, events=events.append, keep_alive=5)
+    lost = [r.trial.seed for r in records if r.status == "failed"]
+    assert lost == [1, 2, 3, 4, 5, 6, 7]
+    assert result.refusals == {}
+    assert {r.error for r in records[4:]} == {None, "the server is away", "the server is busy"}
+    assert len(opened(tmp_path / "opened")) == 1
+
+
+def test_a_server_that_never_answered_is_bad_input_and_a_busy_one_is_not() -> None:
+    for name, refusals, statuses in (
+        ("away", {"scripted: the server is away": 4}, ["failed"] * 4),
+        ("busy", {}, ["failed", "ok", "ok", "ok"]),
+    ):
+        result, records = sweep([make_trial(seed=s, test={name: [0]}) for s in range(4)])
+        assert [r.status for r in records] == statuses
+        assert result.refusals == refusals
+
+
 def test_bad_data_of_a_trial_leaves_its_engine_alone(tmp_path: Path) -> None:
     test = {"bad_data": [1], "opened": str(tmp_path / "opened")}
     _, records = sweep([make_trial(seed=s, test=test) for s in range(3)])
