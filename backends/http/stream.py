@@ -184,7 +184,8 @@ def _count(tokens: int) -> int:
 
 
 def parse_chunk(event: bytes) -> dict[str, Any]:
-    """One event's JSON, its `choices` a list of objects. Raises `StreamError` otherwise."""
+    """One event's JSON, its `choices` a list of objects, an empty one where it has a usage alone.
+    Raises `StreamError` otherwise."""
     try:
         chunk = msgspec.json.decode(event)
     except msgspec.DecodeError:
@@ -194,6 +195,8 @@ def parse_chunk(event: bytes) -> dict[str, Any]:
     if chunk.get("error"):
         raise StreamError(f"the server reports: {error_message(chunk)}")
     choices = chunk.get("choices")
+    if choices is None and isinstance(chunk.get("usage"), dict):
+        choices = chunk["choices"] = []
     if not isinstance(choices, list) or any(not isinstance(c, dict) for c in choices):
         raise StreamError(f"a chunk without choices: {shorten(event)}")
     return chunk

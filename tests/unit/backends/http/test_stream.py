@@ -71,6 +71,16 @@ def test_an_absurd_usage_fills_no_memory(count: int) -> None:
         StreamedAnswer("usage", 8).read(json.dumps(chunk).encode())
 
 
+@pytest.mark.parametrize("ending", [{"choices": None}, {}])
+def test_a_usage_may_come_without_choices(ending: dict[str, None]) -> None:
+    answer = StreamedAnswer("ids", 8)
+    answer.read(b'{"choices": [{"text": "a", "token_ids": [1], "finish_reason": "stop"}]}')
+    answer.read(json.dumps({**ending, "usage": {"completion_tokens": 1}}).encode())
+    assert (answer.done, answer.server_tokens) == (True, 1)
+    with pytest.raises(StreamError, match="without choices"):
+        answer.read(json.dumps({**ending, "usage": None}).encode())
+
+
 def test_usage_before_the_answer_ends_nothing() -> None:
     answer = StreamedAnswer("ids", 8)
     for usage in (None, {"completion_tokens": 0}):
