@@ -227,7 +227,9 @@ def chunk_text(choice: dict[str, Any]) -> str:
     if delta is None and isinstance(plain := choice.get("text"), str):
         return plain
     source = delta if isinstance(delta, dict) else choice
-    parts = (source.get(key) for key in ("reasoning_content", "reasoning", "content", "text"))
+    thought, also = source.get("reasoning_content"), source.get("reasoning")
+    # servers that go over from the one name to the other send the text under both
+    parts = (thought, None if also == thought else also, source.get("content"), source.get("text"))
     return "".join(part for part in parts if isinstance(part, str))
 
 

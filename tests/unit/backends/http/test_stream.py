@@ -146,3 +146,14 @@ def test_many_short_events_are_no_long_one(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_a_model_thinks_is_text_too() -> None:
     delta = {"reasoning_content": "hm, ", "content": "yes"}
     assert http_stream.chunk_text({"delta": delta}) == "hm, yes"
+
+
+@pytest.mark.parametrize(
+    ("thought", "other", "text"),
+    [("hm", "hm", "hm yes"), ("hm", None, "hm yes"), (None, "hm", "hm yes"), ("h", "m", "hm yes")],
+)
+def test_a_thought_under_two_names_is_one(
+    thought: str | None, other: str | None, text: str
+) -> None:
+    delta = {"reasoning_content": thought, "reasoning": other, "content": " yes"}
+    assert http_stream.chunk_text({"delta": delta}) == text
