@@ -17,11 +17,13 @@ from results.imports.told import one_line, part, read_lines, read_object, second
 
 TOOL = "aiperf"
 DEFINITIONS = (
-    "measured by AIPerf: where it has a rate latencies count from when its limiter let a request "
-    "go, else from its sending; the tokens of a chunk are not told apart"
+    "measured by AIPerf: where it has a rate or a schedule latencies count from when it let a "
+    "request go, else from its sending; the tokens of a chunk are not told apart"
 )
 RECORDS, SUMMARY = "profile_export.jsonl", "profile_export_aiperf.json"
 MS = 1e-3
+TYPES = ("poisson", "constant", "gamma", "fixed_schedule", "user_centric")
+"""Of phases whose requests are due at moments of their own."""
 OTHER_UNITS = ("sec", "s", "seconds", "us", "ns")
 
 
@@ -31,8 +33,8 @@ def is_aiperf(path: Path) -> bool:
 
 
 def read_aiperf(path: Path) -> list[ForeignLoad]:
-    """The load in a folder of artifacts, of which one of the two files may be named. Raises
-    `UserError` for a folder without a line for each request."""
+    """The loads in a folder of artifacts, of which one of the two files may be named: one of each
+    phase that was measured. Raises `UserError` for a folder without a line for each request."""
     records = path / RECORDS if path.is_dir() else path
     if records.name == SUMMARY:
         records = records.with_name(RECORDS)
@@ -41,35 +43,67 @@ def read_aiperf(path: Path) -> list[ForeignLoad]:
             f"{records}: missing; expected what 'aiperf profile --export-level records' writes"
         )
     summary = records.with_name(SUMMARY)
-    told = read_object(summary) if summary.is_file() else {}
-    found = []
+    asked = part(read_object(summary) if summary.is_file() else {}, "input_config")
+    phases = _phases(asked)
+    found: dict[str, list[tuple[int, ForeignRequest]]] = {}
     for number, line in enumerate(read_lines(records), start=1):
         about = part(line, "metadata")
         if about.get("benchmark_phase", "profiling") != "profiling":
             continue
         try:
-            found.append((about.get("session_num") or 0, _request(line, about)))
+            name = _phase_name(about, phases)
+            place = about.get("session_num") or 0
+            found.setdefault(name, []).append((place, _request(line, about)))
         except (TypeError, ValueError, OverflowError) as error:
             raise UserError(f"{records}, record {number}: {error}") from None
     if not found:
         raise UserError(f"{records}: no requests in it")
+    return [_of_phase(asked, phases[name], found[name]) for name in phases if name in found]
+
+
+def _of_phase(
+    asked: Mapping[str, Any],
+    phase: Mapping[str, Any],
+    found: Sequence[tuple[int, ForeignRequest]],
+) -> ForeignLoad:
     requests = [one for _, one in sorted(found, key=lambda pair: (pair[0], pair[1].sent_s))]
     begun = min(one.sent_s for one in requests)
-    asked = part(told, "input_config")
-    load = _load(asked, requests)
+    load = _load(phase, requests)
     if load.kind == "closed":  # a place that is free is no moment at which a request is due
         requests = [replace(one, due_s=None) for one in requests]
-    return [
-        ForeignLoad(
-            TOOL,
-            DEFINITIONS,
-            server=str(part(asked, "endpoint").get("type") or "unknown"),
-            model=_model(asked),
-            load=load,
-            started_at=datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
-            requests=tuple(requests),
-        )
-    ]
+    return ForeignLoad(
+        TOOL,
+        DEFINITIONS,
+        server=str(part(asked, "endpoint").get("type") or "unknown"),
+        model=_model(asked),
+        load=load,
+        started_at=datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
+        requests=tuple(requests),
+    )
+
+
+def _phases(asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What was measured, by the phases' names; where nothing is told of them one that says
+    nothing."""
+    phases = asked.get("phases")
+    if phases is None and "loadgen" in asked:
+        raise ValueError("input_config: has 'loadgen'; expected 'phases', as AIPerf 0.13 writes it")
+    told = [phase for phase in phases if isinstance(phase, dict)] if phases else []
+    measured = [one for one in told if (one.get("kind") or one.get("name")) == "profiling"]
+    named: dict[str, Mapping[str, Any]] = {str(one.get("name")): one for one in measured}
+    if len(named) < len(measured):
+        raise ValueError("input_config.phases: two have one name; expected a name for each")
+    return named or {"": {}}
+
+
+def _phase_name(about: Mapping[str, Any], phases: Mapping[str, Any]) -> str:
+    """Of the phases that were measured, a request's."""
+    if len(phases) == 1:
+        return next(iter(phases))
+    name = about.get("phase_name")
+    if name not in phases:
+        raise ValueError(f"phase_name: is {name!r}; expected one of {', '.join(phases)}")
+    return str(name)
 
 
 def _request(line: Mapping[str, Any], about: Mapping[str, Any]) -> ForeignRequest:
@@ -114,21 +148,25 @@ def _model(asked: Mapping[str, Any]) -> str:
     return str(part({"first": first}, "first").get("name") or "unknown")
 
 
-def _load(asked: Mapping[str, Any], requests: Sequence[ForeignRequest]) -> Load:
-    """Of the phase that was measured; without one, what the stamps show."""
-    phases = asked.get("phases")
-    if phases is None and "loadgen" in asked:
-        raise ValueError("input_config: has 'loadgen'; expected 'phases', as AIPerf 0.13 writes it")
-    told = [phase for phase in phases if isinstance(phase, dict)] if phases else []
-    measured = [one for one in told if (one.get("kind") or one.get("name")) == "profiling"]
-    phase = (measured or [{}])[-1]
+def _load(phase: Mapping[str, Any], requests: Sequence[ForeignRequest]) -> Load:
+    """Of a phase that was measured; where nothing is told of it, what the stamps show. Rates that
+    change are arrivals of their own, as a replay's."""
     kind, rate = phase.get("type"), phase.get("rate")
+    if kind in (None, "concurrency"):
+        most = phase.get("concurrency") if kind else None
+        return Load("closed", concurrency=int(most or in_flight(requests)))
+    if phase.get("rate_ramp"):
+        rate = None
     if rate is not None and kind in ("poisson", "constant"):
         return Load(kind, rate=float(rate))
     if rate is not None and kind == "gamma":
         return Load("gamma", rate=float(rate), burstiness=float(phase.get("smoothness") or 1.0))
-    most = phase.get("concurrency") if kind == "concurrency" else None
-    return Load("closed", concurrency=int(most or in_flight(requests)))
+    if kind not in TYPES:
+        expected = ", ".join(("concurrency", *TYPES))
+        raise ValueError(f"phases: one is of type {kind!r}; expected one of {expected}")
+    if any(one.due_s is None for one in requests if one.error is None):
+        raise ValueError(f"credit_issued_ns: missing; a phase of type '{kind}' needs it")
+    return Load("trace", trace=kind)
 
 
 def in_flight(requests: Sequence[ForeignRequest]) -> int:

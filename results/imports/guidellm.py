@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
-from harness.core.nouns import Load
+from harness.core.nouns import Load, LoadKind
 from results.imports.foreign import ForeignLoad, ForeignRequest
 from results.imports.told import one_line, part, read_object, seconds, tokens
 
@@ -19,7 +19,13 @@ DEFINITIONS = (
     "measured by GuideLLM: it stamps the first and the last chunk of an answer and counts those "
     "between, which are spread evenly here, so that percentiles of itl_s are of means"
 )
-_OPEN = {"constant": "constant", "poisson": "poisson", "async": "poisson"}
+_OPEN: Mapping[str, LoadKind] = {
+    "constant": "constant",
+    "poisson": "poisson",
+    "async": "poisson",
+}
+_TRACES = ("trace", "replay")
+_CLOSED = ("synchronous", "concurrent", "throughput")
 
 
 def is_guidellm(told: Mapping[str, Any]) -> bool:
@@ -59,6 +65,8 @@ def _load(one: Mapping[str, Any], told: Mapping[str, Any]) -> ForeignLoad:
     left = f"; {cut} requests that it cut off at its end are left out" if cut else ""
     backend = part(one, "config", "backend")
     load = _shape(part(one, "config", "strategy"), len(made))
+    if load.kind == "trace" and any(r.due_s is None for r in made if r.error is None):
+        raise ValueError(f"targeted_start: missing; strategy '{load.trace}' needs it")
     if load.kind == "closed":  # a place that is free is no moment at which a request is due
         made = [replace(found, due_s=None) for found in made]
     return ForeignLoad(
@@ -132,11 +140,15 @@ def _prompt(one: Mapping[str, Any]) -> int:
 
 
 def _shape(strategy: Mapping[str, Any], requests: int) -> Load:
-    """Of `synchronous`, `concurrent`, `throughput`, `constant` and `poisson`."""
-    kind = str(strategy.get("kind") or strategy.get("type_"))
-    rate = strategy.get("rate")
-    if kind in _OPEN and rate is not None:
-        return Load("constant" if kind == "constant" else "poisson", rate=float(rate))
+    """Of a strategy; without one as many at once as there are."""
+    kind: Any = strategy.get("kind") or strategy.get("type_")
+    if kind in _OPEN:
+        return Load(_OPEN[kind], rate=seconds(strategy.get("rate"), "config.strategy.rate"))
+    if kind in _TRACES:
+        return Load("trace", trace=kind)
+    if kind not in (None, *_CLOSED):
+        expected = ", ".join((*_CLOSED, *_OPEN, *_TRACES))
+        raise ValueError(f"config.strategy: is {kind!r}; expected one of {expected}")
     if kind == "synchronous":
         return Load("closed", concurrency=1)
     most = strategy.get("streams") or strategy.get("max_concurrency")

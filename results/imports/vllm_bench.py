@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from harness.core.errors import UserError
 from harness.core.names import row_id
 from harness.core.nouns import Load, TrialRecord, canonical_json, to_json
 from results.imports.foreign import NS, ForeignLoad, ForeignRequest
-from results.imports.told import read_object
+from results.imports.told import read_object, seconds
 from results.metrics.arrays import RequestArrays
 from results.metrics.other_tools import as_vllm_bench
 
@@ -22,6 +23,10 @@ TOOL = "vllm-bench"
 DEFINITIONS = (
     "measured by vllm bench serve: latencies count from the sending of a request, not from when it "
     "was due, and the tokens of a chunk are not told apart"
+)
+OF_TRACES = (
+    "measured by vllm bench serve: latencies count from when a request of its trace was due, and "
+    "the tokens of a chunk are not told apart"
 )
 LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 DATE = "%Y%m%d-%H%M%S"
@@ -52,12 +57,17 @@ def read_vllm_bench(path: Path) -> ForeignLoad:
     try:
         columns = [starts, *(told[name] for name in LISTS), texts]
         requests = tuple(itertools.starmap(_request, zip(*columns, strict=True)))
+        load, definitions = _load(told, len(requests)), DEFINITIONS
+        if load.kind == "closed" and (due := _schedule(told, requests)):
+            load, definitions = Load("trace", trace="timed_trace"), OF_TRACES
+            pairs = zip(requests, due, strict=True)
+            requests = tuple(replace(one, due_s=at) for one, at in pairs)
         return ForeignLoad(
             TOOL,
-            DEFINITIONS,
+            definitions,
             server=str(told.get("backend") or told.get("endpoint_type") or "unknown"),
             model=str(told.get("model_id") or "unknown"),
-            load=_load(told, len(requests)),
+            load=load,
             started_at=_date(told),
             requests=requests,
         )
@@ -96,6 +106,21 @@ def _load(told: Mapping[str, Any], requests: int) -> Load:
     if math.isinf(burstiness):
         return Load("constant", rate=float(rate))
     return Load("gamma", rate=float(rate), burstiness=burstiness)
+
+
+def _schedule(
+    told: Mapping[str, Any], requests: Sequence[ForeignRequest]
+) -> list[float | None] | None:
+    """When each request of a trace with times of its own (`timed_trace`) was due; None for what was
+    sent at once. The file does not say which it is, but without times vLLM makes all requests
+    before it sends the first one."""
+    waits = told.get("queue_times")  # between a request's making and its sending, vLLM 0.32
+    if not isinstance(waits, list) or len(waits) != len(requests):
+        return None
+    pairs = zip(requests, waits, strict=True)
+    due = [None if r.error else r.sent_s - seconds(wait, "queue_times") for r, wait in pairs]
+    first = min((one.sent_s for one in requests if one.error is None), default=math.inf)
+    return due if any(at is not None and at > first for at in due) else None
 
 
 def _date(told: Mapping[str, Any]) -> str:

@@ -91,12 +91,59 @@ def test_an_answer_that_was_not_streamed_is_one_chunk(tmp_path: Path) -> None:
             {"type": "gamma", "rate": 4, "smoothness": 0.5},
             Load("gamma", rate=4.0, burstiness=0.5),
         ),
+        ({"type": "fixed_schedule"}, Load("trace", trace="fixed_schedule")),
+        ({"type": "user_centric", "rate": 1}, Load("trace", trace="user_centric")),
+        ({"type": "constant", "rate_series": {}}, Load("trace", trace="constant")),
+        ({"type": "poisson", "rate": 4, "rate_ramp": {}}, Load("poisson", rate=4.0)),
+        ({"type": "poisson", "rate": 4, "rate_ramp": 9}, Load("trace", trace="poisson")),
         # what the stamps show: 80 ms each, a second apart
-        ({"type": "fixed_schedule"}, Load("closed", concurrency=1)),
+        ({"kind": None}, Load("closed", concurrency=1)),
     ],
 )
 def test_loads(phase: dict[str, Any], load: Load, tmp_path: Path) -> None:
-    assert read_foreign(written(tmp_path, line(0), line(1), **phase))[0].load == load
+    lines = [due(line(n), 3.0) for n in (0, 1)]
+    (found,) = read_foreign(written(tmp_path, *lines, **phase))
+    assert found.load == load
+    made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
+    waits = [g.submitted_ns - g.scheduled_ns for g in made.generations]
+    assert waits == ([0, 0] if load.kind == "closed" else [3 * 10**9] * 2)
+
+
+def due(one: dict[str, Any], before_s: float) -> dict[str, Any]:
+    """Let go so long before it was sent."""
+    sent_ns = one["metadata"]["request_start_ns"]
+    one["metadata"]["credit_issued_ns"] = sent_ns - round(before_s * 1e9)
+    return one
+
+
+def test_what_would_be_read_as_something_else_is_refused(tmp_path: Path) -> None:
+    for phase, words in (
+        ({"type": "tidal"}, "phases: one is of type 'tidal'; expected one of concurrency, poisson"),
+        ({"type": "fixed_schedule"}, "credit_issued_ns: missing; a phase of type 'fixed_schedule'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            read_foreign(written(tmp_path, line(0), **phase))
+
+
+def test_each_phase_that_was_measured_is_a_load(tmp_path: Path) -> None:
+    lines = [due(line(n), 0.0) for n in range(4)]
+    folder = written(tmp_path, *lines, type="poisson", rate=4.0)
+    told = json.loads((folder / "profile_export_aiperf.json").read_text())
+    again = {"name": "peak", "kind": "profiling", "type": "constant", "rate": 9.0}
+    told["input_config"]["phases"].append(again)
+    (folder / "profile_export_aiperf.json").write_text(json.dumps(told))
+    with pytest.raises(UserError, match="phase_name: is None; expected one of profiling, peak"):
+        read_foreign(folder)
+    for number, one in enumerate(lines):
+        one["metadata"]["phase_name"] = "peak" if number == 3 else "profiling"
+    (folder / "profile_export.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    base, peak = read_foreign(folder)
+    assert (base.load, len(base.requests)) == (Load("poisson", rate=4.0), 3)
+    assert (peak.load, len(peak.requests)) == (Load("constant", rate=9.0), 1)
+    told["input_config"]["phases"][-1]["name"] = "profiling"
+    (folder / "profile_export_aiperf.json").write_text(json.dumps(told))
+    with pytest.raises(UserError, match=r"input_config\.phases: two have one name"):
+        read_foreign(folder)
 
 
 @pytest.mark.parametrize("rate", ["abc", [1], float("nan"), float("inf"), -3])

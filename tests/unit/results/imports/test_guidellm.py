@@ -113,11 +113,33 @@ def test_each_benchmark_of_a_sweep_is_a_load(tmp_path: Path) -> None:
         ({"kind": "throughput", "max_concurrency": 2}, Load("closed", concurrency=2)),
         ({"kind": "constant", "rate": 2}, Load("constant", rate=2.0)),
         ({"type_": "concurrent", "streams": 5}, Load("closed", concurrency=5)),
+        ({"type_": "trace", "time_scale": 1.0}, Load("trace", trace="trace")),
+        ({"kind": "replay"}, Load("trace", trace="replay")),
     ],
 )
 def test_loads(strategy: dict[str, Any], load: Load, tmp_path: Path) -> None:
     (found,) = read_foreign(written(tmp_path, config={"strategy": strategy}))
     assert found.load == load
+    first = make_record(found, "mine", "chat", 0, Slo(), cold=False).generations[0]
+    assert first.submitted_ns - first.scheduled_ns == (0 if load.kind == "closed" else 20_000_000)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        ({"kind": "tidal"}, "config.strategy: is 'tidal'; expected one of synchronous, concurrent"),
+        ({"kind": "poisson"}, "config.strategy.rate: None is no number"),
+        ({"kind": "trace"}, "targeted_start: missing; strategy 'trace' needs it"),
+    ],
+)
+def test_what_would_be_read_as_a_closed_loop_is_refused(
+    strategy: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    one = answered(100.0)
+    del one["info"]["timings"]["targeted_start"]
+    content = {"requests": {"successful": [one]}, "metrics": {}}
+    with pytest.raises(UserError, match=words):
+        read_foreign(written(tmp_path, config={"strategy": strategy}, **content))
 
 
 @pytest.mark.parametrize(

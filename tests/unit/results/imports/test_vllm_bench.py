@@ -62,6 +62,23 @@ def test_stamps_and_tokens(tmp_path: Path) -> None:
     assert made.validity.reasons[0] == "failures: 1 of 3 requests failed"
 
 
+def test_a_trace_with_times_of_its_own_is_no_closed_loop(tmp_path: Path) -> None:
+    """Sent at once, all requests are made before the first one leaves."""
+    at_once = read_vllm_bench(written(tmp_path, queue_times=[0.1, 0.6, 101.0]))
+    assert at_once == read_vllm_bench(written(tmp_path))
+    replayed = read_vllm_bench(written(tmp_path, queue_times=[0.1, 0.2, 101.0]))
+    assert replayed.load == Load("trace", trace="timed_trace")
+    assert "count from when a request of its trace was due" in replayed.definitions
+    made = make_record(replayed, "mine", "chat", 0, Slo(), cold=True)
+    waits = [g.submitted_ns - g.scheduled_ns for g in made.generations]
+    assert waits == pytest.approx([100_000_000, 200_000_000, 0], abs=1000)
+    rate = {"queue_times": [0.1, 0.2, 0.3], "request_rate": 2.0}
+    assert read_vllm_bench(written(tmp_path, **rate)).load == Load("poisson", rate=2.0)
+    for wrong in (["x", 0.0, 0.0], [float("nan"), 0.0, 0.0]):
+        with pytest.raises(UserError, match="queue_times: "):
+            read_vllm_bench(written(tmp_path, queue_times=wrong))
+
+
 @pytest.mark.parametrize(
     ("chunks", "tokens", "kept", "sizes"),
     [
