@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from harness.core.names import CACHED_TOKENS, SERVER
 from harness.core.nouns import (
     IMPORTED,
@@ -31,6 +33,8 @@ from harness.core.nouns import (
 )
 
 NS = 10**9
+MAX_LATE_S = 0.005
+"""p99, as of our own client: beyond it the tool is measured and not the server."""
 SAMPLES = 2
 """Answers without which there is nothing to tell."""
 
@@ -51,6 +55,15 @@ class ForeignRequest:
     """When it was to be sent; None where the tool does not say."""
     cached_tokens: int | None = None
     """Of the prompt, that came from the server's cache; None where nobody counted them."""
+    held_s: float | None = None
+    """Until when an answer that it had to wait for was not there, where the tool says so."""
+
+    @property
+    def late_s(self) -> float | None:
+        """How late the tool itself sent it; None where nobody knows."""
+        if self.due_s is None:
+            return None
+        return max(self.sent_s - max(self.due_s, self.held_s or self.due_s), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +136,15 @@ def make_record(
 def _generation(name: str, one: ForeignRequest) -> Generation:
     sent = round(one.sent_s * NS)
     due = sent if one.due_s is None else min(sent, round(one.due_s * NS))
+    late = round((one.late_s or 0.0) * NS)
     if one.error is not None:
-        return Generation(name, due, sent, finished="error", error=one.error)
+        return Generation(name, due, sent, late, finished="error", error=one.error)
     times, sizes = shared_out(one.chunks_s, one.tokens)
     return Generation(
         name,
         due,
         sent,
+        late,
         commit_ns=[round(at * NS) for at in times],
         commit_tokens=sizes,
         token_ids=[UNKNOWN_TOKEN] * one.tokens,
@@ -157,6 +172,12 @@ def _verdict(found: ForeignLoad, *, cold: bool) -> Validity:
     count = len(found.requests)
     failed = sum(one.error is not None for one in found.requests)
     reasons = [f"failures: {failed} of {count} requests failed"] if failed else []
+    lags = [one.late_s for one in found.requests if one.late_s is not None]
+    if lags and (lag := float(np.percentile(lags, 99))) > MAX_LATE_S:
+        reasons.append(
+            f"client-late: {found.tool} itself sent up to {lag * 1e3:.1f} ms late "
+            f"(p99; limit {MAX_LATE_S * 1e3:g} ms)"
+        )
     cached = [one.cached_tokens for one in found.requests if one.error is None]
     if warm := sum(tokens or 0 for tokens in cached):
         reasons.append(f"cache-not-cold: {warm} prompt tokens came from the server's cache")

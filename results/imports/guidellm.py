@@ -115,6 +115,7 @@ def _answered(one: Mapping[str, Any]) -> ForeignRequest:
     if count == 0:
         return ForeignRequest(_prompt(one), sent, (), 0, "no token came", due_s=due)
     gap = (stop - begin) / (chunks - 1) if chunks > 1 else 0.0
+    held = timings.get("predecessor_completed")
     cached = part(one, "input_metrics").get("cached_tokens", one.get("cached_tokens"))
     return ForeignRequest(
         _prompt(one),
@@ -123,6 +124,7 @@ def _answered(one: Mapping[str, Any]) -> ForeignRequest:
         count,
         text=str(one.get("output") or ""),
         due_s=due,
+        held_s=None if held is None else seconds(held, "predecessor_completed"),
         cached_tokens=None if cached is None else tokens(cached, "cached_tokens"),
     )
 

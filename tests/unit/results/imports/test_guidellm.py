@@ -78,6 +78,7 @@ def test_stamps_count_from_when_a_request_was_due(tmp_path: Path) -> None:
     # the server counts what came from its cache: nothing is unknown, nothing was warm
     assert [r.partition(":")[0] for r in made.validity.reasons] == [
         "failures",
+        "client-late",
         "noise-not-checked",
         "imported",
     ]
@@ -87,6 +88,24 @@ def test_stamps_count_from_when_a_request_was_due(tmp_path: Path) -> None:
     assert latency.tpot_s(requests).tolist() == pytest.approx([0.03 / 6] * 2)
 
 
+def test_a_client_that_sends_late_is_what_was_measured(tmp_path: Path) -> None:
+    """As our own would be judged, and not for waiting for an answer that a request continues."""
+    for late_s, held_s, words in (
+        (0.004, None, None),
+        (0.02, None, "client-late: guidellm itself sent up to 20.0 ms late (p99; limit 5 ms)"),
+        (0.02, 99.998, None),
+    ):
+        one = answered(100.0)
+        one["info"]["timings"] |= {"targeted_start": 100 - late_s, "predecessor_completed": held_s}
+        requests = {"successful": [one, one]}
+        (found,) = read_foreign(written(tmp_path, requests=requests, metrics={}))
+        made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
+        assert made.validity.valid == (words is None)
+        assert words in (None, made.validity.reasons[0])
+        lag_s = made.generations[0].client_lag_ns * 1e-9
+        assert lag_s == pytest.approx(0.002 if held_s else late_s, abs=1e-6)
+
+
 def test_a_warm_cache_is_no_cold_run(tmp_path: Path) -> None:
     warm = answered(100.0, input_metrics={"text_tokens": 30, "cached_tokens": 16})
     requests = {"successful": [warm, answered(101.0)]}
@@ -94,7 +113,7 @@ def test_a_warm_cache_is_no_cold_run(tmp_path: Path) -> None:
     made = make_record(found, "mine", "chat", 0, Slo(), cold=True)
     assert not made.validity.valid
     assert (
-        made.validity.reasons[0] == "cache-not-cold: 16 prompt tokens came from the server's cache"
+        made.validity.reasons[1] == "cache-not-cold: 16 prompt tokens came from the server's cache"
     )
 
 
