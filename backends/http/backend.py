@@ -21,7 +21,7 @@ from backends.http.stream import StreamedAnswer
 from backends.http.workers import ClientProcesses
 from harness.core.backend import Backend, Option
 from harness.core.errors import UnavailableError, UserError
-from harness.core.names import CACHE_TELEMETRY, COLD_RESET, SERVER
+from harness.core.names import CACHE_TELEMETRY, COLD_RESET, ENDS_AT_EOS, SERVER
 from harness.core.nouns import BackendInfo, Commit, Load, Model, Request
 from workloads.prompts import user_message
 
@@ -108,6 +108,8 @@ class HttpBackend(Backend):
             capabilities.add(CACHE_TELEMETRY)
         if dialect.resets_cache:
             capabilities.add(COLD_RESET)
+        if not dialect.ignores_eos:
+            capabilities.add(ENDS_AT_EOS)
         return BackendInfo(
             name="http",
             version=dialect.version,
@@ -205,11 +207,12 @@ class HttpBackend(Backend):
         from backends.http.probe.dialect import probe
         from backends.http.probe.server import connect
 
-        def body(form: str, extras: Mapping[str, Any]) -> dict[str, Any]:
+        def body(form: str, extras: Mapping[str, Any], ignore_eos: bool) -> dict[str, Any]:
             ids: tuple[int, ...] = PROBE_IDS
             if form != "ids":
                 ids = tuple(_encode(self._tokenizer, PROBE_TEXT))
-            return self._body(form, Request("probe", ids, PROBE_TOKENS), extras)
+            asked = Request("probe", ids, PROBE_TOKENS, ignore_eos=ignore_eos)
+            return self._body(form, asked, extras)
 
         settings = self._settings
         path = PATHS[settings["api"]]

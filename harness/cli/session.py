@@ -15,7 +15,7 @@ from backends.checkpoints import models
 from backends.checkpoints.shapes.sizes import read_sizes
 from harness.core.backend import Backend
 from harness.core.errors import UserError
-from harness.core.names import asked_again, row_id
+from harness.core.names import ENDS_AT_EOS, asked_again, row_id
 from harness.core.nouns import REPLAYED, BackendInfo, Generation, Request, Sampling, Trial
 from workloads import arrivals, scoring, workload_info
 from workloads.measured import MeasuredPrompt, cut_lengths, load_prompts, trace_checksum
@@ -66,7 +66,14 @@ class EngineSession:
             )
             for place, (prompt, arrival_s) in enumerate(zip(found, times, strict=True))
         ]
-        return _warm_up(measured, trial), measured
+        chosen = ENDS_AT_EOS not in self.info.capabilities
+        if not chosen and any(request.ignore_eos for request in measured):
+            whose = "'ignore_eos'" if trial.ignore_eos else f"workload '{trial.workload.name}'"
+            raise UserError(
+                f"backend '{trial.backend}': its server refuses the field 'ignore_eos', without "
+                f"which answers do not have the lengths that {whose} asks for"
+            )
+        return _warm_up(measured, trial, ignore_eos=chosen), measured
 
     def remarks(self, trial: Trial) -> list[str]:
         """Of a trial whose answers are cut before the lengths that the workload gives them."""
@@ -129,9 +136,12 @@ def _over_and_over(prompts: Sequence[MeasuredPrompt], count: int) -> list[Measur
     return found[:count]
 
 
-def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
+def _warm_up(
+    measured: Sequence[Request], trial: Trial, *, ignore_eos: bool = True
+) -> list[Request]:
     """Prompts of the same lengths and tokens in another order: the same work, nothing cached. As
-    many as the load has in flight, which may be more than its prompts where it lasts for a time."""
+    many as the load has in flight, which may be more than its prompts where it lasts for a time.
+    `ignore_eos`: whether their answers can be had of a length that the model does not choose."""
     count = max(WARM_UP_REQUESTS, trial.load.concurrency or 0)
     if trial.duration_s is None or trial.load.is_open:
         count = min(count, len(measured))
@@ -148,7 +158,7 @@ def _warm_up(measured: Sequence[Request], trial: Trial) -> list[Request]:
                 prompt_ids=tuple(ids),
                 messages=(),  # a chat server would be sent the measured prompt itself
                 max_new_tokens=min(WARM_UP_TOKENS, trial.max_new_tokens),
-                ignore_eos=True,
+                ignore_eos=ignore_eos,
                 arrival_s=0.0,
             )
         )

@@ -12,6 +12,9 @@ COLD_RESET = "cold-reset"
 """Capability of a server: `Backend.reset` empties its caches. In-process engines always do."""
 CACHE_TELEMETRY = "cache-telemetry"
 """Capability of a server: it counts `CACHED_TOKENS`."""
+ENDS_AT_EOS = "ends-at-eos"
+"""Among the capabilities of a server: it refuses `ignore_eos`, so that an answer ends where the
+model ends it."""
 REJECTION_SAMPLING = "rejection-sampling"
 """Capability: sampled drafts are accepted or drawn again, so that a seed gives another text than
 plain decoding's, of the same distribution."""

@@ -19,7 +19,7 @@ from harness.core.nouns import Trial, TrialRecord
 
 SHARE = 0.1
 """Of the time that a run took, for measuring again."""
-_REMARKS = {"too-few-samples", "noise-not-checked", "lengths-cut"}
+_REMARKS = {"too-few-samples", "noise-not-checked", "lengths-cut", "not-warmed-up"}
 State = Literal["sound", "disturbed", "lost"]
 
 

@@ -77,7 +77,7 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     tell("preparing")
     warm_up, measured = session.requests(trial)
     tell("warm-up")
-    _warm_up(session.backend, warm_up, trial.load, job.time_limit_s)
+    unwarmed = _warm_up(session.backend, warm_up, trial.load, job.time_limit_s)
     before = machine.machine_state()
     tell("load")
     meter.start()
@@ -95,7 +95,7 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
         session.info,
         disturbance,
         requests=measured,
-        remarks=session.remarks(trial),
+        remarks=[*unwarmed, *session.remarks(trial)],
     )
     return TrialRecord(
         key=job.key,
@@ -133,21 +133,27 @@ def _load(
 
 
 def _ending(generations: Sequence[Generation]) -> tuple[Status, str | None]:
-    """A trial in which not one request was answered has measured nothing: it failed."""
+    """A load in which not one request was answered has measured nothing: it failed."""
     if not generations or any(g.finished != "error" for g in generations):
         return "ok", None
     first = generations[0]
     return "failed", f"all {len(generations)} requests failed; {first.request_id}: {first.error}"
 
 
-def _warm_up(backend: Backend, requests: list[Request], load: Load, limit_s: float | None) -> None:
-    """Run the engine at the trial's concurrency, then leave it with nothing in its caches."""
+def _warm_up(
+    backend: Backend, requests: list[Request], load: Load, limit_s: float | None
+) -> list[str]:
+    """Run the engine at the trial's concurrency, then leave it with nothing in its caches. Returns
+    what is to be remarked: that nothing was run."""
     backend.reset()
-    if requests:
-        together = min(load.concurrency or len(requests), len(requests))
-        closed = Load("closed", concurrency=together)
-        run_load(backend, requests, closed, time_limit_s=limit_s)
-        backend.reset()
+    if not requests:
+        return []
+    together = min(load.concurrency or len(requests), len(requests))
+    closed = Load("closed", concurrency=together)
+    generations = run_load(backend, requests, closed, time_limit_s=limit_s)
+    backend.reset()
+    _, error = _ending(generations)
+    return [] if error is None else [f"not-warmed-up: {error}"]
 
 
 def _problem(error: Exception) -> NoResult:

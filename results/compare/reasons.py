@@ -18,6 +18,7 @@ LENGTH_MISMATCH = "length-mismatch"
 LEFT_OUT = "repeats-left-out"
 NOT_CHECKED = "noise-not-checked"
 LENGTHS_CUT = "lengths-cut"
+NOT_WARMED_UP = "not-warmed-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,12 @@ REASONS = (
         "fewer than 5 completed requests; with fewer than 100 it is a remark, see above",
     ),
     Reason(
+        NOT_WARMED_UP,
+        "times",
+        "a remark: not one request of the warm-up was answered, and the first one's error: what is "
+        "used for the first time was so in the trial",
+    ),
+    Reason(
         LENGTHS_CUT,
         "times",
         "a remark: `max_new_tokens` is below the lengths that the workload's rows give their "
@@ -183,6 +190,7 @@ REMARKS = frozenset(
         NOT_CHECKED,
         IMPORTED,
         LENGTHS_CUT,
+        NOT_WARMED_UP,
         "other-draws",
         "native-other-draws",
     }

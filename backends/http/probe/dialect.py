@@ -35,18 +35,20 @@ class Dialect:
     extras: Mapping[str, Any]
     reports_cache: bool
     resets_cache: bool
+    ignores_eos: bool
+    """Whether it takes the field; a strict server refuses every request that has it."""
 
 
 async def probe(
     server: Server,
     name: str | None,
     path: str,
-    body: Callable[[str, Mapping[str, Any]], dict[str, Any]],
+    body: Callable[[str, Mapping[str, Any], bool], dict[str, Any]],
     has_tokenizer: bool,
 ) -> Dialect:
     """Ask the server for its models, and for two tokens in ever plainer terms until it agrees.
 
-    `body(prompt form, extras)` makes a request's body, but for `model`. Raises
+    `body(prompt form, extras, ignore_eos)` makes a request's body, but for `model`. Raises
     `UserError` naming the server when it cannot be used.
     """
     model = await find_model(server, name)
@@ -56,7 +58,7 @@ async def probe(
     refusal = "nothing was tried"
     for form in forms if has_tokenizer else forms[:1]:
         for extras in EXTRAS:
-            content = {**body(form, extras), "model": model}
+            content = {**body(form, extras, False), "model": model}
             events, refusal = await ask(server, path, content)
             if events is None:
                 continue
@@ -68,6 +70,7 @@ async def probe(
                     f"backend 'http': {server.base_url} reports neither token ids nor running "
                     "usage, and there is no tokenizer to count with"
                 )
+            endless, _ = await ask(server, path, {**body(form, extras, True), "model": model})
             return Dialect(
                 model=model,
                 version=await find_version(server),
@@ -76,6 +79,7 @@ async def probe(
                 extras=extras,
                 reports_cache=any(_reports_cache(event) for event in events),
                 resets_cache=await reset_cache(server) is not None,
+                ignores_eos=endless is not None,
             )
     raise UserError(f"backend 'http': {server.base_url} refused a test request: {refusal}")
 

@@ -61,6 +61,20 @@ def test_what_will_not_pass_is_told_at_once(
         assert caught.value.reached
 
 
+def test_a_server_that_refuses_a_field_is_known_by_it(start: Start) -> None:
+    def strict(reply: FakeReply) -> None:
+        if "ignore_eos" in reply.body:
+            reply.fail(400, {"error": {"message": "Unrecognized request argument"}})
+        else:
+            good(reply)
+
+    _, backend = start(strict, strict)
+    assert "ends-at-eos" in backend.info.capabilities
+    assert answer(backend)[-1].finished == "length"
+    _, backend = start()
+    assert "ends-at-eos" not in backend.info.capabilities
+
+
 def test_nobody_who_listens_is_told_from_somebody_who_breaks_off(start: Start) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -291,6 +291,7 @@ def test_an_error_becomes_one_line_and_its_kind(error: Exception, problem: NoRes
 
 
 @pytest.mark.usefixtures("states")
-def test_the_sessions_remarks_stand_with_the_verdict() -> None:
-    record = run(DiarySession(), max_new_tokens=3)
-    assert record.validity.reasons[-1] == "lengths-cut: so many"
+def test_remarks_stand_with_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_warm_up", lambda *_: ["not-warmed-up: so it is"])
+    reasons = run(DiarySession(), max_new_tokens=3).validity.reasons
+    assert reasons[-2:] == ("not-warmed-up: so it is", "lengths-cut: so many")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.nouns import Generation
+from harness.core.nouns import Generation, Load, Request
 from harness.measure import child
 from tests.support.harness.sessions import make_trial
 
@@ -20,6 +20,19 @@ def test_a_trial_with_one_answer_has_measured_something() -> None:
     answered = Generation("r1", 0, 0, finished="stop")
     assert child._ending([lost, answered]) == ("ok", None)
     assert child._ending([lost]) == ("failed", "all 1 requests failed; r0: lost")
+
+
+def test_a_warm_up_that_nobody_answered_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend: Any = SimpleNamespace(reset=lambda: None)
+    lost = Generation("w0", 0, 0, finished="error", error="HTTP 400")
+    for ended, told in (
+        ([lost, lost], ["not-warmed-up: all 2 requests failed; w0: HTTP 400"]),
+        ([lost, Generation("w1", 0, 0, finished="length")], []),
+    ):
+        monkeypatch.setattr(child, "run_load", lambda *_, found=ended, **__: found)
+        requests = [Request("w0", (1,), 4), Request("w1", (1,), 4)]
+        assert child._warm_up(backend, requests, Load("closed", concurrency=1), None) == told
+    assert child._warm_up(backend, [], Load("closed", concurrency=1), None) == []
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ def test_recorded_lengths_are_kept_whatever_the_model_says(model: Path, tmp_path
     length = len(session(model).tokenizer.encode("x , y", add_special_tokens=False))
     for request in measured(model, trial):
         assert (request.max_new_tokens, request.ignore_eos) == (length, True)
+    strict = session(model)
+    capabilities = frozenset({"server", "ends-at-eos"})
+    strict.backend.info = replace(strict.backend.info, capabilities=capabilities)
+    with pytest.raises(UserError, match="the lengths that workload 'sharegpt' asks for"):
+        strict.requests(trial)
+    (free,) = trials(model, {**workload, "recorded_lengths": False})
+    assert not any(r.ignore_eos for requests in strict.requests(free) for r in requests)
+    with pytest.raises(UserError, match="lengths that 'ignore_eos' asks for"):
+        strict.requests(replace(free, ignore_eos=True))
     (trial,) = trials(model, {**workload, "max_new_tokens": length - 1})
     assert {request.max_new_tokens for request in measured(model, trial)} == {length - 1}
     (trial,) = trials(model, {**workload, "recorded_lengths": False})
