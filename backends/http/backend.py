@@ -37,6 +37,10 @@ PROBE_TEXT = "Hello"
 PROBE_TOKENS = 2
 RESET_TIMEOUT_S = 10.0
 USUAL_ANSWER_S = 10.0
+"""Of an open loop so many seconds of arrivals may be under way at once."""
+HANDSHAKE_S = 0.25
+"""TCP's and TLS's with a server across an ocean. Who arrives within it needs a connection that is
+open already; more of them would only keep threads of the server waiting."""
 STREAMS_OF_A_CLIENT = 1000
 
 
@@ -125,12 +129,15 @@ class HttpBackend(Backend):
         )
 
     def prepare(self, requests: Sequence[Request], load: Load) -> None:
-        """Before the clock starts: write the requests out and open their connections."""
+        """Before the clock starts: write the requests out and open the connections of the first."""
         self._payloads = {request.id: self._payload(request) for request in requests}
-        streams = load.concurrency or most_at_once([r.arrival_s for r in requests])
-        streams = min(streams, len(requests))
+        times = [request.arrival_s for request in requests]
+        streams, ready = (
+            min(load.concurrency or most_at_once(times, within_s), len(requests))
+            for within_s in (USUAL_ANSWER_S, HANDSHAKE_S)
+        )
         self._use(min(self._settings["clients"] or clients_for(streams), max(streams, 1)))
-        self._client.open(streams)
+        self._client.open(ready, streams)
 
     def submit(self, request: Request) -> None:
         """Send the request."""
@@ -270,13 +277,11 @@ def _encode(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def most_at_once(arrivals_s: Sequence[float]) -> int:
-    """The most arrivals within `USUAL_ANSWER_S`: how many requests of an open loop may be under way
-    at once. A slower server gets further connections while the load runs."""
+def most_at_once(arrivals_s: Sequence[float], within_s: float) -> int:
+    """The most arrivals within so many seconds."""
     times = sorted(arrivals_s)
     return max(
-        (i - bisect.bisect_right(times, t - USUAL_ANSWER_S) + 1 for i, t in enumerate(times)),
-        default=1,
+        (i - bisect.bisect_right(times, t - within_s) + 1 for i, t in enumerate(times)), default=1
     )
 
 

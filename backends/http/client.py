@@ -60,9 +60,10 @@ class Client:
         """Have `wait` end for this file descriptor too."""
         self._epoll.register(number, select.EPOLLIN)
 
-    def open(self, count: int) -> None:
-        """Have `count` connections ready, or as many as the server takes within ten seconds."""
-        self._pool.plan(count)
+    def open(self, ready: int, most: int | None = None) -> None:
+        """Have connections `ready`, or as many as the server takes within ten seconds, and so many
+        beside those in use as long as there are not `most` in all (None: as many as now)."""
+        self._pool.plan(ready, ready if most is None else most)
         give_up = time.monotonic() + CONNECT_TIMEOUT_S
         while self._pool.opening and time.monotonic() < give_up:
             for number, mask in self._epoll.poll(0.1):
@@ -73,6 +74,7 @@ class Client:
         exchange = Exchange(request_id, payload, answer)
         self._deadlines.append((time.monotonic_ns() + self._timeout_ns, exchange))
         self._begin(exchange)
+        self._pool.renew()
 
     def poll(self) -> list[Commit]:
         """What has come since the last call; never waits."""
@@ -265,7 +267,7 @@ class Client:
                 self._pool.give_back(connection)
             else:
                 self._pool.discard(connection)
-                self._pool.replace()
+                self._pool.renew()
         self.texts[exchange.request_id] = "".join(answer.texts)
         finished: FinishReason | None = answer.finished
         if finished is None:

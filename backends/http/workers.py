@@ -59,11 +59,12 @@ class ClientProcesses:
         """Whether all processes run."""
         return all(process.poll() is None for process in self._processes)
 
-    def open(self, count: int) -> None:
-        """Have `count` connections ready, shared out, or as many as the server takes."""
+    def open(self, ready: int, most: int | None = None) -> None:
+        """As `Client.open`, shared out; each has one ready at least."""
         self._turn = itertools.cycle(self._channels)
         for index, channel in enumerate(self._channels):
-            _tell(channel, "open", len(range(index, count, self.count)))
+            counts = [len(range(index, n, self.count)) for n in (ready, most or ready)]
+            _tell(channel, "open", [max(count, 1) for count in counts])
         self._wait_for("open")
 
     def send(self, request_id: str, payload: bytes, answer: StreamedAnswer) -> None:
@@ -177,7 +178,7 @@ def _obey(client: Client, word: str, content: Any) -> str | None:
         return None
     if word == "open":
         gc.collect()
-        client.open(content)
+        client.open(*content)
         gc.freeze()
     else:
         client.cancel()

@@ -285,9 +285,9 @@ def test_stale_connections_are_renewed_before_the_clock_starts(
 
 
 def test_how_many_connections_and_processes() -> None:
-    assert most_at_once([0.0, 1.0, 9.0, 10.5, 30.0]) == 3
-    assert most_at_once([0.0] * 7) == 7
-    assert most_at_once([]) == 1
+    assert most_at_once([0.0, 1.0, 9.0, 10.5, 30.0], 10.0) == 3
+    assert most_at_once([0.0] * 7, 10.0) == 7
+    assert most_at_once([], 10.0) == 1
     cores = os.cpu_count() or 1
     assert clients_for(1) == clients_for(1000) == 1
     assert clients_for(100_000) == max(cores // 2, 1)

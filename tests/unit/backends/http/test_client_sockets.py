@@ -169,9 +169,30 @@ def test_the_connection_used_last_is_used_next(pair: tuple[Client, PairedServer]
     for name in ("a", "b"):
         send(client, name)
         (used,) = (end for end in server.ends if asked(end))
-        assert used is server.ends[1]
+        assert used is server.ends[0], "of those that were never used the oldest"
         used.send(ANSWER)
         collect(client)
+    for name in ("c", "d"):
+        send(client, name)
+    assert asked(server.ends[1])
+    for end in reversed(server.ends):
+        end.send(ANSWER)
+        collect(client)
+    send(client, "e")
+    assert [bool(asked(end)) for end in server.ends][:1] == [True]
+
+
+def test_while_requests_are_under_way_the_next_one_s_connection_is_opened(
+    pair: tuple[Client, PairedServer],
+) -> None:
+    client, server = pair
+    client.open(1, 3)
+    assert len(server.ends) == 1
+    for name, there, used in (("a", 2, 0), ("b", 3, 1), ("c", 3, 2), ("d", 4, 3)):
+        send(client, name)
+        client.poll()
+        assert len(server.ends) == there
+        assert asked(server.ends[used])
 
 
 def test_no_more_connections_are_replaced_than_were_planned(

@@ -48,7 +48,10 @@ def test_connections_are_shared_out_among_the_processes(monkeypatch: pytest.Monk
     three = object.__new__(ClientProcesses)
     three.count, three._channels = 3, cast(Any, ["a", "b", "c"])
     three.open(7)
-    assert told == [("a", "open", 3), ("b", "open", 2), ("c", "open", 2)]
+    assert told == [("a", "open", [3, 3]), ("b", "open", [2, 2]), ("c", "open", [2, 2])]
+    told.clear()
+    three.open(1, 7)
+    assert told == [("a", "open", [1, 3]), ("b", "open", [1, 2]), ("c", "open", [1, 2])]
 
 
 @pytest.mark.parametrize("has_tls", [False, True])
