@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from harness.core.errors import UserError
+
 PORTS = {"http": 80, "https": 443}
 
 
@@ -49,7 +51,8 @@ class Route:
 def find_route(base_url: str, key: str | None, timeout_s: float) -> Route:
     """The route to `base_url`. The environment's proxies are used for servers elsewhere only.
 
-    Tries each address that the name has. Raises `OSError` when none accepts a connection.
+    Tries each address that the name has. Raises `OSError` when none accepts a connection, and as
+    `find_proxy` does.
     """
     parts = urlsplit(base_url)
     host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
@@ -65,7 +68,8 @@ def find_route(base_url: str, key: str | None, timeout_s: float) -> Route:
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
     hop, tunnel, target = (host, port), b"", parts.path
-    if proxy := _proxy(parts.scheme, host):
+    if found := find_proxy(base_url):
+        proxy = urlsplit(found)
         hop = (proxy.hostname or "", proxy.port or PORTS["http"])
         credentials = _credentials(proxy.username, proxy.password)
         if parts.scheme == "https":
@@ -95,13 +99,30 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _proxy(scheme: str, host: str) -> Any:
-    """The parts of the proxy's URL, None for no proxy."""
+def find_proxy(base_url: str) -> str | None:
+    """The address of the proxy that the environment names for a server elsewhere; None without one.
+    Raises `UserError` for a proxy that is not spoken to in HTTP, whose address may hold a password
+    and is not repeated."""
+    server = urlsplit(base_url)
+    host = server.hostname or ""
     if is_loopback(host) or urllib.request.proxy_bypass(host):
         return None
     found = urllib.request.getproxies_environment()
-    url = found.get(scheme) or found.get("all")
-    return urlsplit(url if "://" in url else f"http://{url}") if url else None
+    name = next((name for name in (server.scheme, "all") if found.get(name)), None)
+    if name is None:
+        return None
+    url = found[name] if "://" in found[name] else f"http://{found[name]}"
+    try:
+        parts = urlsplit(url)
+        is_http = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_http = False
+    if not is_http:
+        raise UserError(
+            f"backend 'http': ${name}_proxy: expected http://HOST[:PORT], got "
+            f"{url.partition(':')[0]}://...; $no_proxy with {host} in it does without"
+        )
+    return url
 
 
 def _credentials(user: str | None, password: str | None) -> list[str]:

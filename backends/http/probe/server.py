@@ -7,12 +7,11 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from backends.http.client import CONNECT_TIMEOUT_S, NO_STREAM
-from backends.http.route import is_loopback, tls_context
+from backends.http.route import find_proxy, tls_context
 from backends.http.stream import EventReader, StreamError, body_message, parse_chunk
 from harness.core.errors import UnavailableError, UserError, nearest
 
@@ -36,7 +35,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def connect(base_url: str, key: str | None) -> AsyncIterator[Server]:
-    """A pool of connections. Environment proxies are used only for servers elsewhere."""
+    """A pool of connections, by the way that requests take (`find_proxy`)."""
     headers = {"Accept-Encoding": "identity"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
@@ -45,7 +44,7 @@ async def connect(base_url: str, key: str | None) -> AsyncIterator[Server]:
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
         headers=headers,
         auto_decompress=False,
-        trust_env=not is_loopback(urlsplit(base_url).hostname or ""),
+        proxy=find_proxy(base_url),
     ) as session:
         yield Server(session, base_url)
 

@@ -18,7 +18,7 @@ import pytest
 
 from backends.http import client as http_client
 from backends.http.backend import HttpBackend
-from backends.http.route import find_route
+from backends.http.route import find_proxy, find_route
 from backends.http.stream import StreamedAnswer
 from harness.core.errors import UnavailableError, UserError
 from harness.core.nouns import Commit, Load
@@ -135,13 +135,19 @@ class Proxy:
         self._listener.close()
 
 
+def no_proxies_but(monkeypatch: pytest.MonkeyPatch, named: dict[str, str]) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, url in named.items():
+        monkeypatch.setenv(name, url)
+
+
 def asked_through(
     proxy: Proxy, base_url: str, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> list[str | None]:
     """What a client whose environment names `proxy` in `variable` is answered."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, proxy.url)
+    no_proxies_but(monkeypatch, {variable: proxy.url})
     route = find_route(base_url, None, 5.0)
     client = http_client.Client(route, 5.0)
     payload = route.request("completions", {"prompt": [1], "max_tokens": 3})
@@ -180,6 +186,44 @@ def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, variable: s
     assert proxy.credentials
     proxy.close()
     server.close()
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
+def test_the_probe_takes_the_way_that_requests_take(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    server = FakeServer()
+    proxy = Proxy(("127.0.0.1", server._http.server_port))
+    no_proxies_but(monkeypatch, {variable: proxy.url})
+    backend = HttpBackend(options(base_url="http://far.test/v1", model="m"), None)
+    assert proxy.lines[0] == b"GET http://far.test/v1/models HTTP/1.1"
+    assert proxy.credentials
+    backend.close()
+    proxy.close()
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"all_proxy": "socks5://me:secret@x:1"}, r"\$all_proxy: expected http.* got socks5://"),
+        ({"http_proxy": "https://x:1"}, r"\$http_proxy: expected http.* got https://"),
+        ({"http_proxy": "http://:1"}, r"\$http_proxy: expected http"),
+        ({"http_proxy": "http://x:99999"}, r"\$no_proxy with far\.test in it does without"),
+    ],
+)
+def test_a_proxy_that_is_not_spoken_to_in_http_is_refused(
+    monkeypatch: pytest.MonkeyPatch, named: dict[str, str], words: str
+) -> None:
+    no_proxies_but(monkeypatch, named)
+    with pytest.raises(UserError, match=words) as caught:
+        HttpBackend(options(base_url="http://far.test/v1"), None)
+    assert "secret" not in str(caught.value)
+    assert not isinstance(caught.value, UnavailableError)
+    monkeypatch.setenv("no_proxy", "far.test")
+    assert find_proxy("http://far.test/v1") is None
+    no_proxies_but(monkeypatch, {"all_proxy": "socks5://x:1", "http_proxy": "x:81"})
+    assert find_proxy("http://far.test/v1") == "http://x:81"
 
 
 @pytest.mark.parametrize("refuse", [False, True])
