@@ -34,7 +34,7 @@ WAITS_S = (0.5, 1.5, 3.0)
 """Between the tries to reach a server: one that is busy or starts anew is there again by then."""
 PROBE_IDS = (1, 1)
 PROBE_TEXT = "Hello"
-PROBE_TOKENS = 2
+PROBE_TOKENS, LONGER_PROBE = 2, 16
 RESET_TIMEOUT_S = 10.0
 USUAL_ANSWER_S = 10.0
 """Of an open loop so many seconds of arrivals may be under way at once."""
@@ -218,7 +218,8 @@ class HttpBackend(Backend):
             ids: tuple[int, ...] = PROBE_IDS
             if form != "ids":
                 ids = tuple(_encode(self._tokenizer, PROBE_TEXT))
-            asked = Request("probe", ids, PROBE_TOKENS, ignore_eos=ignore_eos)
+            tokens = LONGER_PROBE if ignore_eos else PROBE_TOKENS
+            asked = Request("probe", ids, tokens, ignore_eos=ignore_eos)
             return self._body(form, asked, extras)
 
         settings = self._settings
@@ -228,12 +229,11 @@ class HttpBackend(Backend):
         limit = min(PROBE_TIMEOUT_S, settings["timeout_s"])
         try:
             async with asyncio.timeout(limit), connect(self._base_url, self._key) as server:
-                found = self._tokenizer is not None
                 for wait_s in WAITS_S:
                     with contextlib.suppress(UnavailableError):
-                        return await probe(server, settings["model"], path, body, found)
+                        return await probe(server, settings["model"], path, body, self._tokenizer)
                     await asyncio.sleep(wait_s)
-                return await probe(server, settings["model"], path, body, found)
+                return await probe(server, settings["model"], path, body, self._tokenizer)
         except TimeoutError:
             told = f"backend 'http': {self._base_url} did not answer within {limit:g} s"
             raise UnavailableError(told, reached=False) from None

@@ -132,7 +132,7 @@ class StreamedAnswer:
             ids = choice.get("token_ids")
             if ids is None and text:
                 raise StreamError("a chunk with text but without token_ids")
-            return _checked_ids(ids or ())
+            return checked_ids(ids or ())
         if self.counting == "usage":
             new = (self.server_tokens or 0) - self.tokens
             if new < 0:
@@ -167,7 +167,7 @@ class StreamedAnswer:
             raise StreamError(f"the server's limit came before {self.max_new_tokens} tokens")
 
 
-def _checked_ids(ids: Any) -> tuple[int, ...]:
+def checked_ids(ids: Any) -> tuple[int, ...]:
     """Token ids as they can be stored and decoded: whole numbers of at most 31 bits."""
     if not isinstance(ids, Sequence) or isinstance(ids, str):
         raise StreamError(f"token_ids that are no list: {shorten(ids)}")

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from backends.http.backend import LONGER_PROBE, PROBE_TOKENS
+
 
 class FakeReply:
     """One answer under way: a status line, then chunks, then an end or a dropped connection."""
@@ -37,7 +39,7 @@ class FakeReply:
 
     def tokens(self, ids: list[int], finish: str | None = None, **more: Any) -> None:
         """A completion chunk as vLLM sends it when asked for token ids."""
-        text = "".join(f" {token}" for token in ids)
+        text = "✓" * len(ids)  # by any tokenizer it may be what these ids are
         choice = {"index": 0, "text": text, "token_ids": ids, "finish_reason": finish}
         self.event({"choices": [choice], **more})
 
@@ -59,6 +61,7 @@ class FakeReply:
         self.end()
 
 
+PROBES = (PROBE_TOKENS, LONGER_PROBE)
 Play = Callable[[FakeReply], None]
 
 
@@ -73,6 +76,9 @@ def good(reply: FakeReply) -> None:
 
 class FakeServer:
     """Serves `play` for completions; `probe`, when given, for the backend's first requests."""
+
+    tokenized: Any = None
+    """What POST /tokenize answers; None: there is none."""
 
     def __init__(self, play: Play = good, probe: Play | None = None) -> None:
         self.play = play
@@ -130,9 +136,12 @@ class FakeServer:
             else:
                 reply.fail(404, {})
             return
+        if path == "/tokenize":
+            reply.fail(200 if self.tokenized else 404, self.tokenized)
+            return
         self.bodies.append(reply.body)
         self.headers = dict(reply.headers)
-        is_probe = self._probe is not None and reply.body.get("max_tokens") == 2
+        is_probe = self._probe is not None and reply.body.get("max_tokens") in PROBES
         (self._probe if is_probe and self._probe else self.play)(reply)
 
     def close(self) -> None:

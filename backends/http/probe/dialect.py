@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from backends.http.probe.server import Server, ask, find_model, find_version, reset_cache
+from backends.http.probe.server import (
+    Server,
+    ask,
+    find_model,
+    find_version,
+    reset_cache,
+    tokenize,
+)
+from backends.http.probe.texts import SENTENCE, check_ids, check_texts
 from backends.http.stream import Counting, StreamError, chunk_text, finish_of
 from harness.core.errors import UserError
 
@@ -44,19 +52,20 @@ async def probe(
     name: str | None,
     path: str,
     body: Callable[[str, Mapping[str, Any], bool], dict[str, Any]],
-    has_tokenizer: bool,
+    tokenizer: Any,
 ) -> Dialect:
-    """Ask the server for its models, and for two tokens in ever plainer terms until it agrees.
+    """Ask the server for its models, and for a few tokens in ever plainer terms until it agrees.
 
-    `body(prompt form, extras, ignore_eos)` makes a request's body, but for `model`. Raises
-    `UserError` naming the server when it cannot be used.
+    `body(prompt form, extras, ignore_eos)` makes a request's body, but for `model`; `tokenizer` is
+    the model's, None where there is none. Raises `UserError` naming the server when it cannot be
+    used.
     """
     model = await find_model(server, name)
     forms: tuple[Literal["ids", "text", "chat"], ...] = ("ids", "text")
     if path == "chat/completions":
         forms = ("chat",)
     refusal = "nothing was tried"
-    for form in forms if has_tokenizer else forms[:1]:
+    for form in forms[:1] if tokenizer is None else forms:
         for extras in EXTRAS:
             content = {**body(form, extras, False), "model": model}
             events, refusal = await ask(server, path, content)
@@ -65,12 +74,18 @@ async def probe(
             counting = _counting(server, events)
             if counting is None and extras in EXTRAS[:2]:
                 continue
-            if counting is None and not has_tokenizer:
+            if counting is None and tokenizer is None:
                 raise UserError(
                     f"backend 'http': {server.base_url} reports neither token ids nor running "
                     "usage, and there is no tokenizer to count with"
                 )
             endless, _ = await ask(server, path, {**body(form, extras, True), "model": model})
+            if tokenizer is not None:
+                where = f"backend 'http': {server.base_url}"
+                if counting == "ids":
+                    check_texts(where, [events, endless or ()], tokenizer)
+                else:
+                    check_ids(where, await tokenize(server, model, SENTENCE), tokenizer)
             return Dialect(
                 model=model,
                 version=await find_version(server),

@@ -139,6 +139,20 @@ async def _refused(where: str, response: aiohttp.ClientResponse) -> UserError:
     return UserError(told)
 
 
+async def tokenize(server: Server, model: str, text: str) -> list[int] | None:
+    """The server's token ids of `text`, asked for under the names that vLLM (SGLang too), llama.cpp
+    and TGI have for it; None where it has no such call."""
+    asked = {"model": model, "add_special_tokens": False}
+    asked |= dict.fromkeys(("prompt", "content", "inputs"), text)
+    try:
+        async with server.session.post(f"{server.root}/tokenize", json=asked) as response:
+            told = json.loads(await response.read()) if response.status == 200 else None
+        found = told["tokens"] if isinstance(told, dict) else told
+        return [int(one["id"] if isinstance(one, dict) else one) for one in found or ()] or None
+    except (aiohttp.ClientError, OSError, ValueError, TypeError, LookupError):
+        return None
+
+
 async def _refusal_of(response: aiohttp.ClientResponse) -> str:
     """One line about an answer that is no event stream."""
     where = response.headers.get("Location")

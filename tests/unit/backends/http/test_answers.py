@@ -171,7 +171,7 @@ def test_uncountable_server_is_refused(start: Start) -> None:
 
 def test_a_chat_of_several_messages_is_sent_as_it_is(start: Start) -> None:
     def play(reply: FakeReply) -> None:
-        reply.event({"choices": [{"delta": {"content": "x"}, "token_ids": [2]}]})
+        reply.event({"choices": [{"delta": {"content": "ww"}, "token_ids": [2]}]})
         reply.event({"choices": [{"delta": {}, "finish_reason": "stop"}]})
         reply.done()
         reply.end()
@@ -188,8 +188,8 @@ def test_a_chat_of_several_messages_is_sent_as_it_is(start: Start) -> None:
 def test_chat_sends_one_user_message(start: Start) -> None:
     def play(reply: FakeReply) -> None:
         reply.event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
-        reply.event({"choices": [{"delta": {"reasoning_content": "hm"}, "token_ids": [1]}]})
-        last = {"delta": {"content": "yes"}, "token_ids": [2], "finish_reason": "stop"}
+        reply.event({"choices": [{"delta": {"reasoning_content": "w"}, "token_ids": [1]}]})
+        last = {"delta": {"content": " ww"}, "token_ids": [2], "finish_reason": "stop"}
         reply.event({"choices": [last]})
         reply.done()
         reply.end()

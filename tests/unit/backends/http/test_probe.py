@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from backends import open_backend
 from backends.http.probe.dialect import EXTRAS
+from backends.http.probe.texts import SENTENCE, check_texts
 from harness.core.errors import UnavailableError, UserError
 from harness.core.nouns import Model
 from tests.support.fake_openai import FakeReply, FakeServer, good
-from tests.support.http_client import Start, answer
+from tests.support.http_client import Start, WordTokenizer, answer
 
 LOADING = {"error": {"message": "Loading model"}}
 
@@ -73,6 +75,95 @@ def test_a_server_that_refuses_a_field_is_known_by_it(start: Start) -> None:
     assert answer(backend)[-1].finished == "length"
     _, backend = start()
     assert "ends-at-eos" not in backend.info.capabilities
+
+
+WORDS = [len(word) for word in SENTENCE.split()]
+
+
+@pytest.mark.parametrize(
+    ("tokenized", "differs"),
+    [
+        (None, False),
+        ("no list", False),
+        ({"tokens": [1, *WORDS]}, False),
+        ({"tokens": WORDS[1:]}, False),
+        ([{"id": token} for token in WORDS], False),
+        ({"tokens": [token + 100 for token in WORDS]}, True),
+        ({"tokens": [3]}, True),
+    ],
+)
+def test_a_server_that_tokenizes_shows_its_tokenizer(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tokenized: Any, differs: bool
+) -> None:
+    """Of one that gives no token ids it is all that there is to see."""
+
+    def play(reply: FakeReply) -> None:
+        reply.event({"choices": [{"text": "one two", "finish_reason": "stop"}]})
+        reply.end()
+
+    monkeypatch.setattr(FakeServer, "tokenized", tokenized)
+    if differs:
+        with pytest.raises(UserError, match="the model's tokenizer is not the server's: it makes"):
+            start(play, play, WordTokenizer())
+    else:
+        start(play, play, WordTokenizer())
+
+
+def told(*chunks: tuple[str, Any]) -> list[dict[str, Any]]:
+    return [{"choices": [{"text": text, "token_ids": ids}]} for text, ids in chunks]
+
+
+LETTERS = {1: "Hello", 2: " world", 3: "é", 4: "<think>", 5: "\ufffd", 6: "</s>"}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "differs"),
+    [
+        ([("Hello", [1]), (" world", [2])], False),
+        ([("Hello", [1]), ("", [2])], False),  # held back
+        ([("world", [2]), ("", [6])], False),  # a special token, and a blank less
+        ([("Hello", [4, 1]), ("world", [4, 2])], False),  # the tags of a thought
+        ([("Hello\ufffd\ufffd world", [1, 3, 2])], False),  # halves of a character
+        ([("▁Hello▁world", [1, 2])], False),  # pieces as they are called
+        ([("", [1, 2]), ("Hello", None)], False),
+        ([("你好", [1, 2])], False),  # nothing that could be compared
+        ([("Hello", [3, 5])], True),
+        ([(" the", [1]), (" end", [2])], True),
+        ([("Hello", [1]), (" moon", [2])], True),
+    ],
+)
+def test_a_tokenizer_of_another_model_is_told_from_texts_in_parts(
+    chunks: list[tuple[str, Any]], differs: bool
+) -> None:
+    tokenizer = SimpleNamespace(decode=lambda ids: "".join(LETTERS[token] for token in ids))
+    if not differs:
+        check_texts("there", [told(*chunks)], tokenizer)
+        return
+    with pytest.raises(UserError, match="there: the model's tokenizer is not the server's: it rea"):
+        check_texts("there", [told(), told(*chunks)], tokenizer)
+
+
+def test_no_sweep_begins_with_the_tokenizer_of_another_model(start: Start) -> None:
+    def play(reply: FakeReply) -> None:
+        few = reply.body["max_tokens"] == 2
+        text = "w" if few else "and more of it"
+        choice = {"text": text, "token_ids": [1], "finish_reason": "length"}
+        reply.event({"choices": [choice]})
+        reply.done()
+        reply.end()
+
+    with pytest.raises(UserError, match="it reads 'w' where the server wrote 'and more of it'"):
+        start(play, play, WordTokenizer())
+    start(play, play)
+
+
+def test_token_ids_that_are_none_are_found_by_the_probe(start: Start) -> None:
+    def play(reply: FakeReply) -> None:
+        reply.event({"choices": [{"text": "w", "token_ids": [-1], "finish_reason": "length"}]})
+        reply.end()
+
+    with pytest.raises(UserError, match="a test request: -1 is no token id"):
+        start(play, play, WordTokenizer())
 
 
 def test_nobody_who_listens_is_told_from_somebody_who_breaks_off(start: Start) -> None:

@@ -111,7 +111,7 @@ class Proxy:
     def _serve(self, near: socket.socket) -> None:
         # The target is called once there is something for it: a route is tried by a connection that
         # says nothing, and that one may be accepted after a short test has closed its target.
-        with near, contextlib.ExitStack() as stack:
+        with near, contextlib.suppress(ConnectionError), contextlib.ExitStack() as stack:
             head = near.recv(65536)
             if not head:
                 return
