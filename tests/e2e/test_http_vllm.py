@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from backends import open_backend
+from backends.checkpoints import models
 from backends.http.backend import HttpBackend
 from benchmarks.support.vllm_server import vllm_server
+from harness.core.errors import UserError
 from harness.core.nouns import Generation, Load, Model, Request
 from harness.measure.load_loop import run_load
 from tests.support.tiny_llama import EOS_ID, write_tiny_llama
@@ -80,10 +82,19 @@ def test_stop_token_counts_and_ends_the_answer(url: str) -> None:
     assert (len(ignored.token_ids), ignored.finished) == (10, "length")
 
 
-def test_counts_without_ids_agree_with_ids(url: str) -> None:
+WITHOUT_IDS = {"extra_body": {"return_token_ids": None}}
+
+
+@pytest.mark.parametrize("options", [{}, WITHOUT_IDS], ids=["ids", "usage"])
+def test_another_models_tokenizer_is_refused(url: str, options: Mapping[str, Any]) -> None:
+    with pytest.raises(UserError, match="the model's tokenizer is not the server's"):
+        run(url, options, [], models.BUNDLED["demo"])
+
+
+def test_counts_without_ids_agree_with_ids(url: str, model: Path) -> None:
     """A server that does not know `return_token_ids` still has its tokens counted right."""
     _, with_ids = run(url, {}, REQUESTS)
-    backend, with_usage = run(url, {"extra_body": {"return_token_ids": None}}, REQUESTS)
+    backend, with_usage = run(url, WITHOUT_IDS, REQUESTS, model)
     assert backend.info.options["token_counting"] == "usage"
     assert [sum(g.commit_tokens) for g in with_usage] == [len(g.token_ids) for g in with_ids]
 
