@@ -227,13 +227,17 @@ class HttpBackend(Backend):
         if settings["api"] == "chat" and self._tokenizer is None:
             raise UserError("backend 'http': api 'chat' needs a model with a tokenizer")
         limit = min(PROBE_TIMEOUT_S, settings["timeout_s"])
-        try:
+
+        async def once() -> Dialect:
             async with asyncio.timeout(limit), connect(self._base_url, self._key) as server:
-                for wait_s in WAITS_S:
-                    with contextlib.suppress(UnavailableError):
-                        return await probe(server, settings["model"], path, body, self._tokenizer)
-                    await asyncio.sleep(wait_s)
                 return await probe(server, settings["model"], path, body, self._tokenizer)
+
+        try:
+            for wait_s in WAITS_S:
+                with contextlib.suppress(UnavailableError):
+                    return await once()
+                await asyncio.sleep(wait_s)
+            return await once()
         except TimeoutError:
             told = f"backend 'http': {self._base_url} did not answer within {limit:g} s"
             raise UnavailableError(told, reached=False) from None

@@ -166,12 +166,15 @@ def test_token_ids_that_are_none_are_found_by_the_probe(start: Start) -> None:
         start(play, play, WordTokenizer())
 
 
-def test_nobody_who_listens_is_told_from_somebody_who_breaks_off(start: Start) -> None:
+def test_nobody_who_listens_is_told_from_somebody_who_breaks_off(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    monkeypatch.setattr("backends.http.backend.WAITS_S", (0.0, 0.2))
     with pytest.raises(UnavailableError, match="no server answers there") as caught:
-        open_backend("http", None, Model("m"), {"base_url": url})
+        open_backend("http", None, Model("m"), {"base_url": url, "timeout_s": 0.1})
     assert not caught.value.reached
 
     def drop(reply: FakeReply) -> None:
