@@ -1,4 +1,4 @@
-"""Bad input from the user, what cannot be reached, and the nearest name to one that is not there."""
+"""Bad input, what cannot be reached, and the nearest name to one that is not there."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_what_is_not_valid_is_faint(folder: Path) -> None:
     alphas = [bar.get_alpha() for bar in axes.patches]
     assert alphas[:3] == list(SHADES)
     assert alphas[3:6] == [pytest.approx(shade * 0.35) for shade in SHADES]
-    notes = [text.get_gid() for text in axes.texts if text.get_gid()]
+    notes = [note for text in axes.texts if (note := text.get_gid())]
     assert [note.endswith(", not valid") for note in notes] == [False, True, True]
 
 
