@@ -60,7 +60,7 @@ function tableText(table) {
   };
   const names = columnNames(table);
   // what the page strikes through or greys is told in a column of its own
-  const doubts = (row) => row.matches(".invalid") ? "all" : names.filter((_, at) => row.cells[at].querySelector(".struck")).join("; ");
+  const doubts = (row) => row.matches(".invalid") ? "all" : names.filter((_, at) => row.cells[at].matches(".struck")).join("; ");
   const shown = [...table.tBodies[0].rows].filter((row) => !row.hidden);
   const lines = shown.map((row) => [...[...row.cells].map(value), doubts(row)]);
   return [[...names, "not valid"], ...lines].map((line) => line.map(quote).join(",")).join("\n") + "\n";

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from markupsafe import Markup
 
 from reports.cells import Cell, Overview
-from reports.figures.axes import LABELS_IN, ROW_IN
+from reports.figures.axes import LABELS_IN, ROW_IN, tell_scales
 from reports.svg import RC, inline_svg
 
 if TYPE_CHECKING:
@@ -151,4 +151,5 @@ def draw(panel: Panel, prefix: str) -> Markup:
     bottom, top = 0.42 / height, 1 - 0.06 / height
     axes = figure.add_axes((left / width, bottom, 1 - (left + right) / width, top - bottom))
     panel.paint(axes)
+    tell_scales(axes)
     return inline_svg(figure, prefix, panel.title)

@@ -16,6 +16,10 @@ QUALITY = {metric.name: metric.label for metric in registry.scores()}
 """Task scores that may stand in the quality column, with the name shown beside the number."""
 
 Row = TypeVar("Row")
+PLACE = "place"
+"""Class of the columns that say where a row is from."""
+_LONG = 8
+"""Rows from which on a table may not fit its box."""
 
 
 def _nothing(_: object) -> str:
@@ -106,6 +110,12 @@ class BodyRow(NamedTuple):
     """Among rows that are told apart by nothing else: those of several machines."""
 
     @property
+    def where(self) -> str:
+        """What the columns say that a narrow page leaves out."""
+        told = [cell for cell in self.cells if cell.css == PLACE]
+        return ", ".join(f"{c.text} ({c.small})" if c.small else c.text for c in told)
+
+    @property
     def place(self) -> str:
         """Its name in addresses, after that of its table."""
         parts = (self.variant.id, self.workload or "", self.condition or self.load or "")
@@ -119,6 +129,11 @@ class Table(NamedTuple):
     groups: tuple[HeaderCell, ...]
     subheads: tuple[HeaderCell, ...]
     rows: tuple[BodyRow, ...]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether rows may be out of sight."""
+        return len(self.rows) > _LONG
 
 
 def scope(cell: Cell) -> BodyRow:
@@ -174,10 +189,13 @@ def _header(
 
 
 def places(cell: Callable[[Row], Cell]) -> tuple[Column[Row], Column[Row]]:
-    """The columns for the workload and the load of a row of one cell."""
+    """The columns for the workload and the load of a row of one cell; on a narrow page they stand
+    below the backend."""
     return (
-        Column("Workload", lambda row: cell(row).task, css=""),
-        Column("Load", lambda row: cell(row).load, css="", sort=lambda row: str(cell(row).order)),
+        Column("Workload", lambda row: cell(row).task, css=PLACE),
+        Column(
+            "Load", lambda row: cell(row).load, css=PLACE, sort=lambda row: str(cell(row).order)
+        ),
     )
 
 

@@ -56,6 +56,14 @@ def value_axis(axes: Axes, which: str, values: Sequence[float], log_from: float 
     plain_numbers(axes, which)
 
 
+def tell_scales(axes: Axes) -> None:
+    """Say in the labels which axes are logarithmic, once they are final; upright there is room for
+    little more than the label."""
+    for axis, words in ((axes.xaxis, "log scale"), (axes.yaxis, "log")):
+        if axis.get_scale() == "log":
+            axis.set_label_text(", ".join(filter(None, (axis.get_label_text(), words))))
+
+
 def short_number(value: float) -> str:
     """Up to three significant digits with k and M: ``0.25``, ``12``, ``1.5k``."""
     size = abs(value)

@@ -142,7 +142,7 @@ def against_latency(axes: Axes, cells: Sequence[Cell]) -> None:
     value_axis(axes, "x", drawn_x)
     value_axis(axes, "y", drawn_y)
     axes.set_xlabel("output tokens/s")
-    axes.set_ylabel("time per token, median (ms)")
+    axes.set_ylabel("median ms per token")
 
 
 def _line(axes: Axes, cells: Sequence[Cell], quantity: Quantity) -> None:

@@ -95,6 +95,40 @@ def test_a_phone_gets_a_short_page_whose_headings_open(open_report: Open, width:
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_phone_shows_speed_ups_and_whole_filters(open_report: Open, width: int) -> None:
+    """What a row is of stands below its backend, so that the first numbers are in sight."""
+    browser = open_report(width)
+    column = (
+        "[...document.querySelectorAll('#results th')].find(t => t.innerText.includes('Speed'))"
+    )
+    edge = f"return [{column}.getBoundingClientRect().right, document.body.clientWidth]"
+    right, whole = run_script(browser, edge)
+    assert right <= whole
+    where = "document.querySelector('#results tbody th'), '::after').content"
+    assert "closed c=1" in run_script(browser, f"return getComputedStyle({where}")
+    outside = (
+        "return [...document.querySelectorAll('#filters select, #filters button')]"
+        ".filter(e => e.getBoundingClientRect().right > document.body.clientWidth).length"
+    )
+    assert run_script(browser, outside) == 0
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_table_that_scrolls_says_so(open_report: Open, scripts: bool) -> None:
+    browser = open_report(1240, scripts=scripts)
+    seen = """const box = document.querySelector('#results .scroll');
+    const [outer, own] = [box, box.querySelector('.row-count')].map(e => e.getBoundingClientRect());
+    return [box.scrollHeight > box.clientHeight, outer.bottom - own.bottom, own.width]"""
+    hides_rows, below, wide = run_script(browser, seen)
+    assert hides_rows
+    assert 0 <= below < 3, "at the lower end of what is shown"
+    assert wide > 1000
+    told = browser.find_element("css selector", "#results .row-count").text
+    rows = browser.find_elements("css selector", "#results tbody tr")
+    assert told == f"{len(rows)} rows in all"
+
+
 def test_on_a_desk_every_table_fits_the_page(open_report: Open) -> None:
     browser = open_report(1240)
     run_script(browser, OPEN_SECTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -11,7 +12,7 @@ from reports.numbers import ratio
 from reports.sections import Section
 from reports.tables import LOAD, WORKLOAD, BodyRow, Column, bounds, build, scope
 from reports.words.definitions import meaning
-from reports.words.findings import sound, span
+from reports.words.findings import place
 from results import registry
 
 _NOTE = (
@@ -26,10 +27,8 @@ _HEADINGS = {
     "speedup_step_time": "Time per step",
     "speedup_length": "Length",
 }
-_WORDS = {
-    "speedup_steps": "fewer steps for a token make",
-    "speedup_step_time": "the time of a step",
-}
+_FACTORS = ("speedup_steps", "speedup_step_time")
+"""Of the speed-up for a token."""
 _WHY = "the backend or the reference counts no steps"
 
 
@@ -55,13 +54,21 @@ def section(seen: Overview, _: Samples) -> Section | None:
 
 
 def _finding(cells: Sequence[Cell]) -> str:
-    parts = [
-        f"{words} ×{told}"
-        for name, words in _WORDS.items()
-        if (told := span((c.value(name) or 0.0 for c in sound(cells, name)), ratio))
-    ]
-    found = ", ".join(parts)
-    return f"{found[:1].upper()}{found[1:]}." if parts else "No part of a speed-up is valid."
+    """The cell whose parts are furthest from 1, of real ones where there are any."""
+    found = [cell for cell in cells if all(map(cell.holds, _FACTORS))]
+    found = [cell for cell in found if not cell.variant.is_replay] or found
+    if not found:
+        return "No cell has valid parts."
+    most = max(found, key=lambda cell: sum(abs(math.log(part)) for part in _factors(cell)))
+    steps, step_time = _factors(most)
+    return (
+        f"Furthest from 1, {place(most)}: fewer steps for a token make ×{ratio(steps)}, the time "
+        f"of a step ×{ratio(step_time)}, together ×{ratio(steps * step_time)}."
+    )
+
+
+def _factors(cell: Cell) -> list[float]:
+    return [cell.value(name) or 1.0 for name in _FACTORS]
 
 
 def _columns() -> Iterator[Column[Cell]]:

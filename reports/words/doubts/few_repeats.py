@@ -29,11 +29,10 @@ def sentence(cells: Sequence[Cell]) -> str:
         for n in few
     )
     held = ", ".join(f"in {_HELD[n]} with {counted(n, 'repeat')}" for n in few)
-    every = counted(counts.total(), "valid " * bool(valid) + "speed-up")
     return (
-        f"Of {every} {rest}. Where the machine drifts between repeats as much as requests differ, "
-        f"an interval holds the truth {held}, not in 95%. Set repeats to {_ADVISED} or more to "
-        "cover that."
+        f"Of {counted(counts.total(), 'valid ' * bool(valid) + 'speed-up')} {rest}. Where the "
+        "machine drifts between repeats as much as requests differ, an interval holds the truth "
+        f"{held}, not in 95%. Set repeats to {_ADVISED} or more to cover that."
     )
 
 

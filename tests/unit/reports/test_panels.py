@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from reports.cells import Overview, overview
-from reports.panels import Panel, Place, Size, beside, by_load, folded, measured, panels
+from reports.figures.axes import value_axis
+from reports.panels import (
+    Panel,
+    Place,
+    Size,
+    beside,
+    by_load,
+    draw,
+    drawing,
+    folded,
+    measured,
+    panels,
+)
 from results import load
 
 ONE, EIGHT = "closed c=1", "closed c=8"
@@ -97,3 +109,17 @@ def test_four_workloads_make_narrow_panels(seen: Overview) -> None:
     first = seen.cells[0]
     four = [dataclasses.replace(first, workload=name) for name in "abcd"]
     assert beside(dataclasses.replace(seen, cells=tuple(four))).width < beside(seen).width
+
+
+def test_axes_that_are_logarithmic_say_so() -> None:
+    def paint_scales(axes: Any) -> None:
+        axes.plot([1, 100], [1, 2])
+        value_axis(axes, "x", [1, 100])
+        value_axis(axes, "y", [1, 2])
+        axes.set_xlabel("tokens")
+        axes.set_ylabel("seconds")
+
+    with drawing():
+        text = draw(Panel(paint_scales, "scales"), "x-")
+    assert ">tokens, log scale</text>" in text
+    assert ">seconds</text>" in text

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from reports.numbers import percent
-from reports.tables import BodyCell, BodyRow, Column, Group, Table, build
+from reports.tables import PLACE, BodyCell, BodyRow, Column, Group, Table, build
 from reports.variants import NamedOptions, variants
 
 (VLLM,) = variants([NamedOptions("vllm", {}, "official code", True)])
@@ -74,3 +74,17 @@ def test_a_line_stands_above_each_group_of_rows(table: Table) -> None:
         COLUMNS, [LoadRow("c=1", 0.5)], lambda row: BodyRow(VLLM, None, "", css="invalid")
     )
     assert [row.css for row in alone.rows] == ["invalid"]
+
+
+def test_a_row_says_where_it_is_from_in_words_of_its_own() -> None:
+    """For a page too narrow for the columns."""
+    place: Column[LoadRow] = Column("Load", lambda r: r.load, css=PLACE, small=lambda _: "13/s")
+    rows = [LoadRow("c=1", 0.5)] * 9
+
+    def scope(row: LoadRow) -> BodyRow:
+        return BodyRow(VLLM, None, row.load)
+
+    whole = build((place, place, *COLUMNS), rows, scope)
+    assert whole.rows[0].where == "c=1 (13/s), c=1 (13/s)"
+    assert build(COLUMNS, rows, scope).rows[0].where == ""
+    assert (whole.is_long, build(COLUMNS, rows[1:], scope).is_long) == (True, False)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reports.cells import Overview, overview
+from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
 from reports.sections.speed import parts
 from results import load
@@ -50,3 +50,22 @@ def test_what_is_void_is_struck_through(run_dir: Path) -> None:
     assert made.table is not None
     marks = ["struck" in cell.css for cell in made.table.rows[0].cells[3:]]
     assert marks == [True, False, False]
+
+
+def test_the_line_names_one_cell_with_both_factors_and_their_product(run_dir: Path) -> None:
+    found = seen(run_dir, **FACTORS)
+    far: dict[str, Any] = {"speedup_steps": 5.32, "speedup_step_time": 0.13}
+    void: dict[str, Any] = {"speedup_steps": 9.0, "void_metrics": ("speedup_steps",)}
+
+    def changed(place: int, cell: Cell) -> Cell:
+        own = {3: far, 2: void}.get(place, {})
+        return replace(cell, metrics={**cell.metrics, **own})
+
+    cells = tuple(changed(place, cell) for place, cell in enumerate(found.cells))
+    made = parts.section(replace(found, cells=cells), Samples())
+    assert made is not None
+    where = f"{cells[3].variant.label} on {cells[3].workload}, {cells[3].load}"
+    assert made.finding == (
+        f"Furthest from 1, {where}: fewer steps for a token make ×5.32, the time of a step ×0.13, "
+        "together ×0.69."
+    )
