@@ -10,7 +10,7 @@ from harness.core.names import BUNDLED
 from reports.text import clipped, visible
 
 if TYPE_CHECKING:
-    from harness.core.nouns import BackendInfo, TrialRecord
+    from harness.core.nouns import Measured, TrialRecord
     from results import Run
 
 SMALL = "demo"
@@ -61,14 +61,15 @@ def _bundled(records: Sequence[TrialRecord]) -> str:
 def _size(records: Iterable[TrialRecord]) -> str:
     """How much a token reads, as the first engine that counts it says."""
     for info in (record.backend for record in records if record.backend is not None):
-        if total := _read_bytes(info):
+        if total := read_bytes(info.measured):
             return f"; a token reads {total / 1e6:.0f} MB of it (of an 8B model 16,000)"
     return ""
 
 
-def _read_bytes(info: BackendInfo) -> float | None:
-    read = info.measured.pass_bytes
-    return read["layers"] * read["layer"] + read["head"] if read else None
+def read_bytes(measured: Measured) -> int:
+    """Bytes of weights that a pass through the whole model reads; 0 where nobody counted them."""
+    read = measured.pass_bytes
+    return read["layers"] * read["layer"] + read["head"] if read else 0
 
 
 def _device(records: Iterable[TrialRecord]) -> str:

@@ -247,7 +247,7 @@ def first_reason(cells: Sequence[Cell]) -> str:
 
 
 def _sentence(side: _Side, why_no_speedup: str) -> str:
-    variant, cells, race = side.variant, side.cells, side.race
+    cells, race = side.cells, side.race
     reason = first_reason(cells)
     if not any(cell.is_measured for cell in cells):
         return "Every trial failed; see Failed trials for the errors."
@@ -265,8 +265,6 @@ def _sentence(side: _Side, why_no_speedup: str) -> str:
             parts.append(f"beside the reference {answers}")
     if reason:
         parts.append(f"{_not_valid(cells)}, most often because {reason}")
-    if variant.is_replay:
-        parts.append("its decisions were replayed, and another model's make another ratio")
     text = "; ".join(filter(None, parts))
     return text[:1].upper() + text[1:] + "." if text else ""
 

@@ -17,6 +17,7 @@ from reports.panels import Panel, PanelGroup
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
 from reports.words.doubts.overhead import CHANGES, shrinking
+from reports.words.scale import read_bytes
 from results.compare.pairing import NATIVE
 
 _NOTE = (
@@ -81,8 +82,8 @@ def sized(seen: Overview) -> list[Sized]:
     workload, load and variant."""
     found, bound = [], shrinking(seen.cells)
     for cell in seen.cells:
-        known = cell.measured.pass_bytes
-        if known is None or not cell.is_measured or cell.variant.is_reference:
+        size = read_bytes(cell.measured)
+        if not size or not cell.is_measured or cell.variant.is_reference:
             continue
         beside = [c for c in seen.cells if c.place == cell.place]
         reference = next((c for c in beside if c.variant.is_reference), None)
@@ -92,7 +93,6 @@ def sized(seen: Overview) -> list[Sized]:
             plain = None  # no speed-up over it was computed
         if name == cell.variant.backend:
             plain = None
-        size = known["layers"] * known["layer"] + known["head"]
         found.append(Sized(cell, size, plain, cell in bound))
     order = {text: place for place, text in enumerate(dict.fromkeys(own.task for own in found))}
     found.sort(key=lambda o: (order[o.task], o.cell.order, o.cell.variant.index, o.size_bytes))

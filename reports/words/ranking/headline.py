@@ -19,10 +19,6 @@ BETWEEN_ENGINES = (
     "share."
 )
 FASTEST = "was the fastest"
-COST_ALONE = (
-    "Times are measured; how often exits and drafts succeed was replayed. That will differ on your "
-    "model, and with it every ratio."
-)
 
 
 def headline(
@@ -41,7 +37,7 @@ def headline(
     """
     real = [v for v in variants if not v.is_replay]
     if not real:
-        return f"{_ranking(cells, variants, why_no_speedup, quality, samples)} {COST_ALONE}"
+        return _ranking(cells, variants, why_no_speedup, quality, samples)
     if len(real) == len(variants):
         return _ranking(cells, variants, why_no_speedup, quality, samples)
     names = ", ".join(v.label for v in variants if v.is_replay)

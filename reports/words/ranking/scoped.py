@@ -11,7 +11,8 @@ from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.words.quality import AnswerQuality, qualities
 from reports.words.ranking.choices import Choice, choices
-from reports.words.ranking.headline import headline, trust_line
+from reports.words.ranking.headline import BETWEEN_ENGINES, headline, trust_line
+from reports.words.scale import read_bytes
 from reports.words.verdict import VerdictLine, verdicts
 
 MOST = 40
@@ -78,9 +79,11 @@ def _verdict(
 
 
 def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
-    """The cells of each model: no sentence pools several."""
-    for model in seen.models:
-        yield model, [cell for cell in seen.cells if cell.model == model]
+    """The cells of each model, the smallest first as far as that is known: no sentence pools
+    several."""
+    found = {model: [cell for cell in seen.cells if cell.model == model] for model in seen.models}
+    sizes = {name: max(read_bytes(cell.measured) for cell in own) for name, own in found.items()}
+    yield from sorted(found.items(), key=lambda pair: sizes[pair[0]])
 
 
 def _headline(
@@ -92,4 +95,7 @@ def _headline(
     }
     if len(set(found.values())) == 1:
         return next(iter(found.values()))
-    return "\n".join(f"{model}: {words}" for model, words in found.items())
+    # what holds for several models is said once
+    apart = [f"\n{BETWEEN_ENGINES}"] * any(BETWEEN_ENGINES in words for words in found.values())
+    told = (f"{model}: {words}" for model, words in found.items())
+    return "\n".join(words.replace(f"\n{BETWEEN_ENGINES}", "") for words in told) + "".join(apart)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,15 @@ from harness.cli import main as cli
 from harness.cli.display import print_cells
 from harness.core.nouns import Load, Model
 from reports.cells import overview
+from reports.collect import Samples
 from reports.page import render
 from reports.sections.exits import ablations, prediction
 from reports.words import facts
+from reports.words.ranking.headline import BETWEEN_ENGINES
+from reports.words.ranking.scoped import by_model, scoped_verdicts
 from results import load
 from results.rows import cells, summaries
+from tests.support.results.made_effects import made_effects
 from tests.support.results.report_runs import ENGINES, EXITS, write_run
 
 CLOSED = (Load("closed", concurrency=1),)
@@ -112,3 +117,28 @@ def test_early_predictions_are_averaged_within_a_model(tmp_path: Path) -> None:
     assert {row.group for row in rows} == {f"closed c=1 on {name}" for name in NAMES}
     sentences = prediction.sentences(early)
     assert all(any(f"on {name} the passes" in text for text in sentences) for name in NAMES)
+
+
+def test_the_smallest_model_comes_first_and_what_holds_for_all_is_said_once(folder: Path) -> None:
+    seen = overview(load(folder))
+    sized = {NAMES[0]: 3, NAMES[1]: 1}
+    read = {"layers": 1, "layer": 1, "kv": 1}
+    ends = {"speedup_native_low": 1.4, "speedup_native_high": 1.6}
+    over_plain = {NAMES[0]: {"speedup_native": 1.5, **ends}, NAMES[1]: dict[str, float]()}
+    cells = [
+        replace(
+            cell,
+            measured=replace(cell.measured, pass_bytes={**read, "head": sized[cell.model]}),
+            effective={} if cell.variant.is_reference else {"kernels": "native"},
+            metrics={**cell.metrics, "floor_share": 0.2, **over_plain[cell.model]},
+            effects={**cell.effects, "speedup_native": made_effects(1.5, 1.4, 1.6, "gsm8k")},
+        )
+        for cell in seen.cells
+    ]
+    small_last = replace(seen, cells=tuple(cells))
+    assert [model for model, _ in by_model(seen)] == NAMES
+    assert [model for model, _ in by_model(small_last)] == NAMES[::-1]
+    words = scoped_verdicts(small_last, Samples(), 0.02)[0].headline
+    assert words.startswith(f"{NAMES[1]}: ")
+    assert words.count(BETWEEN_ENGINES) == 1
+    assert words.endswith(BETWEEN_ENGINES)

@@ -9,7 +9,7 @@ import results
 from harness.core.nouns import REPLAYED, Load
 from reports.cells import Overview, overview
 from reports.page import render
-from reports.words.ranking.headline import COST_ALONE, headline
+from reports.words.ranking.headline import headline
 from reports.words.verdict import verdicts
 from tests.support.results.report_runs import MadeUpBackend, write_run
 
@@ -49,10 +49,9 @@ def test_a_run_of_replays_compares_costs(tmp_path: Path) -> None:
     found = seen(tmp_path, MADE)
     text = words(found)
     assert text.startswith(f"adadecode ({REPLAYED}) was faster: 5.0")
-    assert text.endswith(f"]. {COST_ALONE}")
+    assert text.endswith("].")
     (_, line) = verdicts(found.cells, found.variants, found.why_no_speedup)
     assert (line.answers, line.answers_caption) == ("–", REPLAYED)
-    assert "decisions were replayed" in line.sentence
     assert "answers" not in line.sentence
 
 
