@@ -52,6 +52,8 @@ class Client:
         self._clear_ns = time.monotonic_ns()
         """Nothing that had come by then is still unread."""
         self._looked_ns = 0
+        self._sent = 0
+        """Requests for which no look has made another connection ready."""
         self._commits: list[Commit] = []
         self.texts: dict[str, str] = {}
         """The answers since `cancel`, by request id."""
@@ -74,7 +76,7 @@ class Client:
         exchange = Exchange(request_id, payload, answer)
         self._deadlines.append((time.monotonic_ns() + self._timeout_ns, exchange))
         self._begin(exchange)
-        self._pool.renew()
+        self._sent += 1
 
     def poll(self) -> list[Commit]:
         """What has come since the last call; never waits."""
@@ -88,6 +90,9 @@ class Client:
             if len(ready) < MOST_AT_ONCE:
                 self._clear_ns = looked_ns
             self._give_up(looked_ns)
+            if self._sent:  # one at each look, so that no request of a burst waits for them
+                self._sent -= 1
+                self._pool.renew()
         found, self._commits = self._commits, []
         return found
 
@@ -127,7 +132,7 @@ class Client:
         self._busy.clear()
         self._deadlines.clear()
         self._lingering.clear()
-        self._commits = []
+        self._commits, self._sent = [], 0
         self.texts.clear()
 
     def close(self) -> None:
