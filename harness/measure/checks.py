@@ -152,8 +152,9 @@ def _shared(generations: Sequence[Generation], requests: Sequence[Request]) -> f
     """The share of the prompts' tokens that a cache may hold from another prompt of the same trial:
     those of a prompt asked again, and beginnings that prompts have in common."""
     prompts = {request.id: request.prompt_ids for request in requests}
-    rows = [row_id(g.request_id, prompts) for g in generations] if prompts else []
-    times = Counter(prompts[row] for row in rows)
+    # not known, they are told apart by the requests' names
+    prompts = prompts or {g.request_id: (place,) for place, g in enumerate(generations)}
+    times = Counter(prompts[row_id(g.request_id, prompts)] for g in generations)
     whole = sum(len(prompt) * count for prompt, count in times.items())
     new = 0
     before: tuple[int, ...] = ()

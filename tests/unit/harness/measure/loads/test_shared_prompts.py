@@ -42,6 +42,8 @@ def test_a_dropped_cache_fills_again_where_prompts_are_alike(
     if words is not None:
         assert verdict.reasons[0].startswith("cache-unknown: ")
         assert words in verdict.reasons[0]
+    unknown = check_trial(trial, told, server)
+    assert unknown.valid == (asked == "once"), "the names say that prompts are asked again"
     others: list[tuple[BackendInfo, dict[str, Any]]] = [(counts, {}), (INFO, {})]
     for info, options in [*others, (server, {"prefix_caching": "none"})]:
         sure = replace(trial, options=options)
