@@ -122,11 +122,13 @@ def _names(same: Sequence[Drafting]) -> list[str]:
 
 
 def _why(same: Sequence[Drafting]) -> str:
-    """What a step brings, and what it has to bring to pay: as many tokens as the plain steps whose
-    time it takes."""
-    sound = [one for one in same if one.steps_hold and one.step_ratio is not None]
-    brought = span(filter(None, (one.cell.value("tokens_per_step") for one in sound)), significant)
-    needed = span(filter(None, (one.step_ratio for one in sound)), significant)
-    if len(sound) < len(same) or not brought:
+    """What a step brings, and what it has to bring to be as fast as plain decoding."""
+    known = [
+        (tokens, tokens / one.measured)
+        for one in same
+        if (tokens := one.cell.value("tokens_per_step")) is not None and one.measured
+    ]
+    if len(known) < len(same):
         return ""
+    brought, needed = (span(numbers, significant) for numbers in zip(*known, strict=True))
     return f", where a step brings {brought} tokens and breaks even at {needed}"
