@@ -86,6 +86,7 @@ def _choice(
         for v in race.rivals
         if (on := [c for c in groups[v.index] if c.place in common])
         and (found := speed(on, race.speedup)) is not None
+        and found.valid
     ]
     if not entries:
         return None

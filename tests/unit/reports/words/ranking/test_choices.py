@@ -173,3 +173,12 @@ def test_only_what_all_have_sound_counts(run: RankedRun) -> None:
 def test_nothing_to_compare_is_no_table(run: RankedRun) -> None:
     assert choices(run.cells[:2], [VLLM], {}, run.samples) == []
     assert choices(run.cells[2:], [EXACT, OTHER], {}, run.samples) == []
+
+
+def test_who_is_nowhere_sound_is_no_next_best() -> None:
+    run = RankedRun()
+    run.add(VLLM, 1.0)
+    run.add(EXACT, 1.02)
+    run.add(OTHER, 9.0, sound=False)
+    (found,) = run.choices()
+    assert found.rival == "exact 1.02× [0.92, 1.12]: not shown to be faster"
