@@ -25,8 +25,9 @@ _CURVES = (
 _TABLE = (
     "The table: a step makes drafts and verifies them, with the engine around both; its time is in "
     "steps of plain decoding on the same engine, which bring one token each. So tokens over the "
-    "time of a step is the predicted speed-up. A step breaks even at its tokens over the measured "
-    "speed-up: so many have to come with your model's drafts. Measured is paired, request by "
+    "time of a step is the predicted speed-up. Needed are as many tokens as make a step as fast as "
+    "plain decoding (its tokens over the measured speed-up): so many have to come with your "
+    "model's drafts. Measured is paired, request by "
     "request. If drafting and further rows were free, a step would take as long as a plain one."
 )
 

@@ -131,4 +131,4 @@ def _why(same: Sequence[Drafting]) -> str:
     if len(known) < len(same):
         return ""
     brought, needed = (span(numbers, significant) for numbers in zip(*known, strict=True))
-    return f", where a step brings {brought} tokens and breaks even at {needed}"
+    return f" ({brought} tokens a step, {needed} needed)"

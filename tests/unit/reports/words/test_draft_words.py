@@ -33,12 +33,11 @@ def test_sentences_say_who_gains_and_who_loses(seen: Overview, tmp_path: Path) -
     assert found == [
         "Under closed c=1 these drafts bring more than they cost (decode speed over "
         "autoregressive's): 1.50× [1.50, 1.50] with speculative layerskip "
-        "(re-implementation) on gsm8k, where a step brings 2.25 tokens and breaks even at 1.50; "
-        "1.12× [1.12, 1.12] with speculative draft_model (re-implementation) on gsm8k, where a "
-        "step brings 2.25 tokens and breaks even at 2.00.",
+        "(re-implementation) on gsm8k (2.25 tokens a step, 1.50 needed); 1.12× [1.12, 1.12] with "
+        "speculative draft_model (re-implementation) on gsm8k (2.25 tokens a step, 2.00 needed).",
         "Under closed c=1 these drafts cost more than they bring (decode speed over vllm's): 0.90× "
-        "[0.90, 0.90] with vllm-speculative (re-implementation) on gsm8k, where a step brings 2.25 "
-        "tokens and breaks even at 2.50.",
+        "[0.90, 0.90] with vllm-speculative (re-implementation) on gsm8k (2.25 tokens a step, "
+        "2.50 needed).",
     ], "on xsum plain decoding on our own engine was not run, and it is ranked too"
     written(tmp_path, records())
     drawn = section(write_report(tmp_path).read_text(), "drafts").replace("&#39;", "'")
@@ -49,15 +48,15 @@ def test_sentences_say_who_gains_and_who_loses(seen: Overview, tmp_path: Path) -
 
 def test_a_loss_says_what_a_step_brings_and_takes(seen: Overview) -> None:
     (sentence,) = told(seen, one(seen, backend="vllm-speculative"))
-    assert sentence.endswith("on gsm8k, where a step brings 2.25 tokens and breaks even at 2.50.")
+    assert sentence.endswith("on gsm8k (2.25 tokens a step, 2.50 needed).")
 
 
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["gsm8k"], "on gsm8k, where"),
-        (["gsm8k", "xsum", "humaneval"], "on average over gsm8k, xsum and humaneval, where"),
-        (["gsm8k", "xsum", "humaneval", "qa"], "on average over all 4 workloads, where"),
+        (["gsm8k"], "on gsm8k (2.25 tokens"),
+        (["gsm8k", "xsum", "humaneval"], "on average over gsm8k, xsum and humaneval (2.25 tokens"),
+        (["gsm8k", "xsum", "humaneval", "qa"], "on average over all 4 workloads (2.25 tokens"),
     ],
 )
 def test_workloads_are_named_unless_it_is_all_of_them(
@@ -112,7 +111,7 @@ def test_gains_and_losses_are_pooled_together(seen: Overview) -> None:
     assert told(seen, on("gsm8k", 1.3), on("xsum", 0.77)) == []
     (gain,) = told(seen, on("gsm8k", 1.3), on("xsum", 1.2))
     assert "1.25×" in gain
-    assert "on average over gsm8k and xsum, where a step brings 2.25 tokens" in gain
+    assert "on average over gsm8k and xsum (2.25 tokens a step, " in gain
 
 
 def test_who_made_no_drafts_did_not_lose_by_them(seen: Overview) -> None:
