@@ -93,22 +93,23 @@ def _race(
         return f"No speed-up over {race.name} could be computed: {_why_none(race, cells)}."
     if not faster:
         return _nobody(race, found, over) + doubt
-    kept = [
-        (s, v) for s, v in faster if race.has_good_answers(groups[v.index], quality.get(v.index))
-    ]
+    good = {v.index: race.has_good_answers(groups[v.index], quality.get(v.index)) for _, v in found}
+    kept = [(s, v) for s, v in faster if good[v.index]]
     best, winner = max(kept or faster, key=lambda pair: pair[0].value)
     beyond = [(s, v) for s, v in faster if s.value > best.value]
     # who is not shown to be faster than the other may still be as fast as the winner
-    near = [(s, v) for s, v in found if s.valid and best.low < s.high and s.value <= best.value]
-    as_good = kept or faster
     others = [
-        pair
-        for pair in [*as_good, *(pair for pair in near if pair not in faster)]
-        if pair[1] is not winner
+        (s, v)
+        for s, v in found
+        if s.valid
+        and v is not winner
+        and s.value <= best.value
+        and (s.is_faster or best.low < s.high)
+        and (good[v.index] or not kept)
     ]
     next_best = max(others, key=lambda pair: pair[0].value)[1] if others else None
     won, ahead = _against(next_best, winner, groups, samples)
-    if len(found) == 1:
+    if sum(s.valid for s, _ in found) == 1:
         won = "was faster"
     only = " of those" * (won != FASTEST) + " whose answers are as good"
     text = (

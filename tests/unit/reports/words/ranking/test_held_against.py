@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -87,3 +89,18 @@ def test_who_is_not_surely_faster_than_the_reference_may_be_as_fast_as_the_winne
         told = "had the highest speed-up" if other > 1 else "was the fastest"
         assert found.startswith(f"fast (re-implementation) {told}"), found
         assert ("(over next " in found) == (other > 1)
+
+
+def test_whose_answers_are_not_as_good_is_no_next_best() -> None:
+    cells, samples = ranked(1.13, 1.03, 0.5)
+    lossy = [
+        replace(cell, metrics={**cell.metrics, "consistency_ratio": 0.5})
+        if cell.variant is NEXT
+        else cell
+        for cell in cells
+    ]
+    for old, new in zip(cells, lossy, strict=True):
+        samples.times["tpot_s"][new] = samples.times["tpot_s"][old]
+    found = headline(lossy, [VLLM, FAST, NEXT], "", samples=samples)
+    assert found.startswith("fast (re-implementation) was the fastest"), found
+    assert "next" not in found
