@@ -110,6 +110,8 @@ class Metric:
     ] = ""
     """What makes it void beside a trial that is unsound itself: doubts about the speed or the
     answers of the trial that it is set against."""
+    of_a_load: bool = False
+    """Whether all trials of an engine that was loaded once have the same value."""
     unequal_work: bool = False
     """Whether it is another matter where answers are of other lengths than the reference's: void
     then."""

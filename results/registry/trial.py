@@ -68,6 +68,7 @@ RESOURCES = (
         section="resources",
         unit="s",
         text="Loading the engine; shared by the trials of one child process.",
+        of_a_load=True,
         formula=lambda t: t.record.setup_s,
         needs="record",
         better="smaller",

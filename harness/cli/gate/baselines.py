@@ -21,6 +21,7 @@ from results.compare.gate.record_file import read_record, write_record
 from results.compare.gate.reduced import ReducedRun
 
 SUFFIX = ".parquet"
+_UPDATE = "'--update' stores one"
 _WHO = {"NAME": "decodebench", "EMAIL": "decodebench@localhost"}
 """Who commits, where git does not know."""
 
@@ -33,6 +34,9 @@ class BaselineStore(Protocol):
 
     def read(self, machine: str) -> ReducedRun:
         """Raises `UserError`."""
+
+    def how_to_get_one(self) -> str:
+        """What to do where a machine has none."""
 
     def write(self, machine: str, run: ReducedRun) -> str:
         """Where it is now, for people. Raises `UserError` and `OSError`."""
@@ -60,6 +64,10 @@ class FolderBaselines:
         """As `BaselineStore`."""
         return read_record(self.path / f"{machine}{SUFFIX}")
 
+    def how_to_get_one(self) -> str:
+        """As `BaselineStore`."""
+        return _UPDATE
+
     def write(self, machine: str, run: ReducedRun) -> str:
         """As `BaselineStore`."""
         path = self.path / f"{machine}{SUFFIX}"
@@ -80,6 +88,14 @@ class GitBaselines:
     def read(self, machine: str) -> ReducedRun:
         """As `BaselineStore`."""
         return read_from_git(f"{GIT}{self.branch}:{machine}{SUFFIX}")
+
+    def how_to_get_one(self) -> str:
+        """As `BaselineStore`. A clone has the branches that it fetched."""
+        if _resolved(self.branch) is not None:
+            return _UPDATE
+        name = self.branch.removeprefix("origin/")
+        fetch = f"git fetch origin +refs/heads/{name}:refs/remotes/origin/{name}"
+        return f"there is no branch '{self.branch}' here: '{fetch}' brings it; {_UPDATE}"
 
     def write(self, machine: str, run: ReducedRun) -> str:
         """Commit the file on top of the branch, which is made where it is not there. The branch

@@ -98,16 +98,21 @@ def _run(file: Path, repeats: int) -> Path:
 
 
 def _rules(held: Sequence[HeldMargin], given: Sequence[MarginRule]) -> list[MarginRule]:
-    """What was given, with the margins that are held after it, where they hold."""
+    """What was given, with the margins that are held after it, where they hold. A score's margin is
+    never made smaller than what was asked for: repeats that agree by luck would ask for it."""
     from results.compare.gate.margins import MarginRule
     from results.compare.gate.quantities import quantities
 
     known = quantities()
+
+    def is_clocked(one: HeldMargin) -> bool:
+        return known[one.metric].by_the_clock
+
     kept = [r for r in given if not all(known[name].by_the_clock for name in r.names)]
     found = [
         MarginRule(
             metric=one.metric,
-            margin=round(math.ceil(one.margin / STEP) * STEP, 3),
+            margin=_rounded(one.margin if is_clocked(one) else max(one.margin, one.wished)),
             workload=one.cell.workload,
             load=one.cell.load,
             backend=one.cell.backend,
@@ -116,6 +121,10 @@ def _rules(held: Sequence[HeldMargin], given: Sequence[MarginRule]) -> list[Marg
         for one in held
     ]
     return [*kept, *_widest(found)]
+
+
+def _rounded(margin: float) -> float:
+    return round(max(1, math.ceil(margin / STEP - 1e-9)) * STEP, 3)
 
 
 def _widest(rules: Sequence[MarginRule]) -> list[MarginRule]:

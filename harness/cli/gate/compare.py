@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 GIT = "git:"
 """Begins the name of a store, or of a file of record, that is on a branch."""
+UNSOUND = "unsound"
+"""What `--allow` may say beside `--update` too: a baseline whose times are not believed."""
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 
@@ -67,15 +69,20 @@ def compare(
         raise UserError("--update: expected --baseline-store DIR beside it")
     if record is not None or update:
         others = {
-            "--gate": gate, "--allow": allow, "--json": as_json, "--markdown": markdown,
-            "--junit": junit, "--confirm": confirm,
+            "--gate": gate, "--json": as_json, "--markdown": markdown, "--junit": junit,
+            "--confirm": confirm, "--allow": [name for name in allow or () if name != UNSOUND],
+            "--baseline-store": baseline_store if not update else None,
         }  # fmt: skip
         if beside := next((name for name, value in others.items() if value), None):
             only = "--update" if update else "--record"
             raise UserError(f"{beside}: means nothing beside {only}, which compares nothing")
-        _store(first, second, record, baseline_store if update else None)
+        _store(first, second, record, baseline_store if update else None, bool(allow))
         return
-    decision = _decided(first, second, baseline_store, gate, allow or (), confirm, against)
+    try:
+        decision = _decided(first, second, baseline_store, gate, allow or (), confirm, against)
+    except UserError as error:
+        _tell_refusal(str(error), markdown, junit)
+        raise
     _tell(decision, as_json, markdown, junit)
     if code := EXIT_CODES[decision.verdict]:
         raise typer.Exit(code)
@@ -104,8 +111,7 @@ def _decided(
         return decision
     from harness.cli.gate import confirm as again
 
-    places = Path(base.where), Path(new.where)
-    fresh = again.confirm(decision, (base, new), places, against, rules.names)
+    fresh = again.confirm(decision, (base, new), Path(new.where), against, rules.names)
     return again.confirmed(compare_runs(*fresh, rules, allowed), decision)
 
 
@@ -144,13 +150,16 @@ def _both(
     if machine not in known:
         raise UserError(
             f"{store}: no baseline of this machine ({machine}), only of: "
-            f"{', '.join(known) or 'none'}; '--update' stores one"
+            f"{', '.join(known) or 'none'}; {kept.how_to_get_one()}"
         )
     return kept.read(machine), new
 
 
-def _store(first: Path, second: Path | None, record: Path | None, store: str | None) -> None:
-    """Write one run as a file of record."""
+def _store(
+    first: Path, second: Path | None, record: Path | None, store: str | None, unsound: bool
+) -> None:
+    """Write one run as a file of record. Raises `UserError` for a baseline that every comparison
+    would call inconclusive, in whose place the former one is kept."""
     from harness.cli.gate.baselines import open_store
     from results.compare.gate.identity import check_one_version
     from results.compare.gate.quantities import quantities
@@ -161,6 +170,11 @@ def _store(first: Path, second: Path | None, record: Path | None, store: str | N
     run = read_side(first, quantities())
     check_one_version(run)
     _warn_of_gaps(first, run)
+    if store is not None and not unsound and (told := _unsound(run)):
+        raise UserError(
+            f"{first}: {told}; not stored, since nothing could be shown beside it: run it again on "
+            f"a quieter machine or with more repeats ('--allow {UNSOUND}' stores it)"
+        )
     if record is not None:
         write_record(record, run)
         print(f"record: {record}: {len(run.trials)} trials")
@@ -184,6 +198,26 @@ def _warn_of_gaps(path: Path, run: ReducedRun) -> None:
         )
 
 
+def _unsound(run: ReducedRun) -> str:
+    """Which of the cells that ended well have too few repeats whose times are believed."""
+    from results.compare.gate.comparison import SOUND_REPEATS
+
+    ended = {cell: [t for t in trials if t.ended_well] for cell, trials in run.cells().items()}
+    few = {
+        cell: trials
+        for cell, trials in ended.items()
+        if trials and sum(t.sound for t in trials) < SOUND_REPEATS
+    }
+    if not few:
+        return ""
+    cell, trials = next(iter(few.items()))
+    doubts = ", ".join(dict.fromkeys(t.doubt for t in trials if t.doubt)) or "one repeat"
+    return (
+        f"{len(few)} of {len(ended)} cells have fewer than {SOUND_REPEATS} sound repeats "
+        f"({cell.label()}: {doubts})"
+    )
+
+
 def _cells_asked(folder: Path) -> int:
     """How many cells the experiment of a run has."""
     import results
@@ -197,6 +231,17 @@ def _machine(run: ReducedRun) -> str:
     if run.fingerprint is None:
         raise UserError(f"{run.where}: its machine is not known; expected a fingerprint")
     return run.fingerprint
+
+
+def _tell_refusal(why: str, markdown: Path | None, junit: Path | None) -> None:
+    """A CI shows its files, not what the command said."""
+    from harness.cli.gate.written import refusal_as_junit, refusal_as_markdown
+    from harness.core.files import write_atomic
+
+    if markdown is not None:
+        write_atomic(markdown, refusal_as_markdown(why).encode())
+    if junit is not None:
+        write_atomic(junit, refusal_as_junit(why))
 
 
 def _tell(decision: Decision, as_json: bool, markdown: Path | None, junit: Path | None) -> None:

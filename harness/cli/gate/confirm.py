@@ -26,7 +26,7 @@ FOLDER = "confirm"
 def confirm(
     decision: Decision,
     sides: tuple[ReducedRun, ReducedRun],
-    places: tuple[Path, Path],
+    new: Path,
     against: str | None,
     names: Iterable[str],
 ) -> tuple[ReducedRun, ReducedRun]:
@@ -38,12 +38,11 @@ def confirm(
     where there is nothing to run it from.
     """
     doubtful = {row.cell for row in decision.rows if row.verdict != "pass"}
-    base, new = places
     experiment_file = new / "experiment.yaml"
     if not experiment_file.is_file():
         raise UserError(f"--confirm: {new}: expected a run folder, with its experiment.yaml")
     _check_here(new)
-    other = find_checkout(against if against is not None else _commit(base))
+    other = find_checkout(against if against is not None else _commit(sides[0]))
     experiment = wiring.resolve(load_experiment(experiment_file, wiring.known()))
     trials = [trial for trial in experiment.trials() if cell_name(trial) in doubtful]
     if missing := doubtful - {cell_name(trial) for trial in trials}:
@@ -72,17 +71,17 @@ def _exchanged(run: ReducedRun, fresh: ReducedRun, cells: Collection[CellName]) 
     return ReducedRun(run.where, [*kept, *fresh.trials])
 
 
-def _commit(base: Path) -> str:
+def _commit(base: ReducedRun) -> str:
     """The one that ran BASE."""
     hint = "expected '--against GITREF|DIR' to say which code that was"
-    if not base.is_dir():
-        raise UserError(f"--confirm: {base}: a file of record; {hint}")
-    found = _commits(base)
+    found = sorted({trial.commit for trial in base.trials if trial.commit})
     if len(found) != 1:
-        raise UserError(f"--confirm: {base}: trials of {', '.join(found) or 'no commit'}; {hint}")
+        told = ", ".join(found) or "no commit"
+        raise UserError(f"--confirm: {base.where}: trials of {told}; {hint}")
     (commit,) = found
     if commit.endswith("+"):
-        raise UserError(f"--confirm: {base}: run from {commit[:-1]} with changed files; {hint}")
+        changed = f"run from {commit[:-1]} with changed files"
+        raise UserError(f"--confirm: {base.where}: {changed}; {hint}")
     return commit
 
 

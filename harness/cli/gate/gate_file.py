@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.core.errors import UserError, nearest
 from harness.experiment.strict_yaml import read_yaml
-from results.compare.gate.margins import ALPHA, GateRules, MarginRule, check_rule
+from results.compare.gate.margins import ALPHA, GateRules, MarginRule, check_rule, is_count
 
 KEYS = ("alpha", "margins")
 RULE_KEYS = tuple(field.name for field in fields(MarginRule))
@@ -41,7 +41,11 @@ def rules_text(rules: Sequence[MarginRule], alpha: float, comment: str) -> str:
     import yaml
 
     listed = [
-        {name: _written(value) for name in RULE_KEYS if (value := getattr(rule, name)) is not None}
+        {
+            name: value if is_count(rule.metric) else _written(value)
+            for name in RULE_KEYS
+            if (value := getattr(rule, name)) is not None
+        }
         for rule in rules
     ]
     body = yaml.safe_dump({"alpha": alpha, "margins": listed}, sort_keys=False)
@@ -64,12 +68,12 @@ def _rule(item: Any, where: str) -> MarginRule:
     way = data.get("direction")
     if way is not None and way not in DIRECTIONS:
         raise UserError(f"{where}: direction: unknown '{way}'; {nearest(way, DIRECTIONS)}")
-    rule = MarginRule(**{**data, "margin": _margin(data["margin"], where)})
+    rule = MarginRule(**{**data, "margin": _margin(data["margin"], data["metric"], where)})
     check_rule(rule, where)
     return rule
 
 
-def _margin(value: Any, where: str) -> float:
+def _margin(value: Any, metric: str, where: str) -> float:
     is_percent = isinstance(value, str) and value.strip().endswith("%")
     try:
         if isinstance(value, bool) or not (is_percent or isinstance(value, (int, float))):
@@ -77,7 +81,9 @@ def _margin(value: Any, where: str) -> float:
         found = float(value.strip()[:-1]) / 100 if is_percent else float(value)
     except ValueError:
         raise UserError(f"{where}: margin: expected 0.05 or 5%, got {value!r}") from None
-    if not is_percent and 1 <= found < math.inf:
+    if is_count(metric) and is_percent:
+        raise UserError(f"{where}: margin: '{metric}' is a number of requests, got {value!r}")
+    if not is_percent and 1 <= found < math.inf and not is_count(metric):
         raise UserError(
             f"{where}: margin: {value!r} is {100 * found:g}%; expected {value}% or "
             f"{100 * found:g}%, whichever is meant"

@@ -30,6 +30,12 @@ def print_decision(decision: Decision) -> None:
         for row in rows:
             table.add_row(row.cell.variant(), *cells(row), style=STYLES[row.verdict])
         _print(table)
+    for side, where, origin in (
+        ("BASE", decision.base, decision.base_origin),
+        ("NEW", decision.new, decision.new_origin),
+    ):
+        if origin:
+            print(f"{side}: {named(where, origin)}")
     for sentence in (*notes_of(decision), *decision.missing, *decision.notes):
         print(sentence)
     print(f"verdict: {summary(decision)}")
@@ -38,9 +44,9 @@ def print_decision(decision: Decision) -> None:
 def print_margins(held: Sequence[HeldMargin]) -> None:
     """What a machine can hold."""
     table = _table("margins that this machine can hold")
-    wished = f"repeats for {held[0].wished:.1%}"
-    for heading in ("cell", "metric", "repeats", "they differ by", "margin held", wished):
+    for heading in ("cell", "metric", "repeats", "they differ by", "margin held", "wished"):
         table.add_column(heading, overflow="fold")
+    table.add_column("repeats for it", overflow="fold")
     for one in held:
         needed = one.repeats_for_wish
         table.add_row(
@@ -49,6 +55,7 @@ def print_margins(held: Sequence[HeldMargin]) -> None:
             str(one.repeats),
             f"{one.spread:.2%}",
             f"{one.margin:.1%}",
+            f"{one.wished:.1%}",
             str(needed) if needed is not None else "over 200",
         )
     _print(table)
@@ -85,6 +92,11 @@ def cells(row: GateRow) -> tuple[str, ...]:
         _amount(row, row.detectable),
         row.verdict,
     )
+
+
+def named(where: str, origin: str) -> str:
+    """A run with what is known of where it comes from: ``base.parquet (c0ffee, 2026-11-27)``."""
+    return f"{where} ({origin})" if origin else where
 
 
 def notes_of(decision: Decision) -> list[str]:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable
 from xml.etree import ElementTree
 
-from harness.cli.gate.shown import cells, headings, notes_of, summary
+from harness.cli.gate.shown import cells, headings, named, notes_of, summary
 from results.compare.gate.decision import Decision, GateRow
 
+WHOLE = "decodebench compare"
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 has no place for."""
 
@@ -23,9 +24,10 @@ def as_markdown(decision: Decision) -> str:
     ]
     sentences = (*decision.missing, *notes_of(decision), *decision.notes)
     lines = [
-        f"## decodebench compare: {_plain(summary(decision))}",
+        f"## {WHOLE}: {_plain(summary(decision))}",
         "",
-        f"{_plain(decision.base)} (BASE) and {_plain(decision.new)} (NEW)",
+        f"{_plain(named(decision.base, decision.base_origin))} (BASE) and "
+        f"{_plain(named(decision.new, decision.new_origin))} (NEW)",
         "",
         *(f"- {_plain(sentence)}" for sentence in sentences),
         "",
@@ -35,15 +37,16 @@ def as_markdown(decision: Decision) -> str:
 
 
 def as_junit(decision: Decision) -> bytes:
-    """A test case for each row and for all that is missing; an inconclusive one is skipped."""
+    """A test case for each row and for all that is missing; an inconclusive row is skipped. One
+    for the whole, which fails where nothing else does and yet it does not pass: a CI's page would
+    show no failure beside the job that is refused."""
     verdicts = [row.verdict for row in decision.rows]
-    counts = {
-        "tests": len(verdicts) + len(decision.missing),
-        "failures": verdicts.count("fail") + len(decision.missing),
-        "skipped": verdicts.count("inconclusive"),
-    }
-    told = {name: str(count) for name, count in counts.items()}
-    suite = ElementTree.Element("testsuite", {"name": "decodebench compare", **told})
+    refused = decision.verdict == "inconclusive"
+    suite = _suite(
+        tests=len(verdicts) + len(decision.missing) + 1,
+        failures=verdicts.count("fail") + len(decision.missing) + refused,
+        skipped=verdicts.count("inconclusive"),
+    )
     for row in decision.rows:
         case = _case(suite, row.cell.label(), row.metric)
         if row.verdict != "pass":
@@ -52,6 +55,30 @@ def as_junit(decision: Decision) -> bytes:
     for sentence in decision.missing:
         case = _case(suite, "missing", sentence)
         ElementTree.SubElement(case, "failure", message=_xml(sentence))
+    whole = _case(suite, WHOLE, "verdict")
+    if refused:
+        ElementTree.SubElement(whole, "failure", message=_xml(summary(decision)))
+    return _bytes(suite)
+
+
+def refusal_as_markdown(why: str) -> str:
+    """Of two runs that may not be compared, or cannot be."""
+    return f"## {WHOLE}: not compared\n\n{_plain(why)}\n"
+
+
+def refusal_as_junit(why: str) -> bytes:
+    """One test case, with an error."""
+    suite = _suite(tests=1, errors=1)
+    ElementTree.SubElement(_case(suite, WHOLE, "verdict"), "error", message=_xml(why))
+    return _bytes(suite)
+
+
+def _suite(**counts: int) -> ElementTree.Element:
+    told = {name: str(count) for name, count in counts.items()}
+    return ElementTree.Element("testsuite", {"name": WHOLE, **told})
+
+
+def _bytes(suite: ElementTree.Element) -> bytes:
     ElementTree.indent(suite)
     found: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return found

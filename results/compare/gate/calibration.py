@@ -6,17 +6,22 @@ of 2 s^2 / R, enlarged as `crossed_mean` does for repeats that follow one anothe
 of freedom. A margin is held when a comparison of equal versions passes in 4 of 5 cases, if s is
 what these repeats show of it: t at alpha plus t at 0.2 standard errors. All rows have to pass,
 so that each of n gets an n-th of the chance to be inconclusive.
+
+Scores and answers have no such s: what flips is a few requests. Halves of the repeats are set side
+by side, as the gate does it with two runs, and the mean of the variances that it finds is that of
+half as many repeats.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from harness.core.errors import UserError
+from results.compare.gate.evidence import answers, evidence
 from results.compare.gate.margins import GateRules
 from results.compare.gate.quantities import GateQuantity, quantities
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
@@ -24,9 +29,14 @@ from results.compare.gate.verdicts import POWER
 from results.compare.intervals.crossed import enlarged
 from results.compare.intervals.student import t_quantile
 
+Spread = tuple[CellName, GateQuantity, int, float, float]
+"""Of what, over how many repeats, how much, and the margin that is wished."""
 MOST_REPEATS = 200
 LEAST_REPEATS = 3
 """With two there is one difference, which says next to nothing of a spread."""
+LEAST_FLIPPING = 4
+"""Halves of one repeat tell nothing of what a run's repeats differ by."""
+HALVES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +47,9 @@ class HeldMargin:
     metric: str
     repeats: int
     spread: float
-    """Standard deviation of a repeat's mean log (0.01: about 1%)."""
+    """Standard deviation of a repeat's mean log (0.01: about 1%), or of a mean difference."""
     margin: float
-    """Relative; what as many repeats can hold."""
+    """What as many repeats can hold: relative, or a difference of scores and of equal answers."""
     wished: float
     repeats_for_wish: int | None
     """None where not even `MOST_REPEATS` are enough."""
@@ -48,46 +58,57 @@ class HeldMargin:
 def calibrated(
     run: ReducedRun, rules: GateRules, wished: float, *, unsound: bool = False
 ) -> list[HeldMargin]:
-    """The margins for all that is measured by the clock, of each cell. Raises `UserError` for a run
-    with fewer than `LEAST_REPEATS` sound repeats of a cell, and for one without such a metric."""
+    """The margins of each cell: of all that is measured by the clock, and of those scores and
+    answers that the repeats do not agree in. `wished` is of the former; the latter are to hold what
+    their rule says.
+
+    Raises `UserError` for a run with fewer than `LEAST_REPEATS` sound repeats of a cell, and for
+    one without a metric that the clock measures.
+    """
     known = quantities()
-    cells = {
-        cell: [t for t in found if t.ended_well and (t.sound or unsound)]
-        for cell, found in run.cells().items()
-    }
+    ended = {c: [t for t in found if t.ended_well] for c, found in run.cells().items()}
     asked = [
-        (cell, known[name], trials)
-        for cell, trials in cells.items()
+        (cell, known[name], [t for t in trials if t.sound or unsound])
+        for cell, trials in ended.items()
         for name in rules.margins(cell)
         if known[name].by_the_clock
     ]
-    spreads = list(_spreads(run.where, asked))
-    if not spreads:
+    found = list(_spreads(run.where, asked, wished))
+    if not found:
         raise UserError(f"{run.where}: no cell has a metric that the clock measures")
-    return [_held(*one, rules.alpha, len(spreads), wished) for one in spreads]
+    found += _flipping(ended, rules)
+    return [_held(*one, rules.alpha, len(found)) for one in found]
 
 
-def margin_held(spread: float, repeats: int, alpha: float, rows: int) -> float:
-    """The relative margin that a file of `rows` rows holds with so many repeats."""
+def margin_held(
+    spread: float, repeats: int, alpha: float, rows: int, *, relative: bool = True
+) -> float:
+    """The margin that a file of `rows` rows holds with so many repeats."""
     error = spread * math.sqrt(2 / repeats * enlarged(repeats))
     df = repeats - 1
     needed = t_quantile(alpha, df) + t_quantile((1 - POWER) / rows, df)
-    return math.expm1(min(needed * error, 50.0))
+    return math.expm1(min(needed * error, 50.0)) if relative else needed * error
 
 
-def repeats_needed(spread: float, wished: float, alpha: float, rows: int) -> int | None:
-    """The fewest repeats, at least `LEAST_REPEATS`, that hold a relative margin."""
+def repeats_needed(
+    spread: float, wished: float, alpha: float, rows: int, *, relative: bool = True
+) -> int | None:
+    """The fewest repeats, at least `LEAST_REPEATS`, that hold a margin."""
     for repeats in range(LEAST_REPEATS, MOST_REPEATS + 1):
-        if margin_held(spread, repeats, alpha, rows) <= wished:
+        if margin_held(spread, repeats, alpha, rows, relative=relative) <= wished:
             return repeats
     return None
 
 
 def _spreads(
-    where: str, asked: Sequence[tuple[CellName, GateQuantity, Sequence[ReducedTrial]]]
-) -> Iterator[tuple[CellName, GateQuantity, int, float]]:
+    where: str,
+    asked: Sequence[tuple[CellName, GateQuantity, Sequence[ReducedTrial]]],
+    wished: float,
+) -> Iterator[Spread]:
     for cell, found, trials in asked:
         means = [m for t in trials if (m := _mean_log(found, t)) is not None]
+        if found.is_of_a_load:
+            means = list(dict.fromkeys(means))
         if trials and not means:
             continue
         if len(means) < LEAST_REPEATS:
@@ -95,7 +116,7 @@ def _spreads(
                 f"{where}: {len(means)} sound repeats of {cell.label()}; expected at least "
                 f"{LEAST_REPEATS} to see how repeats differ"
             )
-        yield cell, found, len(means), float(np.std(means, ddof=1))
+        yield cell, found, len(means), float(np.std(means, ddof=1)), wished
 
 
 def _held(
@@ -103,24 +124,56 @@ def _held(
     found: GateQuantity,
     repeats: int,
     spread: float,
+    wished: float,
     alpha: float,
     rows: int,
-    wished: float,
 ) -> HeldMargin:
     return HeldMargin(
         cell,
         found.name,
         repeats,
         spread,
-        margin_held(spread, repeats, alpha, rows),
+        margin_held(spread, repeats, alpha, rows, relative=found.is_ratio),
         wished,
-        repeats_needed(spread, wished, alpha, rows),
+        repeats_needed(spread, wished, alpha, rows, relative=found.is_ratio),
     )
+
+
+def _flipping(
+    cells: Mapping[CellName, Sequence[ReducedTrial]], rules: GateRules
+) -> Iterator[Spread]:
+    """With the spread that gives a comparison of two runs the variance that halves have, and the
+    margin that is asked for; where the repeats differ."""
+    known = quantities()
+    for cell, trials in cells.items():
+        if len(trials) < LEAST_FLIPPING or trials[0].replayed:
+            continue
+        for name, rule in rules.margins(cell).items():
+            found = known[name]
+            if found.form in ("score", "answers") and (variance := _of_halves(found, trials)):
+                repeats = len(trials)
+                yield cell, found, repeats, math.sqrt(variance * repeats / 2), rule.margin
+
+
+def _of_halves(found: GateQuantity, trials: Sequence[ReducedTrial]) -> float:
+    """The variance that a comparison of two runs of as many repeats has, by halves of them."""
+    chance, size = np.random.default_rng(len(trials)), len(trials) // 2
+    variances = []
+    for _ in range(HALVES):
+        drawn = chance.permutation(len(trials))
+        one, other = ([trials[n] for n in half] for half in (drawn[:size], drawn[size : 2 * size]))
+        if found.form == "answers":
+            worse = answers(one, other).worse
+        else:
+            worse = evidence(found, found.better, one, other, paired=True).worse
+        if worse is not None and not math.isnan(worse.variance):
+            variances.append(worse.variance)
+    return float(np.mean(variances)) * size / len(trials) if variances else 0.0
 
 
 def _mean_log(found: GateQuantity, trial: ReducedTrial) -> float | None:
     """The repeat's mean log over requests; None where nothing is defined."""
-    if found.form == "trial":
+    if found.is_of_a_trial:
         values = np.array([trial.numbers.get(found.name, math.nan)])
     else:
         values = trial.values.get(found.name, np.zeros(0))

@@ -12,6 +12,7 @@ from results.compare.gate.evidence import (
     answers,
     changed_answers,
     evidence,
+    p_same_answers,
     repeats_agree,
 )
 from results.compare.gate.identity import ANSWERS, MACHINE, UNSOUND, check_alike
@@ -20,11 +21,15 @@ from results.compare.gate.quantities import GateQuantity, quantities
 from results.compare.gate.reduced import NO_ANSWER, CellName, ReducedRun, ReducedTrial
 from results.compare.gate.verdicts import Verdict
 from results.compare.intervals.crossed import CrossedMean
+from results.compare.reasons import FAILURES
 
 SOUND_REPEATS = 2
 """With fewer the noise between repeats is not known."""
 FAILED = 0.01
 """The share of requests that may fail beyond BASE's."""
+FEW_FAILED = 0.05
+"""The share of a trial's requests that may fail before its other times are doubted: they are pairs
+of what both runs answered, at nearly the same load."""
 _EXACT = CrossedMean(0.0, 0.0, 1.0, 1, 1, 0.0)
 _UNKNOWN = CrossedMean(math.nan, math.nan, math.nan, 0, 0, math.nan)
 
@@ -62,6 +67,8 @@ def compare_runs(
         rows,
         found.missing,
         found.notes,
+        base.origin,
+        new.origin,
         found.paired and _in_turns(base, new),
     )
 
@@ -102,7 +109,13 @@ class _Comparison:
         elif failed:
             told = f"{len(failed)} of {len(new)} trials ended as {failed[0].status}"
             self.missing.append(f"{told}: {cell.label()}")
+        if len(base) > len(whole):
+            lost = f"{len(base) - len(whole)} of {len(base)} trials of BASE did not end well"
+            self.notes.append(f"{lost}: {cell.label()}")
         ended = [trial for trial in new if trial.ended_well]
+        if 0 < len(ended) < len(whole) and not failed:
+            told = f"{len(whole)} repeats in BASE, {len(ended)} in NEW"
+            self.notes.append(f"{told}: {cell.label()}")
         if told := _unanswered(whole, ended):
             self.missing.append(f"{told}: {cell.label()}")
         for name, rule in self.rules.margins(cell).items() if ended else ():
@@ -151,7 +164,7 @@ class _Comparison:
     ) -> Tested:
         note, known = "", None
         if found.by_the_clock:
-            sound = [[t for t in side if t.sound] for side in (base, new)]
+            sound = [[t for t in side if self._is_usable(t)] for side in (base, new)]
             if min(map(len, sound)) >= SOUND_REPEATS:
                 left = len(base) + len(new) - sum(map(len, sound))
                 note = f"{left} unsound trials left out" if left else ""
@@ -164,8 +177,14 @@ class _Comparison:
         if worse is None:
             return self._lost(cell, found, rule)
         if found.by_the_clock and worse.repeats < SOUND_REPEATS:
-            note, known = "one repeat: noise between repeats unknown", _doubtful()
+            one = "one load of the engine" if found.is_of_a_load else "one repeat"
+            note, known = f"{one}: noise between repeats unknown", _doubtful()
         return Tested(cell, found, rule.margin, worse, seen.base, seen.new, note, known)
+
+    def _is_usable(self, trial: ReducedTrial) -> bool:
+        if trial.sound:
+            return True
+        return self.paired and trial.doubt == FAILURES and _share_failed([trial]) <= FEW_FAILED
 
     def _lost(self, cell: CellName, found: GateQuantity, rule: MarginRule) -> Tested:
         note = "no request has it in both runs"
@@ -183,17 +202,21 @@ class _Comparison:
         changed = list(changed_answers(base, new))
         note = _changes(changed, base, new)
         known: Verdict | None = None
+        by_chance = None
         promised = base[0].lossless and base[0].greedy and ANSWERS not in self.allowed
         if promised and (broken := _broken(base, new)):
             note, known = broken, "fail"
-        elif promised and changed and repeats_agree(base):
+        elif promised and changed and base[0].exact and repeats_agree(base):
             note, known = f"lossless, yet {note}", "fail"
         elif changed and len(base) < SOUND_REPEATS:
             note, known = f"{note}; one repeat of BASE: its own noise is unknown", _doubtful()
+        elif promised and changed and not base[0].exact:
+            by_chance = p_same_answers(base, new)
+            note = f"lossless, yet {note}; so many by chance: p = {by_chance:.2g}"
         worse = seen.worse
         if worse is None:
             return self._lost(cell, found, rule)
-        return Tested(cell, found, rule.margin, worse, seen.base, seen.new, note, known)
+        return Tested(cell, found, rule.margin, worse, seen.base, seen.new, note, known, by_chance)
 
 
 def _doubtful() -> Verdict:
@@ -203,7 +226,7 @@ def _doubtful() -> Verdict:
 def _has(found: GateQuantity, trials: Sequence[ReducedTrial]) -> bool:
     if found.form == "answers":
         return any(bool((trial.answers != 0).any()) for trial in trials)
-    kept = "numbers" if found.form == "trial" else "values"
+    kept = "numbers" if found.is_of_a_trial else "values"
     return any(found.name in getattr(trial, kept) for trial in trials)
 
 

@@ -63,6 +63,9 @@ class Decision:
     missing: Sequence[str]
     """Cells and metrics that BASE has and NEW lacks, a sentence each."""
     notes: Sequence[str]
+    base_origin: str = ""
+    """Commits and day of BASE, where they are known."""
+    new_origin: str = ""
     side_by_side: bool = False
     """Whether both ran in one call of `run`, in turns, so that both had the same machine."""
 
@@ -78,6 +81,8 @@ class Decision:
             "verdict": self.verdict,
             "base": self.base,
             "new": self.new,
+            "base_origin": self.base_origin,
+            "new_origin": self.new_origin,
             "alpha": self.alpha,
             "paired": self.paired,
             "side_by_side": self.side_by_side,
@@ -100,6 +105,8 @@ class Tested:
     note: str = ""
     known: Verdict | None = None
     """Where no test is needed, or none is to be believed."""
+    by_chance: float | None = None
+    """p of a test of its own, in the place of that against the margin."""
 
     @property
     def against(self) -> CrossedMean:
@@ -111,14 +118,23 @@ class Tested:
         """p of "worse by at most the margin", before Holm's correction."""
         if self.known is not None:
             return None
+        if self.by_chance is not None:
+            return self.by_chance
         return p_beyond(self.against, bound(self.quantity, self.margin))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there is no chance in it, so that it needs no share of the chance to be wrong."""
+        no_test = self.by_chance is None and self.worse.variance == 0
+        return no_test and not self.quantity.by_the_clock
 
 
 def decided(found: Sequence[Tested], alpha: float) -> list[GateRow]:
-    """Each with its verdict, Holm-corrected over all of them."""
+    """Each with its verdict, Holm-corrected over all in which there is chance."""
     raw = {place: p for place, row in enumerate(found) if (p := row.beyond) is not None}
-    adjusted = dict(zip(raw, holm(list(raw.values())), strict=True))
-    return [_row(one, adjusted.get(place), alpha, len(raw)) for place, one in enumerate(found)]
+    drawn = [place for place in raw if not found[place].is_exact]
+    adjusted = {**raw, **dict(zip(drawn, holm([raw[n] for n in drawn]), strict=True))}
+    return [_row(one, adjusted.get(place), alpha, len(drawn)) for place, one in enumerate(found)]
 
 
 def _row(one: Tested, beyond: float | None, alpha: float, tests: int) -> GateRow:

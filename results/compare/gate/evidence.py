@@ -14,6 +14,7 @@ import numpy as np
 from results.compare.gate.quantities import GateQuantity
 from results.compare.gate.reduced import NO_ANSWER, UNKNOWN_ANSWER, ReducedTrial
 from results.compare.intervals.crossed import CrossedMean, crossed_mean
+from results.compare.intervals.exchanged import p_exchanged
 from results.compare.pairing import data_rows
 from results.metrics.arrays import Floats, Ints
 
@@ -50,14 +51,16 @@ def evidence(
     *,
     paired: bool,
 ) -> Evidence:
-    """Of a quantity of form "request", "trial" or "score". `paired`: repeats of both runs are set
-    side by side; else only what all repeats of each come to (Welch 1947, Biometrika 34:28)."""
+    """Of a quantity of any form but "answers". `paired`: repeats of both runs are set side by side;
+    else only what all repeats of each come to (Welch 1947, Biometrika 34:28), as with what several
+    repeats share."""
+    paired = paired and not found.is_of_a_load
     if paired:
         pairs = paired_trials(base, new)
         base, new = [one for one, _ in pairs], [other for _, other in pairs]
     ids = base[0].ids if base else []
     sides = [_matrix(found, trials, ids) for trials in (base, new)]
-    rows = data_rows(ids) if found.form != "trial" else None
+    rows = None if found.is_of_a_trial else data_rows(ids)
     sign = 1.0 if better == "smaller" else -1.0
     if paired:
         worse = _mean(sign * _difference(found, *sides), rows, found)
@@ -92,6 +95,15 @@ def changed_answers(
             yield other.repeat, one.ids[place]
 
 
+def p_same_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float:
+    """The chance that answers of one kind differ between the runs as much as these do."""
+    ids = base[0].ids
+    found = np.array([_digests(trial, ids) for trial in (*base, *new)])
+    known = ~(found == UNKNOWN_ANSWER).any(axis=0)
+    rows = data_rows(ids)
+    return p_exchanged(found[:, known], len(base), None if rows is None else rows[known])
+
+
 def repeats_agree(base: Sequence[ReducedTrial]) -> bool:
     """Whether all repeats gave the same answers."""
     first, *others = base
@@ -112,9 +124,12 @@ def repeat_mean(values: Floats) -> CrossedMean | None:
 
 
 def _matrix(found: GateQuantity, trials: Sequence[ReducedTrial], ids: Sequence[str]) -> Floats:
-    """(repeats, requests) values, or (repeats, 1) of form "trial"; NaN where undefined."""
-    if found.form == "trial":
-        return np.array([[t.numbers.get(found.name, math.nan)] for t in trials]).reshape(-1, 1)
+    """(repeats, requests) values, or (repeats, 1) of a trial's; NaN where undefined."""
+    if found.is_of_a_trial:
+        numbers = [t.numbers.get(found.name, math.nan) for t in trials]
+        if found.is_of_a_load:
+            numbers = list(dict.fromkeys(numbers))
+        return np.array(numbers).reshape(-1, 1)
     matrix = np.full((len(trials), len(ids)), np.nan)
     for row, trial in enumerate(trials):
         values = trial.values.get(found.name)
@@ -157,7 +172,7 @@ def _difference(found: GateQuantity, base: Floats, new: Floats) -> Floats:
 def _mean(values: Floats, rows: Ints | None, found: GateQuantity) -> CrossedMean | None:
     """Over requests and repeats; over repeats alone where there is one number of each. What the
     machine has no part in is exact where all repeats agree, be it one."""
-    if values.size and found.form != "trial" and (~np.isnan(values).all(axis=0)).sum() > 1:
+    if values.size and not found.is_of_a_trial and (~np.isnan(values).all(axis=0)).sum() > 1:
         return crossed_mean(values, rows)
     mean = repeat_mean(values.ravel())
     if mean is not None and mean.repeats == 1 and not found.by_the_clock:

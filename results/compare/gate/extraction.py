@@ -27,7 +27,13 @@ from results.compare.gate.reduced import (
     ReducedTrial,
     cell_name,
 )
-from results.compare.pairing import ComparableTrials, Member, make_group, plain_decoding
+from results.compare.pairing import (
+    ComparableTrials,
+    Member,
+    make_group,
+    names_its_kernels,
+    plain_decoding,
+)
 from results.compare.quality import without_quality
 from results.compare.reasons import slug
 from results.goodput.stored import without_probes
@@ -124,7 +130,7 @@ def _reduced(
     if requests is not None:
         inputs = TrialInputs(record, requests)
         values = _values(inputs, wanted)
-        found = {q.name: of_the_trial(q, inputs) for q in wanted if q.form == "trial"}
+        found = {q.name: of_the_trial(q, inputs) for q in wanted if q.is_of_a_trial}
         numbers = {name: value for name, value in found.items() if value is not None}
     return ReducedTrial(
         cell=cell_name(record.trial),
@@ -142,6 +148,9 @@ def _reduced(
         values=values,
         numbers=numbers,
         invocation=record.environment.get("invocation"),
+        exact=record.backend is None or names_its_kernels(record.backend),
+        commit=record.environment.get("commit"),
+        started=record.started_at,
     )
 
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.core.errors import UserError, nearest
-from results.compare.gate.quantities import CONSISTENCY, QUALITY, GateQuantity, quantity, scores
+from results.compare.gate.quantities import (
+    CONSISTENCY,
+    QUALITY,
+    GateQuantity,
+    quantities,
+    quantity,
+    scores,
+)
 from results.compare.gate.reduced import CellName
 
 ALPHA = 0.05
@@ -93,19 +100,39 @@ def direction(found: GateQuantity, rule: MarginRule) -> Literal["larger", "small
 def check_rule(rule: MarginRule, where: str) -> None:
     """Raise `UserError`, which begins with `where`, for a metric that nobody has, a margin out of
     range, and a metric whose direction is not said."""
-    if not (math.isfinite(rule.margin) and 0 <= rule.margin < 10):
+    most = math.inf if is_count(rule.metric) else 10
+    if not (math.isfinite(rule.margin) and 0 <= rule.margin < most):
         raise UserError(f"{where}: margin {rule.margin}: expected 0 to 10 (0.05 is 5%)")
     if rule.metric == QUALITY:
         _check_share(rule, where)
+        _check_direction(rule, "larger", where)
         return
     found = quantity(rule.metric, where)
-    if not found.is_ratio:
+    if not (found.is_ratio or is_count(rule.metric)):
         _check_share(rule, where)
+    if found.by_the_clock and rule.margin == 0:
+        raise UserError(
+            f"{where}: margin 0: '{rule.metric}' is measured by the clock, by which equal versions "
+            "never are equal; expected a margin that repeats can hold ('gate calibrate' finds it)"
+        )
+    _check_direction(rule, found.better, where)
     if not (rule.direction or found.better):
         raise UserError(
             f"{where}: '{rule.metric}' is neither good nor bad; "
             "expected 'direction: smaller' or 'direction: larger', whichever is better"
         )
+
+
+def _check_direction(rule: MarginRule, better: str, where: str) -> None:
+    if better and rule.direction not in (None, better):
+        told = f"'{rule.metric}' is better {better}; expected no direction"
+        raise UserError(f"{where}: direction: {told}")
+
+
+def is_count(metric: str) -> bool:
+    """Whether a rule's margin is a number of requests of a trial."""
+    found = quantities().get(metric)
+    return found is not None and found.form == "count"
 
 
 def _check_share(rule: MarginRule, where: str) -> None:

@@ -4,6 +4,7 @@
 |---|---|---|
 | request | one a request: `tpot_s` | log of the ratio, paired on the request |
 | trial | one a trial: `output_tok_per_s`, `ttft_s_p99` | log of the ratio |
+| count | one a trial, mostly 0: `n_errors` | difference |
 | score | one a request, between 0 and 1: `exact_match` | difference, paired on the request |
 | answers | `consistency`: whether the answer is BASE's | difference to BASE against itself |
 """
@@ -34,7 +35,7 @@ class GateQuantity:
     """One thing to be tested."""
 
     name: str
-    form: Literal["request", "trial", "score", "answers"]
+    form: Literal["request", "trial", "count", "score", "answers"]
     better: Literal["larger", "smaller", ""]
     unit: str = ""
     by_the_clock: bool = False
@@ -47,6 +48,16 @@ class GateQuantity:
     def is_ratio(self) -> bool:
         """Whether its margin is relative (0.05 is 5%) and not absolute."""
         return self.form in ("request", "trial")
+
+    @property
+    def is_of_a_trial(self) -> bool:
+        """Whether a trial has one number, and not each of its requests."""
+        return self.form in ("trial", "count")
+
+    @property
+    def is_of_a_load(self) -> bool:
+        """Whether trials of one engine share it, so that it was measured once for all of them."""
+        return self.metric is not None and self.metric.of_a_load
 
 
 @functools.cache
@@ -88,7 +99,7 @@ def per_request(quantity: GateQuantity, inputs: TrialInputs) -> Floats:
 
 
 def of_the_trial(quantity: GateQuantity, inputs: TrialInputs) -> float | None:
-    """The value of form "trial"; None where undefined."""
+    """The value of form "trial" or "count"; None where undefined."""
     metric = quantity.metric
     assert metric is not None
     assert metric.formula is not None
@@ -106,7 +117,9 @@ def _of(metric: Metric) -> list[GateQuantity]:
     if metric.needs == "scores":
         return [GateQuantity(metric.name, "score", metric.better, metric=metric)]
     if not metric.each:
-        return [GateQuantity(metric.name, "trial", metric.better, metric.unit, clock, metric)]
+        is_count = metric.section == "counts" and metric.better == "smaller"
+        form: Literal["trial", "count"] = "count" if is_count else "trial"
+        return [GateQuantity(metric.name, form, metric.better, metric.unit, clock, metric)]
     numbers = [
         GateQuantity(
             f"{metric.name}_{end}", "trial", metric.better, metric.unit, clock, metric, end

@@ -61,6 +61,13 @@ class ReducedTrial:
     """GateQuantity -> the trial's value, where it is defined."""
     invocation: str | None = None
     """Equal for trials of one call of `run`; None where it is not told."""
+    exact: bool = True
+    """Whether the answers of a lossless backend are the same in each run: its kernels are its own.
+    vLLM's round by what else is in the batch. A record of before it was told is held to it."""
+    commit: str | None = None
+    """Of the harness that ran it, "+" behind it for changed files."""
+    started: str | None = None
+    """ISO 8601, UTC."""
 
     @property
     def sound(self) -> bool:
@@ -79,6 +86,14 @@ class ReducedRun:
 
     where: str
     trials: Sequence[ReducedTrial]
+
+    @property
+    def origin(self) -> str:
+        """Commits and day, for people; empty where no trial tells them."""
+        told = sorted({t.commit for t in self.trials if t.commit})
+        commits = [name[:12] + "+" * name.endswith("+") for name in told]
+        days = sorted({t.started[:10] for t in self.trials if t.started})
+        return ", ".join([*commits, *days[:1]])
 
     def cells(self) -> dict[CellName, list[ReducedTrial]]:
         """The trials of each cell, by repeat. Raises `UserError` when one is there twice."""

@@ -49,9 +49,33 @@ def test_a_store_keeps_a_baseline_for_this_machine(runs: Path) -> None:
     missing = decodebench("compare", *store, "same", cwd=runs)
     assert missing.returncode == 2
     assert "no baseline of this machine" in missing.stderr
-    assert decodebench("compare", *store, "--update", "base", cwd=runs).returncode == 0
+    assert decodebench("compare", *store, "--update", "base", *HOW, cwd=runs).returncode == 0
     done = decodebench("compare", *store, "same", "--gate", "answers.yaml", cwd=runs)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_baseline_that_shows_nothing_does_not_replace_one(tmp_path: Path) -> None:
+    """With one repeat every later comparison would be inconclusive."""
+    for name, repeats in (("good", 3), ("one", 1)):
+        file = write(tmp_path, backends=["scripted"], repeats=repeats)
+        assert decodebench("run", file, "--out", name, cwd=tmp_path).returncode == 0
+    store = ("--baseline-store", "kept", "--update")
+    assert decodebench("compare", *store, "good", *HOW, cwd=tmp_path).returncode == 0
+    (record,) = (tmp_path / "kept").iterdir()
+    before = record.read_bytes()
+    refused = decodebench("compare", *store, "one", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "1 of 1 cells have fewer than 2 sound repeats (gsm8k" in refused.stderr
+    assert record.read_bytes() == before
+    assert decodebench("compare", *store, "one", *HOW, cwd=tmp_path).returncode == 0
+
+
+def test_what_is_not_compared_is_in_the_files_of_a_ci_too(runs: Path) -> None:
+    where = ("--markdown", "refused.md", "--junit", "refused.xml")
+    done = decodebench("compare", "base", "other", *where, cwd=runs)
+    assert done.returncode == 2
+    assert "decodebench compare: not compared" in (runs / "refused.md").read_text()
+    assert ElementTree.parse(runs / "refused.xml").getroot().attrib["errors"] == "1"
 
 
 def test_a_baseline_with_a_cell_that_failed_is_stored_with_a_warning(tmp_path: Path) -> None:
@@ -91,6 +115,10 @@ def test_bad_input_is_one_line_and_exit_2(runs: Path) -> None:
         (("base", "same", "--gate", "bad.yaml"), "unknown metric 'tpot'; did you mean 'tpot_s'?"),
         (("base", "./base"), "base and base are the same: expected two runs"),
         (("base", "--record", "r", "--allow", "cpu"), "--allow: means nothing beside --record"),
+        (
+            ("base", "--record", "r", "--baseline-store", "s"),
+            "--baseline-store: means nothing beside --record, which compares nothing",
+        ),
         (
             ("base", "--baseline-store", "s", "--update", "--gate", "answers.yaml"),
             "--gate: means nothing beside --update, which compares nothing",

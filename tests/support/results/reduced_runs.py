@@ -70,3 +70,15 @@ def wandering(
     noise = chance.normal(0, 0.02, (repeats, requests))
     times: Floats = 0.01 * (1 + slower) * np.exp(own + machine + noise)
     return times
+
+
+def a_run(
+    where: str = "BASE", *, slower: float = 0.0, seed: int = 0, repeats: int = 4
+) -> ReducedRun:
+    chance = np.random.default_rng(seed)
+    return timed_run(where, wandering(chance, repeats, wander=0.005, slower=slower))
+
+
+def everywhere(run: ReducedRun, **changes: Any) -> ReducedRun:
+    trials = [dataclasses.replace(t, **changes) for t in run.trials]
+    return ReducedRun(run.where, trials)

@@ -17,28 +17,9 @@ from results.compare.gate.quantities import quantities
 from results.compare.gate.reduced import ReducedRun
 from results.compare.gate.verdicts import holm
 from tests.support.results.make_trials import trial
-from tests.support.results.reduced_runs import (
-    IDENTITY,
-    cell,
-    changed,
-    joined,
-    timed_run,
-    wandering,
-)
+from tests.support.results.reduced_runs import IDENTITY, a_run, cell, changed, everywhere, joined
 
 TPOT = GateRules((MarginRule("tpot_s", 0.05),))
-
-
-def a_run(
-    where: str = "BASE", *, slower: float = 0.0, seed: int = 0, repeats: int = 4
-) -> ReducedRun:
-    chance = np.random.default_rng(seed)
-    return timed_run(where, wandering(chance, repeats, wander=0.005, slower=slower))
-
-
-def everywhere(run: ReducedRun, **changes: object) -> ReducedRun:
-    trials = [dataclasses.replace(t, **changes) for t in run.trials]  # type: ignore[arg-type]
-    return ReducedRun(run.where, trials)
 
 
 def test_the_machine_s_fields_are_those_of_its_fingerprint() -> None:

@@ -36,7 +36,8 @@ def made(repeat: int, step_ms: float = 10, last: int = 3) -> TrialRecord:
         generation("c", [9], finished="error"),
     ]
     scores = {"a": {"exact_match": 1.0}, "b": {"exact_match": 0.0}}
-    return record(trial(repeat=repeat), generations, scores=scores)
+    own = trial(repeat=repeat, options={"kernels": "torch"})
+    return record(own, generations, scores=scores)
 
 
 def stored(folder: Path, **how: int) -> results.Run:
@@ -81,7 +82,7 @@ def test_a_disturbed_repeat_is_the_one_that_was_measured_in_its_place(tmp_path: 
     noisy = dataclasses.replace(
         made(1, step_ms=30), validity=Validity(False, ("machine-noisy: others used 30%",))
     )
-    again = record(trial(repeat=STAND_IN + 1), list(made(1, step_ms=12).generations))
+    again = made(STAND_IN + 1, step_ms=12)
     folder = run_of(tmp_path, made(0), noisy, made(2), again, repeats=3)
     run = reduce_run(folder, ["tpot_s"])
     assert [one.repeat for one in run.trials] == [0, 1, 2]

@@ -1,0 +1,99 @@
+"""What counts as a measurement: counts, loads of an engine, exact rows, requests that fail."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from results.compare.gate.comparison import compare_runs
+from results.compare.gate.margins import GateRules, MarginRule
+from results.compare.gate.reduced import ReducedRun
+from tests.support.results.reduced_runs import a_run, changed, everywhere
+
+TPOT = GateRules((MarginRule("tpot_s", 0.05),))
+
+
+@pytest.mark.parametrize("errors", [[0.0, 0, 0, 3], [3.0, 0, 0, 0]])
+def test_counts_are_told_as_they_are(errors: list[float]) -> None:
+    """As ratios to nothing they were "31 times worse", and a mean left zeros out."""
+    rules = GateRules((MarginRule("n_errors", 0.0),))
+    base = everywhere(a_run(), numbers={"n_errors": 0.0})
+    trials = [
+        dataclasses.replace(t, numbers={"n_errors": errors[t.repeat]}) for t in a_run("NEW").trials
+    ]
+    (row,) = compare_runs(base, ReducedRun("NEW", trials), rules).rows
+    assert (row.base, row.new, row.worse_by) == (0.0, 0.75, 0.75)
+    assert row.verdict == "inconclusive"
+
+
+def test_a_load_of_an_engine_is_one_measurement() -> None:
+    """Counted once a repeat its error was 0: 8% of noise between loads failed one in five."""
+    rules = GateRules((MarginRule("setup_s", 0.1),))
+    base = everywhere(a_run(), numbers={"setup_s": 20.0})
+    new = everywhere(a_run("NEW"), numbers={"setup_s": 23.0})
+    (row,) = compare_runs(base, new, rules).rows
+    assert (row.verdict, row.repeats) == ("inconclusive", 1)
+    assert row.note == "one load of the engine: noise between repeats unknown"
+    loads = [20.0, 20.4, 20.2, 19.9]
+    sides = [
+        ReducedRun(
+            "run",
+            [dataclasses.replace(t, numbers={"setup_s": k * loads[t.repeat]}) for t in base.trials],
+        )
+        for k in (1.0, 1.3)
+    ]
+    (row,) = compare_runs(sides[0], sides[1], rules).rows
+    assert (row.verdict, row.repeats) == ("fail", 4)
+
+
+def test_what_is_known_exactly_takes_nothing_from_the_times() -> None:
+    """A file of many scores that no repeat changes finds a slow-down as one without them."""
+    base, slow = a_run(), a_run("NEW", slower=0.07, seed=1)
+    alone = compare_runs(base, slow, TPOT).rows[0]
+    scored = [
+        everywhere(run, values={**run.trials[0].values, "exact_match": np.ones(30)})
+        for run in (base, slow)
+    ]
+    both = [
+        ReducedRun(
+            "run",
+            [
+                dataclasses.replace(t, values={**t.values, **own.values})
+                for t, own in zip(scored[k].trials, run.trials, strict=True)
+            ],
+        )
+        for k, run in enumerate((base, slow))
+    ]
+    rules = GateRules((*TPOT.rules, MarginRule("quality", 0.01), MarginRule("consistency", 0.01)))
+    found = {row.metric: row for row in compare_runs(both[0], both[1], rules).rows}
+    assert set(found) >= {"tpot_s", "exact_match", "consistency"}
+    assert found["tpot_s"].p_beyond == alone.p_beyond
+    assert found["tpot_s"].detectable == alone.detectable
+    assert found["exact_match"].verdict == found["consistency"].verdict == "pass"
+
+
+def test_few_requests_that_fail_in_every_repeat_leave_the_other_times() -> None:
+    """A cell with one such request in both runs was inconclusive for ever."""
+    sides = []
+    for run in (a_run(), a_run("NEW", seed=1)):
+        trials = []
+        for one in run.trials:
+            answers, times = np.array(one.answers), np.array(one.values["tpot_s"])
+            answers[0], times[0] = 1, np.nan
+            values = {"tpot_s": times}
+            trials.append(
+                dataclasses.replace(one, answers=answers, values=values, doubt="failures")
+            )
+        sides.append(ReducedRun(run.where, trials))
+    assert compare_runs(sides[0], sides[1], TPOT).verdict == "pass"
+    late = [everywhere(run, doubt="client-late, failures") for run in sides]
+    assert compare_runs(late[0], late[1], TPOT).verdict == "inconclusive"
+
+
+def test_repeats_that_only_one_side_has_are_told() -> None:
+    few = ReducedRun("NEW", a_run("NEW").trials[:2])
+    assert "4 repeats in BASE, 2 in NEW: " in compare_runs(a_run(), few, TPOT).notes[0]
+    lost = changed(a_run(), 1, status="oom")
+    assert "1 of 4 trials of BASE did not end well: " in compare_runs(lost, a_run(), TPOT).notes[0]
