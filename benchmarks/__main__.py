@@ -38,6 +38,7 @@ SCRIPTS = (
     Script("load_loop", "--seconds 1 --commits 20000"),
     Script("results_scale", "--trials 4 --requests 50"),
     Script("soundness/gate_scale", "--trials 4 --requests 50"),
+    Script("gate/power", "--quick"),
     Script("report_scale", "--trials 4 --requests 50"),
     Script("soundness/interval_coverage", "--experiments 20 --seeds 1 --requests 16"),
     Script("soundness/wandering", "--comparisons 10"),

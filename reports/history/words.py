@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from reports.numbers import counted, significant
 from reports.text import visible
-from results.history.series import FoundChange, History, MetricSeries, RunMark
+from results.history.observed import RunMark
+from results.history.series import FoundChange, History, MetricSeries
 
 
 def lead(found: History) -> str:
@@ -24,6 +25,7 @@ def lead(found: History) -> str:
 
 def remarks(found: History) -> Iterator[str]:
     """What could not be looked at."""
+    yield from found.left_out
     short = sum(len(one.points) < found.fewest for one in found.series)
     if short:
         longest = max(len(one.points) for one in found.series)

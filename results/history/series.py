@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import results
 from harness.core.errors import UserError, nearest
-from harness.core.nouns import canonical_json
 from results import registry
-from results.compare.gate.identity import FIELDS, PACKAGES, identity
-from results.compare.gate.reduced import CellName, cell_name
-from results.compare.quality import without_quality
-from results.goodput.stored import without_probes
+from results.compare.gate.reduced import CellName, ReducedRun
 from results.history.change_points import FEWEST, ChangePoint, change_points, fewest_points
+from results.history.observed import ObservedRun, RunMark, observed_runs
 from results.registry.metric import Metric
-from results.run import Run
-from results.store.records import StoredTrial
 
 METRICS = (
     *("output_tok_per_s", "ttft_s_p50", "tpot_s_p50"),
     *(metric.name for metric in registry.scores()),
 )
 """Unless others are asked for; of these what a run has."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunMark:
-    """One run, for naming where a change is."""
-
-    folder: Path
-    started: str
-    """Of its first trial, as stored (ISO 8601, UTC)."""
-    commit: str | None
-    """The harness's own, "+" for a checkout with changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +92,18 @@ class History:
     level: float
     """That each series is tested at, so that a history without changes has one at
     `significance`."""
+    left_out: Sequence[str] = ()
+    """Sentences on runs that could not be read, and on copies."""
+
+    @property
+    def now_worse(self) -> list[FoundChange]:
+        """Of the series whose last step was for the worse: that one."""
+        last: dict[int, FoundChange] = {}
+        for change in self.changes:
+            before = last.get(id(change.series))
+            if before is None or before.point.place < change.point.place:
+                last[id(change.series)] = change
+        return [change for change in last.values() if change.verdict == "worse"]
 
     @property
     def fewest(self) -> int:
@@ -124,24 +117,27 @@ def history(
     significance: float = 0.05,
     *,
     unsound: bool = False,
+    records: Iterable[ReducedRun] = (),
 ) -> History:
     """Every series of these runs, and the changes in them.
 
     Args:
-        folders: of runs, or of folders of runs.
+        folders: of runs, or of folders of runs and of files of record; or files of record.
         metrics: names of `show --json`; `METRICS` without any.
         significance: the chance that a history without changes has one: shared out among the
             series that are long enough (Bonferroni).
         unsound: also of trials that are not sound.
+        records: runs that are read already.
 
     Raises:
         UserError: for a folder without runs, an unknown metric, fewer than two runs.
     """
     wanted = _wanted(metrics)
-    marked = sorted(((_mark(run), run) for run in _runs(folders)), key=_started)
-    if len(marked) < 2:
-        raise UserError(f"history: {len(marked)} run with trials; expected at least 2")
-    found = _series(marked, wanted, unsound)
+    runs, left_out = observed_runs(folders, records, [key for key, _ in wanted])
+    if len(runs) < 2:
+        told = "".join(f"; {sentence}" for sentence in left_out[:1])
+        raise UserError(f"history: {len(runs)} run with trials; expected at least 2{told}")
+    found = _series(runs, wanted, unsound)
     if not found:
         names = ", ".join(key for key, _ in wanted)
         raise UserError(f"history: none of the runs has {names}")
@@ -152,7 +148,8 @@ def history(
         for point in change_points([point.value for point in series.points], level)
     ]
     changes.sort(key=lambda one: one.between[1].mark.started, reverse=True)
-    return History([mark for mark, _ in marked], found, changes, significance, level)
+    marks = [run.mark for run in runs]
+    return History(marks, found, changes, significance, level, left_out)
 
 
 def _wanted(names: Collection[str]) -> list[tuple[str, Metric]]:
@@ -163,82 +160,23 @@ def _wanted(names: Collection[str]) -> list[tuple[str, Metric]]:
     return [(name, known[name]) for name in dict.fromkeys(names or METRICS)]
 
 
-def _runs(folders: Iterable[Path]) -> Iterator[Run]:
-    seen: set[Path] = set()
-    for folder in folders:
-        own = [folder]
-        if folder.is_dir() and not (folder / "experiment.yaml").exists():
-            own = sorted(path.parent for path in folder.glob("*/experiment.yaml")) or [folder]
-        for path in own:
-            if path.resolve() in seen:
-                continue
-            seen.add(path.resolve())
-            run = without_quality(without_probes(results.load(path)))
-            if run.stored:
-                yield run
-
-
-def _mark(run: Run) -> RunMark:
-    first = min((stored.record for stored in run.stored), key=lambda record: record.started_at)
-    return RunMark(run.path, first.started_at, first.environment.get("commit"))
-
-
-def _started(marked: tuple[RunMark, Run]) -> tuple[str, str]:
-    return marked[0].started, str(marked[0].folder)
-
-
 def _series(
-    marked: Sequence[tuple[RunMark, Run]], wanted: Sequence[tuple[str, Metric]], unsound: bool
+    runs: Sequence[ObservedRun], wanted: Sequence[tuple[str, Metric]], unsound: bool
 ) -> list[MetricSeries]:
     found: dict[tuple[str, CellName, str], MetricSeries] = {}
-    for mark, run in marked:
-        stored = {one.record.key: one for one in run.stored}
-        for cell in run.evaluated["cells"]:
-            one = stored[cell["keys"][0]]
-            parts = run.store.read_code(str(one.record.environment.get("code"))) or {}
-            name, same = cell_name(one.record.trial), _same(one, parts)
+    for run in runs:
+        for one in run.cells:
             for key, metric in wanted:
-                value = cell.get(key)
-                if not isinstance(value, int | float) or not math.isfinite(value):
+                if key not in one.values:
                     continue
                 series = found.setdefault(
-                    (key, name, same), MetricSeries(name, metric, key, _machine(one), [], [])
+                    (key, one.cell, one.same),
+                    MetricSeries(one.cell, metric, key, one.machine, [], []),
                 )
-                point = HistoryPoint(mark, float(value), _versions(one))
-                believed = unsound or _holds(cell, key)
+                point = HistoryPoint(run.mark, one.values[key], one.versions)
+                believed = unsound or key not in one.doubted
                 (series.points if believed else series.doubted).append(point)
     return list(found.values())
-
-
-def _holds(cell: Mapping[str, Any], key: str) -> bool:
-    """Whether a metric of a cell may be believed (see `reports.cells.Cell.holds`)."""
-    void = cell["void_metrics"]
-    return key not in void and (cell["valid"] or len(void) > 0)
-
-
-def _same(stored: StoredTrial, parts: Mapping[str, str]) -> str:
-    """What has to be equal for values to be one series: the machine and the work, not versions."""
-    fields = identity(stored.record.trial, stored.record.environment, parts)
-    kept = {name: fields[name] for name in FIELDS if not name.startswith("packages.")}
-    return canonical_json({**kept, "python": None})
-
-
-def _machine(stored: StoredTrial) -> str:
-    environment = stored.record.environment
-    gpus = environment.get("gpus") or []
-    names = [str(gpu.get("name", gpu)) if isinstance(gpu, dict) else str(gpu) for gpu in gpus]
-    return ", ".join(names) or f"{environment.get('cpu')}, {environment.get('cores')} cores"
-
-
-def _versions(stored: StoredTrial) -> dict[str, str]:
-    record = stored.record
-    packages = record.environment.get("packages") or {}
-    found = {name: str(packages[name]) for name in PACKAGES if packages.get(name)}
-    if python := record.environment.get("python"):
-        found["python"] = str(python)
-    if record.backend is not None and record.backend.version:
-        found.setdefault(record.trial.backend, record.backend.version)
-    return found
 
 
 def _level(found: Sequence[MetricSeries], significance: float) -> float:

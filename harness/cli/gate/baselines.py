@@ -125,15 +125,27 @@ class GitBaselines:
         return {name: mode for mode, name in lines}
 
 
+def former_baselines(named: str) -> Iterator[ReducedRun]:
+    """Every baseline that a branch ever had, the oldest first: each file of record of each commit
+    that changed it. Raises `UserError`."""
+    branch = named.removeprefix(GIT)
+    _inside()
+    _check_ref(named, branch)
+    for commit in _told("rev-list", "--reverse", branch, "--").split():
+        told = _told("diff-tree", "--root", "--no-commit-id", "--name-only", "-r", commit)
+        for name in told.splitlines():
+            path = f"{commit}:{name}"
+            if name.endswith(SUFFIX) and _git("cat-file", "-e", path, check=False) is not None:
+                yield read_from_git(f"{GIT}{commit[:12]}:{name}")
+
+
 def read_from_git(named: str) -> ReducedRun:
     """The file of record ``git:REF:PATH``. Raises `UserError`."""
     ref, _, path = named.removeprefix(GIT).partition(":")
     if not ref or not path:
         raise UserError(f"{named}: expected git:REF:PATH, a file of record on a branch")
     _inside()
-    if _resolved(ref) is None:
-        branches = (_git("for-each-ref", "--format=%(refname:short)") or b"").decode().split()
-        raise UserError(f"{named}: no branch, tag or commit '{ref}'; {nearest(ref, branches)}")
+    _check_ref(named, ref)
     content = _git("cat-file", "blob", f"{ref}:{path}", check=False)
     if content is None:
         raise UserError(f"{named}: no such file there; 'compare --update' stores a baseline")
@@ -145,6 +157,12 @@ def read_from_git(named: str) -> ReducedRun:
         except UserError as error:
             raise UserError(str(error).replace(str(file), named)) from None
     return dataclasses.replace(found, where=named)
+
+
+def _check_ref(named: str, ref: str) -> None:
+    if _resolved(ref) is None:
+        branches = _told("for-each-ref", "--format=%(refname:short)").split()
+        raise UserError(f"{named}: no branch, tag or commit '{ref}'; {nearest(ref, branches)}")
 
 
 def _inside() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.gate.compare import GIT
 from harness.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from results.compare.gate.reduced import ReducedRun
     from results.history.series import FoundChange, History, HistoryPoint
 
 PAGE = "history.html"
@@ -19,7 +22,11 @@ UNSOUND = "unsound"
 
 def history(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Runs, or folders of runs.")
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="Runs, files of record, folders of either, or a branch of baselines: git:BRANCH.",
+        ),
     ],
     metric: Annotated[
         list[str] | None,
@@ -32,6 +39,10 @@ def history(
         Path | None, typer.Option(help=f"The page; {PAGE} in the one DIR, else here.")
     ] = None,
     allow: Annotated[list[str] | None, typer.Option(help="'unsound': look at all trials.")] = None,
+    fail_on_worse: Annotated[
+        bool,
+        typer.Option("--fail-on-worse", help="Exit 1 where the last step of a series is worse."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, no page.")] = False,
 ) -> None:
     """Each metric over runs, oldest first, and the steps in it; writes a page."""
@@ -42,16 +53,30 @@ def history(
     for name in allow or ():
         if name != UNSOUND:
             raise UserError(f"--allow: unknown '{name}'; {nearest(name, [UNSOUND])}")
-    found = series.history(folders, metric or (), significance, unsound=bool(allow))
+    branches = [str(path) for path in folders if str(path).startswith(GIT)]
+    places = [path for path in folders if not str(path).startswith(GIT)]
+    found = series.history(
+        places, metric or (), significance, unsound=bool(allow), records=_records(branches)
+    )
     if as_json:
         print(json.dumps(to_json(found), allow_nan=False))
-        return
-    from reports.history.page import write_history
+    else:
+        from reports.history.page import write_history
 
-    _print(found)
-    page = out or (folders[0] if len(folders) == 1 else Path()) / PAGE
-    write_history(found, page)
-    print(f"history: {page}")
+        _print(found)
+        is_one = len(folders) == 1 and folders[0].is_dir()
+        page = out or (folders[0] if is_one else Path()) / PAGE
+        write_history(found, page)
+        print(f"history: {page}")
+    if fail_on_worse and found.now_worse:
+        raise typer.Exit(1)
+
+
+def _records(branches: Iterable[str]) -> Iterator[ReducedRun]:
+    from harness.cli.gate.baselines import former_baselines
+
+    for named in branches:
+        yield from former_baselines(named)
 
 
 def to_json(found: History) -> dict[str, Any]:
@@ -61,6 +86,7 @@ def to_json(found: History) -> dict[str, Any]:
             {"folder": str(run.folder), "started_at": run.started, "commit": run.commit}
             for run in found.runs
         ],
+        "left_out": list(found.left_out),
         "significance": found.significance,
         "level": found.level,
         "fewest_points": found.fewest,

@@ -21,6 +21,7 @@ from results.compare.gate.verdicts import (
     p_within,
     verdict,
 )
+from results.compare.intervals.backend_mean import backend_mean
 from results.compare.intervals.crossed import CrossedMean
 
 
@@ -43,6 +44,7 @@ class GateRow:
     detectable: float | None
     """What this many repeats and requests would have found in 4 of 5 such comparisons."""
     p_within: float | None
+    """Of a score and of equal answers over all cells of the backend, where that is smaller."""
     p_beyond: float | None
     """Adjusted for all rows."""
     repeats: int
@@ -134,12 +136,44 @@ def decided(found: Sequence[Tested], alpha: float) -> list[GateRow]:
     raw = {place: p for place, row in enumerate(found) if (p := row.beyond) is not None}
     drawn = [place for place in raw if not found[place].is_exact]
     adjusted = {**raw, **dict(zip(drawn, holm([raw[n] for n in drawn]), strict=True))}
-    return [_row(one, adjusted.get(place), alpha, len(drawn)) for place, one in enumerate(found)]
+    together = _within_together(found)
+    return [
+        _row(
+            one,
+            # what speaks against a cell by itself is not outweighed by the others
+            together.get(place) if raw.get(place, 0.0) > alpha else None,
+            adjusted.get(place),
+            alpha,
+            len(drawn),
+        )
+        for place, one in enumerate(found)
+    ]
 
 
-def _row(one: Tested, beyond: float | None, alpha: float, tests: int) -> GateRow:
+def _within_together(found: Sequence[Tested]) -> dict[int, float]:
+    """Place -> p of "worse by at least the margin" of a score, or of equal answers, over all cells
+    of its backend."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, one in enumerate(found):
+        if one.known is None and one.quantity.form in ("score", "answers"):
+            cell = one.cell
+            key = (cell.model, cell.backend, cell.options, one.quantity.name, str(one.margin))
+            groups.setdefault(key, []).append(place)
+    shown: dict[int, float] = {}
+    for places in groups.values():
+        mean = backend_mean([(found[n].cell.workload, found[n].worse) for n in places])
+        if mean is not None and (p := p_within(mean, found[places[0]].margin)) is not None:
+            shown.update(dict.fromkeys(places, p))
+    return shown
+
+
+def _row(
+    one: Tested, together: float | None, beyond: float | None, alpha: float, tests: int
+) -> GateRow:
     limit = bound(one.quantity, one.margin)
     within = p_within(one.worse, limit) if one.known is None else None
+    if within is not None and together is not None:
+        within = min(within, together)
     ends = one.worse.bounds(1 - 2 * alpha) or (None, None)
     seen = detectable(one.against, limit, alpha, tests)
     amounts = [

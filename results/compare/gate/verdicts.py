@@ -8,6 +8,9 @@ Technometrics 24:295). "Is it worse by more?" shows that it fails: there one wro
 to refuse a run, so that these are Holm-corrected over all metrics and cells (Holm 1979,
 Scandinavian Journal of Statistics 6:65), and a run that is worse beyond its margins nowhere fails
 with a chance of at most alpha for the whole file. What neither test shows is inconclusive.
+
+Scores and equal answers are within their margin where their cell shows it, or all cells of their
+backend together do and nothing speaks against the cell by itself (`backend_mean`).
 """
 
 from __future__ import annotations

@@ -27,6 +27,13 @@ def test_the_steps_are_printed_and_the_page_is_named(runs: Path) -> None:
     assert (runs / "runs/history.html").is_file()
 
 
+def test_a_job_can_fail_for_what_is_worse(runs: Path) -> None:
+    asked = ("history", "runs", "--metric", "tpot_s_p50", "--json", "--fail-on-worse")
+    done = decodebench(*asked, cwd=runs)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["changes"]
+
+
 def test_json_has_everything_and_no_page(runs: Path) -> None:
     folders = [str(path.relative_to(runs)) for path in (runs / "runs").glob("run-*")]
     done = decodebench("history", *folders, "--json", cwd=runs)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import results
 from harness.core.errors import UserError
+from reports.history.words import remarks
+from results.compare.gate.extraction import reduce_run
+from results.compare.gate.quantities import quantities
+from results.compare.gate.record_file import write_record
 from results.history.series import History, history
 from tests.support.results.history_runs import write_runs
 
@@ -62,6 +69,71 @@ def test_another_machine_is_another_series(tmp_path: Path) -> None:
     assert machines == {
         (b, f"{cpu}, 4 cores"): 12 for b in ("vllm", "autoregressive") for cpu in ("old", "new")
     }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ({"gpu_driver": "550"}, {"gpu_driver": "560"}, {"gpu driver": ("550", "560")}),
+        (
+            {"variables": {}},
+            {"variables": {"VLLM_USE_V1": "1"}},
+            {"$VLLM_USE_V1": ("none", "1")},
+        ),
+    ],
+)
+def test_a_step_at_a_new_driver_or_variable_is_found_and_says_so(
+    tmp_path: Path, old: dict[str, Any], new: dict[str, Any], told: dict[str, Any]
+) -> None:
+    """Each side was a series of its own, too short to show anything."""
+    folder = write_runs(
+        tmp_path, 20, lambda n, b: 1.2 if n >= 10 else 1.0,
+        environment=lambda n: new if n >= 10 else old,
+    )  # fmt: skip
+    found = history([folder], TPOT)
+    assert len(found.changes) == 2
+    assert all(one.versions.items() >= told.items() for one in found.changes)
+
+
+def test_a_copy_of_a_run_counts_once_and_a_broken_one_stops_nothing(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path, 20, five_percent)
+    plain = history([folder], TPOT)
+    some = sorted(folder.iterdir())
+    shutil.copytree(some[0], folder / "copy")
+    shutil.copytree(some[1], folder / "broken")
+    next((folder / "broken/trials").glob("*.json")).write_text("{")
+    found = history([folder], TPOT)
+    assert [mark.commit for mark in found.runs] == [mark.commit for mark in plain.runs]
+    broken, copy = sorted(found.left_out)
+    assert copy == f"left out: {some[0]} holds the trials of {folder / 'copy'}" or (
+        copy == f"left out: {folder / 'copy'} holds the trials of {some[0]}"
+    )
+    assert broken.startswith(f"left out: {folder / 'broken'}")
+    assert broken in list(remarks(found))
+    with pytest.raises(UserError, match="broken"):
+        history([*some, folder / "broken"], TPOT)
+
+
+def test_files_of_record_tell_the_same(runs: Path, tmp_path: Path) -> None:
+    """What a gate keeps."""
+    for place, folder in enumerate(sorted(runs.iterdir())):
+        reduced = reduce_run(results.load(folder), quantities())
+        write_record(tmp_path / f"{place}.parquet", reduced)
+    metrics = ["tpot_s_p50", "output_tok_per_s"]
+    kept, whole = history([tmp_path], metrics), history([runs], metrics)
+    assert [mark.commit for mark in kept.runs] == [mark.commit for mark in whole.runs]
+    assert sorted(names(kept)) == sorted(names(whole))
+    for one, other in zip(kept.changes, whole.changes, strict=True):
+        assert one.point.after == pytest.approx(other.point.after)
+        assert one.series.machine == other.series.machine
+    assert kept.now_worse == kept.changes
+
+
+def test_a_step_back_is_no_longer_worse(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path, 36, lambda n, b: 1.2 if b == "vllm" and 12 <= n < 24 else 1.0)
+    found = history([folder], TPOT)
+    assert [verdict for _, _, verdict in names(found)] == ["better", "worse"]
+    assert found.now_worse == []
 
 
 def test_what_is_not_sound_is_left_out_unless_asked_for(tmp_path: Path) -> None:

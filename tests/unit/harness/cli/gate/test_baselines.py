@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.cli.gate.baselines import open_store, read_from_git
+from harness.cli.gate.baselines import former_baselines, open_store, read_from_git
 from harness.cli.gate.compare import read_side
 from harness.core.errors import UserError
 from results.compare.gate.reduced import ReducedRun
@@ -101,6 +101,27 @@ def test_a_clone_goes_on_from_the_branch_that_it_fetched(
     git("push", "-q", "origin", branch)
     monkeypatch.chdir(repository)
     assert open_store(STORE).machines() == ["abc", "def"]
+
+
+def test_every_baseline_that_a_branch_had_is_read_in_turn(repository: Path) -> None:
+    store = open_store(STORE)
+    for ms in (5, 6, 7):
+        store.write("abc", run_of(ms))
+    store.write("def", run_of(9))
+    found = list(former_baselines(STORE))
+    assert [times(run) for run in found] == [0.005, 0.006, 0.007, 0.009]
+    assert [run.where.rpartition(":")[2] for run in found] == ["abc.parquet"] * 3 + ["def.parquet"]
+    with pytest.raises(UserError, match="no branch, tag or commit 'speed/baseline'; did you mean"):
+        list(former_baselines("git:speed/baseline"))
+
+
+def test_a_branch_that_was_not_fetched_is_said_to_be_missing(repository: Path) -> None:
+    """A pull request's clone has none but its own."""
+    told = open_store("git:origin/baselines").how_to_get_one()
+    fetch = "git fetch origin +refs/heads/baselines:refs/remotes/origin/baselines"
+    assert told.startswith(f"there is no branch 'origin/baselines' here: '{fetch}' brings it")
+    open_store(STORE).write("abc", run_of(5))
+    assert open_store(STORE).how_to_get_one() == "'--update' stores one"
 
 
 def test_filters_of_the_repository_leave_a_baseline_as_it_is(repository: Path) -> None:

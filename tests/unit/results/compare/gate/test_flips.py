@@ -25,7 +25,8 @@ def flipping(seed: int, p: float, *, cells: int = 1, lost: int = 0) -> ReducedRu
     chance = np.random.default_rng([7, seed])
     runs = []
     for number in range(cells):
-        run = timed_run("run", np.full((REPEATS, REQUESTS), 0.01), cell=cell(f"b{number}"))
+        name = cell("b0", workload=f"w{number % 4}", load=f"closed c={1 + number // 4}")
+        run = timed_run("run", np.full((REPEATS, REQUESTS), 0.01), cell=name)
         trials = []
         for trial in run.trials:
             answers = np.array(trial.answers)
@@ -42,10 +43,36 @@ def compared(seed: int, p: float, *, cells: int = 1, lost: int = 0) -> Decision:
 
 
 @pytest.mark.parametrize("p", [0.001, 0.01])
-def test_equal_versions_whose_answers_flip_do_not_fail(p: float) -> None:
-    """Held to one other token they failed in 0.87 and 0.58 of such files."""
-    found = [compared(seed, p, cells=12).verdict for seed in range(60)]
+def test_equal_versions_whose_answers_flip_pass(p: float) -> None:
+    """Held to one other token they failed in 0.87 and 0.58 of such files; each cell by itself, they
+    were inconclusive in all of them."""
+    found = [compared(seed, p, cells=12).verdict for seed in range(30)]
     assert found.count("fail") / len(found) <= 0.08
+    assert found.count("pass") / len(found) >= 0.8
+
+
+def test_a_backend_whose_answers_are_worse_by_its_margin_does_not_pass() -> None:
+    """One of 64 requests changed for good in every cell: 1.6%."""
+    found = []
+    for seed in range(30):
+        base, new = (flipping(2 * seed + n, 0.002, cells=12, lost=n) for n in (0, 1))
+        found.append(compare_runs(base, new, ANSWERS).verdict)
+    assert "pass" not in found
+
+
+def test_one_cell_that_is_worse_is_not_passed_by_the_others() -> None:
+    base, good = flipping(0, 0.001, cells=11), flipping(1, 0.001, cells=11)
+    for lost in (2, 3, 8):
+        sides = []
+        for run, changed in ((base, 0), (good, lost)):
+            named = [
+                dataclasses.replace(t, cell=cell("b0", load="closed c=32"))
+                for t in flipping(9, 0.0, lost=changed).trials
+            ]
+            sides.append(joined("run", [run, ReducedRun("run", named)]))
+        row = compare_runs(sides[0], sides[1], ANSWERS).rows[-1]
+        assert row.verdict != "pass"
+        assert row.verdict == "fail" or lost == 2
 
 
 def test_answers_that_changed_for_good_fail() -> None:
@@ -98,13 +125,13 @@ def test_exchanged_answers_are_as_likely_as_they_can_be_shared_out() -> None:
 def test_margins_of_what_flips_are_held_in_four_of_five() -> None:
     rules = GateRules((MarginRule("tpot_s", 0.05), MarginRule("consistency", 0.01)))
     passed = []
-    for seed in range(100):
+    for seed in range(60):
         held = calibrated(flipping(3 * seed, 0.02), rules, 0.05)
         margin = next(one.margin for one in held if one.metric == "consistency")
         known = GateRules((MarginRule("consistency", max(margin, 0.01)),))
         sides = flipping(3 * seed + 1, 0.02), flipping(3 * seed + 2, 0.02)
         passed.append(compare_runs(*sides, known).verdict == "pass")
-    assert 0.7 <= np.mean(passed) <= 0.99
+    assert 0.65 <= np.mean(passed) <= 0.99
 
 
 def test_what_never_flips_keeps_its_margin() -> None:

@@ -1,0 +1,214 @@
+"""What a run, or a file of record, tells of its cells: values, and where they come from."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import results
+from harness.core.errors import UserError
+from harness.core.nouns import canonical_json
+from results import registry
+from results.compare.gate.identity import FIELDS, PACKAGES, identity
+from results.compare.gate.record_file import read_record
+from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, cell_name
+from results.compare.quality import without_quality
+from results.goodput.stored import without_probes
+from results.run import Run
+from results.store.records import StoredTrial
+
+_NEW_VERSIONS = ("python", "gpu_driver", "variables", *(f"packages.{name}" for name in PACKAGES))
+"""Fields of `identity` that may change in a series: a step is looked for there too."""
+_SCORES = frozenset(metric.name for metric in registry.scores())
+RECORD = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """One run, for naming where a change is."""
+
+    folder: Path
+    started: str
+    """Of its first trial, as stored (ISO 8601, UTC)."""
+    commit: str | None
+    """The harness's own, "+" for a checkout with changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One cell of one run."""
+
+    cell: CellName
+    same: str
+    """Equal for what may stand in one series: the machine and the work, not versions."""
+    machine: str
+    versions: Mapping[str, str]
+    """Of the backend and of what it builds on."""
+    values: Mapping[str, float]
+    """By names of `show --json`; what is defined."""
+    doubted: Collection[str]
+    """Names of those that are not sound."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedRun:
+    """One run."""
+
+    mark: RunMark
+    cells: list[Observation]
+    trials: frozenset[tuple[str, str]]
+    """Each trial's place and time, by which a copy of a run is known."""
+
+
+def observed_runs(
+    folders: Iterable[Path], records: Iterable[ReducedRun], names: Collection[str]
+) -> tuple[list[ObservedRun], list[str]]:
+    """Every run once, the oldest first, with the values of `names`; and sentences on those that
+    cannot be read. Raises `UserError` for a folder that is named itself and is no run."""
+    found: list[ObservedRun] = []
+    left_out: list[str] = []
+    for path, is_named in _paths(folders):
+        try:
+            one = _of_path(path, names)
+        except UserError as error:
+            if is_named:
+                raise
+            left_out.append(f"left out: {error}")
+            continue
+        if one is not None:
+            found.append(one)
+    found += [_of_record(run, names) for run in records]
+    once: dict[frozenset[tuple[str, str]], ObservedRun] = {}
+    for one in sorted(found, key=lambda one: (one.mark.started, str(one.mark.folder))):
+        before = once.setdefault(one.trials, one)
+        if before is not one:
+            left_out.append(f"left out: {one.mark.folder} holds the trials of {before.mark.folder}")
+    return list(once.values()), left_out
+
+
+def _paths(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+    """Runs and files of record, each once, and whether they were named as such."""
+    seen: set[Path] = set()
+    for folder in folders:
+        own = [folder]
+        if folder.is_dir() and not (folder / "experiment.yaml").exists():
+            below = sorted(path.parent for path in folder.glob("*/experiment.yaml"))
+            own = [*below, *sorted(folder.glob(f"*{RECORD}"))] or [folder]
+        for path in own:
+            if path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield path, path == folder
+
+
+def _of_path(path: Path, names: Collection[str]) -> ObservedRun | None:
+    if path.suffix == RECORD and not path.is_dir():
+        return _of_record(read_record(path), names)
+    run = without_quality(without_probes(results.load(path)))
+    return _of_run(run, names) if run.stored else None
+
+
+def _of_run(run: Run, names: Collection[str]) -> ObservedRun:
+    first = min((stored.record for stored in run.stored), key=lambda record: record.started_at)
+    by_key = {one.record.key: one for one in run.stored}
+    cells = []
+    for row in run.evaluated["cells"]:
+        one = by_key[row["keys"][0]]
+        fields = _fields(run, one)
+        values = {name: float(row[name]) for name in names if _is_number(row.get(name))}
+        info = one.record.backend
+        version = info.version if info is not None else ""
+        doubted = {name for name in values if not _holds(row, name)}
+        name = cell_name(one.record.trial)
+        cells.append(_observation(name, fields, version, values, doubted))
+    records = [one.record for one in run.stored]
+    trials = frozenset(
+        (f"{cell_name(r.trial).label()} {r.trial.repeat}", r.started_at) for r in records
+    )
+    mark = RunMark(run.path, first.started_at, first.environment.get("commit"))
+    return ObservedRun(mark, cells, trials)
+
+
+def _of_record(run: ReducedRun, names: Collection[str]) -> ObservedRun:
+    """Medians over the sound repeats of each cell. A record of before it told when it was measured
+    stands first."""
+    cells = []
+    for name, repeats in run.cells().items():
+        ended = [one for one in repeats if one.ended_well]
+        sound = [one for one in ended if one.sound]
+        values = {}
+        for key in names:
+            each = [v for one in sound or ended if (v := _value(one, key)) is not None]
+            if each:
+                values[key] = statistics.median(each)
+        doubted = [] if sound else list(values)
+        cells.append(_observation(name, repeats[0].identity, "", values, doubted))
+    started = min((one.started for one in run.trials if one.started), default="")
+    commit = next((one.commit for one in run.trials if one.commit), None)
+    trials = frozenset(
+        (f"{one.cell.label()} {one.repeat}", one.started or run.where) for one in run.trials
+    )
+    return ObservedRun(RunMark(Path(run.where), started, commit), cells, trials)
+
+
+def _value(trial: ReducedTrial, key: str) -> float | None:
+    if key in _SCORES:
+        values = trial.values.get(key)
+        return float(np.nanmean(values)) if values is not None else None
+    found = trial.numbers.get(key)
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _observation(
+    cell: CellName,
+    fields: Mapping[str, Any],
+    version: str,
+    values: Mapping[str, float],
+    doubted: Collection[str],
+) -> Observation:
+    same = {name: fields.get(name) for name in FIELDS if name not in _NEW_VERSIONS}
+    return Observation(
+        cell, canonical_json(same), _machine(fields), _versions(cell, fields, version), values,
+        doubted,
+    )  # fmt: skip
+
+
+def _fields(run: Run, stored: StoredTrial) -> dict[str, Any]:
+    environment = stored.record.environment
+    parts = run.store.read_code(str(environment.get("code"))) or {}
+    return identity(stored.record.trial, environment, parts)
+
+
+def _holds(cell: Mapping[str, Any], key: str) -> bool:
+    """Whether a metric of a cell may be believed (see `reports.cells.Cell.holds`)."""
+    void = cell["void_metrics"]
+    return key not in void and (cell["valid"] or len(void) > 0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _machine(fields: Mapping[str, Any]) -> str:
+    gpus = fields.get("gpus") or []
+    names = [str(gpu.get("name", gpu)) if isinstance(gpu, dict) else str(gpu) for gpu in gpus]
+    return ", ".join(names) or f"{fields.get('cpu')}, {fields.get('cores')} cores"
+
+
+def _versions(cell: CellName, fields: Mapping[str, Any], version: str) -> dict[str, str]:
+    packages = {name: fields.get(f"packages.{name}") for name in PACKAGES}
+    found = {name: str(told) for name, told in packages.items() if told}
+    for name in ("python", "gpu_driver"):
+        if told := fields.get(name):
+            found[name.replace("_", " ")] = str(told)
+    variables = fields.get("variables")
+    if isinstance(variables, Mapping):
+        found.update({f"${name}": str(value) for name, value in variables.items()})
+    if version:
+        found.setdefault(cell.backend, version)
+    return found
