@@ -23,6 +23,27 @@ if INTERPRETED:
     collect_ignore_glob += [*PARENT_ONLY, "test_native_*.py"]
 
 
+def _patch_helpers_once() -> None:
+    """The interpreter looks through Triton's language at each call of a helper function, to put
+    itself in the place of what it finds: a fifth of these tests' time. A kernel's launch does that
+    anyway, and what helpers add to it stays."""
+    from triton.runtime.interpreter import InterpretedFunction, _patch_lang
+
+    patched = set[object]()
+
+    def call(self: InterpretedFunction, *arguments: object, **named: object) -> object:
+        if self.fn not in patched:
+            _patch_lang(self.fn)
+            patched.add(self.fn)
+        return self.rewrite()(*arguments, **named)
+
+    InterpretedFunction.__call__ = call
+
+
+if INTERPRETED:
+    _patch_helpers_once()
+
+
 @pytest.fixture(autouse=True)
 def _prompts_in_small_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter takes seconds for calls of 128 rows."""
