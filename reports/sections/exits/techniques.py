@@ -15,6 +15,7 @@ from reports.sections import Section
 from reports.sections.results import QUALITY_COLUMN
 from reports.tables import LOAD, WORKLOAD, Column, bounds, build, scope
 from reports.words import techniques
+from reports.words.break_even import pays_from
 from reports.words.doubts.doubt import against
 from reports.words.findings import extremes
 
@@ -29,6 +30,7 @@ _CALIBRATED = (
     " Calibrated: a statement above holds for prompts like those it was made on, decoded as it "
     "says. One on a mixture promises nothing for a workload alone, nor for another load."
 )
+_NO_STEPS = "no plain decoding on this engine beside it, or times that are not sound"
 _NOTHING = "nothing to compare with, or nothing was counted"
 
 
@@ -38,7 +40,10 @@ def section(seen: Overview, _: Samples) -> Section | None:
     if not cells:
         return None
     found = panels(seen, _points, [cell for cell in cells if tradeoff.FULL.compares(cell)])
-    table = build(COLUMNS, techniques.with_full(seen, cells), scope)
+    known = any(pays_from(seen, cell) is not None for cell in cells)
+    place = [column.title for column in COLUMNS].index("Early-exit rate") + 1
+    columns = [*COLUMNS[:place], *[_even(seen)] * known, *COLUMNS[place:]]
+    table = build(columns, techniques.with_full(seen, cells), scope)
     words = techniques.statements(cells)
     note = _NOTE + _CALIBRATED * bool(words)
     words += techniques.losses(seen, cells)
@@ -58,6 +63,15 @@ def _finding(cells: Sequence[Cell]) -> str:
     return extremes(
         "Layer passes skipped:", cells, "early_exit_rate", percent, "%",
         holds=lambda cell, _: techniques.counts_hold(cell),
+    )  # fmt: skip
+
+
+def _even(seen: Overview) -> Column[Cell]:
+    return Column(
+        "Pays from", partial(pays_from, seen), percent, "%",
+        help="layer passes that have to be skipped to be as fast as plain decoding on this engine, "
+        "by what leaving cost here: hold your own model's against it. Above 100: not at this load",
+        why=lambda cell: "all layers run" if cell.variant.is_reference else _NO_STEPS,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from reports.numbers import ratio, significant
 from reports.panels import Panel, PanelGroup
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
+from reports.words.break_even import plain_beside
 from reports.words.doubts.overhead import CHANGES, shrinking
 from reports.words.scale import read_bytes
 from results.compare.pairing import NATIVE
@@ -25,8 +26,6 @@ _NOTE = (
     "overhead-bound (see the step times) or not valid. Dashed: where neither is faster."
 )
 NATIVE_SPEED = "speedup_native"
-BASELINES = dict.fromkeys(("vllm-early-exit", "vllm-speculative"), "vllm")
-"""The plain decoding of a backend's own engine, where it is not `NATIVE`."""
 
 
 class Sized(NamedTuple):
@@ -85,15 +84,7 @@ def sized(seen: Overview) -> list[Sized]:
         size = read_bytes(cell.measured)
         if not size or not cell.is_measured or cell.variant.is_reference:
             continue
-        beside = [c for c in seen.cells if c.place == cell.place]
-        reference = next((c for c in beside if c.variant.is_reference), None)
-        name = BASELINES.get(cell.variant.backend, NATIVE)
-        plain = next((c for c in beside if c.variant.backend == name), None)
-        if name != NATIVE and (reference is None or reference.variant.backend != name):
-            plain = None  # no speed-up over it was computed
-        if name == cell.variant.backend:
-            plain = None
-        found.append(Sized(cell, size, plain, cell in bound))
+        found.append(Sized(cell, size, plain_beside(seen, cell), cell in bound))
     order = {text: place for place, text in enumerate(dict.fromkeys(own.task for own in found))}
     found.sort(key=lambda o: (order[o.task], o.cell.order, o.cell.variant.index, o.size_bytes))
     return found

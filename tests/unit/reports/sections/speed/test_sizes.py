@@ -13,6 +13,7 @@ from harness.core.nouns import Measured, Model
 from reports.cells import Cell, Overview, overview
 from reports.collect import Samples
 from reports.sections.speed import sizes, steps
+from reports.words.break_even import pays_from, plain_beside
 from reports.words.doubts.overhead import is_overhead_bound, overhead_share, shrinking
 from results import load
 from tests.support.results.report_runs import ENGINES, LOADS, PLAIN, MadeUpBackend, write_run
@@ -89,6 +90,40 @@ def test_what_is_not_valid_is_told_so_and_nothing_follows_from_it(run: Overview)
     for text in found.words:
         assert text.endswith("on 0.1b, 4 layers (0.40 GB, not valid).")
         assert text.count("not valid") == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "share"),
+    [
+        # 0.75 of the bytes are layers: all of them take 0.0075 s of the plain step
+        (0.004, 0.8 - 0.006 / 0.0075),
+        (0.0085, 0.6),
+        (0.01, 0.8),
+        (0.013, 1.2),
+        (0.001, 0.0),
+    ],
+)
+def test_leaving_early_pays_from_the_layers_that_it_costs(
+    run: Overview, own: float, share: float
+) -> None:
+    seen = with_bytes(run, {"step_s": 0.01, "overhead_share": 0.0, "early_exit_rate": 0.8})
+    seen = changed(seen, "vllm-early-exit", step_s=own)
+    seen = dataclasses.replace(
+        seen, cells=tuple(c for c in seen.cells if c.variant.backend != "adadecode")
+    )
+    early = [cell for cell in seen.cells if cell.variant.backend == "vllm-early-exit"]
+    assert early
+    assert [pays_from(seen, cell) for cell in early] == [pytest.approx(share)] * len(early)
+    plain = next(cell for cell in seen.cells if cell.variant.backend == "vllm")
+    assert plain_beside(seen, early[0]) is plain
+    assert pays_from(seen, plain) is None
+    doubted = [
+        dataclasses.replace(c, valid_trials=0) if c.variant.backend == "vllm" else c
+        for c in seen.cells
+    ]
+    assert pays_from(dataclasses.replace(seen, cells=tuple(doubted)), early[0]) is None
+    alone = dataclasses.replace(seen, cells=tuple(early))
+    assert pays_from(alone, early[0]) is None
 
 
 def test_one_size_says_nothing_about_others(run: Overview) -> None:

@@ -1,0 +1,45 @@
+"""How many layers have to be skipped before leaving early is as fast as running all of them.
+
+What was skipped is the decisions' part, and may be another model's; what it took to decide is the
+machine's. A step that leaves early takes the plain step's time, less that of the skipped layers,
+plus checks, fills and what cannot be hidden behind the device. What that comes to is taken from
+both steps' times, and held against the time of all layers.
+"""
+
+from __future__ import annotations
+
+from reports.cells import Cell, Overview
+from reports.words.scale import read_bytes
+from results.compare.pairing import NATIVE
+
+BASELINES = dict.fromkeys(("vllm-early-exit", "vllm-speculative"), "vllm")
+"""The plain decoding of a backend's own engine, where it is not `NATIVE`."""
+
+
+def plain_beside(seen: Overview, cell: Cell) -> Cell | None:
+    """The cell of plain decoding on the same engine under the same load; None where it was not run,
+    where no speed-up over it was computed, and for plain decoding itself and the reference."""
+    beside = [other for other in seen.cells if other.place == cell.place]
+    name = BASELINES.get(cell.variant.backend, NATIVE)
+    if cell.variant.is_reference or name == cell.variant.backend:
+        return None
+    if name != NATIVE:
+        reference = next((other for other in beside if other.variant.is_reference), None)
+        if reference is None or reference.variant.backend != name:
+            return None
+    return next((other for other in beside if other.variant.backend == name), None)
+
+
+def pays_from(seen: Overview, cell: Cell) -> float | None:
+    """The share of layer passes from which a step is shorter than plain decoding's on the same
+    engine; above 1: not at this load, whatever is skipped. None where steps or bytes are not told,
+    or not sound."""
+    plain, known = plain_beside(seen, cell), cell.measured.pass_bytes
+    if plain is None or not known or not (cell.stands_alone and plain.stands_alone):
+        return None
+    skipped, own, whole = cell.value("early_exit_rate"), cell.value("step_s"), plain.value("step_s")
+    if not skipped or not own or not whole:
+        return None
+    passes = whole * (1 - (plain.value("overhead_share") or 0))
+    layers = passes * known["layers"] * known["layer"] / read_bytes(cell.measured)
+    return max(0.0, skipped - (whole - own) / layers)
