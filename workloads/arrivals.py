@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
-from harness.core.files import user_path
+from harness.core.files import looked_for, user_path
 from harness.core.nouns import Load, Trial
 from workloads.readers import Budget, read_records, text_lines
 
@@ -99,7 +99,7 @@ def _trace_times(
         raise UserError("load trace: 'trace' is missing; expected the path of a trace file")
     path = user_path(load.trace, "load trace: trace")
     if not path.exists():
-        raise UserError(f"load trace: trace file '{load.trace}' does not exist")
+        raise UserError(f"load trace: trace file '{load.trace}' does not exist{looked_for(path)}")
     times: list[float] = []
     for where, time in _times(path, budget):
         if times and time < times[-1]:

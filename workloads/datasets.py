@@ -17,10 +17,11 @@ from itertools import islice
 from typing import Any
 
 from harness.core.errors import UserError, nearest
-from harness.core.files import user_path
+from harness.core.files import looked_for, user_path
 from harness.core.nouns import Workload, canonical_json
 from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
 from workloads.fields import EmptyFieldError, LeftOut, encodable, text_of
+from workloads.fields import Row as Row
 from workloads.hardness import SUMMARIES
 from workloads.hardness import difficulty as difficulty
 from workloads.hub import hub_records
@@ -33,18 +34,6 @@ _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
 _OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
 """Of a workload in an experiment file, beside its options."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One example: stable unique id, the data set's fields, and its difficulty.
-
-    The difficulty's measure is `WorkloadInfo.difficulty`; only its order means something.
-    """
-
-    id: str
-    data: Mapping[str, str]
-    difficulty: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +149,7 @@ def _ranked_rows(
     split = options.split or info.split
     if workload.name in OWN:
         made = own.own_rows(workload, seed, distinct, budget)
-        found = {name: Row(name, data, own.difficulty(data)) for name, data in made}.values()
+        found = [Row(name, data, own.difficulty(data), place) for place, name, data in made]
         return found if workload.source in own.NO_FILE else _shuffled(found, seed)
     if workload.source == "bundled":
         return islice(_bundled_rows(workload, info, split, seed), _pool(options, distinct))
@@ -249,7 +238,8 @@ def _local_records(
         files = [path]
     else:
         close = get_close_matches(workload.source, ["bundled", "hub"], n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else "; expected bundled, hub or a path"
+        expected = f"; expected bundled, hub or a path{looked_for(path)}"
+        hint = f"; did you mean '{close[0]}'?" if close else expected
         raise UserError(
             f"workload {workload.name}: source '{workload.source}' does not exist{hint}"
         )

@@ -25,8 +25,7 @@ from results.registry import METRICS
 from results.traces import rates
 from workloads import arrivals, datasets, prompts
 from workloads.measured import (
-    answer_length,
-    cut_lengths,
+    cut_answers,
     load_prompts,
     load_rows,
     rows_checksum,
@@ -212,8 +211,7 @@ def _pinned(
     _refuse_change(f"workload {workload.name}", workload.checksum, checksum)
     recorded = workload.options.get("recorded_lengths", False)
     tokenizer = models.load_tokenizer(directory) if recorded else None
-    lengths = [answer_length(row, tokenizer) for row in rows]
-    if cut := cut_lengths(lengths, choice.max_new_tokens):
+    if cut := cut_answers(rows, choice.max_new_tokens, tokenizer):
         budget.remarks.append(f"workload {workload.name}: {cut}")
     return replace(workload, checksum=checksum)
 
