@@ -17,6 +17,9 @@ _COLUMN = "timestamp"
 SMALLEST = 1e-9
 """Of rates and shapes: thirty years between two requests. Beyond it arrivals overflow."""
 
+MOST_SECONDS = 1e11
+"""Of a trace's times: seconds since 1970 are 2e9, milliseconds 2e12."""
+
 
 def arrival_times(load: Load, count: int, seed: int, budget: Budget | None = None) -> list[float]:
     """Arrival times of `count` requests, ascending.
@@ -109,6 +112,11 @@ def _trace_times(
         times.append(time)
         if len(times) == count:
             break
+    if times and times[-1] > MOST_SECONDS and budget is not None:
+        budget.remarks.append(
+            f"{path}: its times reach {times[-1]:.4g}, which in seconds is thousands of years; are "
+            "they milliseconds?"
+        )
     if len(times) == count or (count is None and times):
         return [time - times[0] for time in times]
     wanted = "" if count is None else f", but there are {count} requests"

@@ -114,13 +114,23 @@ def cut_answers(rows: Sequence[datasets.Row], most: int, tokenizer: Any) -> str 
 def load_rows(
     workload: Workload, seed: int, count: int, tokenizer: Any, budget: Budget | None = None
 ) -> list[datasets.Row]:
-    """The rows of `count` requests, their articles counted in the tokens of `tokenizer` (None where
-    no option asks for that). Raises `UserError` for data that cannot be used."""
+    """The rows of `count` requests, articles and prompts counted in the tokens of `tokenizer` (None
+    where no option asks for that). Raises `UserError` for data that cannot be used."""
 
     def count_tokens(text: str) -> int:
         return len(tokenizer.encode(text, add_special_tokens=False))
 
-    return datasets.load_rows(workload, seed, count, count_tokens=count_tokens, budget=budget)
+    def prompt_tokens(row: datasets.Row) -> int:
+        return len(prompts.encode_prompt(tokenizer, workload.name, row.data))
+
+    return datasets.load_rows(
+        workload,
+        seed,
+        count,
+        count_tokens=count_tokens,
+        prompt_tokens=prompt_tokens,
+        budget=budget,
+    )
 
 
 def more_rows(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from harness.cli import display, doctor, wiring
+from harness.cli.asked.beforehand import too_long, traces
 from harness.cli.cells.outcome import tell_results
 from harness.cli.cluster.place import Cluster
 from harness.cli.cluster.sweep import sweep_cluster
@@ -104,6 +105,7 @@ def run_parsed(
     asked = experiment
     experiment, trials = _resolved(experiment, only)
     more = quality_trials(experiment, only)
+    _warn(too_long(more))
     everything = [*trials, *more]
     store = Store(directory)
     if dry_run:
@@ -112,6 +114,8 @@ def run_parsed(
         check_writing(store)
         notes = _notes(store, everything) if not fresh else lambda trial: ""
         display.print_plan(everything, notes)
+        for line in traces(trials):
+            print(line)
         if asked.sweep is not None:
             print(
                 f"and of each system a sweep of {asked.sweep.points} rates from idle to saturation"
@@ -168,9 +172,14 @@ def _resolved(experiment: Experiment, only: str | None) -> tuple[Experiment, lis
     experiment = wiring.resolve(experiment)
     trials = [trial for trial in experiment.trials() if only in (None, trial.backend)]
     asked = trials or dataclasses.replace(experiment, loads=(ANY_LOAD,)).trials()
-    for warning in wiring.warnings(asked):
-        print(f"warning: {warning}", file=sys.stderr)
+    _warn(wiring.warnings(asked))
+    _warn(too_long(asked))
     return experiment, trials
+
+
+def _warn(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def _sweep(

@@ -195,10 +195,10 @@ def _pinned(
 ) -> Workload:
     """The workload with the checksum of its rows, which are the same for all models."""
     workload, checksums = choice.workload, dict[str, Model]()
-    needs_tokenizer = datasets.row_options(workload).article_limit is not None
+    needs_tokenizer = datasets.row_options(workload).counts_tokens
     tokenizers = {_tokenizer_bytes(own): (model, own) for model, own in reversed(found)}
     for model, directory in tokenizers.values() if needs_tokenizer else found[:1]:
-        tokenizer = models.load_tokenizer(directory) if needs_tokenizer else None
+        tokenizer = models.prompt_tokenizer(directory) if needs_tokenizer else None
         rows = load_rows(workload, experiment.seed, experiment.requests, tokenizer, budget)
         checksums.setdefault(rows_checksum(workload, rows), model)
     if len(checksums) > 1:

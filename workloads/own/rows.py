@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,14 @@ from harness.core.errors import UserError, nearest
 from harness.core.files import looked_for, user_path
 from harness.core.names import row_id
 from harness.core.nouns import Workload
-from workloads.fields import LeftOut
+from workloads.fields import LeftOut, Row
 from workloads.own import chats, sharegpt, synthetic
 from workloads.own.scorers import SCORERS, is_scorer
 from workloads.readers import Budget, data_files
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "jsonl": ("scorer",),
-    "sharegpt": ("scorer", "recorded_lengths"),
+    "jsonl": ("scorer", "prompt_limit"),
+    "sharegpt": ("scorer", "recorded_lengths", "prompt_limit"),
     "synthetic": synthetic.OPTIONS,
 }
 """By workload, beside `source`, `rows` and `max_new_tokens`."""
@@ -42,6 +42,8 @@ def check(workload: Workload) -> None:
             raise UserError(f"{where}: unknown scorer {value!r}; {nearest(str(value), SCORERS)}")
         if key == "recorded_lengths" and not isinstance(value, bool):
             raise UserError(f"{where}: expected true or false, got {value!r}")
+        if key == "prompt_limit" and (type(value) is not int or value < 1):
+            raise UserError(f"{where}: expected a positive whole number, got {value!r}")
     if name == synthetic.NAME:
         synthetic.check(workload.options)
         if workload.source not in (GENERATED, "bundled"):
@@ -54,9 +56,7 @@ def check(workload: Workload) -> None:
         raise UserError(f"workload {name}: expected 'source: FILE' with your prompts{given}")
 
 
-def own_rows(
-    workload: Workload, seed: int, count: int, budget: Budget | None
-) -> Iterator[chats.ReadRow]:
+def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -> Iterator[Row]:
     """Yield the rows of checked own prompts, each once: all of a file, in its order, or `count`
     made-up ones, which have no place. Rows that are left out, rows that equal another and keys that
     nobody reads are remarks of the `budget`'s.
@@ -66,7 +66,8 @@ def own_rows(
             one that another row's repeats have.
     """
     if workload.name == synthetic.NAME:
-        yield from (("", *made) for made in synthetic.rows(workload.options, seed, count))
+        for identity, data in synthetic.rows(workload.options, seed, count):
+            yield Row(identity, data, _difficulty(data))
         return
     scorer = workload.options.get("scorer", "none")
     places: dict[str, str] = {}
@@ -85,7 +86,7 @@ def own_rows(
                 equal += 1
                 continue
             places[identity] = where
-            yield where, identity, data | {"id": identity}
+            yield Row(identity, data | {"id": identity}, _difficulty(data), where)
     if not places:
         why = f"; {left_out}" if left_out.count else ""
         raise UserError(f"workload {workload.name}: {workload.source} holds no prompt{why}")
@@ -119,6 +120,26 @@ def _told(what: str, equal: int, unread: Counter[str]) -> Iterator[str]:
         )
 
 
+def within(
+    rows: Iterable[Row],
+    limit: int | None,
+    prompt_tokens: Callable[[Row], int] | None,
+    left_out: LeftOut,
+) -> Iterator[Row]:
+    """Yield the rows whose prompt has up to `limit` tokens (None: all); the others are added to
+    `left_out`. Raises `ValueError` where there is nothing to count them with."""
+    if limit is None:
+        yield from rows
+        return
+    if prompt_tokens is None:
+        raise ValueError("prompt_limit needs prompt_tokens")
+    for left_out.of, row in enumerate(rows, start=1):
+        if (count := prompt_tokens(row)) <= limit:
+            yield row
+        else:
+            left_out.add(f"{row.place}: a prompt of {count:,} tokens, beyond 'prompt_limit'")
+
+
 def _files(workload: Workload) -> list[Path]:
     path = user_path(workload.source, f"workload {workload.name}: source")
     if path.is_dir():
@@ -130,6 +151,6 @@ def _files(workload: Workload) -> list[Path]:
     return [path]
 
 
-def difficulty(data: Mapping[str, Any]) -> float:
+def _difficulty(data: Mapping[str, Any]) -> float:
     """How long a prompt is, in characters: only its order means something."""
     return float(data.get("input_tokens") or len(data["prompt"]))
