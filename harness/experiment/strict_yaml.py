@@ -20,8 +20,8 @@ from harness.core.files import MIB, read_text
 MERGE = "tag:yaml.org,2002:merge"
 """The key ``<<``, which takes over the keys of another mapping."""
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-POWER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]{1,3}")
-"""A number of YAML 1.2; PyYAML wants a point and a sign in it. No float has more digits after the e,
+POWER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]{1,3}$")
+"""A number of YAML 1.2; PyYAML wants a point and a sign in it. No float has more digits at its end,
 but a commit may."""
 BASE_8 = re.compile(r"[-+]?0[0-9_]+")
 MAX_BYTES = 2 * MIB
@@ -152,9 +152,7 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_StrictLoader.add_implicit_resolver(
-    NUMBERS[1], re.compile(rf"({POWER.pattern})$"), [*"+-.0123456789"]
-)
+_StrictLoader.add_implicit_resolver(NUMBERS[1], POWER, [*"+-.0123456789"])
 
 
 class _Expansion:

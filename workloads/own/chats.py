@@ -58,8 +58,9 @@ def _row(record: Record, scorer: str) -> ReadRow:
         raise UserError(f"{where}: expected 'prompt' or 'messages', got both")
     if not both and not {"prompt", "messages"} & values.keys():
         has = ", ".join(map(str, values))[:200] or "nothing"
+        other = "; workload 'sharegpt' reads such a file" if "conversations" in values else ""
         raise UserError(
-            f"{where}: expected 'prompt' or 'messages', got neither (the row has: {has})"
+            f"{where}: expected 'prompt' or 'messages', got neither (the row has: {has}){other}"
         )
     answer = _optional(values, "answer", where)
     if both == ["messages"]:

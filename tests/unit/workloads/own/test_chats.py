@@ -97,6 +97,10 @@ def test_which_rows_are_drawn_depends_on_the_seed(tmp_path: Path) -> None:
 BAD_ROWS: dict[str, tuple[Any, str]] = {
     "neither": ({"text": "x"}, "line 2: expected 'prompt' or 'messages', got neither"),
     "misspelt": ({"promt": "x"}, "got neither (the row has: promt)"),
+    "export": (
+        {"id": "x", "conversations": []},
+        "(the row has: id, conversations); workload 'sharegpt' reads such a file",
+    ),
     "both": ({"prompt": "x", "messages": [said("user", "x")]}, "got both"),
     "number": ({"prompt": 3}, "line 2: field 'prompt': expected text, got 3"),
     "no list": ({"messages": "hi"}, "field 'messages': expected a list of messages, got 'hi'"),
