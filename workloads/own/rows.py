@@ -107,16 +107,16 @@ def _told(what: str, equal: int, unread: Counter[str]) -> Iterator[str]:
     """What was read otherwise than its writer may think."""
     if equal:
         yield (
-            f"{equal:,} {what} without an id equal another: each text is asked once; with ids of "
-            "their own all are"
+            f"{what} that equal another and have no id are not asked again: {equal:,}; with ids of "
+            "their own they are"
         )
     if unread:
-        keys = ", ".join(f"'{key[:40]}'" for key in list(unread)[:MOST_KEYS])
+        keys = ", ".join(repr(key[:40]) for key in list(unread)[:MOST_KEYS])
         more = ", ..." if len(unread) > MOST_KEYS else ""
         system = "; a system's text is a message of 'messages'" if "system" in unread else ""
         yield (
-            f"keys that are not read stand in {max(unread.values()):,} {what}: {keys}{more} (read "
-            f"are {', '.join(chats.KEYS)}{system})"
+            f"keys of {what} that are not read: {keys}{more}, in {max(unread.values()):,} of them; "
+            f"read are {', '.join(chats.KEYS)}{system}"
         )
 
 

@@ -17,16 +17,16 @@ def too_long(trials: Sequence[Trial]) -> Iterator[str]:
     """Yield a line for the prompts of a workload that, with their answers, are longer than what a
     backend takes, where that is known: such requests fail, and with them their trials. Raises
     `UserError` for data and templates that cannot be used."""
+    folders = {model: wiring.model_folder(model) for model in {trial.model for trial in trials}}
     asked: dict[tuple[object, ...], dict[int, Trial]] = {}
     for trial in trials:
-        most = backends.longest(trial.backend, wiring.model_folder(trial.model), trial.options)
+        most = backends.longest(trial.backend, folders[trial.model], trial.options)
         if most is not None:
             key = trial.model, trial.workload.checksum, trial.requests, trial.max_new_tokens
             asked.setdefault(key, {}).setdefault(most, trial)
     for bounds in asked.values():
         one = next(iter(bounds.values()))
-        tokenizer = models.prompt_tokenizer(wiring.model_folder(one.model))
-        prompts = load_prompts(one, tokenizer)
+        prompts = load_prompts(one, models.prompt_tokenizer(folders[one.model]))
         for most, trial in bounds.items():
             yield from _longer(prompts, trial, most)
 

@@ -81,7 +81,8 @@ def test_equal_rows_are_told(tmp_path: Path) -> None:
     rows = [{"prompt": "a"}, {"prompt": "b"}, {"prompt": "a"}, {"prompt": "a"}]
     found, (told,) = read(tmp_path, rows)
     assert len({row.id for row in found}) == 2
-    assert told.startswith("workload jsonl: 2 rows without an id equal another: each text is asked")
+    begin = "workload jsonl: rows that equal another and have no id are not asked again: 2; with"
+    assert told.startswith(begin)
     named = [{"id": number, **row} for number, row in enumerate(rows)]
     assert read(tmp_path, named)[1] == []
 
@@ -90,14 +91,15 @@ def test_keys_that_nobody_reads_are_told_once(tmp_path: Path) -> None:
     rows = [{"prompt": "a", "system": "Be brief.", "max_tokens": 7}, {"prompt": "b", "system": ""}]
     _, (told,) = read(tmp_path, rows)
     assert told == (
-        "workload jsonl: keys that are not read stand in 2 rows: 'system', 'max_tokens' (read are "
-        "prompt, messages, id, answer, scorer, output_tokens, max_new_tokens; a system's text is a "
-        "message of 'messages')"
+        "workload jsonl: keys of rows that are not read: 'system', 'max_tokens', in 2 of them; "
+        "read are prompt, messages, id, answer, scorer, output_tokens, max_new_tokens; a system's "
+        "text is a message of 'messages'"
     )
-    many = {str(number) * 60: 1 for number in range(30)}
+    many = {f"{number}\n" * 30: 1 for number in range(30)}
     (told,) = read(tmp_path, [{"prompt": "a", **many}])[1]
-    assert len(told) < 700
-    assert ", ... (read are" in told
+    assert len(told) < 800
+    assert "\n" not in told
+    assert ", ..., in 1 of them; read are" in told
 
 
 def test_a_row_gives_the_length_of_its_answer(tmp_path: Path) -> None:
