@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,7 +116,7 @@ def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, 
 
 def longest(name: str, model_dir: Path, options: Mapping[str, Any]) -> int | None:
     """Tokens that a prompt and its answer may have together on backend `name`; None where nothing
-    says, as of positions that a server may stretch. Raises `UserError`."""
+    says, as of positions that an engine may stretch. Raises `UserError`."""
     from backends.checkpoints import models
 
     most = load_class(name).CONTEXT
@@ -128,7 +127,7 @@ def longest(name: str, model_dir: Path, options: Mapping[str, Any]) -> int | Non
     positions = config.get("max_position_embeddings")
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     stretched = "factor" in rope and rope.get("rope_type", rope.get("type")) != "llama3"
-    if not isinstance(positions, int) or (stretched and most == math.inf):
+    if not isinstance(positions, int) or (stretched and most > positions):
         return None
     return int(min(positions, most))
 

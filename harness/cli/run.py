@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -105,8 +105,8 @@ def run_parsed(
     asked = experiment
     experiment, trials = _resolved(experiment, only)
     more = quality_trials(experiment, only)
-    _warn(too_long(more))
     everything = [*trials, *more]
+    _warn(too_long(more))
     store = Store(directory)
     if dry_run:
         for model in experiment.models:
@@ -177,7 +177,7 @@ def _resolved(experiment: Experiment, only: str | None) -> tuple[Experiment, lis
     return experiment, trials
 
 
-def _warn(lines: Iterable[str]) -> None:
+def _warn(lines: Sequence[str]) -> None:
     for line in lines:
         print(f"warning: {line}", file=sys.stderr)
 

@@ -13,8 +13,8 @@ from workloads.measured import MeasuredPrompt, load_prompts
 from workloads.own.rows import OPTIONS
 
 
-def too_long(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield a line for the prompts of a workload that, with their answers, are longer than what a
+def too_long(trials: Sequence[Trial]) -> list[str]:
+    """A line for the prompts of a workload that, with their answers, are longer than what a
     backend takes, where that is known: such requests fail, and with them their trials. Raises
     `UserError` for data and templates that cannot be used."""
     folders = {model: wiring.model_folder(model) for model in {trial.model for trial in trials}}
@@ -24,11 +24,13 @@ def too_long(trials: Sequence[Trial]) -> Iterator[str]:
         if most is not None:
             key = trial.model, trial.workload.checksum, trial.requests, trial.max_new_tokens
             asked.setdefault(key, {}).setdefault(most, trial)
+    found: list[str] = []
     for bounds in asked.values():
         one = next(iter(bounds.values()))
         prompts = load_prompts(one, models.prompt_tokenizer(folders[one.model]))
         for most, trial in bounds.items():
-            yield from _longer(prompts, trial, most)
+            found += _longer(prompts, trial, most)
+    return found
 
 
 def _longer(prompts: Sequence[MeasuredPrompt], trial: Trial, most: int) -> Iterator[str]:
