@@ -114,6 +114,24 @@ def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, 
         return [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
 
 
+def longest(name: str, model_dir: Path, options: Mapping[str, Any]) -> int | None:
+    """Tokens that a prompt and its answer may have together on backend `name`; None where nothing
+    says, as of positions that an engine may stretch. Raises `UserError`."""
+    from backends.checkpoints import models
+
+    most = load_class(name).CONTEXT
+    chosen: int | None = settings(name, options).get("max_model_len")
+    if most is None or chosen is not None:
+        return chosen
+    config = models.read_config(model_dir)
+    positions = config.get("max_position_embeddings")
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    stretched = "factor" in rope and rope.get("rope_type", rope.get("type")) != "llama3"
+    if not isinstance(positions, int) or (stretched and most > positions):
+        return None
+    return int(min(positions, most))
+
+
 def check_workload(name: str, workload: str, options: Mapping[str, Any]) -> None:
     """Raise `UserError` for a workload that backend `name` cannot run with these options."""
     asked, gives = workload_info(workload).answer, load_class(name).answers

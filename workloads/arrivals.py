@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
-from harness.core.files import user_path
+from harness.core.files import looked_for, user_path
 from harness.core.nouns import Load, Trial
 from workloads.readers import Budget, read_records, text_lines
 
 _COLUMN = "timestamp"
 SMALLEST = 1e-9
 """Of rates and shapes: thirty years between two requests. Beyond it arrivals overflow."""
+
+MOST_SECONDS = 1e11
+"""Of a trace's times: seconds since 1970 are 2e9, milliseconds 2e12."""
 
 
 def arrival_times(load: Load, count: int, seed: int, budget: Budget | None = None) -> list[float]:
@@ -99,7 +102,7 @@ def _trace_times(
         raise UserError("load trace: 'trace' is missing; expected the path of a trace file")
     path = user_path(load.trace, "load trace: trace")
     if not path.exists():
-        raise UserError(f"load trace: trace file '{load.trace}' does not exist")
+        raise UserError(f"load trace: trace file '{load.trace}' does not exist{looked_for(path)}")
     times: list[float] = []
     for where, time in _times(path, budget):
         if times and time < times[-1]:
@@ -109,6 +112,11 @@ def _trace_times(
         times.append(time)
         if len(times) == count:
             break
+    if times and times[-1] > MOST_SECONDS and budget is not None:
+        budget.remarks.append(
+            f"{path}: its times reach {times[-1]:.4g}, which in seconds is thousands of years; are "
+            "they milliseconds?"
+        )
     if len(times) == count or (count is None and times):
         return [time - times[0] for time in times]
     wanted = "" if count is None else f", but there are {count} requests"

@@ -17,10 +17,11 @@ from itertools import islice
 from typing import Any
 
 from harness.core.errors import UserError, nearest
-from harness.core.files import user_path
+from harness.core.files import looked_for, user_path
 from harness.core.nouns import Workload, canonical_json
 from workloads import LABELLED, OWN, WorkloadInfo, labelled, speed_bench, workload_info
 from workloads.fields import EmptyFieldError, LeftOut, encodable, text_of
+from workloads.fields import Row as Row
 from workloads.hardness import SUMMARIES
 from workloads.hardness import difficulty as difficulty
 from workloads.hub import hub_records
@@ -33,18 +34,6 @@ _MIN_MIX_POOL = 400
 """Bundled rows generated, at the least, to find the median difficulty."""
 _OWN_KEYS = ("name", "source", "rows", "max_new_tokens")
 """Of a workload in an experiment file, beside its options."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One example: stable unique id, the data set's fields, and its difficulty.
-
-    The difficulty's measure is `WorkloadInfo.difficulty`; only its order means something.
-    """
-
-    id: str
-    data: Mapping[str, str]
-    difficulty: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +53,13 @@ class RowOptions:
     category: str | Sequence[str] | None = None
     """SPEED-Bench only, as is `subset`: rows of these categories alone."""
     subset: str | None = None
+    prompt_limit: int | None = None
+    """Own prompts of a file only: rows whose prompt has up to so many tokens."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether which rows are drawn depends on a tokenizer."""
+        return self.article_limit is not None or self.prompt_limit is not None
 
 
 def row_options(workload: Workload) -> RowOptions:
@@ -75,8 +71,8 @@ def row_options(workload: Workload) -> RowOptions:
     workload_info(workload.name)
     if workload.name in OWN:
         own.check(workload)
-        return RowOptions()
-    known = list(RowOptions.__dataclass_fields__)
+        return RowOptions(prompt_limit=workload.options.get("prompt_limit"))
+    known = [key for key in RowOptions.__dataclass_fields__ if key != "prompt_limit"]
     for key, value in workload.options.items():
         where = f"workload {workload.name}: option '{key}'"
         if key not in known:
@@ -107,6 +103,7 @@ def load_rows(
     count: int,
     *,
     count_tokens: Callable[[str], int] | None = None,
+    prompt_tokens: Callable[[Row], int] | None = None,
     budget: Budget | None = None,
 ) -> list[Row]:
     """The rows of `count` requests, drawn without replacement, then from the start again.
@@ -116,12 +113,12 @@ def load_rows(
         seed: decides which rows are drawn and their order.
         count: number of requests.
         count_tokens: the number of tokens in a text; needed with the option `article_limit`.
+        prompt_tokens: the number in a row's whole prompt; needed with the option `prompt_limit`.
         budget: how much is read of local files; gets a remark on rows that are left out.
 
     Raises:
-        UserError: for bad options, an unreachable hub, bad or too large files, or fewer rows that
-            can be asked than asked for.
-        ValueError: without `count_tokens` where it is needed, or for a count below 1.
+        UserError: for bad options, an unreachable hub, bad or too large files, or too few rows.
+        ValueError: without a count of tokens where it is needed, or for a count below 1.
     """
     if count < 1:
         raise ValueError(f"count: expected at least 1, got {count}")
@@ -133,6 +130,8 @@ def load_rows(
             raise ValueError("article_limit needs count_tokens")
         field, limit = workload_info(workload.name).content, options.article_limit
         rows = (row for row in rows if count_tokens(row.data[field]) < limit)
+    left_out = LeftOut("rows drawn")
+    rows = own.within(rows, options.prompt_limit, prompt_tokens, left_out)
     if options.mix is not None:
         drawn = _mixed(list(rows), options.mix, distinct, workload.name)
     else:
@@ -141,8 +140,9 @@ def load_rows(
     if len(drawn) < wanted:
         raise UserError(
             f"workload {workload.name}: {wanted} distinct rows asked for, but only {len(drawn)} of "
-            f"source '{workload.source}' fit"
+            f"source '{workload.source}' fit{f'; {left_out}' if left_out.count else ''}"
         )
+    left_out.tell(workload.name, budget)
     return [drawn[number % len(drawn)] for number in range(count)]
 
 
@@ -159,8 +159,7 @@ def _ranked_rows(
     info = workload_info(workload.name)
     split = options.split or info.split
     if workload.name in OWN:
-        made = own.own_rows(workload, seed, distinct, budget)
-        found = {name: Row(name, data, own.difficulty(data)) for name, data in made}.values()
+        found = own.own_rows(workload, seed, distinct, budget)
         return found if workload.source in own.NO_FILE else _shuffled(found, seed)
     if workload.source == "bundled":
         return islice(_bundled_rows(workload, info, split, seed), _pool(options, distinct))
@@ -249,7 +248,8 @@ def _local_records(
         files = [path]
     else:
         close = get_close_matches(workload.source, ["bundled", "hub"], n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else "; expected bundled, hub or a path"
+        expected = f"; expected bundled, hub or a path{looked_for(path)}"
+        hint = f"; did you mean '{close[0]}'?" if close else expected
         raise UserError(
             f"workload {workload.name}: source '{workload.source}' does not exist{hint}"
         )

@@ -56,6 +56,13 @@ _SCORER = {
     "examples": ["contains"],
 }
 
+_PROMPT_LIMIT = {
+    "description": "Only rows whose prompt, as the model reads it, has up to so many tokens.",
+    "type": "integer",
+    "minimum": 1,
+    "examples": [3840],
+}
+
 
 def catalogue() -> list[dict[str, Any]]:
     """What ``decodebench list workloads`` shows."""
@@ -98,7 +105,7 @@ def _properties(name: str) -> dict[str, Any]:
             "default": False,
         }
         lengths = {"recorded_lengths": recorded} if name == "sharegpt" else {}
-        return {"source": file, "scorer": _SCORER, **lengths}
+        return {"source": file, "scorer": _SCORER, **lengths, "prompt_limit": _PROMPT_LIMIT}
     more = {"cnn_dailymail": _SUMMARIES, "xsum": _SUMMARIES, "speed_bench": _SPEED_BENCH}
     return {**_COMMON, **more.get(name, {})}
 

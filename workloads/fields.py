@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -16,8 +16,26 @@ from workloads.readers import Budget
 _NAMES_SHOWN = 10
 
 
-class EmptyFieldError(UserError):
+class UnaskableError(UserError):
+    """A record that is sound, and of which no prompt of text can be made."""
+
+
+class EmptyFieldError(UnaskableError):
     """A field that is there and holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One example: stable unique id, the data set's fields, and its difficulty.
+
+    The difficulty's measure is `WorkloadInfo.difficulty`; only its order means something.
+    """
+
+    id: str
+    data: Mapping[str, str]
+    difficulty: float
+    place: str = field(default="", compare=False)
+    """Where it stands ("FILE, line 3"), of own prompts in a file."""
 
 
 @dataclass(slots=True)

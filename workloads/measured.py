@@ -26,8 +26,14 @@ class MeasuredPrompt:
     token_ids: tuple[int, ...]
     output_tokens: int | None = None
     """The answer has exactly so many, whatever it says; None: it ends where the model ends it."""
+    most_tokens: int | None = None
+    """The answer has at most so many; None: as many as the experiment allows."""
     messages: tuple[tuple[str, str], ...] = ()
     """(role, content) of a chat of several messages; empty for one message of the user's."""
+
+    def longest(self, most: int) -> int:
+        """Tokens that the answer may have where the experiment allows `most`."""
+        return min(most, self.output_tokens or most, self.most_tokens or most)
 
 
 def load_prompts(trial: Trial, tokenizer: Any) -> list[MeasuredPrompt]:
@@ -64,7 +70,8 @@ def _maker(workload: Workload, tokenizer: Any) -> Callable[[str, datasets.Row], 
         ids = prompts.encode_text(tokenizer, text)
         length = answer_length(row, tokenizer)
         said = [(m["role"], m["content"]) for m in messages_of(row.data) or ()]
-        return MeasuredPrompt(request_id, row, text, tuple(ids), length, tuple(said))
+        most = answer_bound(row)
+        return MeasuredPrompt(request_id, row, text, tuple(ids), length, most, tuple(said))
 
     if workload.name != synthetic.NAME:
         return written
@@ -81,6 +88,12 @@ def answer_length(row: datasets.Row, tokenizer: Any) -> int | None:
     return max(len(tokenizer.encode(row.data["answer"], add_special_tokens=False)), 1)
 
 
+def answer_bound(row: datasets.Row) -> int | None:
+    """Tokens that the answer to a row may have at most, where the row says so."""
+    found = row.data.get("max_new_tokens")
+    return None if found is None else int(found)
+
+
 def cut_lengths(lengths: Sequence[int | None], most: int) -> str | None:
     """One line on the answers that are to have more than `most` tokens, None if there is none."""
     longer = [length for length in lengths if length is not None and length > most]
@@ -92,16 +105,32 @@ def cut_lengths(lengths: Sequence[int | None], most: int) -> str | None:
     )
 
 
+def cut_answers(rows: Sequence[datasets.Row], most: int, tokenizer: Any) -> str | None:
+    """What `cut_lengths` says of the lengths and bounds that rows give their answers. `tokenizer`:
+    None where no row asks for its recorded length."""
+    return cut_lengths([answer_length(row, tokenizer) or answer_bound(row) for row in rows], most)
+
+
 def load_rows(
     workload: Workload, seed: int, count: int, tokenizer: Any, budget: Budget | None = None
 ) -> list[datasets.Row]:
-    """The rows of `count` requests, their articles counted in the tokens of `tokenizer` (None where
-    no option asks for that). Raises `UserError` for data that cannot be used."""
+    """The rows of `count` requests, articles and prompts counted in the tokens of `tokenizer` (None
+    where no option asks for that). Raises `UserError` for data that cannot be used."""
 
     def count_tokens(text: str) -> int:
         return len(tokenizer.encode(text, add_special_tokens=False))
 
-    return datasets.load_rows(workload, seed, count, count_tokens=count_tokens, budget=budget)
+    def prompt_tokens(row: datasets.Row) -> int:
+        return len(prompts.encode_prompt(tokenizer, workload.name, row.data))
+
+    return datasets.load_rows(
+        workload,
+        seed,
+        count,
+        count_tokens=count_tokens,
+        prompt_tokens=prompt_tokens,
+        budget=budget,
+    )
 
 
 def more_rows(

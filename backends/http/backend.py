@@ -65,6 +65,7 @@ class HttpBackend(Backend):
         "extra_body": Option(dict, {}, "fields for each request's body; null removes a field"),
     }
     needs_model = False
+    CONTEXT = math.inf
 
     def __init__(self, settings: Mapping[str, Any], tokenizer: Any) -> None:
         self._settings = settings

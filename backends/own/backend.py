@@ -53,6 +53,7 @@ class EngineBackend(Backend):
     as it takes until a token is verified."""
 
     families = frozenset(FAMILIES)
+    CONTEXT = LONGEST
     PASSES: ClassVar[Sequence[str]] = PASSES
     """Methods of the executor whose time is the model's."""
 

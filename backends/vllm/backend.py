@@ -68,6 +68,7 @@ class VllmBackend(Backend):
     """Unmodified vLLM (its `LLMEngine`), plain decoding: one token per pass, continuous batching.
     Greedy text is vLLM's own; `info.options` holds what took effect."""
 
+    CONTEXT = math.inf
     OPTIONS: ClassVar[dict[str, Option]] = {
         "max_model_len": Option(
             int, None, "longest prompt and answer; default: the model's", minimum=1

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.cli import display, doctor, wiring
+from harness.cli.asked.beforehand import too_long, traces
 from harness.cli.cells.outcome import tell_results
 from harness.cli.cluster.place import Cluster
 from harness.cli.cluster.sweep import sweep_cluster
@@ -105,6 +106,7 @@ def run_parsed(
     experiment, trials = _resolved(experiment, only)
     more = quality_trials(experiment, only)
     everything = [*trials, *more]
+    _warn(too_long(more))
     store = Store(directory)
     if dry_run:
         for model in experiment.models:
@@ -112,6 +114,8 @@ def run_parsed(
         check_writing(store)
         notes = _notes(store, everything) if not fresh else lambda trial: ""
         display.print_plan(everything, notes)
+        for line in traces(trials):
+            print(line)
         if asked.sweep is not None:
             print(
                 f"and of each system a sweep of {asked.sweep.points} rates from idle to saturation"
@@ -168,9 +172,14 @@ def _resolved(experiment: Experiment, only: str | None) -> tuple[Experiment, lis
     experiment = wiring.resolve(experiment)
     trials = [trial for trial in experiment.trials() if only in (None, trial.backend)]
     asked = trials or dataclasses.replace(experiment, loads=(ANY_LOAD,)).trials()
-    for warning in wiring.warnings(asked):
-        print(f"warning: {warning}", file=sys.stderr)
+    _warn(wiring.warnings(asked))
+    _warn(too_long(asked))
     return experiment, trials
+
+
+def _warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def _sweep(

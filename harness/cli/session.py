@@ -21,7 +21,6 @@ from workloads import arrivals, scoring, workload_info
 from workloads.measured import MeasuredPrompt, cut_lengths, load_prompts, trace_checksum
 
 WARM_UP_TOKENS = 16
-NO_LIMIT = 2**62
 WARM_UP_REQUESTS = 4
 SEEDS = 2**63
 
@@ -56,7 +55,7 @@ class EngineSession:
             Request(
                 id=prompt.request_id,
                 prompt_ids=prompt.token_ids,
-                max_new_tokens=min(prompt.output_tokens or NO_LIMIT, trial.max_new_tokens),
+                max_new_tokens=prompt.longest(trial.max_new_tokens),
                 sampling=_drawn(trial.sampling, place),
                 stop_ids=self.stop_ids,
                 ignore_eos=trial.ignore_eos or prompt.output_tokens is not None,

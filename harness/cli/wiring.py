@@ -25,8 +25,7 @@ from results.registry import METRICS
 from results.traces import rates
 from workloads import arrivals, datasets, prompts
 from workloads.measured import (
-    answer_length,
-    cut_lengths,
+    cut_answers,
     load_prompts,
     load_rows,
     rows_checksum,
@@ -196,10 +195,10 @@ def _pinned(
 ) -> Workload:
     """The workload with the checksum of its rows, which are the same for all models."""
     workload, checksums = choice.workload, dict[str, Model]()
-    needs_tokenizer = datasets.row_options(workload).article_limit is not None
+    needs_tokenizer = datasets.row_options(workload).counts_tokens
     tokenizers = {_tokenizer_bytes(own): (model, own) for model, own in reversed(found)}
     for model, directory in tokenizers.values() if needs_tokenizer else found[:1]:
-        tokenizer = models.load_tokenizer(directory) if needs_tokenizer else None
+        tokenizer = models.prompt_tokenizer(directory) if needs_tokenizer else None
         rows = load_rows(workload, experiment.seed, experiment.requests, tokenizer, budget)
         checksums.setdefault(rows_checksum(workload, rows), model)
     if len(checksums) > 1:
@@ -212,8 +211,7 @@ def _pinned(
     _refuse_change(f"workload {workload.name}", workload.checksum, checksum)
     recorded = workload.options.get("recorded_lengths", False)
     tokenizer = models.load_tokenizer(directory) if recorded else None
-    lengths = [answer_length(row, tokenizer) for row in rows]
-    if cut := cut_lengths(lengths, choice.max_new_tokens):
+    if cut := cut_answers(rows, choice.max_new_tokens, tokenizer):
         budget.remarks.append(f"workload {workload.name}: {cut}")
     return replace(workload, checksum=checksum)
 

@@ -92,6 +92,10 @@ class Backend(abc.ABC):
     """Whether it loads the model's weights; else the configuration and tokenizer have to do."""
     answers: ClassVar[Answer] = "tokens"
     """What it answers with; workloads whose requests ask for the other are refused."""
+    CONTEXT: ClassVar[float | None] = None
+    """Tokens that a prompt and its answer have together at most where the option `max_model_len` is
+    not given and the model's positions are more (inf: they alone bound it). None: it has no bound
+    of its own."""
     families: ClassVar[frozenset[str] | None] = None
     """Architectures that it takes, as ``config.json`` names them; None: it finds out itself."""
 

@@ -58,6 +58,12 @@ def user_path(text: str, where: str) -> Path:
     return path
 
 
+def looked_for(path: Path) -> str:
+    """For an error's line: where a relative path that is not there was looked for, which is below
+    the working directory, and not beside the file that names it; empty for an absolute one."""
+    return "" if path.is_absolute() else f" (looked for {path.absolute()})"
+
+
 def open_plain(path: Path) -> BufferedReader:
     """Open a plain file for reading bytes. Raises `UserError` for a folder, a pipe, a device or a
     socket, and `OSError` for what is missing or may not be read."""

@@ -41,7 +41,8 @@ SLO_KEYS = ("ttft_ms", "tpot_ms", "e2e_ms")
 SAMPLING_KEYS = ("temperature", "top_p")
 WORKLOAD_KEYS = (
     "source", "rows", "mix", "split", "article_limit", "max_article_tokens", "scorer",
-    "recorded_lengths", "input_tokens", "output_tokens", "prefix_tokens", "prefixes",
+    "recorded_lengths", "prompt_limit", "input_tokens", "output_tokens", "prefix_tokens",
+    "prefixes",
 )  # fmt: skip
 MAX_LIMIT_S = 1e9
 """Thirty years; the operating system's timers end at some hundreds."""

@@ -20,6 +20,10 @@ from harness.core.files import MIB, read_text
 MERGE = "tag:yaml.org,2002:merge"
 """The key ``<<``, which takes over the keys of another mapping."""
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+POWER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]{1,3}$")
+"""A number of YAML 1.2; PyYAML wants a point and a sign in it. No float has more digits at its end,
+but a commit may."""
+BASE_8 = re.compile(r"[-+]?0[0-9_]+")
 MAX_BYTES = 2 * MIB
 MAX_NODES = 100_000
 """Values and keys of a file with every alias (``*name``) written out."""
@@ -119,6 +123,9 @@ class _StrictLoader(yaml.SafeLoader):
         for one that its tag does not fit."""
         if node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
             raise _wrong(f"a number of {len(node.value):,} characters; at most {MAX_DIGITS}", node)
+        if node.tag in NUMBERS and BASE_8.fullmatch(node.value):
+            told = f"{node.value} would be read in base 8"
+            raise _wrong(f"{told}; leave the leading 0 out, or put a text in quotes", node)
         try:
             return super().construct_object(node, deep)
         except (yaml.YAMLError, RecursionError):
@@ -143,6 +150,9 @@ class _StrictLoader(yaml.SafeLoader):
                 raise _wrong(f"the key '{key}' stands twice", key_node)
             seen.add(key if isinstance(key, str) else id(key_node))
         return super().construct_mapping(node, deep)
+
+
+_StrictLoader.add_implicit_resolver(NUMBERS[1], POWER, [*"+-.0123456789"])
 
 
 class _Expansion:

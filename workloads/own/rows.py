@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError, nearest
-from harness.core.files import user_path
+from harness.core.files import looked_for, user_path
 from harness.core.names import row_id
 from harness.core.nouns import Workload
-from workloads.fields import LeftOut
+from workloads.fields import LeftOut, Row
 from workloads.own import chats, sharegpt, synthetic
 from workloads.own.scorers import SCORERS, is_scorer
 from workloads.readers import Budget, data_files
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "jsonl": ("scorer",),
-    "sharegpt": ("scorer", "recorded_lengths"),
+    "jsonl": ("scorer", "prompt_limit"),
+    "sharegpt": ("scorer", "recorded_lengths", "prompt_limit"),
     "synthetic": synthetic.OPTIONS,
 }
 """By workload, beside `source`, `rows` and `max_new_tokens`."""
 GENERATED = "generated"
 """The source of `synthetic`."""
+MOST_KEYS = 10
+"""Of those that nobody reads, in a remark."""
 NO_FILE = ("", "bundled", "hub", GENERATED)
 """Sources that are no file."""
-
-OwnRow = tuple[str, dict[str, str]]
-"""A row's id and its fields."""
 
 
 def check(workload: Workload) -> None:
@@ -42,6 +42,8 @@ def check(workload: Workload) -> None:
             raise UserError(f"{where}: unknown scorer {value!r}; {nearest(str(value), SCORERS)}")
         if key == "recorded_lengths" and not isinstance(value, bool):
             raise UserError(f"{where}: expected true or false, got {value!r}")
+        if key == "prompt_limit" and (type(value) is not int or value < 1):
+            raise UserError(f"{where}: expected a positive whole number, got {value!r}")
     if name == synthetic.NAME:
         synthetic.check(workload.options)
         if workload.source not in (GENERATED, "bundled"):
@@ -54,35 +56,45 @@ def check(workload: Workload) -> None:
         raise UserError(f"workload {name}: expected 'source: FILE' with your prompts{given}")
 
 
-def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -> Iterator[OwnRow]:
-    """Yield the rows of checked own prompts: all of a file, in its order, or `count` made-up ones.
-    Conversations that are left out are a remark of the `budget`'s.
+def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -> Iterator[Row]:
+    """Yield the rows of checked own prompts, each once: all of a file, in its order, or `count`
+    made-up ones, which have no place. Rows that are left out, rows that equal another and keys that
+    nobody reads are remarks of the `budget`'s.
 
     Raises:
         UserError: for a file that cannot be read, a row that is none, an id that stands twice, or
             one that another row's repeats have.
     """
     if workload.name == synthetic.NAME:
-        yield from synthetic.rows(workload.options, seed, count)
+        for identity, data in synthetic.rows(workload.options, seed, count):
+            yield Row(identity, data, _difficulty(data))
         return
     scorer = workload.options.get("scorer", "none")
     places: dict[str, str] = {}
-    left_out = LeftOut("conversations")
+    what = "conversations" if workload.name == sharegpt.NAME else "rows"
+    left_out, equal, unread = LeftOut(what), 0, Counter[str]()
     for file in _files(workload):
         if workload.name == sharegpt.NAME:
             recorded = bool(workload.options.get("recorded_lengths", False))
             found = sharegpt.rows(file, scorer, budget, left_out, recorded=recorded)
         else:
-            found = chats.rows(file, scorer, budget)
+            found = chats.rows(file, scorer, budget, left_out, unread)
         for where, identity, data in found:
             if identity in places and "id" in data:
                 raise UserError(f"{where}: the id {identity!r} stands twice: {places[identity]}")
+            if identity in places:
+                equal += 1
+                continue
             places[identity] = where
-            yield identity, data | {"id": identity}
+            yield Row(identity, data | {"id": identity}, _difficulty(data), where)
     if not places:
         why = f"; {left_out}" if left_out.count else ""
         raise UserError(f"workload {workload.name}: {workload.source} holds no prompt{why}")
     left_out.tell(workload.name, budget)
+    if budget is not None:
+        budget.remarks += [
+            f"workload {workload.name}: {line}" for line in _told(what, equal, unread)
+        ]
     for identity, where in places.items():
         if (row := row_id(identity, places)) != identity:
             raise UserError(
@@ -91,15 +103,54 @@ def own_rows(workload: Workload, seed: int, count: int, budget: Budget | None) -
             )
 
 
+def _told(what: str, equal: int, unread: Counter[str]) -> Iterator[str]:
+    """What was read otherwise than its writer may think."""
+    if equal:
+        yield (
+            f"{what} that equal another and have no id are not asked again: {equal:,}; with ids of "
+            "their own they are"
+        )
+    if unread:
+        keys = ", ".join(repr(key[:40]) for key in list(unread)[:MOST_KEYS])
+        more = ", ..." if len(unread) > MOST_KEYS else ""
+        system = "; a system's text is a message of 'messages'" if "system" in unread else ""
+        yield (
+            f"keys of {what} that are not read: {keys}{more}, in {max(unread.values()):,} of them; "
+            f"read are {', '.join(chats.KEYS)}{system}"
+        )
+
+
+def within(
+    rows: Iterable[Row],
+    limit: int | None,
+    prompt_tokens: Callable[[Row], int] | None,
+    left_out: LeftOut,
+) -> Iterator[Row]:
+    """Yield the rows whose prompt has up to `limit` tokens (None: all); the others are added to
+    `left_out`. Raises `ValueError` where there is nothing to count them with."""
+    if limit is None:
+        yield from rows
+        return
+    if prompt_tokens is None:
+        raise ValueError("prompt_limit needs prompt_tokens")
+    for left_out.of, row in enumerate(rows, start=1):
+        if (count := prompt_tokens(row)) <= limit:
+            yield row
+        else:
+            left_out.add(f"{row.place}: a prompt of {count:,} tokens, beyond 'prompt_limit'")
+
+
 def _files(workload: Workload) -> list[Path]:
     path = user_path(workload.source, f"workload {workload.name}: source")
     if path.is_dir():
         return data_files(path)
     if not path.exists():
-        raise UserError(f"workload {workload.name}: source '{workload.source}' does not exist")
+        raise UserError(
+            f"workload {workload.name}: source '{workload.source}' does not exist{looked_for(path)}"
+        )
     return [path]
 
 
-def difficulty(data: Mapping[str, Any]) -> float:
+def _difficulty(data: Mapping[str, Any]) -> float:
     """How long a prompt is, in characters: only its order means something."""
     return float(data.get("input_tokens") or len(data["prompt"]))

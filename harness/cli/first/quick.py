@@ -21,8 +21,6 @@ SOME_FAILED = 4
 DIGEST = 8
 """Hexadecimal digits."""
 WHERE = "quick"
-PROMPTS = (".jsonl", ".jsonl.gz")
-"""What a workload that is the path of such a file is: prompts of the user's own."""
 REFERENCES = ("vllm", "autoregressive", "classifier")
 """What is compared with, the first that is there."""
 NOT_BY_ITSELF = ("http", "scripted")
@@ -39,7 +37,9 @@ def quick(
     model: Annotated[str, typer.Option(help="A bundled name, a hub id or a folder.")],
     workload: Annotated[
         str,
-        typer.Option(help="Names, by commas; NAME:SOURCE for the hub or a file; or a .jsonl file."),
+        typer.Option(
+            help="Names, by commas; NAME:SOURCE for the hub or a file; or a prompts file."
+        ),
     ],
     backend: Annotated[
         str | None, typer.Option(help="Names, by commas; by default all that run the model here.")
@@ -143,8 +143,9 @@ def _backends(
 def _workload(text: str) -> str | dict[str, str]:
     """A name, NAME:SOURCE, or the path of a file with prompts."""
     import workloads
+    from workloads.readers import SUFFIXES
 
-    if text.lower().endswith(PROMPTS) and ":" not in text:
+    if text.lower().endswith(SUFFIXES) and ":" not in text:
         return {"name": "jsonl", "source": text}
     name, colon, source = text.partition(":")
     if colon and not source:

@@ -82,9 +82,9 @@ def _more(
 
 def _tokenizer(workload: Workload, experiment: Experiment) -> Any:
     """The first model's, where an option counts tokens: others draw the same rows by it."""
-    if datasets.row_options(workload).article_limit is None:
+    if not datasets.row_options(workload).counts_tokens:
         return None
-    return models.load_tokenizer(wiring.model_folder(experiment.models[0]))
+    return models.prompt_tokenizer(wiring.model_folder(experiment.models[0]))
 
 
 def _warn(text: str) -> None:

@@ -43,7 +43,11 @@ OWN_PROMPTS = """### Own prompts
 `jsonl`: a row of the file (JSON lines, JSON, CSV or Parquet) has `prompt`, or `messages` as the
 chat API has them, and may have `id`, `answer` and `scorer`. Where the assistant's message stands
 last, it is the answer. The prompt goes through the model's chat template where it has one;
-without one it is read as it stands.
+without one it is read as it stands. With `output_tokens` the answer has exactly so many tokens,
+whatever the model says; with `max_new_tokens` at most so many; the entry's `max_new_tokens` cuts
+both. A row that cannot be asked is left out: an empty prompt, a chat that does not end with the
+user's message (and an answer), or one with pictures or tools. Rows without an `id` that are equal
+are asked once. `run` says how many rows that concerns, and which keys of rows nobody reads.
 
 ```json
 {"id": "q1", "prompt": "What is the capital of France?", "answer": "Paris", "scorer": "contains"}
@@ -70,7 +74,8 @@ distribution: `{distribution: uniform, least, most}`, `{distribution: normal, me
 `{distribution: lognormal, median, sigma}`, the last two within `least` and `most` where given.
 Such prompts say nothing of how often drafts stand or how early a model could exit.
 
-A source that is a folder means every file in it. An empty cell of a CSV file is nothing.
+A source that is a folder means every file in it. An empty cell of a CSV file is nothing. Relative
+paths, those of traces too, count from the working directory, not from the experiment file.
 
 A row's id names its request (`jsonl-q1`), so that ids pair the requests of several runs; no row
 may be called as the repeats of another are (`q1#2`). Which rows are drawn, and in which order,

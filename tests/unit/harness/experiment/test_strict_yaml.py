@@ -43,6 +43,8 @@ def refusal(tmp_path: Path, content: str | bytes) -> str:
         ("a: !!str [x]", "e.yaml:1: expected a scalar node, found sequence"),
         ("a: 1" + ":59" * 500, "e.yaml:1: a number of 1,501 characters; at most 400"),
         ("a: 0x" + "f" * 9000, "e.yaml:1: a number of 9,002 characters; at most 400"),
+        ("a: 1\nb: 010", "e.yaml:2: 010 would be read in base 8; leave the leading 0 out, or put"),
+        ("a: [-0_7]", "e.yaml:1: -0_7 would be read in base 8"),
         ('a: "b" c', "expected the end of this block, found a text or number; is a quote, a comma"),
         ("a: [b, {c: d]", "expected ',' or '}', found ']'"),
         ("a: {b", "expected ',' or '}', found the end of the file"),
@@ -132,3 +134,13 @@ def test_a_missing_file_names_the_nearest_few(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").touch()
     with pytest.raises(UserError, match=r"did you mean 'mine.yaml'\?$"):
         read_yaml(tmp_path / "mine.yml")
+
+
+def test_powers_of_ten_are_numbers(tmp_path: Path) -> None:
+    """As in YAML 1.2; what only looks like one, such as a commit, is a text."""
+    file = tmp_path / "e.yaml"
+    file.write_text("[1e1, 1E3, -2.5e+2, .5e1, 4e-3, 0, 0.5, '1e1', 1e10234, 1e1x, e1]")
+    assert read_yaml(file) == [
+        10.0, 1000.0, -250.0, 5.0, 0.004, 0, 0.5, "1e1", "1e10234", "1e1x", "e1"
+    ]  # fmt: skip
+    assert all(type(value) is float for value in read_yaml(file)[:5])

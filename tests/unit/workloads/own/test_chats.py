@@ -97,28 +97,20 @@ def test_which_rows_are_drawn_depends_on_the_seed(tmp_path: Path) -> None:
 BAD_ROWS: dict[str, tuple[Any, str]] = {
     "neither": ({"text": "x"}, "line 2: expected 'prompt' or 'messages', got neither"),
     "misspelt": ({"promt": "x"}, "got neither (the row has: promt)"),
+    "export": (
+        {"id": "x", "conversations": []},
+        "(the row has: id, conversations); workload 'sharegpt' reads such a file",
+    ),
     "both": ({"prompt": "x", "messages": [said("user", "x")]}, "got both"),
     "number": ({"prompt": 3}, "line 2: field 'prompt': expected text, got 3"),
-    "blank": ({"prompt": " "}, "field 'prompt': expected text"),
     "no list": ({"messages": "hi"}, "field 'messages': expected a list of messages, got 'hi'"),
-    "empty list": ({"messages": []}, "field 'messages': expected a list of messages, got []"),
     "text in list": ({"messages": ["hi"]}, "message 1: expected"),
     "role": (
         {"messages": [said("usr", "x")]},
         "message 1: unknown role 'usr'; did you mean 'user'",
     ),
-    "parts": (
-        {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
-        "message 1: expected a text as 'content'",
-    ),
-    "system last": ({"messages": [said("system", "x")]}, "the last is the system's; expected the"),
-    "answer alone": ({"messages": [said("assistant", "x")]}, "expected the user's message before"),
     "id": ({"id": [1], "prompt": "x"}, "field 'id': expected a text or a whole number"),
     "flag as id": ({"id": True, "prompt": "x"}, "expected a text or a whole number, got True"),
-    "system before the answer": (
-        {"messages": [said("user", "x"), said("system", "y"), said("assistant", "z")]},
-        "expected the user's message before the answer",
-    ),
     "id again": ({"id": "first", "prompt": "x"}, "the id 'first' stands twice"),
     "scorer": ({"prompt": "x", "scorer": "exat"}, "unknown scorer 'exat'; did you mean 'exact'"),
     "list for a scorer": ({"prompt": "x", "scorer": ["exact"]}, "unknown scorer ['exact']"),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.core.errors import UserError
-from harness.core.nouns import Workload
-from workloads import datasets
+from harness.core.nouns import Load, Workload
+from workloads import arrivals, datasets
 
 
 def write(path: Path, rows: list[Any]) -> str:
@@ -64,8 +64,8 @@ def test_empty_cells_are_nothing(tmp_path: Path) -> None:
     path.write_text("id,prompt,answer\n1,first,yes\n2,second,\n")
     with pytest.raises(UserError, match=r"line 3: field 'answer' is missing; .* needs it$"):
         datasets.load_rows(Workload("jsonl", str(path), options={"scorer": "exact"}), 0, 2)
-    path.write_text("id,prompt\n1,first\n2,\n")
-    with pytest.raises(UserError, match="line 3: field 'prompt': expected text, got nothing"):
+    path.write_text("id,prompt\n2,\n")
+    with pytest.raises(UserError, match="line 2: field 'prompt': expected text, got nothing"):
         datasets.load_rows(Workload("jsonl", str(path)), 0, 2)
 
 
@@ -106,3 +106,17 @@ def test_ids_with_a_number_sign_are_ids(tmp_path: Path) -> None:
     names = ["issue#2", "issue#3", "a#b", "#1", "a"]
     found = loaded(tmp_path, [{"id": name, "prompt": "x"} for name in names])
     assert sorted(row.id for row in found) == sorted(names)
+
+
+def test_a_relative_path_that_is_not_there_is_told_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    looked = rf"does not exist.* \(looked for {tmp_path / 'data' / 'a.jsonl'}\)$"
+    for name in ("jsonl", "sharegpt", "gsm8k"):
+        with pytest.raises(UserError, match=looked):
+            datasets.load_rows(Workload(name, "data/a.jsonl"), 0, 1)
+    with pytest.raises(UserError, match=looked):
+        arrivals.arrival_times(Load("trace", trace="data/a.jsonl"), 1, 0)
+    with pytest.raises(UserError, match=r"does not exist$"):
+        datasets.load_rows(Workload("jsonl", str(tmp_path / "a.jsonl")), 0, 1)

@@ -134,6 +134,23 @@ def test_lengths_that_are_cut_are_said_at_the_start_and_with_the_trial(
         assert capsys.readouterr().err == ""
 
 
+def test_a_row_may_give_the_length_of_its_answer(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"id": 1, "output_tokens": 9}, {"id": 2, "max_new_tokens": 30}, {"id": 3}]
+    source = write(tmp_path / "p.jsonl", [row | {"prompt": "a"} for row in rows])
+    entry = {"name": "jsonl", "source": source}
+    (trial,) = trials(model, entry)
+    found = {r.id: (r.max_new_tokens, r.ignore_eos) for r in measured(model, trial)}
+    assert found == {"jsonl-1": (9, True), "jsonl-2": (30, False), "jsonl-3": (256, False)}
+    assert capsys.readouterr().err == ""
+    (trial,) = trials(model, entry | {"max_new_tokens": 20})
+    assert "20, cuts 1 of 3 answers, whose lengths are given (the longest: 30)" in (
+        capsys.readouterr().err
+    )
+    assert sorted(r.max_new_tokens for r in measured(model, trial)) == [9, 20, 20]
+
+
 def test_made_up_lengths_that_are_cut_are_said(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

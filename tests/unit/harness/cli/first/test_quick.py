@@ -89,6 +89,10 @@ def test_a_file_is_prompts_of_ones_own(kept: KeptExperiment) -> None:
     assert found.name.startswith("quick-demo-prompts.jsonl-")
     found = made(kept, "--backend", "scripted", workload="My/PROMPTS.JSONL,b.jsonl.gz")
     assert [c.workload.source for c in found.workloads] == ["My/PROMPTS.JSONL", "b.jsonl.gz"]
+    others = "a.json,b.CSV,c.parquet,d.csv.gz"
+    found = made(kept, "--backend", "scripted", workload=others)
+    assert {c.workload.name for c in found.workloads} == {"jsonl"}
+    assert ",".join(c.workload.source for c in found.workloads) == others
     found = made(kept, "--backend", "scripted", workload="sharegpt:talks.jsonl")
     assert found.workloads[0].workload == Workload("sharegpt", "talks.jsonl")
     found = made(kept, "--backend", "scripted", workload="sharegpt:x.json,synthetic")

@@ -1,0 +1,1 @@
+"""What requests ask and when they arrive, looked at before anything runs."""

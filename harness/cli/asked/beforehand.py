@@ -1,0 +1,58 @@
+"""What prompts and arrivals make of trials, told before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import backends
+from backends.checkpoints import models
+from harness.cli import wiring
+from harness.core.nouns import Trial
+from workloads import arrivals
+from workloads.measured import MeasuredPrompt, load_prompts
+from workloads.own.rows import OPTIONS
+
+
+def too_long(trials: Sequence[Trial]) -> list[str]:
+    """A line for the prompts of a workload that, with their answers, are longer than what a
+    backend takes, where that is known: such requests fail, and with them their trials. Raises
+    `UserError` for data and templates that cannot be used."""
+    folders = {model: wiring.model_folder(model) for model in {trial.model for trial in trials}}
+    asked: dict[tuple[object, ...], dict[int, Trial]] = {}
+    for trial in trials:
+        most = backends.longest(trial.backend, folders[trial.model], trial.options)
+        if most is not None:
+            key = trial.model, trial.workload.checksum, trial.requests, trial.max_new_tokens
+            asked.setdefault(key, {}).setdefault(most, trial)
+    found: list[str] = []
+    for bounds in asked.values():
+        one = next(iter(bounds.values()))
+        prompts = load_prompts(one, models.prompt_tokenizer(folders[one.model]))
+        for most, trial in bounds.items():
+            found += _longer(prompts, trial, most)
+    return found
+
+
+def _longer(prompts: Sequence[MeasuredPrompt], trial: Trial, most: int) -> Iterator[str]:
+    longer = [p for p in prompts if len(p.token_ids) + p.longest(trial.max_new_tokens) > most]
+    if not longer:
+        return
+    first, name = longer[0], trial.workload.name
+    place = first.row.place or first.request_id
+    room = most - trial.max_new_tokens
+    can = "prompt_limit" in OPTIONS.get(name, ()) and room > 0
+    hint = f"; 'prompt_limit: {room}' leaves them out" if can else ""
+    yield (
+        f"workload {name}: too long with their answers for the {most:,} tokens of backend "
+        f"'{trial.backend}' on model '{trial.model.label()}', and bound to fail: "
+        f"{len(longer):,} of {len(prompts):,} prompts; first: {place}: "
+        f"{len(first.token_ids):,} tokens and up to {first.longest(trial.max_new_tokens):,}{hint}"
+    )
+
+
+def traces(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a line for each trace, by which a wrong unit of its times is seen."""
+    for trial in {t.load.trace: t for t in trials if t.load.kind == "trace"}.values():
+        times = arrivals.of_trial(trial)
+        rate = f", {(len(times) - 1) / times[-1]:,.4g} a second" if times[-1] else ""
+        yield (f"trace '{trial.load.trace}': {len(times):,} arrivals over {times[-1]:,.4g} s{rate}")

@@ -1,0 +1,152 @@
+"""What a dry run says of prompts that are too long and of traces, before anything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import backends
+from backends.own.backend import LONGEST
+from harness.cli import run as running
+from harness.cli import wiring
+from harness.core.errors import UserError
+from harness.experiment.config import load_experiment
+from tests.support.tiny_llama import write_tiny_llama
+
+POSITIONS = 256
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("model"))
+
+
+def told(
+    folder: Path, capsys: pytest.CaptureFixture[str], entry: dict[str, Any], **changes: Any
+) -> tuple[list[str], list[str]]:
+    """Lines of a dry run, and its warnings."""
+    content: dict[str, Any] = {
+        "name": "tiny",
+        "model": "demo",
+        "backends": [{"name": "autoregressive", "max_model_len": POSITIONS}, "scripted"],
+        "workloads": [entry],
+        "load": [{"kind": "closed", "concurrency": 1}],
+        "requests": 3,
+        "max_new_tokens": 16,
+    }
+    file = folder / "tiny.yaml"
+    file.write_text(json.dumps(content | changes))
+    running.run_experiment(file, out=folder / "run", only=None, fresh=False, dry_run=True)
+    captured = capsys.readouterr()
+    return captured.out.splitlines(), captured.err.splitlines()
+
+
+def prompts(folder: Path, *lengths: int) -> dict[str, Any]:
+    source = folder / "p.jsonl"
+    rows = [{"id": number, "prompt": "a " * words} for number, words in enumerate(lengths)]
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return {"name": "jsonl", "source": str(source)}
+
+
+def test_prompts_that_are_too_long_are_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = prompts(tmp_path, 5, 400, 6)
+    loads = [{"kind": "closed", "concurrency": [1, 2]}]
+    _, (line,) = told(tmp_path, capsys, entry, load=loads, repeats=2)
+    assert line.startswith(
+        "warning: workload jsonl: too long with their answers for the 256 tokens of backend "
+        "'autoregressive' on model 'demo', and bound to fail: 1 of 3 prompts; first: "
+        f"{entry['source']}, line 2: "
+    )
+    assert line.endswith(" tokens and up to 16; 'prompt_limit: 240' leaves them out")
+    _, (line,) = told(tmp_path, capsys, entry | {"prompt_limit": 240})
+    assert f"1 of 3 rows drawn left out; first: {entry['source']}, line 2: a prompt of " in line
+
+
+def test_the_answer_counts_as_long_as_it_may_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = prompts(tmp_path, 5, 6, 7)
+    assert told(tmp_path, capsys, entry)[1] == []
+    _, (line,) = told(tmp_path, capsys, entry, max_new_tokens=POSITIONS)
+    assert "3 of 3 prompts" in line
+    assert "prompt_limit" not in line, "no prompt is short enough"
+    synthetic = {"name": "synthetic", "input_tokens": 200, "output_tokens": 56}
+    assert told(tmp_path, capsys, synthetic, max_new_tokens=9999)[1] == []
+    _, (line,) = told(tmp_path, capsys, synthetic | {"input_tokens": 201}, max_new_tokens=9999)
+    assert line.endswith("3 of 3 prompts; first: synthetic-0: 201 tokens and up to 56")
+
+
+def test_more_prompts_for_quality_are_looked_at_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"id": n, "prompt": "a " * 400, "answer": "b", "scorer": "exact"} for n in range(4)]
+    (tmp_path / "p.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    entry = {"name": "jsonl", "source": str(tmp_path / "p.jsonl")}
+    _, lines = told(tmp_path, capsys, entry, requests=1, quality_requests=4)
+    assert [line.partition("fail: ")[2].partition(";")[0] for line in lines] == [
+        "1 of 1 prompts",
+        "3 of 3 prompts",
+    ]
+
+
+def test_what_a_backend_takes(model: Path, tmp_path: Path) -> None:
+    """Its option, or what the model has, which only engines that follow it stretch."""
+    own, server = "autoregressive", "http"
+    assert backends.longest(own, model, {"max_model_len": 9}) == 9
+    for name in (own, server, "vllm"):
+        assert backends.longest(name, model, {}) == json.loads(
+            (model / "config.json").read_text()
+        ).get("max_position_embeddings")
+    assert backends.longest("scripted", model, {}) is None
+    config = json.loads((model / "config.json").read_text())
+
+    def found(name: str, **changes: Any) -> int | None:
+        (tmp_path / "config.json").write_text(json.dumps(config | changes))
+        return backends.longest(name, tmp_path, {})
+
+    assert found(own, max_position_embeddings=10**6) == LONGEST
+    assert found(server, max_position_embeddings=10**6) == 10**6
+    assert found(server, max_position_embeddings=None) is None
+    assert found(server, rope_scaling={"type": "yarn", "factor": 4.0}) is None
+    llama = {"rope_type": "llama3", "factor": 8.0}
+    assert found(server, rope_parameters=llama, max_position_embeddings=77) == 77
+
+
+def test_a_dry_run_tells_what_a_trace_comes_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "t.txt"
+    trace.write_text("1000\n1500\n3000\n")
+    load = [{"kind": "trace", "trace": str(trace)}]
+    lines, warned = told(tmp_path, capsys, {"name": "gsm8k"}, load=load)
+    assert lines[-1] == f"trace '{trace}': 3 arrivals over 2,000 s, 0.001 a second"
+    assert warned == []
+    trace.write_text("".join(f"{1_700_000_000_000 + n}\n" for n in range(3)))
+    _, (line,) = told(tmp_path, capsys, {"name": "gsm8k"}, load=load)
+    assert line == (
+        f"warning: {trace}: its times reach 1.7e+12, which in seconds is thousands of years; are "
+        "they milliseconds?"
+    )
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, "9", 1.5])
+def test_a_prompt_limit_that_cannot_be_is_one_line(tmp_path: Path, limit: Any) -> None:
+    entry = prompts(tmp_path, 1) | {"prompt_limit": limit}
+    (tmp_path / "x.yaml").write_text(
+        json.dumps(
+            {
+                "name": "x",
+                "model": "demo",
+                "backends": ["scripted"],
+                "workloads": [entry],
+                "load": [{"kind": "closed", "concurrency": 1}],
+            }
+        )
+    )
+    with pytest.raises(UserError, match="option 'prompt_limit': expected a positive whole number"):
+        wiring.resolve(load_experiment(tmp_path / "x.yaml", wiring.known()))
