@@ -21,7 +21,7 @@ from harness.cli.folders.run_folder import (
     write_code,
     write_inputs,
 )
-from harness.cli.pins import OlderTrials, Pins, whole_records
+from harness.cli.pins import OlderTrials, Pins, of_other_settings, whole_records
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.quality.more_prompts import quality_trials
 from harness.cli.repeats.measured_again import measure_again
@@ -106,6 +106,8 @@ def run_parsed(
     more = quality_trials(experiment, only)
     everything = [*trials, *more]
     store = Store(directory)
+    if not fresh and (others := of_other_settings(store, everything)):
+        print(f"warning: {others}", file=sys.stderr)
     if dry_run:
         for model in experiment.models:
             wiring.check_tokenizer(model)

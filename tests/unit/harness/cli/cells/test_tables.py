@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,10 @@ from harness.cli.cells import formats, outcome
 from harness.cli.cells.table import fitted
 from harness.cli.cells.values import number
 from harness.core.errors import UserError
+from harness.core.nouns import Slo, Workload
+from results.rows import cells
+from tests.support.results.make_trials import record, trial
+from tests.support.results.stored_runs import answer, run_of
 from tests.unit.harness.cli.test_display import cell
 
 
@@ -79,6 +84,23 @@ def test_prompts_of_other_sources_are_other_tables() -> None:
         "gsm8k, closed c=1, demo (mine.jsonl)",
         "gsm8k, closed c=1, demo (hub)",
     ]
+
+
+def test_cells_of_other_settings_are_tables_that_say_which(tmp_path: Path) -> None:
+    asked = trial("fast")
+    tight = dataclasses.replace(asked, slo=Slo(ttft_ms=9), requests=1)
+    prompts = dataclasses.replace(asked, workload=Workload("gsm8k", checksum="0123456789"))
+    stored = run_of(
+        tmp_path, *(record(one, [answer(5, [1, 2])]) for one in (asked, tight, prompts))
+    )
+    tables = fitted(cells(stored)).tables
+    title = "gsm8k, closed c=8, demo (bundled prompts)"
+    assert {table.title for table in tables} == {
+        f"{title}, requests=2, slo_ttft_ms=null, workload_checksum=c0ffee",
+        f"{title}, requests=1, slo_ttft_ms=9, workload_checksum=c0ffee",
+        f"{title}, requests=2, slo_ttft_ms=null, workload_checksum=01234567",
+    }
+    assert [len(table.rows) for table in tables] == [1, 1, 1]
 
 
 def test_markdown_has_all_columns_and_escapes_what_is_not_its_own() -> None:
