@@ -34,6 +34,7 @@ from harness.cli.others.imports import import_results
 from harness.cli.planning.plan import plan
 from harness.cli.planning.profile import profile
 from harness.cli.planning.simulate import simulate
+from harness.cli.repeats.options import AgainShare, Fresh, RetryFailures
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
@@ -101,7 +102,8 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (YAML).")],
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
     only: Annotated[str | None, typer.Option(help="Run only this backend's trials.")] = None,
-    fresh: Annotated[bool, typer.Option(help="Forget the stored trials of this folder.")] = False,
+    fresh: Fresh = False,
+    retry_failures: RetryFailures = False,
     dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
     shape: Annotated[
         list[str] | None,
@@ -111,12 +113,7 @@ def run(
     address: Annotated[
         str | None, typer.Option(help="HOST:PORT of a Ray cluster; default: one on this machine.")
     ] = None,
-    again_share: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=1.0, help="Of the time, for disturbed trials once more; 0: none."
-        ),
-    ] = 0.1,
+    again_share: AgainShare = 0.1,
     against: Annotated[
         str | None,
         typer.Option(
@@ -138,6 +135,7 @@ def run(
         again_share=again_share,
         cluster=find_place(executor, address),
         against=against,
+        retry_failures=retry_failures,
     )
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)

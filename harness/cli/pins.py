@@ -152,6 +152,8 @@ class OlderTrials:
         if older:
             return f"runs again: {self._reason(older[-1], trial)}"
         same = self._same.get(_content(trial), [])
+        if same and same[0].has_failed_requests:
+            return "runs again: requests of it failed"
         return f"runs again: its record says '{same[0].record.status}'" if same else ""
 
     def _reason(self, older: StoredTrial, trial: Trial) -> str:
@@ -188,6 +190,13 @@ def of_other_settings(store: Store, trials: Sequence[Trial]) -> str:
     what = ", ".join(NAMED_SETTINGS.get(name, name) for name in names)
     trials_are = "trial is" if len(others) == 1 else "trials are"
     return f"{len(others)} stored {trials_are} of another {what}: kept, in rows of their own"
+
+
+def with_failures(store: Store, trials: Sequence[Trial]) -> int:
+    """How many of these trials are stored as ended well though requests of theirs failed."""
+    asked = {_content(trial) for trial in trials}
+    stored = (s for _, s in whole_records(store) if s.has_failed_requests)
+    return sum(_content(s.record.trial) in asked for s in stored)
 
 
 def _cell(trial: Trial) -> str:

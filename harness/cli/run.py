@@ -21,7 +21,7 @@ from harness.cli.folders.run_folder import (
     write_code,
     write_inputs,
 )
-from harness.cli.pins import OlderTrials, Pins, of_other_settings, whole_records
+from harness.cli.pins import OlderTrials, Pins, of_other_settings, whole_records, with_failures
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.quality.more_prompts import quality_trials
 from harness.cli.repeats.measured_again import measure_again
@@ -51,6 +51,7 @@ def run_experiment(
     again_share: float = again.SHARE,
     cluster: Cluster | None = None,
     against: str | None = None,
+    retry_failures: bool = False,
 ) -> SweepResult | None:
     """Run what is missing of the experiment in `file`; returns None for a dry run, which makes
     every check that comes before an engine is loaded. `shapes` stand in for the file's models.
@@ -58,7 +59,8 @@ def run_experiment(
     Of the time that all this takes, at most `again_share` more goes into measuring disturbed trials
     once more, which `only` never does: it measures one side of each pair. `cluster`: where trials
     run; None: here. `against`: another version of the code, which runs the same beside this one
-    (`harness.cli.against`).
+    (`harness.cli.against`). `retry_failures`: of what is stored, trials of which requests failed
+    run again.
 
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.
@@ -67,6 +69,8 @@ def run_experiment(
     if against is not None:
         if cluster is not None:
             raise UserError("--against: expected --executor local: both versions share a machine")
+        if retry_failures:
+            raise UserError("--against: both versions run a trial together; no --retry-failures")
         if experiment.sweep is not None:
             raise UserError(f"{file}: load: a sweep finds rates of its own; expected no --against")
         return _run_both(experiment, against, out, only, fresh=fresh, dry_run=dry_run)
@@ -79,6 +83,7 @@ def run_experiment(
         shapes=bool(shapes),
         again_share=again_share,
         cluster=cluster,
+        retry_failures=retry_failures,
     )
 
 
@@ -92,6 +97,7 @@ def run_parsed(
     shapes: bool = False,
     again_share: float = again.SHARE,
     cluster: Cluster | None = None,
+    retry_failures: bool = False,
 ) -> SweepResult | None:
     """`run_experiment` of an experiment that was read already, on `shapes` of the caller's or on
     models of its own."""
@@ -105,13 +111,11 @@ def run_parsed(
     experiment, trials = _resolved(experiment, only)
     more = quality_trials(experiment, only)
     everything = [*trials, *more]
-    store = Store(directory)
+    store = Store(directory, retry_failures)
     if not fresh and (others := of_other_settings(store, everything)):
         print(f"warning: {others}", file=sys.stderr)
     if dry_run:
-        for model in experiment.models:
-            wiring.check_tokenizer(model)
-        check_writing(store)
+        _check(experiment, store)
         notes = _notes(store, everything) if not fresh else lambda trial: ""
         display.print_plan(everything, notes)
         if asked.sweep is not None:
@@ -137,9 +141,16 @@ def run_parsed(
         if asked.sweep is not None:
             _sweep_rates(store, asked, only, result)
     _raise_refusal(result)
-    _print_outcome(result, directory)
+    _print_outcome(result, directory, with_failures(store, everything))
     tell_results(directory)
     return result
+
+
+def _check(experiment: Experiment, store: Store) -> None:
+    """What a run finds out before an engine is loaded."""
+    for model in experiment.models:
+        wiring.check_tokenizer(model)
+    check_writing(store)
 
 
 def _run_both(
@@ -261,8 +272,11 @@ def _with_shapes(experiment: Experiment, shapes: Sequence[str]) -> Experiment:
     return dataclasses.replace(experiment, models=models)
 
 
-def _print_outcome(result: SweepResult, directory: Path) -> None:
+def _print_outcome(result: SweepResult, directory: Path, with_failures: int) -> None:
     counts = Counter({"stored": result.stored})
     counts.update({str(status): count for status, count in result.statuses.items()})
     parts = [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
-    print(f"trials: {', '.join(parts) or 'none'}; results in {directory}")
+    told = f"trials: {', '.join(parts) or 'none'}"
+    if with_failures:
+        told += f"; requests failed in {with_failures} of them (--retry-failures runs these again)"
+    print(f"{told}; results in {directory}")

@@ -118,9 +118,7 @@ def test_trials_of_the_experiment_before_a_change_are_told_of(
         f"1 stored trial is of another objective (slo){kept}"
     )
     other = replace(stored, requests=99, workload=replace(stored.workload, checksum="0"))
-    assert told(other) == (
-        f"1 stored trial is of another set of prompts, number of requests{kept}"
-    )
+    assert told(other) == (f"1 stored trial is of another set of prompts, number of requests{kept}")
     monkeypatch.setattr(wiring, "check_tokenizer", lambda model: None)
     shown = replace(stored, workload=replace(stored.workload, name="gsm8k"), slo=Slo(e2e_ms=1))
     planned = replace(shown, options={}, model=replace(stored.model, name="demo"))

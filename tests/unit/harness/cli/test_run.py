@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,11 +130,17 @@ def test_a_foreign_record_is_found_before_anything_is_written(tmp_path: Path) ->
 def sweep(folder: Path, code: str, *trials: Trial) -> tuple[SweepResult, set[str]]:
     """Run trials as the command does, by a backend whose source has this digest; its result and the
     keys stored afterwards."""
+    with as_made_up(code):
+        store = Store(folder)
+        return running._sweep(store, trials, 60), set(store.keys())
+
+
+@contextlib.contextmanager
+def as_made_up(code: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "open_session", open_session)
         patch.setattr(backend_pins, "code", lambda name, sources: {"backends/made_up.py": code})
-        store = Store(folder)
-        return running._sweep(store, trials, 60), set(store.keys())
+        yield
 
 
 def pinned(folder: Path) -> dict[str, str]:
