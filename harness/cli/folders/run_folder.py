@@ -7,6 +7,7 @@ import dataclasses
 import fcntl
 import os
 import shutil
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from results.store.folder import Store
 
 EXPERIMENT = "experiment.yaml"
 DRAFT = f".{EXPERIMENT}."
+LOCK = ".lock"
+LOCKLESS = "its file system has no locks, so see to it that no other run writes into it"
 
 
 def check_folder(directory: Path) -> None:
@@ -30,7 +33,7 @@ def check_folder(directory: Path) -> None:
     if not directory.is_dir():
         raise UserError(f"{directory}: expected a folder for the run, found a file")
     # a run that was killed at its very beginning leaves a temporary file and nothing else
-    found = [path for path in directory.iterdir() if not path.name.startswith(DRAFT)]
+    found = [p for p in directory.iterdir() if not p.name.startswith(DRAFT) and p.name != LOCK]
     if found and not (directory / EXPERIMENT).is_file():
         raise UserError(f"{directory}: not a run folder (no {EXPERIMENT}); name another --out")
     if found:
@@ -44,30 +47,45 @@ def check_writing(store: Store) -> None:
         reason = "Permission denied" if there.is_dir() else "Not a directory"
         raise UserError(f"{store.path}: {reason}; name another --out")
     if there == store.path:
-        with only_writer(store.path):
+        with only_writer(store.path, writes=False):
             deque(whole_records(store), maxlen=0)
 
 
 @contextlib.contextmanager
-def only_writer(directory: Path) -> Iterator[None]:
+def only_writer(directory: Path, *, writes: bool = True) -> Iterator[None]:
     """Hold the run folder: two runs would measure each other and store each trial twice. The lock
-    is the kernel's, so that it ends with the process, however that ends."""
-    descriptor = None
+    is the kernel's, so that it ends with the process, however that ends. It is the folder's own;
+    NFS locks only what is open for writing, and there a file in it is held. Unless it `writes`, no
+    such file is made."""
+    with contextlib.ExitStack() as held:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            locked, file = _hold(directory, os.O_RDONLY, held), directory / LOCK
+            if not locked and (writes or file.exists()):
+                locked = _hold(file, os.O_RDWR | os.O_CREAT, held)
+            if not locked and writes:
+                print(f"warning: {directory}: {LOCKLESS}", file=sys.stderr)
+        except BlockingIOError:
+            raise UserError(
+                f"{directory}: another run is writing into it; let it end, or name another --out"
+            ) from None
+        except OSError as error:
+            raise UserError(f"{directory}: {error.strerror}; name another --out") from None
+        yield
+
+
+def _hold(path: Path, flags: int, held: contextlib.ExitStack) -> bool:
+    """Lock a path; whether its file system can. Raises `OSError` where it cannot be opened, and
+    `BlockingIOError` where another has it."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    held.callback(os.close, descriptor)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(
-            f"{directory}: another run is writing into it; let it end, or name another --out"
-        ) from None
-    except OSError as error:
-        if descriptor is None:  # else a file system without locks
-            raise UserError(f"{directory}: {error.strerror}; name another --out") from None
-    try:
-        yield
-    finally:
-        os.close(descriptor)
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def forget(store: Store, only: str | None, models: Sequence[Model] = ()) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,21 @@ def test_a_writer_that_fails_or_gives_up_leaves_the_target_alone(tmp_path: Path)
         temporary.unlink()
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_another_machine_is_writing_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu-1.lab")
+    here, there, old = (
+        tmp_path / f".a.{NOBODY}-0-{host}.tmp" for host in ("gpu-1_lab", "gpu-2_lab", "gpu-3")
+    )
+    for path in (here, there, old):
+        path.touch()
+    os.utime(old, (0, 0))
+    with files.replacing(tmp_path / "a") as temporary:
+        assert temporary.name.endswith("-gpu-1_lab.tmp")
+        assert list(tmp_path.iterdir()) == [there]
 
 
 def test_what_a_killed_writer_left_of_this_target_goes_and_nothing_else(tmp_path: Path) -> None:
