@@ -30,8 +30,7 @@ from tests.support.harness.sessions import make_trial
 from tests.support.harness.virtual_time import VirtualTime, install
 
 ROOT = Path(__file__).parents[4]
-PROCESSES = frozenset({os.getpid()})
-QUIET = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5)
+QUIET = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5, own=frozenset({os.getpid()}))
 
 
 class Diary(Puppet):
@@ -112,7 +111,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
 @pytest.fixture
 def states(monkeypatch: pytest.MonkeyPatch) -> list[MachineState]:
     """The machine before and after the load, for a test to change."""
-    two = [QUIET, replace(QUIET, total_s=110.0, busy_s=45.0, own_s=35.0, own=PROCESSES)]
+    two = [QUIET, replace(QUIET, total_s=110.0, busy_s=45.0, own_s=35.0)]
     given = iter(two)
     monkeypatch.setattr(machine, "machine_state", lambda: next(given))
     return two
@@ -221,7 +220,7 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
 
     monkeypatch.setattr(gpu, "throttled", throttled)
     for name in ("holders", "computing"):
-        monkeypatch.setattr(gpu, name, lambda *_: PROCESSES | {1})
+        monkeypatch.setattr(gpu, name, lambda *_: QUIET.own | {1})
     record = run(DiarySession(work=work), requests=2)
     assert not record.validity.valid
     assert record.validity.reasons[0] == "clocks-throttled: GPU: hardware slowdown"
