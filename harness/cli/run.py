@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,12 @@ from harness.cli.cluster.sweep import sweep_cluster
 from harness.cli.folders.run_folder import (
     check_folder,
     check_writing,
-    forget,
+    forgetting,
     only_writer,
     write_code,
     write_inputs,
 )
-from harness.cli.pins import OlderTrials, Pins, of_other_settings, whole_records, with_failures
+from harness.cli.pins import OlderTrials, Pins, of_other_settings, with_failures
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.quality.more_prompts import quality_trials
 from harness.cli.repeats.measured_again import measure_again
@@ -36,6 +36,8 @@ from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
 from results.store.folder import Store
 
 RUNS = Path("runs")
+KNOCK_S = 2.0
+"""How long a server may take to accept a connection."""
 ANY_LOAD = Load("closed", concurrency=1)
 """Of an experiment that only sweeps, to check what its trials will be."""
 
@@ -115,7 +117,7 @@ def run_parsed(
     if not fresh and (others := of_other_settings(store, everything)):
         print(f"warning: {others}", file=sys.stderr)
     if dry_run:
-        _check(experiment, store)
+        _check(experiment, store, everything)
         notes = _notes(store, everything) if not fresh else lambda trial: ""
         display.print_plan(everything, notes)
         if asked.sweep is not None:
@@ -123,11 +125,8 @@ def run_parsed(
                 f"and of each system a sweep of {asked.sweep.points} rates from idle to saturation"
             )
         return None
-    with only_writer(directory):
-        # foreign records and other schema versions are refused before anything is written
-        deque(whole_records(store), maxlen=0)
-        if fresh:
-            forget(store, only, experiment.models if shapes else ())
+    models = experiment.models if shapes else ()
+    with only_writer(directory), forgetting(store, fresh, only, models):
         write = partial(write_inputs, store, experiment, shapes, more)
         if cluster is None:
             write()
@@ -146,11 +145,16 @@ def run_parsed(
     return result
 
 
-def _check(experiment: Experiment, store: Store) -> None:
-    """What a run finds out before an engine is loaded."""
+def _check(experiment: Experiment, store: Store, trials: Sequence[Trial]) -> None:
+    """What a run finds out before an engine is loaded, and whether servers can be reached."""
+    from backends.http.route import unreachable
+
     for model in experiment.models:
         wiring.check_tokenizer(model)
     check_writing(store)
+    for url in dict.fromkeys(t.options["base_url"] for t in trials if "base_url" in t.options):
+        if told := unreachable(url, KNOCK_S):
+            print(f"warning: {url}: {told}; a run would fail now", file=sys.stderr)
 
 
 def _run_both(

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.cli import wiring
@@ -23,6 +23,7 @@ from results.store.folder import Store
 EXPERIMENT = "experiment.yaml"
 DRAFT = f".{EXPERIMENT}."
 LOCK = ".lock"
+ASIDE = ".forgotten"
 LOCKLESS = "its file system has no locks, so see to it that no other run writes into it"
 
 
@@ -88,24 +89,72 @@ def _hold(path: Path, flags: int, held: contextlib.ExitStack) -> bool:
     return True
 
 
-def forget(store: Store, only: str | None, models: Sequence[Model] = ()) -> None:
-    """Delete what a run has stored; with `only` that backend's trials, with `models` theirs."""
-    labels = {model.label() for model in models}
+@contextlib.contextmanager
+def forgetting(
+    store: Store, fresh: bool, only: str | None = None, models: Sequence[Model] = ()
+) -> Iterator[None]:
+    """Around a run that is `fresh`: set aside what was stored, with `only` that backend's trials,
+    with `models` theirs. It is deleted once the run has stored a trial that ended well, and put
+    back where it has stored none; also by the next run, where this one is killed.
+
+    Raises `UserError` for foreign records and other schema versions, before anything is moved.
+    """
+    aside = store.path / ASIDE
+    with _told_of_files(store):
+        _settle(store, aside)
+        deque(whole_records(store), maxlen=0)
+        if fresh:
+            _set_aside(store, aside, only, {model.label() for model in models})
     try:
-        if only is not None or labels:
-            for key, stored in whole_records(store):
-                trial = stored.record.trial
-                if only in (None, trial.backend) and (not labels or trial.model.label() in labels):
-                    store.remove(key)
-            return
-        for name in ("trials", "prompts", "code", "cache", "logs"):
-            if (store.path / name).exists():
-                shutil.rmtree(store.path / name)
-        for name in (ANSWER, CURVES):
-            (store.path / name).unlink(missing_ok=True)
+        yield
+    finally:
+        with _told_of_files(store):
+            if fresh and not _settle(store, aside):
+                print("--fresh: no trial ended well: what was stored is kept", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _told_of_files(store: Store) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"--fresh: {error.filename or store.path}: {reason}") from None
+
+
+def _set_aside(store: Store, aside: Path, only: str | None, labels: Collection[str]) -> None:
+    found: list[Path] = []
+    if only is None and not labels:
+        names = ("trials", "prompts", "code", "cache", "logs", ANSWER, CURVES)
+        found = [store.path / name for name in names]
+    for key, stored in whole_records(store) if only is not None or labels else ():
+        trial = stored.record.trial
+        if only in (None, trial.backend) and (not labels or trial.model.label() in labels):
+            found += [store.trials_folder / f"{key}.{end}" for end in ("json", "parquet")]
+    for path in filter(Path.exists, found):
+        target = aside / path.relative_to(store.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
+
+
+def _settle(store: Store, aside: Path) -> bool:
+    """Delete what was set aside where something good was stored since, else put it back. Whether
+    it is no longer needed."""
+    if not aside.exists():
+        return True
+    since_ns = max(path.lstat().st_mtime_ns for path in (aside, *aside.iterdir()))
+    replaced = any(
+        s.record.status == "ok" and store.payload_state(key)[1] > since_ns
+        for key, s in whole_records(store)
+    )
+    # a record's JSON, which makes it count, comes behind its generations
+    for path in sorted(aside.rglob("*"), reverse=True) if not replaced else ():
+        if not path.is_dir():
+            target = store.path / path.relative_to(aside)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+    shutil.rmtree(aside)
+    return replaced
 
 
 def _all_models(store: Store, experiment: Experiment, all_kinds: bool) -> tuple[Model, ...]:
