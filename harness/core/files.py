@@ -19,7 +19,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -109,7 +109,8 @@ def replacing(target: Path) -> Iterator[Path]:
             path.replace(target)
             sync_folder(target.parent)
     except BaseException as error:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses that too
+            path.unlink(missing_ok=True)
         # a full disk does not say which file it would not take
         if isinstance(error, OSError) and error.filename in (None, str(path)):
             error.filename = str(target)
@@ -130,7 +131,8 @@ def write_temporary(target: Path, data: bytes) -> Path:
         path.write_bytes(data)
         _flush(path)
     except BaseException as error:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses that too
+            path.unlink(missing_ok=True)
         if isinstance(error, OSError):  # a full disk does not say which file it would not take
             error.filename = str(target)
         raise
@@ -141,6 +143,14 @@ def rename_folder(folder: Path, target: Path) -> None:
     """Give a folder another name on the same disk, in one step that survives a power cut. Raises
     `OSError`."""
     folder.rename(target)
+    sync_folder(target.parent)
+
+
+def move(path: Path, target: Path) -> None:
+    """Give a file or a folder another place on the same disk, whose folder is made, in one step. A
+    file that is there gives way. Raises `OSError`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(target)
     sync_folder(target.parent)
 
 

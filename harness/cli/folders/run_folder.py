@@ -15,6 +15,7 @@ from pathlib import Path
 from harness.cli import wiring
 from harness.cli.pins import whole_records
 from harness.core.errors import UserError
+from harness.core.files import move
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment
 from results.goodput.stored import ANSWER, CURVES
@@ -132,9 +133,7 @@ def _set_aside(store: Store, aside: Path, only: str | None, labels: Collection[s
         if only in (None, trial.backend) and (not labels or trial.model.label() in labels):
             found += [store.trials_folder / f"{key}.{end}" for end in ("json", "parquet")]
     for path in filter(Path.exists, found):
-        target = aside / path.relative_to(store.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(target)
+        move(path, aside / path.relative_to(store.path))
 
 
 def _settle(store: Store, aside: Path) -> bool:
@@ -150,9 +149,7 @@ def _settle(store: Store, aside: Path) -> bool:
     # a record's JSON, which makes it count, comes behind its generations
     for path in sorted(aside.rglob("*"), reverse=True) if not replaced else ():
         if not path.is_dir():
-            target = store.path / path.relative_to(aside)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(target)
+            move(path, store.path / path.relative_to(aside))
     shutil.rmtree(aside)
     return replaced
 

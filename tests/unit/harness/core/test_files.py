@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import socket
 from pathlib import Path
@@ -111,3 +112,19 @@ def test_nobody_else_renames_files() -> None:
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     found = {str(path.relative_to(ROOT)): renames(path) for path in paths}
     assert {name for name, lines in found.items() if lines} == RENAMES_OF_ITS_OWN
+
+
+def test_a_read_only_disk_is_told_by_the_name_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses to remove what was never written there, too."""
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    for write in (files.write_atomic, files.write_temporary):
+        with pytest.raises(OSError, match="Read-only") as caught:
+            write(tmp_path / "page", b"new")
+        assert caught.value.filename == str(tmp_path / "page")
