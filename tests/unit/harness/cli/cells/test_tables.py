@@ -19,6 +19,7 @@ from harness.cli.cells.values import number
 from harness.core.errors import UserError
 from harness.core.nouns import Slo, Workload
 from results.rows import cells
+from tests.support.harness.command import call
 from tests.support.results.make_trials import record, trial
 from tests.support.results.stored_runs import answer, run_of
 from tests.unit.harness.cli.test_display import cell
@@ -101,6 +102,29 @@ def test_cells_of_other_settings_are_tables_that_say_which(tmp_path: Path) -> No
         f"{title}, requests=2, slo_ttft_ms=null, workload_checksum=01234567",
     }
     assert [len(table.rows) for table in tables] == [1, 1, 1]
+
+
+def test_a_damaged_record_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = [trial("fast", repeat=repeat) for repeat in range(3)]
+    run_of(tmp_path, *(record(one, [answer(5, [1, 2])]) for one in trials))
+    text, payload, whole = (one.key("test") for one in trials)
+    (tmp_path / "trials" / f"{text}.json").write_text("{")
+    (tmp_path / "trials" / f"{payload}.parquet").write_bytes(b"PAR1")
+    for form in ("--json", "--csv", "--wide"):
+        assert call(monkeypatch, "show", str(tmp_path), form) == 0
+        told = capsys.readouterr()
+        assert told.err.count("warning: left out: ") == 2
+        assert f"{text}.json: broken trial record" in told.err
+        assert f"{payload}.parquet: 4 bytes that are not the" in told.err
+        assert told.out
+        assert whole in told.out or form == "--wide"
+    outcome.tell_results(tmp_path)
+    assert "warning: left out: " in capsys.readouterr().err
+    for command in (("compare", str(tmp_path), str(tmp_path)), ("history", str(tmp_path))):
+        assert call(monkeypatch, *command) == 2
+        assert f"{text}.json: broken trial record" in capsys.readouterr().err
 
 
 def test_markdown_has_all_columns_and_escapes_what_is_not_its_own() -> None:
