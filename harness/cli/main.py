@@ -101,7 +101,7 @@ def whole(
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (YAML).")],
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
-    only: Annotated[str | None, typer.Option(help="Run only this backend's trials.")] = None,
+    only: Annotated[str | None, typer.Option(help="Only this backend, or this label.")] = None,
     fresh: Fresh = False,
     retry_failures: RetryFailures = False,
     dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,

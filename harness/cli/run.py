@@ -25,8 +25,9 @@ from harness.cli.pins import OlderTrials, Pins, of_other_settings, with_failures
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.quality.more_prompts import quality_trials
 from harness.cli.repeats.measured_again import measure_again
+from harness.cli.repeats.only import Wanted, named_by
 from harness.cli.session import open_session
-from harness.core.errors import UserError, nearest
+from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again
@@ -104,14 +105,14 @@ def run_parsed(
     """`run_experiment` of an experiment that was read already, on `shapes` of the caller's or on
     models of its own."""
     watch = OthersWatch()
-    _check_only(only, experiment)
+    wanted = named_by(only, experiment)
     directory = out if out is not None else RUNS / experiment.name
     check_folder(directory)
     if cluster is not None and experiment.sweep is not None:
         raise UserError("load: a sweep finds its rates on one machine; expected --executor local")
     asked = experiment
-    experiment, trials = _resolved(experiment, only)
-    more = quality_trials(experiment, only)
+    experiment, trials = _resolved(experiment, wanted)
+    more = quality_trials(experiment, wanted)
     everything = [*trials, *more]
     store = Store(directory, retry_failures)
     if not fresh and (others := of_other_settings(store, everything)):
@@ -126,7 +127,7 @@ def run_parsed(
             )
         return None
     models = experiment.models if shapes else ()
-    with only_writer(directory), forgetting(store, fresh, only, models):
+    with only_writer(directory), forgetting(store, fresh, wanted if only else None, models):
         write = partial(write_inputs, store, experiment, shapes, more)
         if cluster is None:
             write()
@@ -169,10 +170,10 @@ def _run_both(
     from harness.cli.against.checkout import find_checkout
     from harness.cli.against.paired_run import next_command, run_against, tell
 
-    _check_only(only, experiment)
+    wanted = named_by(only, experiment)
     other = find_checkout(against)
     directory = out if out is not None else RUNS / f"{experiment.name}-against"
-    experiment, trials = _resolved(experiment, only)
+    experiment, trials = _resolved(experiment, wanted)
     result = run_against(experiment, other, trials, directory, fresh=fresh, dry_run=dry_run)
     if result is not None:
         tell(result, directory, sys.stdout)
@@ -180,10 +181,10 @@ def _run_both(
     return result
 
 
-def _resolved(experiment: Experiment, only: str | None) -> tuple[Experiment, list[Trial]]:
+def _resolved(experiment: Experiment, wanted: Wanted) -> tuple[Experiment, list[Trial]]:
     """The experiment with its content pinned, and its trials; says what is odd about them."""
     experiment = wiring.resolve(experiment)
-    trials = [trial for trial in experiment.trials() if only in (None, trial.backend)]
+    trials = [trial for trial in experiment.trials() if wanted(trial)]
     asked = trials or dataclasses.replace(experiment, loads=(ANY_LOAD,)).trials()
     for warning in wiring.warnings(asked):
         print(f"warning: {warning}", file=sys.stderr)
@@ -259,12 +260,6 @@ def _raise_refusal(result: SweepResult) -> None:
     for refusal, count in result.refusals.items():
         trials = "trial" if count == 1 else "trials"
         print(f"{refusal} ({count} {trials} failed)", file=sys.stderr)
-
-
-def _check_only(only: str | None, experiment: Experiment) -> None:
-    names = {choice.name for choice in experiment.backends}
-    if only is not None and only not in names:
-        raise UserError(f"--only: no backend '{only}'; {nearest(only, names)}")
 
 
 def _with_shapes(experiment: Experiment, shapes: Sequence[str]) -> Experiment:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness.cli import wiring
 from harness.cli.pins import whole_records
+from harness.cli.repeats.only import Wanted
 from harness.core.errors import UserError
 from harness.core.files import move
 from harness.core.nouns import Model, Trial
@@ -92,11 +93,14 @@ def _hold(path: Path, flags: int, held: contextlib.ExitStack) -> bool:
 
 @contextlib.contextmanager
 def forgetting(
-    store: Store, fresh: bool, only: str | None = None, models: Sequence[Model] = ()
+    store: Store,
+    fresh: bool,
+    only: Wanted | None = None,
+    models: Sequence[Model] = (),
 ) -> Iterator[None]:
-    """Around a run that is `fresh`: set aside what was stored, with `only` that backend's trials,
-    with `models` theirs. It is deleted once the run has stored a trial that ended well, and put
-    back where it has stored none; also by the next run, where this one is killed.
+    """Around a run that is `fresh`: set aside what was stored, with `only` the trials of which it
+    is true, with `models` theirs. It is deleted once the run has stored a trial that ended well,
+    and put back where it has stored none; also by the next run, where this one is killed.
 
     Raises `UserError` for foreign records and other schema versions, before anything is moved.
     """
@@ -123,14 +127,14 @@ def _told_of_files(store: Store) -> Iterator[None]:
         raise UserError(f"--fresh: {error.filename or store.path}: {reason}") from None
 
 
-def _set_aside(store: Store, aside: Path, only: str | None, labels: Collection[str]) -> None:
+def _set_aside(store: Store, aside: Path, only: Wanted | None, labels: Collection[str]) -> None:
     found: list[Path] = []
     if only is None and not labels:
         names = ("trials", "prompts", "code", "cache", "logs", ANSWER, CURVES)
         found = [store.path / name for name in names]
     for key, stored in whole_records(store) if only is not None or labels else ():
         trial = stored.record.trial
-        if only in (None, trial.backend) and (not labels or trial.model.label() in labels):
+        if (only is None or only(trial)) and (not labels or trial.model.label() in labels):
             found += [store.trials_folder / f"{key}.{end}" for end in ("json", "parquet")]
     for path in filter(Path.exists, found):
         move(path, aside / path.relative_to(store.path))

@@ -108,21 +108,23 @@ def test_a_damaged_record_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trials = [trial("fast", repeat=repeat) for repeat in range(3)]
-    run_of(tmp_path, *(record(one, [answer(5, [1, 2])]) for one in trials))
+    run, other = tmp_path / "run", tmp_path / "other"
+    for folder in (run, other):
+        run_of(folder, *(record(one, [answer(5, [1, 2])]) for one in trials))
     text, payload, whole = (one.key("test") for one in trials)
-    (tmp_path / "trials" / f"{text}.json").write_text("{")
-    (tmp_path / "trials" / f"{payload}.parquet").write_bytes(b"PAR1")
+    (run / "trials" / f"{text}.json").write_text("{")
+    (run / "trials" / f"{payload}.parquet").write_bytes(b"PAR1")
     for form in ("--json", "--csv", "--wide"):
-        assert call(monkeypatch, "show", str(tmp_path), form) == 0
+        assert call(monkeypatch, "show", str(run), form) == 0
         told = capsys.readouterr()
         assert told.err.count("warning: left out: ") == 2
         assert f"{text}.json: broken trial record" in told.err
         assert f"{payload}.parquet: 4 bytes that are not the" in told.err
         assert told.out
         assert whole in told.out or form == "--wide"
-    outcome.tell_results(tmp_path)
+    outcome.tell_results(run)
     assert "warning: left out: " in capsys.readouterr().err
-    for command in (("compare", str(tmp_path), str(tmp_path)), ("history", str(tmp_path))):
+    for command in (("compare", str(other), str(run)), ("history", str(run))):
         assert call(monkeypatch, *command) == 2
         assert f"{text}.json: broken trial record" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli.folders.run_folder import ASIDE, forgetting
 from harness.core.errors import UserError
-from harness.core.nouns import Status
+from harness.core.nouns import Status, Trial
 from results.store.folder import Store
 from tests.unit.harness.cli.test_run import record
 
@@ -21,6 +21,10 @@ def stored(folder: Path) -> Store:
     for key, backend in (("a", "scripted"), ("b", "vllm"), ("c", "scripted")):
         store.write(replace(record(key, backend), status="ok"))
     return store
+
+
+def by_scripted(trial: Trial) -> bool:
+    return trial.backend == "scripted"
 
 
 def writes(folder: Path, key: str, status: Status) -> None:
@@ -34,7 +38,7 @@ def writes(folder: Path, key: str, status: Status) -> None:
 def test_with_only_that_backend_is_forgotten_alone(tmp_path: Path) -> None:
     store = stored(tmp_path)
     (store.trials_folder / "damaged.json").write_text("{")
-    with forgetting(store, True, "scripted"):
+    with forgetting(store, True, by_scripted):
         assert store.keys() == ["b", "damaged"]
         writes(tmp_path, "new", "ok")
     assert store.keys() == ["b", "damaged", "new"]
@@ -55,9 +59,9 @@ def test_everything_that_a_run_wrote_is_forgotten(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"of mine", "trials"}
 
 
-@pytest.mark.parametrize("only", [None, "scripted"])
+@pytest.mark.parametrize("only", [None, by_scripted])
 def test_where_nothing_ended_well_all_is_put_back(
-    tmp_path: Path, only: str | None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, only: Callable[[Trial], bool] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = stored(tmp_path)
     (tmp_path / "prompts").mkdir()
