@@ -104,6 +104,27 @@ def test_cells_of_other_settings_are_tables_that_say_which(tmp_path: Path) -> No
     assert [len(table.rows) for table in tables] == [1, 1, 1]
 
 
+def test_hosts_whose_trials_are_pooled_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copied folder goes on at another machine of the same kind."""
+    places = [("a", "gpu-2"), ("a", "gpu-1"), ("b", "gpu-3"), ("b", None)]
+    made = [
+        record(
+            trial("fast", repeat=repeat),
+            [answer(5, [1, 2])],
+            environment={"fingerprint": fingerprint, "host": host},
+        )
+        for repeat, (fingerprint, host) in enumerate(places)
+    ]
+    run_of(tmp_path / "both", *made)
+    run_of(tmp_path / "one", *made[1:])
+    assert call(monkeypatch, "show", str(tmp_path / "both")) == 0
+    assert "hosts of one kind, pooled: gpu-1, gpu-2\n" in capsys.readouterr().out
+    assert call(monkeypatch, "show", str(tmp_path / "one")) == 0
+    assert "hosts" not in capsys.readouterr().out
+
+
 def test_a_damaged_record_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
