@@ -60,11 +60,12 @@ def write_report(
     next_window: NextWindow = LAST_VALUE,
     window_s: float | None = None,
     told: BackendTexts = lambda _: "",
+    out: Path | None = None,
 ) -> Path:
-    """Write the report of the run stored in `run_dir` and return its path, ``run_dir/report.html``.
-    `tokens`: without it, tokens are shown as ids. `next_window`: forecasts survival; `window_s`:
-    how long the windows are that it is counted in, where that is not left to the run's length.
-    `told`: says what a backend is.
+    """Write the report of the run stored in `run_dir` and return its path: `out`, or
+    ``run_dir/report.html``. `tokens`: without it, tokens are shown as ids. `next_window`: forecasts
+    survival; `window_s`: how long the windows are that it is counted in, where that is not left to
+    the run's length. `told`: says what a backend is.
 
     The file is replaced in one step; equal results give equal bytes. Raises `UserError` when the
     folder is no results folder or holds no trial, and `OSError` when it cannot be written to.
@@ -72,7 +73,7 @@ def write_report(
     run = load(run_dir)
     if not without_quality(run).stored:
         raise UserError(f"{run_dir}: no trials in it; expected a folder that 'run' has filled")
-    target = run_dir / FILE_NAME
+    target = run_dir / FILE_NAME if out is None else out
     write_atomic(target, render(run, tokens, next_window, window_s, told).encode())
     return target
 

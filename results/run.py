@@ -5,19 +5,19 @@ Everything is computed when first asked for and kept; pandas is imported only fo
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.core.errors import UserError
 from harness.core.nouns import canonical_json
 from results.compare.pairing import ComparableTrials, Member, group_key, make_group, ordering
 from results.store import cache
 from results.store.folder import Store
-from results.store.records import MissingRecordError, StoredTrial
+from results.store.records import BrokenRecordError, MissingRecordError, StoredTrial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,31 +27,46 @@ if TYPE_CHECKING:
 _READERS = 2
 
 
-def load(directory: Path | str) -> Run:
-    """Open the folder that `decodebench run` wrote.
+def load(directory: Path | str, damaged: Callable[[UserError], None] | None = None) -> Run:
+    """Open the folder that `decodebench run` wrote. `damaged` is told of each broken record, and
+    the others are the run.
 
-    Raises `UserError` when it is missing, is no results folder, or holds a broken record.
+    Raises `UserError` when it is missing, is no results folder, or holds a broken record and
+    nobody is to be told.
     """
-    return Run(Path(directory))
+    return Run(Path(directory), damaged)
 
 
 class Run:
     """The trials of one folder. `experiment` is the resolved experiment as a mapping."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, damaged: Callable[[UserError], None] | None = None) -> None:
         self.path = path
         self.store = Store(path)
         self.experiment: dict[str, Any] = self.store.read_experiment()
         order = ordering(self.experiment)
         stored, keys = [], self.store.keys()
         for key in keys:
-            with contextlib.suppress(MissingRecordError):  # a run replaces it just now
-                stored.append(self.store.read_stored(key))
+            try:
+                found = self.store.read_stored(key)
+                if damaged is not None and self._is_cut(found):
+                    self.store.open_file(key, found.payload)  # says what is wrong
+                stored.append(found)
+            except MissingRecordError:  # a run replaces it just now
+                continue
+            except BrokenRecordError as error:
+                if damaged is None:
+                    raise
+                damaged(error)
         self.stored: list[StoredTrial] = sorted(stored, key=lambda s: order(s.record.trial))
+
+    def _is_cut(self, found: StoredTrial) -> bool:
+        size, _ = self.store.payload_state(found.record.key)
+        return found.record.status == "ok" and size != found.payload.bytes
 
     def without(self, keys: Collection[str]) -> Run:
         """The same run as if the trials of these keys were not stored."""
-        found = Run(self.path)
+        found = Run(self.path, lambda _: None)
         found.stored = [stored for stored in self.stored if stored.record.key not in keys]
         return found
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 
 from harness.core.names import QUALITY, TOKEN_COUNTING
+from harness.core.nouns import TrialRecord
 from results import registry
 from results.compare.pairing import ComparableTrials, Member
 from results.metrics.distribution import describe
@@ -60,4 +62,22 @@ def identity(member: Member, group: ComparableTrials) -> dict[str, Any]:
         "requests": trial.requests,
         "duration_s": trial.duration_s,
         "seed": trial.seed,
+        **_settings(record),
+    }
+
+
+def _settings(record: TrialRecord) -> dict[str, Any]:
+    """What else keeps cells apart: a folder may hold several machines' trials, and those of an
+    experiment before it was changed."""
+    trial = record.trial
+    return {
+        **{f"slo_{name}": bound for name, bound in dataclasses.asdict(trial.slo).items()},
+        "max_new_tokens": trial.max_new_tokens,
+        "ignore_eos": trial.ignore_eos,
+        "temperature": trial.sampling.temperature,
+        "top_p": trial.sampling.top_p,
+        "workload_checksum": trial.workload.checksum,
+        "load_checksum": trial.load.checksum,
+        "model_checksum": trial.model.checksum,
+        "machine": record.environment.get("fingerprint"),
     }

@@ -84,6 +84,16 @@ def find_route(base_url: str, key: str | None, timeout_s: float) -> Route:
     return Route(host, family, address, parts.scheme == "https", tunnel, target, head)
 
 
+def unreachable(base_url: str, timeout_s: float) -> str:
+    """Why nobody accepts a connection there now, in a few words; empty where somebody does. Raises
+    `UserError` as `find_proxy` does."""
+    try:
+        find_route(base_url, None, timeout_s)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def tls_context() -> ssl.SSLContext:
     """Certificates are checked against the system's authorities, or `SSL_CERT_FILE`'s."""
     context = ssl.create_default_context()

@@ -16,7 +16,7 @@ from harness.cli.quality.told import HEADINGS, LEFT, quality_tables, timed
 from harness.core.files import size
 from harness.core.names import QUALITY, repeat_label
 from harness.core.nouns import Trial
-from results.compare.machines import differing, machines
+from results.compare.machines import differing, machines, pooled_hosts
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,6 +69,8 @@ def print_run(run: Run, cells: Sequence[Mapping[str, Any]], width: int | None = 
             f"{', '.join(differing(environments))}: their rows stand apart",
             width,
         )
+    if hosts := pooled_hosts(environments):
+        _print_line(f"hosts of one kind, pooled: {', '.join(hosts)}", width)
 
 
 def print_cells(cells: Sequence[Mapping[str, Any]], width: int | None = None) -> None:

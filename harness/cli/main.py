@@ -34,6 +34,7 @@ from harness.cli.others.imports import import_results
 from harness.cli.planning.plan import plan
 from harness.cli.planning.profile import profile
 from harness.cli.planning.simulate import simulate
+from harness.cli.repeats.options import AgainShare, Fresh, RetryFailures
 from harness.cli.tracing.trace import trace
 from harness.cli.train import train_app
 from harness.core.errors import UserError, nearest
@@ -100,8 +101,9 @@ def whole(
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (YAML).")],
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
-    only: Annotated[str | None, typer.Option(help="Run only this backend's trials.")] = None,
-    fresh: Annotated[bool, typer.Option(help="Forget the stored trials of this folder.")] = False,
+    only: Annotated[str | None, typer.Option(help="Only this backend, or this label.")] = None,
+    fresh: Fresh = False,
+    retry_failures: RetryFailures = False,
     dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
     shape: Annotated[
         list[str] | None,
@@ -111,12 +113,7 @@ def run(
     address: Annotated[
         str | None, typer.Option(help="HOST:PORT of a Ray cluster; default: one on this machine.")
     ] = None,
-    again_share: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=1.0, help="Of the time, for disturbed trials once more; 0: none."
-        ),
-    ] = 0.1,
+    again_share: AgainShare = 0.1,
     against: Annotated[
         str | None,
         typer.Option(
@@ -138,6 +135,7 @@ def run(
         again_share=again_share,
         cluster=find_place(executor, address),
         against=against,
+        retry_failures=retry_failures,
     )
     if outcome is not None and outcome.failed:
         raise typer.Exit(SOME_FAILED)
@@ -151,7 +149,9 @@ def selftest(
 ) -> None:
     """Measure a backend whose timing is known: is the harness's own bias small? Exit 1: no."""
     from harness.cli.selftest import run_selftest, verdict
+    from harness.measure.machine.others import OthersWatch
 
+    watch = OthersWatch()
     found = run_selftest(seconds)
     if as_json:
         print_json_lines([row.to_json() for row in found])
@@ -161,7 +161,7 @@ def selftest(
         doubted = [row for row in found if not row.ok]
         if verbose or doubted:
             print_bias([row.to_json() for row in (found if verbose else doubted)])
-        print(verdict(found))
+        print(verdict(found, watch.share()))
     if not all(row.ok for row in found):
         raise typer.Exit(GATE_FAILED)
 

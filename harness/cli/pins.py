@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from backends import pins as backend_pins
 from harness.core.closure import Sources, digest
 from harness.core.names import STAND_IN
-from harness.core.nouns import Trial, canonical_json
+from harness.core.nouns import Trial, canonical_json, to_json
 from harness.measure.machine.environment import (
     FINGERPRINT_FIELDS,
     FINGERPRINT_PACKAGES,
@@ -42,6 +42,13 @@ SCORED_AS_PROGRAMS = {
     "humaneval": tuple(f"workloads.sandbox.{name}" for name in ("child", "calls", "lock", "values"))
 }
 """By workload, the modules that the sandbox's children are made of; it reads them as files."""
+NAMED_SETTINGS = {
+    "slo": "objective (slo)",
+    "workload": "set of prompts",
+    "max_new_tokens": "length of answers (max_new_tokens)",
+    "requests": "number of requests",
+}
+"""Fields of a trial as a user knows them; the others by their names."""
 MOST_NAMED = 3
 
 
@@ -145,6 +152,8 @@ class OlderTrials:
         if older:
             return f"runs again: {self._reason(older[-1], trial)}"
         same = self._same.get(_content(trial), [])
+        if same and same[0].has_failed_requests:
+            return "runs again: requests of it failed"
         return f"runs again: its record says '{same[0].record.status}'" if same else ""
 
     def _reason(self, older: StoredTrial, trial: Trial) -> str:
@@ -166,6 +175,34 @@ class OlderTrials:
 
     def _key(self, trial: Trial) -> str:
         return trial.key(self._fingerprint, self._pins.of(trial))
+
+
+def of_other_settings(store: Store, trials: Sequence[Trial]) -> str:
+    """That trials of an experiment before it was changed are in the folder, and what was, in a
+    line; empty without. `trials`: today's."""
+    today, asked = {_cell(trial): trial for trial in trials}, {_content(trial) for trial in trials}
+    stored = [s.record.trial for _, s in whole_records(store)]
+    others = [t for t in stored if _content(t) not in asked and _cell(t) in today]
+    if not others:
+        return ""
+    pairs = [(to_json(trial), to_json(today[_cell(trial)])) for trial in others]
+    names = [name for name in pairs[0][0] if any(old[name] != new[name] for old, new in pairs)]
+    what = ", ".join(NAMED_SETTINGS.get(name, name) for name in names)
+    trials_are = "trial is" if len(others) == 1 else "trials are"
+    return f"{len(others)} stored {trials_are} of another {what}: kept, in rows of their own"
+
+
+def with_failures(store: Store, trials: Sequence[Trial]) -> int:
+    """How many of these trials are stored as ended well though requests of theirs failed."""
+    asked = {_content(trial) for trial in trials}
+    stored = (s for _, s in whole_records(store) if s.has_failed_requests)
+    return sum(_content(s.record.trial) in asked for s in stored)
+
+
+def _cell(trial: Trial) -> str:
+    """Equal for trials of one place in the tables, but for their settings."""
+    model, data, load = trial.model.label(), trial.workload.name, trial.load.label()
+    return canonical_json([trial.backend, to_json(trial.options), model, data, load, trial.repeat])
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,18 @@ from harness.cli.cluster.sweep import sweep_cluster
 from harness.cli.folders.run_folder import (
     check_folder,
     check_writing,
-    forget,
+    forgetting,
     only_writer,
     write_code,
     write_inputs,
 )
-from harness.cli.pins import OlderTrials, Pins, whole_records
+from harness.cli.pins import OlderTrials, Pins, of_other_settings, with_failures
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.quality.more_prompts import quality_trials
 from harness.cli.repeats.measured_again import measure_again
+from harness.cli.repeats.only import Wanted, named_by
 from harness.cli.session import open_session
-from harness.core.errors import UserError, nearest
+from harness.core.errors import UserError
 from harness.core.nouns import Load, Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again
@@ -37,6 +38,8 @@ from harness.measure.sweep import SweepEvent, SweepResult, run_sweep
 from results.store.folder import Store
 
 RUNS = Path("runs")
+KNOCK_S = 2.0
+"""How long a server may take to accept a connection."""
 ANY_LOAD = Load("closed", concurrency=1)
 """Of an experiment that only sweeps, to check what its trials will be."""
 
@@ -52,6 +55,7 @@ def run_experiment(
     again_share: float = again.SHARE,
     cluster: Cluster | None = None,
     against: str | None = None,
+    retry_failures: bool = False,
 ) -> SweepResult | None:
     """Run what is missing of the experiment in `file`; returns None for a dry run, which makes
     every check that comes before an engine is loaded. `shapes` stand in for the file's models.
@@ -59,7 +63,8 @@ def run_experiment(
     Of the time that all this takes, at most `again_share` more goes into measuring disturbed trials
     once more, which `only` never does: it measures one side of each pair. `cluster`: where trials
     run; None: here. `against`: another version of the code, which runs the same beside this one
-    (`harness.cli.against`).
+    (`harness.cli.against`). `retry_failures`: of what is stored, trials of which requests failed
+    run again.
 
     Nothing is written before everything the experiment names has been found and checked.
     Raises `UserError` for bad input and for a disk that does not take the results.
@@ -68,6 +73,8 @@ def run_experiment(
     if against is not None:
         if cluster is not None:
             raise UserError("--against: expected --executor local: both versions share a machine")
+        if retry_failures:
+            raise UserError("--against: both versions run a trial together; no --retry-failures")
         if experiment.sweep is not None:
             raise UserError(f"{file}: load: a sweep finds rates of its own; expected no --against")
         return _run_both(experiment, against, out, only, fresh=fresh, dry_run=dry_run)
@@ -80,6 +87,7 @@ def run_experiment(
         shapes=bool(shapes),
         again_share=again_share,
         cluster=cluster,
+        retry_failures=retry_failures,
     )
 
 
@@ -93,25 +101,26 @@ def run_parsed(
     shapes: bool = False,
     again_share: float = again.SHARE,
     cluster: Cluster | None = None,
+    retry_failures: bool = False,
 ) -> SweepResult | None:
     """`run_experiment` of an experiment that was read already, on `shapes` of the caller's or on
     models of its own."""
     watch = OthersWatch()
-    _check_only(only, experiment)
+    wanted = named_by(only, experiment)
     directory = out if out is not None else RUNS / experiment.name
     check_folder(directory)
     if cluster is not None and experiment.sweep is not None:
         raise UserError("load: a sweep finds its rates on one machine; expected --executor local")
     asked = experiment
-    experiment, trials = _resolved(experiment, only)
-    more = quality_trials(experiment, only)
+    experiment, trials = _resolved(experiment, wanted)
+    more = quality_trials(experiment, wanted)
     everything = [*trials, *more]
     _warn(too_long(more))
-    store = Store(directory)
+    store = Store(directory, retry_failures)
+    if not fresh and (others := of_other_settings(store, everything)):
+        _warn([others])
     if dry_run:
-        for model in experiment.models:
-            wiring.check_tokenizer(model)
-        check_writing(store)
+        _check(experiment, store, everything)
         notes = _notes(store, everything) if not fresh else lambda trial: ""
         display.print_plan(everything, notes)
         for line in traces(trials):
@@ -121,11 +130,8 @@ def run_parsed(
                 f"and of each system a sweep of {asked.sweep.points} rates from idle to saturation"
             )
         return None
-    with only_writer(directory):
-        # foreign records and other schema versions are refused before anything is written
-        deque(whole_records(store), maxlen=0)
-        if fresh:
-            forget(store, only, experiment.models if shapes else ())
+    models = experiment.models if shapes else ()
+    with only_writer(directory), forgetting(store, fresh, wanted if only else None, models):
         write = partial(write_inputs, store, experiment, shapes, more)
         if cluster is None:
             write()
@@ -139,9 +145,21 @@ def run_parsed(
         if asked.sweep is not None:
             _sweep_rates(store, asked, only, result)
     _raise_refusal(result)
-    _print_outcome(result, directory)
+    _print_outcome(result, directory, with_failures(store, everything))
     tell_results(directory)
     return result
+
+
+def _check(experiment: Experiment, store: Store, trials: Sequence[Trial]) -> None:
+    """What a run finds out before an engine is loaded, and whether servers can be reached."""
+    from backends.http.route import unreachable
+
+    for model in experiment.models:
+        wiring.check_tokenizer(model)
+    check_writing(store)
+    for url in dict.fromkeys(t.options["base_url"] for t in trials if "base_url" in t.options):
+        if told := unreachable(url, KNOCK_S):
+            print(f"warning: {url}: {told}; a run would fail now", file=sys.stderr)
 
 
 def _run_both(
@@ -156,10 +174,10 @@ def _run_both(
     from harness.cli.against.checkout import find_checkout
     from harness.cli.against.paired_run import next_command, run_against, tell
 
-    _check_only(only, experiment)
+    wanted = named_by(only, experiment)
     other = find_checkout(against)
     directory = out if out is not None else RUNS / f"{experiment.name}-against"
-    experiment, trials = _resolved(experiment, only)
+    experiment, trials = _resolved(experiment, wanted)
     result = run_against(experiment, other, trials, directory, fresh=fresh, dry_run=dry_run)
     if result is not None:
         tell(result, directory, sys.stdout)
@@ -167,10 +185,10 @@ def _run_both(
     return result
 
 
-def _resolved(experiment: Experiment, only: str | None) -> tuple[Experiment, list[Trial]]:
+def _resolved(experiment: Experiment, wanted: Wanted) -> tuple[Experiment, list[Trial]]:
     """The experiment with its content pinned, and its trials; says what is odd about them."""
     experiment = wiring.resolve(experiment)
-    trials = [trial for trial in experiment.trials() if only in (None, trial.backend)]
+    trials = [trial for trial in experiment.trials() if wanted(trial)]
     asked = trials or dataclasses.replace(experiment, loads=(ANY_LOAD,)).trials()
     _warn(wiring.warnings(asked))
     _warn(too_long(asked))
@@ -253,12 +271,6 @@ def _raise_refusal(result: SweepResult) -> None:
         print(f"{refusal} ({count} {trials} failed)", file=sys.stderr)
 
 
-def _check_only(only: str | None, experiment: Experiment) -> None:
-    names = {choice.name for choice in experiment.backends}
-    if only is not None and only not in names:
-        raise UserError(f"--only: no backend '{only}'; {nearest(only, names)}")
-
-
 def _with_shapes(experiment: Experiment, shapes: Sequence[str]) -> Experiment:
     """The experiment on these shapes, in place of its own models; as it is without any."""
     if not shapes:
@@ -268,8 +280,11 @@ def _with_shapes(experiment: Experiment, shapes: Sequence[str]) -> Experiment:
     return dataclasses.replace(experiment, models=models)
 
 
-def _print_outcome(result: SweepResult, directory: Path) -> None:
+def _print_outcome(result: SweepResult, directory: Path, with_failures: int) -> None:
     counts = Counter({"stored": result.stored})
     counts.update({str(status): count for status, count in result.statuses.items()})
     parts = [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
-    print(f"trials: {', '.join(parts) or 'none'}; results in {directory}")
+    told = f"trials: {', '.join(parts) or 'none'}"
+    if with_failures:
+        told += f"; requests failed in {with_failures} of them (--retry-failures runs these again)"
+    print(f"{told}; results in {directory}")

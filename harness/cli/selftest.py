@@ -29,6 +29,7 @@ from harness.cli.truth.loads import (
 )
 from harness.cli.truth.server import take_log, truth_server
 from harness.core.nouns import Generation, Load, Model, Request, Slo, Trial, TrialRecord, Workload
+from harness.measure.checks import MAX_OTHERS_SHARE
 from harness.measure.load_loop import run_load
 from results import summary
 from results.metrics import arrays
@@ -90,8 +91,9 @@ def run_selftest(seconds: float = 20.0) -> list[BiasRow]:
     return [_median(rows) for rows in found.values()]
 
 
-def verdict(rows: Sequence[BiasRow]) -> str:
-    """The outcome in a line: whether each bias is within its bound, and the largest ones."""
+def verdict(rows: Sequence[BiasRow], others_share: float = 0.0) -> str:
+    """The outcome in a line: whether each bias is within its bound, and the largest ones. Of a
+    failure on a busy machine that it was: others used `others_share` of its processors."""
     doubted = [row for row in rows if not row.ok]
     parts = []
     for kind, factor, unit in (("latency", 1e3, "ms"), ("rate", 1e2, "%")):
@@ -102,6 +104,11 @@ def verdict(rows: Sequence[BiasRow]) -> str:
             parts.append(f"largest bias of a {kind} {told}, {worst.scenario} {worst.metric})")
     scenarios = len({row.scenario for row in rows})
     outcome = f"selftest failed: {len(doubted)}" if doubted else "selftest passed: none"
+    if doubted and others_share > MAX_OTHERS_SHARE:
+        parts.append(
+            f"other processes used {others_share:.0%} of this machine's processors meanwhile, "
+            "which may be why: repeat it when it is quiet"
+        )
     return f"{outcome} of {len(rows)} metrics in {scenarios} scenarios off; {'; '.join(parts)}"
 
 

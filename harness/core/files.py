@@ -5,7 +5,8 @@ never ends and neither does a device such as /dev/zero.
 
 A file of ours is written under a temporary name in its own folder, flushed to the disk, and
 renamed, whatever happens to the process or the machine. The temporary name holds the writer's
-process id, so that what a killed writer left can be told from what a living one is writing.
+process id and machine, so that what a killed writer left can be told from what a living one is
+writing, here or on another machine that shares the folder.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+import re
+import socket
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from harness.core.errors import UserError
 
 MIB = 2**20
 _STALE_AFTER_S = 3600.0
+_LONGEST_HOST = 32
 _serial = itertools.count()
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -111,7 +115,8 @@ def replacing(target: Path) -> Iterator[Path]:
             path.replace(target)
             sync_folder(target.parent)
     except BaseException as error:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses that too
+            path.unlink(missing_ok=True)
         # a full disk does not say which file it would not take
         if isinstance(error, OSError) and error.filename in (None, str(path)):
             error.filename = str(target)
@@ -132,7 +137,8 @@ def write_temporary(target: Path, data: bytes) -> Path:
         path.write_bytes(data)
         _flush(path)
     except BaseException as error:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses that too
+            path.unlink(missing_ok=True)
         if isinstance(error, OSError):  # a full disk does not say which file it would not take
             error.filename = str(target)
         raise
@@ -146,6 +152,14 @@ def rename_folder(folder: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
+def move(path: Path, target: Path) -> None:
+    """Give a file or a folder another place on the same disk, whose folder is made, in one step. A
+    file that is there gives way. Raises `OSError`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(target)
+    sync_folder(target.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the renames in `folder` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -156,20 +170,27 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_stale(folder: Path, name: str | None = None) -> None:
-    """Remove temporary files, of the target `name` or of all, whose writer is gone, or which are
-    older than an hour."""
+    """Remove temporary files, of the target `name` or of all, whose writer on this machine is
+    gone, or which are older than an hour."""
     for path in folder.glob(f".{'*' if name is None else glob.escape(name)}.*.tmp"):
-        owner = path.name.removesuffix(".tmp").rpartition(".")[2].partition("-")[0]
+        writer = path.name.removesuffix(".tmp").rpartition(".")[2]
+        owner, _, where = writer.partition("-")
+        elsewhere = "-" in where and where.partition("-")[2] != _host()
         try:
             old = time.time() - path.stat().st_mtime > _STALE_AFTER_S
-            if old or not owner.isdecimal() or not _is_alive(int(owner)):
+            if old or (not elsewhere and (not owner.isdecimal() or not _is_alive(int(owner)))):
                 path.unlink()
         except FileNotFoundError:
             continue
 
 
 def _temporary(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}-{next(_serial)}.tmp")
+    return target.with_name(f".{target.name}.{os.getpid()}-{next(_serial)}-{_host()}.tmp")
+
+
+def _host() -> str:
+    """This machine's name, without what has a meaning in a temporary name."""
+    return re.sub(r"[^0-9A-Za-z_-]", "_", socket.gethostname())[:_LONGEST_HOST]
 
 
 def _flush(path: Path) -> None:

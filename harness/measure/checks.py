@@ -31,6 +31,8 @@ takes a core of the engine's."""
 MAX_PROBE_RATIO = 1.25
 """A fixed piece of work before and after the trial: its median differs by under 15% on a machine
 that is busy but steady, and by more when clocks change."""
+MAX_ASLEEP_S = 1.0
+"""The clocks whose difference it is are read one after the other."""
 PREFIX_CACHING = "prefix_caching"
 """Option of backends that reuse prompt prefixes when asked: then cached tokens are no fault."""
 MAX_SHARED_PROMPTS = 0.10
@@ -224,6 +226,15 @@ def _machine(disturbance: Disturbance, info: BackendInfo) -> list[str]:
         reasons.append(
             f"machine-noisy: other processes used {disturbance.others_share:.0%} of CPU time "
             f"(limit {MAX_OTHERS_SHARE:.0%})"
+        )
+    if disturbance.gpu_others and SERVER not in info.capabilities:
+        others = disturbance.gpu_others
+        reasons.append(
+            f"machine-noisy: {others} other process{'es' * (others > 1)} computed on the same GPU"
+        )
+    if disturbance.asleep_s > MAX_ASLEEP_S:
+        reasons.append(
+            f"machine-noisy: this machine slept for {disturbance.asleep_s:.0f} s during the trial"
         )
     if disturbance.probe_ratio > MAX_PROBE_RATIO:
         reasons.append(

@@ -86,7 +86,9 @@ def run_trial(session: MeasuredSession, job: TrialJob, meter: Meter, tell: Tell)
     # A server's memory and energy are not this process's.
     remote = SERVER in session.info.capabilities
     reading = Reading(None, None) if remote else meter.read()
-    disturbance = machine.disturbance(before, machine.machine_state(), watch.throttled)
+    after = machine.machine_state()
+    others = watch.others(before.own | after.own)
+    disturbance = machine.disturbance(before, after, watch.throttled, others)
     tell("scoring")
     texts, scores = session.finish(trial, generations)
     verdict = checks.check_trial(

@@ -27,3 +27,13 @@ def differing(environments: Sequence[Mapping[str, Any]]) -> list[str]:
         names = sorted({name for value in inner for name in value})
         found += [n for n in names if any(v.get(n) != inner[0].get(n) for v in inner)] or [field]
     return found or ["what is not recorded"]
+
+
+def pooled_hosts(environments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the hosts that have one fingerprint, so that their trials are pooled; none where
+    each has its own."""
+    alike: dict[str, set[str]] = {}
+    for environment in environments:
+        if host := environment.get("host"):
+            alike.setdefault(str(environment.get("fingerprint")), set()).add(str(host))
+    return sorted({host for hosts in alike.values() if len(hosts) > 1 for host in hosts})

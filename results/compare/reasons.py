@@ -102,8 +102,9 @@ REASONS = (
     Reason(
         "machine-noisy",
         "times",
-        "over 1% of CPU time stolen by other guests, over 10% used by others, or the same work 25% "
-        "slower at one end of the trial",
+        "over 1% of CPU time stolen by other guests, over 10% used by others, another process that "
+        "computed on the same GPU, a machine that slept for over 1 s, or the same work 25% slower "
+        "at one end of the trial",
         passes=True,
     ),
     Reason(

@@ -42,6 +42,9 @@ class Store:
     """
 
     path: Path
+    retry_failures: bool = False
+    """Whether a trial of which requests failed is to be run again. Its record stays until another
+    is stored that ended well."""
     _cleaned: set[Path] = field(default_factory=set, repr=False)
 
     @property
@@ -59,13 +62,18 @@ class Store:
 
         Raises `UserError` for a record of another schema version: running again would replace it.
         """
+        stored = self._whole(key)
+        return stored is not None and not (self.retry_failures and stored.has_failed_requests)
+
+    def _whole(self, key: str) -> StoredTrial | None:
+        """The record where its trial ended well and its generations are there."""
         try:
             stored = self.read_stored(key)
         except BrokenRecordError:
-            return False
+            return None
         parquet = self._file(key, ".parquet")
         whole = parquet.is_file() and parquet.stat().st_size == stored.payload.bytes
-        return whole and stored.record.status == "ok"
+        return stored if whole and stored.record.status == "ok" else None
 
     def keys(self) -> list[str]:
         """Keys of all stored records, whatever their status, sorted; none when a run just began.
@@ -101,6 +109,8 @@ class Store:
         """
         from results.store import columns
 
+        if self.retry_failures and record.status != "ok" and self._whole(record.key) is not None:
+            return
         table = columns.to_table(record)
         data = columns.to_parquet(table)
         payload = Payload(len(data), records.digest(data), table.num_rows)

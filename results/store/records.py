@@ -24,6 +24,7 @@ from harness.core.nouns import (
     Workload,
     to_json,
 )
+from results.compare.reasons import FAILURES, slug
 
 AGAIN = "delete it and run the experiment again"
 _IN_PARQUET = ("generations", "texts", "scores")
@@ -54,6 +55,12 @@ class StoredTrial:
     record: TrialRecord
     payload: Payload
     digest: str
+
+    @property
+    def has_failed_requests(self) -> bool:
+        """Whether it ended well though some of its requests did not."""
+        reasons = self.record.validity.reasons
+        return self.record.status == "ok" and any(slug(reason) == FAILURES for reason in reasons)
 
 
 def digest(data: bytes) -> str:

@@ -14,7 +14,7 @@ from harness.cli.against.checkout import Checkout, same_files
 from harness.cli.folders.run_folder import (
     check_folder,
     check_writing,
-    forget,
+    forgetting,
     only_writer,
     write_code,
     write_inputs,
@@ -65,8 +65,7 @@ def run_against(
     with contextlib.ExitStack() as held:
         for name, store in stores.items():
             held.enter_context(only_writer(directory / name))
-            if fresh:
-                forget(store, None)
+            held.enter_context(forgetting(store, fresh))
             write_inputs(store, experiment, False)
         warn_of_others(watch.share())
         return _run(experiment, trials, sides, stores, other, directory)

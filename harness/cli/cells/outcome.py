@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli import display
+from harness.cli.cells.show import warn_of_damage
 from harness.core.nouns import SAMPLES_NEEDED
 
 MOST_TOLD = 5
@@ -21,7 +22,7 @@ def tell_results(directory: Path) -> None:
     from results.goodput.stored import without_probes
     from results.rows import cells
 
-    stored = without_probes(results.load(directory))
+    stored = without_probes(results.load(directory, warn_of_damage))
     if stored.stored:
         found = cells(stored)
         width = display.terminal_width()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +30,7 @@ def show(
 
     if sum((as_json, wide, as_csv, markdown)) > 1:
         raise UserError("show: expected one of --json, --wide, --csv and --markdown")
-    stored = results.load(directory)
+    stored = results.load(directory, warn_of_damage)
     if as_json:
         from results.rows import summaries
 
@@ -49,6 +50,11 @@ def show(
         print(formats.as_markdown(timed(found), quality_tables(stored, found)))
     else:
         display.print_run(stored, found, None if wide else display.terminal_width())
+
+
+def warn_of_damage(error: UserError) -> None:
+    """Say that a record is left out, and why."""
+    print(f"warning: left out: {error}", file=sys.stderr)
 
 
 def print_json_lines(rows: Sequence[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,13 @@ FOLDING = ("backend", "valid")
 """Columns whose texts may go on in the next line."""
 KEPT_FIRST = ("speed-up", "same", "quality", "TPOT ms", "tok/s", "TTFT ms", "goodput", "e2e ms")
 """By heading, what a narrow table keeps; the rest comes after these."""
+SETTINGS = (
+    *("requests", "duration_s", "seed", "slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms"),
+    *("max_new_tokens", "ignore_eos", "temperature", "top_p", "dtype"),
+    *("workload_checksum", "load_checksum", "model_checksum", "machine"),
+)
+"""What cells that stand in one table have in common, beside its title."""
+SHORT_DIGEST = 8
 GAP = 3
 LEAST_NAME = 12
 
@@ -87,16 +95,14 @@ def fitted(cells: Sequence[Mapping[str, Any]], width: int | None = None) -> Cell
             last = max(free, key=lambda column: order.get(column.heading, len(order)))
             columns.remove(last)
             left_out.append(last.heading)
-    groups: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for place, cell in enumerate(cells):
         key = (cell["model"], cell["workload"], cell.get("source", ""), cell["load"])
-        groups.setdefault(key, []).append(place)
+        groups.setdefault((*key, *map(cell.get, SETTINGS)), []).append(place)
+    titles = _titles([[cells[place] for place in places] for places in groups.values()])
     tables = [
-        CellTable(
-            _title([cells[place] for place in places]),
-            [[column.texts[place] for column in columns] for place in places],
-        )
-        for places in groups.values()
+        CellTable(title, [[column.texts[place] for column in columns] for place in places])
+        for title, places in zip(titles, groups.values(), strict=True)
     ]
     widths = [
         c.width if c.heading not in FOLDING or width is not None else _whole(c) for c in columns
@@ -129,6 +135,22 @@ def _columns(cells: Sequence[Mapping[str, Any]], *, compact: bool) -> list[_Text
         )
     )
     return found
+
+
+def _titles(tables: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Of each table's cells. Those of one title have the settings in it in which they differ."""
+    plain = [_title(cells) for cells in tables]
+    firsts = [cells[0] for cells in tables]
+    found = []
+    for title, own in zip(plain, firsts, strict=True):
+        alike = [cell for other, cell in zip(plain, firsts, strict=True) if other == title]
+        names = [n for n in SETTINGS if any(c.get(n) != own.get(n) for c in alike)]
+        found.append(", ".join([title, *(f"{name}={_setting(own.get(name))}" for name in names)]))
+    return found
+
+
+def _setting(value: Any) -> str:
+    return value[:SHORT_DIGEST] if isinstance(value, str) else json.dumps(value)
 
 
 def _title(cells: Sequence[Mapping[str, Any]]) -> str:

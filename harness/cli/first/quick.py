@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.repeats.options import AgainShare, Fresh, RetryFailures
 from harness.core.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -75,12 +76,13 @@ def quick(
     max_new_tokens: Annotated[int | None, typer.Option(help="Length of an answer.")] = None,
     repeats: Annotated[int, typer.Option(help="Of each trial.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/quick-... by default.")] = None,
+    fresh: Fresh = False,
+    retry_failures: RetryFailures = False,
+    again_share: AgainShare = 0.1,
     dry_run: Annotated[bool, typer.Option(help="Check everything, list the trials, stop.")] = False,
 ) -> None:
     """Compare backends or servers on a workload, without an experiment file."""
     from harness.cli import run as running
-    from harness.cli import wiring
-    from harness.experiment.config import parse_experiment
 
     content: dict[str, Any] = {
         "model": model,
@@ -93,6 +95,24 @@ def quick(
         "max_new_tokens": max_new_tokens,
         "repeats": repeats,
     }
+    experiment = _parsed(model, workload, content)
+    outcome = running.run_parsed(
+        experiment,
+        out=out,
+        fresh=fresh,
+        dry_run=dry_run,
+        again_share=again_share,
+        retry_failures=retry_failures,
+    )
+    if outcome is not None and outcome.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _parsed(model: str, workload: str, content: dict[str, Any]) -> Experiment:
+    """The experiment of what was asked, with all that runs the model where no backend was."""
+    from harness.cli import wiring
+    from harness.experiment.config import parse_experiment
+
     if not content["backends"]:
         content["backends"] = list(_all_that_run(model, content["workloads"][0]))
     names = [entry["name"] for entry in content["backends"]]
@@ -100,10 +120,7 @@ def quick(
     # checked first: a digest is of numbers that are some
     parse_experiment({**content, "name": "quick"}, WHERE, wiring.known())
     content["name"] = _name(model, workload, content)
-    experiment: Experiment = parse_experiment(content, WHERE, wiring.known())
-    outcome = running.run_parsed(experiment, out=out, dry_run=dry_run)
-    if outcome is not None and outcome.failed:
-        raise typer.Exit(SOME_FAILED)
+    return parse_experiment(content, WHERE, wiring.known())
 
 
 def _name(model: str, workload: str, content: Mapping[str, Any]) -> str:

@@ -25,6 +25,9 @@ def report(
             help="Seconds in which survival at exits is counted. Default: 120, less in short runs."
         ),
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the page there; for one run.")
+    ] = None,
 ) -> None:
     """Write DIR/report.html, one self-contained page; of a folder of runs, DIR/index.html."""
     from reports.index import runs_below, write_index
@@ -33,13 +36,16 @@ def report(
         raise UserError(f"--window-s: expected a number above 0, found {window_s:g}")
     # where the home is read-only it tells at length that it keeps its font list elsewhere
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    page = write_index(directory) if runs_below(directory) else _page(directory, window_s)
+    several = bool(runs_below(directory))
+    if several and out is not None:
+        raise UserError(f"--out: {directory} holds several runs; name the folder of one")
+    page = write_index(directory) if several else _page(directory, window_s, out)
     print(f"report: {page}")
     if open_page:
         typer.launch(page.resolve().as_uri())
 
 
-def _page(directory: Path, window_s: float | None) -> Path:
+def _page(directory: Path, window_s: float | None, out: Path | None) -> Path:
     from backends import about
     from backends.tetris.survival import HISTORY, LEAST_WINDOWS, forecast
     from harness.cli.folders.pieces import pieces
@@ -50,4 +56,4 @@ def _page(directory: Path, window_s: float | None) -> Path:
         return forecast(history[-HISTORY:])
 
     teller = NextWindow(ahead, LEAST_WINDOWS, "ARIMA, as TETRIS has it,")
-    return write_report(directory, pieces, teller, window_s, about)
+    return write_report(directory, pieces, teller, window_s, about, out)

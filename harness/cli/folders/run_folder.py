@@ -7,13 +7,16 @@ import dataclasses
 import fcntl
 import os
 import shutil
+import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.cli import wiring
 from harness.cli.pins import whole_records
+from harness.cli.repeats.only import Wanted
 from harness.core.errors import UserError
+from harness.core.files import move
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment
 from results.goodput.stored import ANSWER, CURVES
@@ -21,6 +24,9 @@ from results.store.folder import Store
 
 EXPERIMENT = "experiment.yaml"
 DRAFT = f".{EXPERIMENT}."
+LOCK = ".lock"
+ASIDE = ".forgotten"
+LOCKLESS = "its file system has no locks, so see to it that no other run writes into it"
 
 
 def check_folder(directory: Path) -> None:
@@ -30,7 +36,7 @@ def check_folder(directory: Path) -> None:
     if not directory.is_dir():
         raise UserError(f"{directory}: expected a folder for the run, found a file")
     # a run that was killed at its very beginning leaves a temporary file and nothing else
-    found = [path for path in directory.iterdir() if not path.name.startswith(DRAFT)]
+    found = [p for p in directory.iterdir() if not p.name.startswith(DRAFT) and p.name != LOCK]
     if found and not (directory / EXPERIMENT).is_file():
         raise UserError(f"{directory}: not a run folder (no {EXPERIMENT}); name another --out")
     if found:
@@ -44,50 +50,112 @@ def check_writing(store: Store) -> None:
         reason = "Permission denied" if there.is_dir() else "Not a directory"
         raise UserError(f"{store.path}: {reason}; name another --out")
     if there == store.path:
-        with only_writer(store.path):
+        with only_writer(store.path, writes=False):
             deque(whole_records(store), maxlen=0)
 
 
 @contextlib.contextmanager
-def only_writer(directory: Path) -> Iterator[None]:
+def only_writer(directory: Path, *, writes: bool = True) -> Iterator[None]:
     """Hold the run folder: two runs would measure each other and store each trial twice. The lock
-    is the kernel's, so that it ends with the process, however that ends."""
-    descriptor = None
+    is the kernel's, so that it ends with the process, however that ends. It is the folder's own;
+    NFS locks only what is open for writing, and there a file in it is held. Unless it `writes`, no
+    such file is made."""
+    with contextlib.ExitStack() as held:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            locked, file = _hold(directory, os.O_RDONLY, held), directory / LOCK
+            if not locked and (writes or file.exists()):
+                locked = _hold(file, os.O_RDWR | os.O_CREAT, held)
+            if not locked and writes:
+                print(f"warning: {directory}: {LOCKLESS}", file=sys.stderr)
+        except BlockingIOError:
+            raise UserError(
+                f"{directory}: another run is writing into it; let it end, or name another --out"
+            ) from None
+        except OSError as error:
+            raise UserError(f"{directory}: {error.strerror}; name another --out") from None
+        yield
+
+
+def _hold(path: Path, flags: int, held: contextlib.ExitStack) -> bool:
+    """Lock a path; whether its file system can. Raises `OSError` where it cannot be opened, and
+    `BlockingIOError` where another has it."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    held.callback(os.close, descriptor)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(
-            f"{directory}: another run is writing into it; let it end, or name another --out"
-        ) from None
-    except OSError as error:
-        if descriptor is None:  # else a file system without locks
-            raise UserError(f"{directory}: {error.strerror}; name another --out") from None
+        raise
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def forgetting(
+    store: Store,
+    fresh: bool,
+    only: Wanted | None = None,
+    models: Sequence[Model] = (),
+) -> Iterator[None]:
+    """Around a run that is `fresh`: set aside what was stored, with `only` the trials of which it
+    is true, with `models` theirs. It is deleted once the run has stored a trial that ended well,
+    and put back where it has stored none; also by the next run, where this one is killed.
+
+    Raises `UserError` for foreign records and other schema versions, before anything is moved.
+    """
+    aside = store.path / ASIDE
+    with _told_of_files(store):
+        _settle(store, aside)
+        deque(whole_records(store), maxlen=0)
+        if fresh:
+            _set_aside(store, aside, only, {model.label() for model in models})
     try:
         yield
     finally:
-        os.close(descriptor)
+        with _told_of_files(store):
+            if fresh and not _settle(store, aside):
+                print("--fresh: no trial ended well: what was stored is kept", file=sys.stderr)
 
 
-def forget(store: Store, only: str | None, models: Sequence[Model] = ()) -> None:
-    """Delete what a run has stored; with `only` that backend's trials, with `models` theirs."""
-    labels = {model.label() for model in models}
+@contextlib.contextmanager
+def _told_of_files(store: Store) -> Iterator[None]:
     try:
-        if only is not None or labels:
-            for key, stored in whole_records(store):
-                trial = stored.record.trial
-                if only in (None, trial.backend) and (not labels or trial.model.label() in labels):
-                    store.remove(key)
-            return
-        for name in ("trials", "prompts", "code", "cache", "logs"):
-            if (store.path / name).exists():
-                shutil.rmtree(store.path / name)
-        for name in (ANSWER, CURVES):
-            (store.path / name).unlink(missing_ok=True)
+        yield
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"--fresh: {error.filename or store.path}: {reason}") from None
+
+
+def _set_aside(store: Store, aside: Path, only: Wanted | None, labels: Collection[str]) -> None:
+    found: list[Path] = []
+    if only is None and not labels:
+        names = ("trials", "prompts", "code", "cache", "logs", ANSWER, CURVES)
+        found = [store.path / name for name in names]
+    for key, stored in whole_records(store) if only is not None or labels else ():
+        trial = stored.record.trial
+        if (only is None or only(trial)) and (not labels or trial.model.label() in labels):
+            found += [store.trials_folder / f"{key}.{end}" for end in ("json", "parquet")]
+    for path in filter(Path.exists, found):
+        move(path, aside / path.relative_to(store.path))
+
+
+def _settle(store: Store, aside: Path) -> bool:
+    """Delete what was set aside where something good was stored since, else put it back. Whether
+    it is no longer needed."""
+    if not aside.exists():
+        return True
+    since_ns = max(path.lstat().st_mtime_ns for path in (aside, *aside.iterdir()))
+    replaced = any(
+        s.record.status == "ok" and store.payload_state(key)[1] > since_ns
+        for key, s in whole_records(store)
+    )
+    # a record's JSON, which makes it count, comes behind its generations
+    for path in sorted(aside.rglob("*"), reverse=True) if not replaced else ():
+        if not path.is_dir():
+            move(path, store.path / path.relative_to(aside))
+    shutil.rmtree(aside)
+    return replaced
 
 
 def _all_models(store: Store, experiment: Experiment, all_kinds: bool) -> tuple[Model, ...]:

@@ -17,6 +17,7 @@ from harness.cli.folders.run_folder import check_folder, only_writer
 from harness.cli.goodput import probing
 from harness.cli.goodput.kept import KeptAnswer
 from harness.cli.goodput.searching import (
+    LATE,
     FoundGoodput,
     SearchedGoodput,
     SearchSettings,
@@ -105,7 +106,9 @@ def tell(done: SearchedSystems, *, as_json: bool) -> None:
     else:
         print(f"goodput: {done.folder / ANSWER}; next: decodebench report {done.folder}")
     if not done.failed and all(one.first.found is None for one in done.found):
-        raise UserError("; ".join(f"{one.system.label()}: {one.first.limit}" for one in done.found))
+        raise UserError(
+            "; ".join(f"{one.system.label()}: {_told(one.first)}" for one in done.found)
+        )
 
 
 def _experiment(file: Path, only: str | None) -> Experiment:
@@ -141,7 +144,7 @@ def _lines(one: SearchedGoodput) -> Iterator[str]:
 
 def _told(one: FoundGoodput) -> str:
     if one.found is None:
-        return f"no rate found: {one.limit}"
+        return f"no rate found: {'limited by ' * (one.ended == LATE)}{one.limit}"
     rate, low, high = one.found
     return (
         f"{rate:.3g}/s [{low:.3g}, {high:.3g}] in {len(one.probes)} probes; limited by {one.limit}"

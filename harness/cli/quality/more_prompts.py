@@ -10,6 +10,7 @@ from typing import Any
 import backends
 from backends.checkpoints import models
 from harness.cli import wiring
+from harness.cli.repeats.only import Wanted
 from harness.core.names import QUALITY
 from harness.core.nouns import Load, Trial, Workload
 from harness.experiment.choices import WorkloadChoice
@@ -22,10 +23,10 @@ TOGETHER = 8
 many at once in less time than one after the other."""
 
 
-def quality_trials(experiment: Experiment, only: str | None = None) -> list[Trial]:
+def quality_trials(experiment: Experiment, wanted: Wanted = lambda _: True) -> list[Trial]:
     """One trial for each backend, model and workload of a resolved experiment with
-    ``quality_requests``, of the prompts beyond `requests`; of the backend `only` alone where it is
-    named. None of workloads without scores, of random weights and of replayed decisions.
+    ``quality_requests``, of the prompts beyond `requests`, where it is `wanted`. None of workloads
+    without scores, of random weights and of replayed decisions.
 
     Of what answers depend on each other in a batch so many are in flight as in the experiment's
     smallest load, since more of them would flatter it. Says on stderr which workloads have no
@@ -41,7 +42,7 @@ def quality_trials(experiment: Experiment, only: str | None = None) -> list[Tria
         for choice in experiment.workloads
         for workload, count in _more(choice, experiment, asked)
         for trial in _once(experiment, choice)
-        if only in (None, trial.backend)
+        if wanted(trial)
     ]
 
 

@@ -49,6 +49,7 @@ def environment() -> dict[str, Any]:
             for name, total in zip(gpu.names(), gpu.memory_total(), strict=True)
         ],
         "gpu_driver": gpu.driver(),
+        "host": platform.node(),
         "os": platform.platform(),
         "python": ".".join(platform.python_version_tuple()[:2]),
         "python_full": platform.python_version(),

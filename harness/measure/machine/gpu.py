@@ -146,6 +146,37 @@ def thermal_violation_s() -> float:
     return total
 
 
+def holders() -> frozenset[int]:
+    """Ids of the processes that are ready to compute on a visible device, as the driver lists them
+    (see `memory_used`)."""
+    found: set[int] = set()
+    for handle in devices():
+        found |= _holders(handle)
+    return frozenset(found)
+
+
+def computing(since_us: int) -> frozenset[int]:
+    """Those of `holders` that have computed since then, in microseconds of the wall clock; all of
+    them on a device that does not tell."""
+    found: set[int] = set()
+    for handle in devices():
+        listed = _holders(handle)
+        try:
+            samples = _nvml().nvmlDeviceGetProcessUtilization(handle, since_us)
+            found |= listed & {sample.pid for sample in samples if sample.smUtil}
+        except _nvml().NVMLError_NotFound:  # no sample: nobody has
+            continue
+        except _nvml().NVMLError:
+            found |= listed
+    return frozenset(found)
+
+
+def _holders(handle: Any) -> set[int]:
+    with _ignoring_unsupported():
+        return {p.pid for p in _nvml().nvmlDeviceGetComputeRunningProcesses(handle)}
+    return set()
+
+
 @contextlib.contextmanager
 def _ignoring_unsupported() -> Iterator[None]:
     try:

@@ -7,6 +7,7 @@ import os
 import statistics
 import threading
 import time
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,9 @@ PROBE_ROUNDS = 5
 PROBE_LOOPS = 20_000
 """About 1 ms of interpreter work per round: long against the clock, short against a trial."""
 WATCH_S = 0.5
-"""Between looks at the GPUs during a load. A look is a few calls of NVML, some ten microseconds."""
+"""Between looks at the GPUs during a load. A look is a few calls of NVML, which need no Python."""
+CLOCK_OF_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Runs on while the machine sleeps, as the monotonic clock does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,10 @@ class MachineState:
     """Why a GPU ran below its clocks at this moment."""
     gpu_thermal_s: float = 0.0
     """For how long heat has slowed GPUs down since the driver was loaded."""
+    own: frozenset[int] = frozenset()
+    """Ids of the sweep's processes."""
+    asleep_s: float = 0.0
+    """For how long the machine has slept since boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,10 @@ class Disturbance:
     """The slower probe over the faster one: 1 on a steady machine."""
     throttle_events: int
     gpu_throttled: tuple[str, ...]
+    gpu_others: int = 0
+    """Processes outside the sweep that computed on a GPU that it computed on."""
+    asleep_s: float = 0.0
+    """For how long the machine slept, which stops the clock that stamps are of."""
 
     def to_json(self) -> dict[str, Any]:
         """For the record's environment."""
@@ -67,15 +78,18 @@ def machine_state() -> MachineState:
     steal = getattr(times, "steal", 0.0)
     # Guest time is already part of user and nice time.
     busy = times.user + times.nice + times.system + _optional(times, "irq", "softirq")
+    own = _own_processes()
     return MachineState(
         total_s=idle + busy + steal,
         busy_s=busy,
         steal_s=steal,
-        own_s=_own_cpu_s(),
+        own_s=_cpu_s(own),
         probe_s=_probe(),
         throttle_events=_throttle_events(),
         gpu_throttled=gpu.throttled(),
         gpu_thermal_s=gpu.thermal_violation_s(),
+        own=frozenset(process.pid for process in own),
+        asleep_s=time.clock_gettime(CLOCK_OF_SLEEP) - time.clock_gettime(time.CLOCK_MONOTONIC),
     )
 
 
@@ -89,6 +103,9 @@ class GpuWatch:
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
+        self._holders: set[int] = set()
+        self._computing: set[int] = set()
+        self._begin_us = time.time_ns() // 1000
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpu watch", daemon=True)
 
@@ -96,6 +113,11 @@ class GpuWatch:
     def throttled(self) -> tuple[str, ...]:
         """Every reason seen so far why a GPU ran below its clocks."""
         return tuple(sorted(self._seen))
+
+    def others(self, own: Set[int]) -> int:
+        """How many processes other than these computed on the GPUs. 0 where none of these is among
+        those that the driver lists: it may know them by other numbers, or they use no GPU."""
+        return len(self._computing - own) if self._holders & own else 0
 
     def __enter__(self) -> Self:
         if gpu.devices():
@@ -112,12 +134,18 @@ class GpuWatch:
         while not over:
             over = self._over.wait(WATCH_S)
             self._seen.update(gpu.throttled())
+            self._holders |= gpu.holders()
+            self._computing |= gpu.computing(self._begin_us)
 
 
 def disturbance(
-    before: MachineState, after: MachineState, during: tuple[str, ...] = ()
+    before: MachineState,
+    after: MachineState,
+    during: tuple[str, ...] = (),
+    gpu_others: int = 0,
 ) -> Disturbance:
-    """What lies between `before` and `after`; `during`: why GPUs were slow in between."""
+    """What lies between `before` and `after`; `during`: why GPUs were slow in between, which
+    `gpu_others` other processes used."""
     heat = after.gpu_thermal_s - before.gpu_thermal_s
     counted = (f"thermal slowdown for {heat:.3g} s",) if heat > 0 else ()
     total = max(after.total_s - before.total_s, 1e-9)
@@ -131,6 +159,8 @@ def disturbance(
         gpu_throttled=tuple(
             sorted({*before.gpu_throttled, *during, *after.gpu_throttled, *counted})
         ),
+        gpu_others=gpu_others,
+        asleep_s=after.asleep_s - before.asleep_s,
     )
 
 
@@ -138,10 +168,15 @@ def _optional(times: object, *names: str) -> float:
     return float(sum(getattr(times, name, 0.0) for name in names))
 
 
-def _own_cpu_s() -> float:
+def _own_processes() -> list[psutil.Process]:
+    """This process, its parent, and their other descendants."""
     parent = psutil.Process(os.getppid()) if os.getppid() > 1 else psutil.Process()
+    return [parent, *parent.children(recursive=True)]
+
+
+def _cpu_s(processes: Sequence[psutil.Process]) -> float:
     total = 0.0
-    for process in [parent, *parent.children(recursive=True)]:
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system

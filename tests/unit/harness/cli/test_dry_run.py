@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,19 @@ def test_a_folder_in_use_a_foreign_record_and_a_file_in_the_way(tmp_path: Path) 
     (tmp_path / "file").touch()
     line = refusal(tmp_path, out=tmp_path / "file" / "below" / "run")
     assert line.endswith("run: Not a directory; name another --out")
+
+
+def test_a_server_that_nobody_reaches_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        dry_run(tmp_path, backends=[{"name": "http", "base_url": url}])
+        assert capsys.readouterr().err == ""
+    dry_run(tmp_path, backends=[{"name": "http", "base_url": url, "timeout_s": [1.0, 2.0]}])
+    assert capsys.readouterr().err == (
+        f"warning: {url}: Connection refused; a run would fail now\n"
+    )
 
 
 @contextlib.contextmanager

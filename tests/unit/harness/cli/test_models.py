@@ -106,8 +106,9 @@ def test_fresh_with_a_shape_forgets_that_one_alone(tmp_path: Path) -> None:
     small = small_shape(tmp_path / "small").name
     run(tmp_path, "demo", (small,))
     run(tmp_path, "demo")
-    run_folder.forget(Store(tmp_path / "run"), None, (Model(small, shape=True),))
-    assert shown(tmp_path) == ["demo"]
+    store = Store(tmp_path / "run")
+    with run_folder.forgetting(store, True, None, (Model(small, shape=True),)):
+        assert shown(tmp_path) == ["demo"]
     assert run(tmp_path, "demo", (small,), fresh=True) == ["demo", small]
     assert shown(tmp_path) == sorted(["demo", small])
 

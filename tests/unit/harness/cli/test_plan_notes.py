@@ -13,9 +13,9 @@ import pytest
 from backends import pins as backend_pins
 from harness.cli import run as running
 from harness.cli import wiring
-from harness.cli.pins import OlderTrials, Pins, changes, whole_records
+from harness.cli.pins import OlderTrials, Pins, changes, of_other_settings, whole_records
 from harness.core.closure import Sources
-from harness.core.nouns import Trial, TrialRecord
+from harness.core.nouns import Slo, Trial, TrialRecord
 from harness.experiment.config import load_experiment
 from harness.measure.machine.environment import environment, fingerprint
 from results.store.folder import Store
@@ -99,6 +99,34 @@ def test_trials_of_another_set_up_are_told_of_before_a_run(
     monkeypatch.setattr(running, "environment", lambda: elsewhere)
     sweep(tmp_path, "one", stored)
     assert "warning: 1 stored trial of another machine" in capsys.readouterr().err
+
+
+def test_trials_of_the_experiment_before_a_change_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = make_trial()
+    sweep(tmp_path, "one", stored)
+    store = Store(tmp_path)
+
+    def told(*changed: Trial) -> str:
+        return of_other_settings(store, changed)
+
+    assert told(stored) == told(stored, make_trial(repeat=1)) == ""
+    assert told(replace(stored, backend="vllm")) == told(replace(stored, repeat=1)) == ""
+    kept = ": kept, in rows of their own"
+    assert told(replace(stored, slo=Slo(ttft_ms=9))) == (
+        f"1 stored trial is of another objective (slo){kept}"
+    )
+    other = replace(stored, requests=99, workload=replace(stored.workload, checksum="0"))
+    assert told(other) == (f"1 stored trial is of another set of prompts, number of requests{kept}")
+    monkeypatch.setattr(wiring, "check_tokenizer", lambda model: None)
+    shown = replace(stored, workload=replace(stored.workload, name="gsm8k"), slo=Slo(e2e_ms=1))
+    planned = replace(shown, options={}, model=replace(stored.model, name="demo"))
+    planned = replace(planned, load=replace(stored.load, concurrency=1))
+    Store(tmp_path / "run").write(TrialRecord("a", planned, environment={}, status="ok"))
+    Store(tmp_path / "run").write_experiment("name: tiny")
+    dry_run(tmp_path)
+    assert "warning: 1 stored trial is of another model, set of" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "\0"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,27 +97,6 @@ def test_a_message_as_long_as_the_file_that_it_quotes_is_cut(
     assert len(line) < 2100
 
 
-def test_fresh_with_only_forgets_that_backend_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    for key, backend in (("a", "scripted"), ("b", "vllm"), ("c", "scripted")):
-        store.write(record(key, backend))
-    (store.trials_folder / "damaged.json").write_text("{")
-    run_folder.forget(store, "scripted")
-    assert store.keys() == ["b", "damaged"]
-    run_folder.forget(store, None)
-    assert not store.trials_folder.exists()
-    run_folder.forget(store, None)
-    run_folder.forget(store, "scripted")
-
-
-def test_fresh_that_cannot_delete_is_an_error_and_not_a_run_of_nothing(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "trials").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="--fresh: "):
-        run_folder.forget(Store(tmp_path / "run"), None)
-
-
 def test_a_foreign_record_is_found_before_anything_is_written(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.write(record("a"))
@@ -129,11 +109,17 @@ def test_a_foreign_record_is_found_before_anything_is_written(tmp_path: Path) ->
 def sweep(folder: Path, code: str, *trials: Trial) -> tuple[SweepResult, set[str]]:
     """Run trials as the command does, by a backend whose source has this digest; its result and the
     keys stored afterwards."""
+    with as_made_up(code):
+        store = Store(folder)
+        return running._sweep(store, trials, 60), set(store.keys())
+
+
+@contextlib.contextmanager
+def as_made_up(code: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "open_session", open_session)
         patch.setattr(backend_pins, "code", lambda name, sources: {"backends/made_up.py": code})
-        store = Store(folder)
-        return running._sweep(store, trials, 60), set(store.keys())
+        yield
 
 
 def pinned(folder: Path) -> dict[str, str]:
@@ -179,13 +165,6 @@ def test_an_older_record_left_beside_the_new_one_goes(tmp_path: Path) -> None:
     again, now = sweep(tmp_path, "one", make_trial())
     assert (again.stored, again.statuses.total()) == (1, 0)
     assert now == kept
-
-
-def test_fresh_forgets_everything_that_a_run_wrote(tmp_path: Path) -> None:
-    for name in ("trials", "prompts", "code", "cache", "logs", "of mine"):
-        (tmp_path / name).mkdir()
-    run_folder.forget(Store(tmp_path), None)
-    assert [path.name for path in tmp_path.iterdir()] == ["of mine"]
 
 
 def test_results_of_other_code_stay_until_the_new_ones_are_stored(tmp_path: Path) -> None:

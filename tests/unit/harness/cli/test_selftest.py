@@ -18,8 +18,10 @@ from harness.cli.truth.loads import (
     true_metrics,
 )
 from harness.core.nouns import TrialRecord
+from harness.measure.machine.others import OthersWatch
 from results.metrics import arrays
 from results.metrics.arrays import RequestArrays
+from tests.support.harness.command import call
 from tests.support.harness.virtual_time import VirtualTime, install
 
 EXPECTED_METRICS = {
@@ -191,3 +193,17 @@ def test_the_verdict_is_one_line() -> None:
     assert "rate -0.100 % (bound 0.5 %, closed output_tok_per_s)" in told
     off = BiasRow("open", "e2e_s_p50", "latency", 0.1, 0.102)
     assert verdict([*fine, off]).startswith("selftest failed: 1 of 3 metrics")
+
+
+def test_a_failure_on_a_busy_machine_names_the_cause(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off, fine = (BiasRow("open", "e2e_s_p50", "latency", 0.1, end) for end in (0.102, 0.1))
+    cause = "other processes used 60% of this machine's processors meanwhile"
+    assert cause in verdict([off], 0.6)
+    assert "other processes" not in verdict([off], 0.1)
+    assert "other processes" not in verdict([fine], 0.6)
+    monkeypatch.setattr(selftest, "run_selftest", lambda seconds: [off])
+    monkeypatch.setattr(OthersWatch, "share", lambda watch: 0.6)
+    assert call(monkeypatch, "selftest") == 1
+    assert cause in capsys.readouterr().out

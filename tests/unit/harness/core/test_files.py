@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,21 @@ def test_a_writer_that_fails_or_gives_up_leaves_the_target_alone(tmp_path: Path)
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_what_another_machine_is_writing_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu-1.lab")
+    here, there, old = (
+        tmp_path / f".a.{NOBODY}-0-{host}.tmp" for host in ("gpu-1_lab", "gpu-2_lab", "gpu-3")
+    )
+    for path in (here, there, old):
+        path.touch()
+    os.utime(old, (0, 0))
+    with files.replacing(tmp_path / "a") as temporary:
+        assert temporary.name.endswith("-gpu-1_lab.tmp")
+        assert list(tmp_path.iterdir()) == [there]
+
+
 def test_what_a_killed_writer_left_of_this_target_goes_and_nothing_else(tmp_path: Path) -> None:
     left, other = (tmp_path / f".{name}.{NOBODY}-0.tmp" for name in ("a[1]", "b"))
     alive = tmp_path / f".a[1].{os.getppid()}-0.tmp"
@@ -95,3 +112,19 @@ def test_nobody_else_renames_files() -> None:
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     found = {str(path.relative_to(ROOT)): renames(path) for path in paths}
     assert {name for name, lines in found.items() if lines} == RENAMES_OF_ITS_OWN
+
+
+def test_a_read_only_disk_is_told_by_the_name_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses to remove what was never written there, too."""
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    for write in (files.write_atomic, files.write_temporary):
+        with pytest.raises(OSError, match="Read-only") as caught:
+            write(tmp_path / "page", b"new")
+        assert caught.value.filename == str(tmp_path / "page")

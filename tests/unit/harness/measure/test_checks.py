@@ -196,6 +196,9 @@ def test_answers_cut_short_by_the_engine_invalidate() -> None:
         ({"stolen_share": 0.03}, "machine-noisy", "3.0% of CPU time went to other guests"),
         ({"others_share": 0.4}, "machine-noisy", "other processes used 40% of CPU time"),
         ({"probe_ratio": 1.6}, "machine-noisy", "1.60 times as long"),
+        ({"gpu_others": 1}, "machine-noisy", "1 other process computed on the same GPU"),
+        ({"gpu_others": 2}, "machine-noisy", "2 other processes computed on the same GPU"),
+        ({"asleep_s": 3600.0}, "machine-noisy", "slept for 3600 s during the trial"),
         ({"throttle_events": 4}, "clocks-throttled", "4 CPU thermal events"),
         ({"gpu_throttled": ("hardware slowdown",)}, "clocks-throttled", "GPU: hardware slowdown"),
     ],
@@ -215,6 +218,7 @@ def test_a_disturbed_machine_invalidates(change: dict[str, Any], slug: str, part
         ("others_share", 0.10, 0.101),
         ("probe_ratio", 1.25, 1.26),
         ("throttle_events", 0, 1),
+        ("asleep_s", 1.0, 1.1),
     ],
 )
 def test_the_limits_of_noise_are_those_that_are_written(
@@ -231,7 +235,7 @@ def test_the_limits_of_noise_are_those_that_are_written(
 
 def test_a_servers_own_work_is_not_noise() -> None:
     server = dataclasses.replace(INFO, capabilities=frozenset({"server", "cold-reset"}))
-    busy = dataclasses.replace(QUIET, others_share=0.9)
+    busy = dataclasses.replace(QUIET, others_share=0.9, gpu_others=1)
     assert check(good(100), busy, server) == (True, NOT_SEEN)
     stolen = dataclasses.replace(QUIET, stolen_share=0.9)
     assert not check(good(100), stolen, server)[0]

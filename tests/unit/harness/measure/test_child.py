@@ -30,7 +30,7 @@ from tests.support.harness.sessions import make_trial
 from tests.support.harness.virtual_time import VirtualTime, install
 
 ROOT = Path(__file__).parents[4]
-QUIET = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5)
+QUIET = MachineState(100.0, 40.0, 1.0, 30.0, 0.002, 5, own=frozenset({os.getpid()}))
 
 
 class Diary(Puppet):
@@ -219,9 +219,12 @@ def test_a_gpu_slowed_down_during_the_load_makes_the_trial_invalid(
             phases.append("over")
 
     monkeypatch.setattr(gpu, "throttled", throttled)
+    for name in ("holders", "computing"):
+        monkeypatch.setattr(gpu, name, lambda *_: QUIET.own | {1})
     record = run(DiarySession(work=work), requests=2)
     assert not record.validity.valid
     assert record.validity.reasons[0] == "clocks-throttled: GPU: hardware slowdown"
+    assert record.environment["disturbance"]["gpu_others"] == 1
     assert record.environment["disturbance"]["gpu_throttled"] == ["hardware slowdown"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,11 @@ from harness.cli.cells import formats, outcome
 from harness.cli.cells.table import fitted
 from harness.cli.cells.values import number
 from harness.core.errors import UserError
+from harness.core.nouns import Slo, Workload
+from results.rows import cells
+from tests.support.harness.command import call
+from tests.support.results.make_trials import record, trial
+from tests.support.results.stored_runs import answer, run_of
 from tests.unit.harness.cli.test_display import cell
 
 
@@ -79,6 +85,69 @@ def test_prompts_of_other_sources_are_other_tables() -> None:
         "gsm8k, closed c=1, demo (mine.jsonl)",
         "gsm8k, closed c=1, demo (hub)",
     ]
+
+
+def test_cells_of_other_settings_are_tables_that_say_which(tmp_path: Path) -> None:
+    asked = trial("fast")
+    tight = dataclasses.replace(asked, slo=Slo(ttft_ms=9), requests=1)
+    prompts = dataclasses.replace(asked, workload=Workload("gsm8k", checksum="0123456789"))
+    stored = run_of(
+        tmp_path, *(record(one, [answer(5, [1, 2])]) for one in (asked, tight, prompts))
+    )
+    tables = fitted(cells(stored)).tables
+    title = "gsm8k, closed c=8, demo (bundled prompts)"
+    assert {table.title for table in tables} == {
+        f"{title}, requests=2, slo_ttft_ms=null, workload_checksum=c0ffee",
+        f"{title}, requests=1, slo_ttft_ms=9, workload_checksum=c0ffee",
+        f"{title}, requests=2, slo_ttft_ms=null, workload_checksum=01234567",
+    }
+    assert [len(table.rows) for table in tables] == [1, 1, 1]
+
+
+def test_hosts_whose_trials_are_pooled_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copied folder goes on at another machine of the same kind."""
+    places = [("a", "gpu-2"), ("a", "gpu-1"), ("b", "gpu-3"), ("b", None)]
+    made = [
+        record(
+            trial("fast", repeat=repeat),
+            [answer(5, [1, 2])],
+            environment={"fingerprint": fingerprint, "host": host},
+        )
+        for repeat, (fingerprint, host) in enumerate(places)
+    ]
+    run_of(tmp_path / "both", *made)
+    run_of(tmp_path / "one", *made[1:])
+    assert call(monkeypatch, "show", str(tmp_path / "both")) == 0
+    assert "hosts of one kind, pooled: gpu-1, gpu-2\n" in capsys.readouterr().out
+    assert call(monkeypatch, "show", str(tmp_path / "one")) == 0
+    assert "hosts" not in capsys.readouterr().out
+
+
+def test_a_damaged_record_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = [trial("fast", repeat=repeat) for repeat in range(3)]
+    run, other = tmp_path / "run", tmp_path / "other"
+    for folder in (run, other):
+        run_of(folder, *(record(one, [answer(5, [1, 2])]) for one in trials))
+    text, payload, whole = (one.key("test") for one in trials)
+    (run / "trials" / f"{text}.json").write_text("{")
+    (run / "trials" / f"{payload}.parquet").write_bytes(b"PAR1")
+    for form in ("--json", "--csv", "--wide"):
+        assert call(monkeypatch, "show", str(run), form) == 0
+        told = capsys.readouterr()
+        assert told.err.count("warning: left out: ") == 2
+        assert f"{text}.json: broken trial record" in told.err
+        assert f"{payload}.parquet: 4 bytes that are not the" in told.err
+        assert told.out
+        assert whole in told.out or form == "--wide"
+    outcome.tell_results(run)
+    assert "warning: left out: " in capsys.readouterr().err
+    for command in (("compare", str(other), str(run)), ("history", str(run))):
+        assert call(monkeypatch, *command) == 2
+        assert f"{text}.json: broken trial record" in capsys.readouterr().err
 
 
 def test_markdown_has_all_columns_and_escapes_what_is_not_its_own() -> None:

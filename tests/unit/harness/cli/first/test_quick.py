@@ -24,9 +24,10 @@ class KeptExperiment:
 
     def __init__(self) -> None:
         self.experiment: Experiment | None = None
+        self.how: dict[str, Any] = {}
 
-    def __call__(self, experiment: Experiment, **_: Any) -> None:
-        self.experiment = experiment
+    def __call__(self, experiment: Experiment, **how: Any) -> None:
+        self.experiment, self.how = experiment, how
 
 
 @pytest.fixture
@@ -269,3 +270,11 @@ def test_more_prompts_for_quality_go_on_in_the_same_folder(kept: KeptExperiment)
     more = made(kept, "--backend", "scripted", "--quality-requests", "200")
     assert (plain.quality_requests, more.quality_requests) == (None, 200)
     assert plain.name == more.name
+
+
+def test_what_its_own_output_names_can_be_asked(kept: KeptExperiment) -> None:
+    made(kept, "--backend", "scripted")
+    how = {"fresh": False, "retry_failures": False, "again_share": 0.1}
+    assert kept.how.items() >= how.items()
+    made(kept, "--backend", "scripted", "--fresh", "--retry-failures", "--again-share", "0")
+    assert kept.how.items() >= {"fresh": True, "retry_failures": True, "again_share": 0}.items()

@@ -42,3 +42,18 @@ def test_a_length_that_is_none_is_one_line(
     assert call(monkeypatch, str(tmp_path), "--window-s", length) == 2
     told = f"--window-s: expected a number above 0, found {float(length):g}"
     assert capsys.readouterr().err == f"decodebench: {told}\n"
+
+
+def test_a_page_can_be_written_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder of a run may be read-only."""
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    made = record(trial(load=Load("closed", concurrency=1)), [generation("a", [10.0, 20.0])])
+    run_of(run, made, backends=[{"name": "vllm", "options": {}}])
+    assert call(monkeypatch, str(run), "--out", str(page)) == 0
+    assert capsys.readouterr().out == f"report: {page}\n"
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert not (run / "report.html").exists()
+    assert call(monkeypatch, str(tmp_path), "--out", str(page)) == 2
+    assert "holds several runs; name the folder of one" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.soundness.goodput_search import SERVICE_S, capacity, sojourn
 from harness.cli.goodput.command import _scales
 from harness.cli.goodput.probing import FailedProbeError, ProbedLoad, ProbedSystem, Prober
+from harness.cli.goodput.search_run import SearchedSystems, tell
 from harness.cli.goodput.searching import (
     SearchedGoodput,
     SearchSettings,
@@ -111,6 +113,8 @@ def test_a_client_that_is_late_is_no_saturated_server() -> None:
     assert one.first.found is None
     assert one.first.ended == "the client was late"
     assert one.first.limit.startswith("the client, which was late at ")
+    with pytest.raises(UserError, match=r"^made up, gsm8k: no rate found: limited by the client, "):
+        tell(SearchedSystems(Path("x"), [one], {}), as_json=False)
 
 
 def test_a_probe_that_fails_ends_its_own_search_and_what_was_found_stays() -> None:

@@ -30,7 +30,7 @@ BASE: dict[str, Any] = {
 def asked(only: str | None = None, **changes: Any) -> list[Trial]:
     data = {key: value for key, value in {**BASE, **changes}.items() if value is not None}
     experiment = parse_experiment(data, "f.yaml", wiring.known())
-    return quality_trials(wiring.resolve(experiment), only)
+    return quality_trials(wiring.resolve(experiment), lambda t: only in (None, t.backend))
 
 
 def test_the_rest_of_the_prompts_once_for_each_backend() -> None:

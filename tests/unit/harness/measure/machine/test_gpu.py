@@ -26,10 +26,15 @@ class FakeNvml:
     class NVMLError(Exception):
         pass
 
+    class NVMLError_NotFound(NVMLError):  # noqa: N801, N818, its name there
+        pass
+
     def __init__(self) -> None:
         self.energy: list[float | None] = [1_000_000.0, 500_000.0]
         self.used = [GIB, 2 * GIB]
         self.processes: list[list[Any]] = [[], []]
+        self.computed: list[dict[int, int] | None] = [{}, {}]
+        """By device: by process, in percent; None where the device does not tell."""
         self.reasons = [0, 0]
         self.violations: list[int | None] = [0, 0]
 
@@ -59,6 +64,15 @@ class FakeNvml:
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
         return self.processes[handle]
+
+    def nvmlDeviceGetProcessUtilization(self, handle: int, since_us: int) -> list[Any]:
+        assert since_us > 1.7e15, "microseconds of the wall clock"
+        computed = self.computed[handle]
+        if computed is None:
+            raise self.NVMLError("not supported")
+        if not computed:
+            raise self.NVMLError_NotFound
+        return [SimpleNamespace(pid=pid, smUtil=percent) for pid, percent in computed.items()]
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> float:
         energy = self.energy[handle]
@@ -184,6 +198,32 @@ def test_a_load_shorter_than_the_watchs_turn_is_looked_at_when_it_ends(nvml: Fak
     with pytest.raises(RuntimeError), GpuWatch():
         raise RuntimeError
     assert not watchers()
+
+
+OURS, NEIGHBOUR, NOTEBOOK = 4711, 1, 2
+
+
+@pytest.mark.parametrize(
+    ("listed", "computed", "others"),
+    [
+        ([OURS], {OURS: 90}, 0),
+        ([OURS, NEIGHBOUR], {OURS: 90, NEIGHBOUR: 30}, 1),
+        ([OURS, NOTEBOOK], {OURS: 90, NOTEBOOK: 0}, 0),
+        ([OURS, NEIGHBOUR], {}, 0),
+        ([OURS, NEIGHBOUR], None, 1),
+        ([OURS], {NEIGHBOUR: 5}, 0),
+        ([NEIGHBOUR, NOTEBOOK], {NEIGHBOUR: 90}, 0),
+    ],
+    ids=["alone", "beside another", "which idles", "no samples", "not told", "graphics", "unknown"],
+)
+def test_who_else_computes_on_the_gpu_is_seen(
+    nvml: FakeNvml, listed: list[int], computed: dict[int, int] | None, others: int
+) -> None:
+    """In a container the driver may list processes by the host's numbers: nothing is said then."""
+    with GpuWatch() as watch:
+        nvml.processes[1] = [SimpleNamespace(pid=pid, usedGpuMemory=GIB) for pid in listed]
+        nvml.computed[1] = computed
+    assert watch.others({OURS}) == others
 
 
 @pytest.mark.usefixtures("no_gpu")

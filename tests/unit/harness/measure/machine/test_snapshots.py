@@ -50,10 +50,26 @@ class Process:
 def test_the_sweeps_own_time_is_that_of_all_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has ended is in the times of the children of those who waited for it."""
     monkeypatch.setattr(psutil, "Process", Process)
-    assert machine._own_cpu_s() == 1500.0 + 15.0
+    assert machine.machine_state().own_s == 1500.0 + 15.0
+    assert machine.machine_state().own == {os.getppid(), 0, 1}
 
 
 def test_the_probe_is_the_median_of_its_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = iter([0.0, 1.0, 10.0, 19.0, 20.0, 22.0, 30.0, 38.0, 40.0, 43.0])
     monkeypatch.setattr(time, "perf_counter", lambda: next(ends))
     assert machine._probe() == 3.0
+
+
+def test_a_machine_that_slept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monotonic clock, of which all stamps are, stands still meanwhile."""
+    asleep_s, clock = 0.0, time.clock_gettime
+
+    def sleeping(which: int) -> float:
+        return clock(which) + asleep_s * (which == time.CLOCK_BOOTTIME)
+
+    monkeypatch.setattr(time, "clock_gettime", sleeping)
+    before = machine.machine_state()
+    assert machine.disturbance(before, machine.machine_state()).asleep_s < 1
+    asleep_s = 3600.0
+    found = machine.disturbance(before, machine.machine_state()).asleep_s
+    assert found == pytest.approx(3600, abs=1)

@@ -1,0 +1,110 @@
+"""``--fresh``: what was stored goes when something good has been stored in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.cli.folders.run_folder import ASIDE, forgetting
+from harness.core.errors import UserError
+from harness.core.nouns import Status, Trial
+from results.store.folder import Store
+from tests.unit.harness.cli.test_run import record
+
+
+def stored(folder: Path) -> Store:
+    store = Store(folder)
+    for key, backend in (("a", "scripted"), ("b", "vllm"), ("c", "scripted")):
+        store.write(replace(record(key, backend), status="ok"))
+    return store
+
+
+def by_scripted(trial: Trial) -> bool:
+    return trial.backend == "scripted"
+
+
+def writes(folder: Path, key: str, status: Status) -> None:
+    """As a run does, which takes longer than a file system's clock to tick."""
+    store = Store(folder)
+    store.write(replace(record(key), status=status))
+    state = store.payload_state(key)[1] + 10**9
+    os.utime(store.trials_folder / f"{key}.parquet", ns=(state, state))
+
+
+def test_with_only_that_backend_is_forgotten_alone(tmp_path: Path) -> None:
+    store = stored(tmp_path)
+    (store.trials_folder / "damaged.json").write_text("{")
+    with forgetting(store, True, by_scripted):
+        assert store.keys() == ["b", "damaged"]
+        writes(tmp_path, "new", "ok")
+    assert store.keys() == ["b", "damaged", "new"]
+    with forgetting(store, True):
+        assert not store.trials_folder.exists()
+        writes(tmp_path, "newer", "ok")
+    assert store.keys() == ["newer"]
+    assert [path.name for path in tmp_path.iterdir()] == ["trials"]
+
+
+def test_everything_that_a_run_wrote_is_forgotten(tmp_path: Path) -> None:
+    for name in ("prompts", "code", "cache", "logs", "of mine"):
+        (tmp_path / name).mkdir()
+    store = stored(tmp_path)
+    with forgetting(store, True):
+        assert {path.name for path in tmp_path.iterdir()} == {"of mine", ASIDE}
+        writes(tmp_path, "a", "ok")
+    assert {path.name for path in tmp_path.iterdir()} == {"of mine", "trials"}
+
+
+@pytest.mark.parametrize("only", [None, by_scripted])
+def test_where_nothing_ended_well_all_is_put_back(
+    tmp_path: Path, only: Callable[[Trial], bool] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = stored(tmp_path)
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "x.parquet").write_text("x")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with forgetting(store, True, only):
+        writes(tmp_path, "a", "failed")
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert capsys.readouterr().err == ("--fresh: no trial ended well: what was stored is kept\n")
+
+
+@pytest.mark.parametrize(("status", "keys"), [("ok", ["new"]), ("failed", ["a", "b", "c", "new"])])
+def test_a_run_that_was_killed_is_settled_by_the_next(
+    tmp_path: Path, status: Status, keys: list[str]
+) -> None:
+    store = stored(tmp_path)
+    killed = forgetting(store, True)
+    killed.__enter__()
+    writes(tmp_path, "new", status)
+    with forgetting(store, False):
+        assert store.keys() == keys
+    assert not (tmp_path / ASIDE).exists()
+
+
+def refuse(folder: Path) -> None:
+    (folder / ASIDE).write_text("a file")
+
+
+def spoil(folder: Path) -> None:
+    path = folder / "trials" / "a.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 7'))
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"), [(refuse, "--fresh: .*Not a directory"), (spoil, "schema version 7")]
+)
+def test_what_cannot_be_forgotten_is_an_error_and_not_a_run_of_nothing(
+    tmp_path: Path, harm: Callable[[Path], None], message: str
+) -> None:
+    store = stored(tmp_path)
+    harm(tmp_path)
+    with pytest.raises(UserError, match=message):
+        forgetting(store, True).__enter__()
+    assert {path.name for path in store.trials_folder.glob("*.json")} == {
+        "a.json", "b.json", "c.json"
+    }  # fmt: skip
