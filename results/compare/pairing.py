@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.names import QUALITY
-from harness.core.nouns import BackendInfo, Load, Trial, canonical_json, to_json
+from harness.core.nouns import Load, Trial, canonical_json, to_json
 from results.compare.agreement import Agreement, compare
 from results.compare.decomposition import speedup_parts
 from results.compare.reasons import FAILURES, answers_hold
@@ -161,7 +161,7 @@ def plain_decoding(member: Member, group: ComparableTrials) -> Member | None:
     backend = member.stored.record.backend
     if member.requests is None or backend is None or not backend.lossless:
         return None
-    if not names_its_kernels(backend):
+    if backend.options.get("kernels") is None:
         return None
     for other in group.members:
         plain = other.stored.record.backend
@@ -174,11 +174,6 @@ def plain_decoding(member: Member, group: ComparableTrials) -> Member | None:
         ):
             return other
     return None
-
-
-def names_its_kernels(backend: BackendInfo) -> bool:
-    """Whether a backend's answers are the same in each run: what it computes with is known."""
-    return backend.options.get("kernels") is not None or backend.provenance == "simulation"
 
 
 def data_rows(ids: Sequence[str]) -> Ints | None:

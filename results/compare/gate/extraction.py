@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.core.errors import UserError
 from harness.core.names import stands_in_for
-from harness.core.nouns import Trial, Validity
+from harness.core.nouns import BackendInfo, Trial, Validity
 from results.compare.agreement import compare, not_lossless
 from results.compare.gate.identity import identity
 from results.compare.gate.quantities import (
@@ -27,13 +27,7 @@ from results.compare.gate.reduced import (
     ReducedTrial,
     cell_name,
 )
-from results.compare.pairing import (
-    ComparableTrials,
-    Member,
-    make_group,
-    names_its_kernels,
-    plain_decoding,
-)
+from results.compare.pairing import ComparableTrials, Member, make_group, plain_decoding
 from results.compare.quality import without_quality
 from results.compare.reasons import slug
 from results.goodput.stored import without_probes
@@ -148,10 +142,15 @@ def _reduced(
         values=values,
         numbers=numbers,
         invocation=record.environment.get("invocation"),
-        exact=record.backend is None or names_its_kernels(record.backend),
+        exact=record.backend is None or _is_exact(record.backend),
         commit=record.environment.get("commit"),
         started=record.started_at,
     )
+
+
+def _is_exact(backend: BackendInfo) -> bool:
+    """Whether what it computes with is known, so that its answers are the same in each run."""
+    return backend.options.get("kernels") is not None or backend.provenance == "simulation"
 
 
 def _values(inputs: TrialInputs, wanted: Collection[GateQuantity]) -> dict[str, Floats]:
