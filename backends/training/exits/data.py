@@ -168,23 +168,23 @@ def _read_answers(path: Path) -> dict[int, list[int]]:
 
 
 def _generator(directory: Path, like: Tensor) -> Any:
-    from transformers import AutoModelForCausalLM
+    """The model, without the checkpoint's generation settings: some hold a repetition penalty, and
+    transformers fills in from them whatever a call leaves open."""
+    from transformers import AutoModelForCausalLM, GenerationConfig
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(
         str(directory), dtype=like.dtype, local_files_only=True, trust_remote_code=False
     )
+    model.generation_config = GenerationConfig()
     return model.to(like.device).eval()
 
 
 def _generate(
     model: Any, prompts: Sequence[TrainPrompt], stops: Sequence[int]
 ) -> Iterator[list[int]]:
-    """Answer one batch, padded on the left.
-
-    The checkpoint's own generation settings are set aside: some hold a repetition penalty.
-    """
+    """Answer one batch, padded on the left."""
     from transformers import GenerationConfig
 
     width = max(len(prompt.ids) for prompt in prompts)
