@@ -17,7 +17,6 @@ from harness.cli.folders.run_folder import (
     check_folder,
     check_writing,
     forget,
-    only_writer,
     write_code,
     write_inputs,
 )
@@ -27,6 +26,7 @@ from harness.cli.quality.more_prompts import quality_trials
 from harness.cli.repeats.measured_again import measure_again
 from harness.cli.session import open_session
 from harness.core.errors import UserError, nearest
+from harness.core.files import only_writer
 from harness.core.nouns import Load, Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again

@@ -10,6 +10,7 @@ process id, so that what a killed writer left can be told from what a living one
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import itertools
 import os
@@ -131,6 +132,31 @@ def write_temporary(target: Path, data: bytes) -> Path:
             error.filename = str(target)
         raise
     return path
+
+
+@contextmanager
+def only_writer(folder: Path, who: str = "run") -> Iterator[None]:
+    """Hold a folder, which is made where there is none, as the only `who` that writes into it: two
+    would mix what they store. The lock is the kernel's, so that it ends with the process, however
+    that ends. Raises `UserError` for one that is held or cannot be made."""
+    descriptor = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        assert descriptor is not None
+        os.close(descriptor)
+        raise UserError(
+            f"{folder}: another {who} is writing into it; let it end, or name another --out"
+        ) from None
+    except OSError as error:
+        if descriptor is None:  # else a file system without locks
+            raise UserError(f"{folder}: {error.strerror}; name another --out") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def rename_folder(folder: Path, target: Path) -> None:

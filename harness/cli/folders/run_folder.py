@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import shutil
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.cli import wiring
 from harness.cli.pins import whole_records
 from harness.core.errors import UserError
+from harness.core.files import only_writer
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment
 from results.goodput.stored import ANSWER, CURVES
@@ -46,28 +46,6 @@ def check_writing(store: Store) -> None:
     if there == store.path:
         with only_writer(store.path):
             deque(whole_records(store), maxlen=0)
-
-
-@contextlib.contextmanager
-def only_writer(directory: Path) -> Iterator[None]:
-    """Hold the run folder: two runs would measure each other and store each trial twice. The lock
-    is the kernel's, so that it ends with the process, however that ends."""
-    descriptor = None
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(
-            f"{directory}: another run is writing into it; let it end, or name another --out"
-        ) from None
-    except OSError as error:
-        if descriptor is None:  # else a file system without locks
-            raise UserError(f"{directory}: {error.strerror}; name another --out") from None
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def forget(store: Store, only: str | None, models: Sequence[Model] = ()) -> None:
