@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ from typing import Any
 from backends.checkpoints import classifier, exit_heads
 from backends.checkpoints.bound_files import write_json
 from backends.checkpoints.draft_heads import files as draft_heads
+from backends.checkpoints.models import one_line
 from backends.training.folders import check_out
 from harness.core.errors import UserError, nearest
+from harness.core.files import only_writer
 from workloads import WORKLOADS
 
 STATE = "state"
@@ -76,14 +80,29 @@ def check_recipe(recipe: ExitRecipe) -> None:
         raise UserError(f"--lr: expected a positive number, got {recipe.rate}")
 
 
-def finished_run(out: Path, recipe: ExitRecipe, model: Path) -> dict[str, Any] | None:
-    """The report that this recipe's finished run left in `out`; None when there is work to do.
+@contextmanager
+def held(out: Path, recipe: ExitRecipe, model: Path) -> Iterator[dict[str, Any] | None]:
+    """Hold `out` against other trainings. Gives the report that this recipe's finished run left
+    there; None when there is work to do.
 
     Raises:
-        UserError: when the folder belongs to another checkpoint or recipe, holds the model or what
-            no training wrote, or is no folder.
+        UserError: when another training holds the folder, or it belongs to another checkpoint or
+            recipe, holds the model or what no training wrote, or is no folder; and for a GPU that
+            is too small for what is done meanwhile.
     """
+    import torch
+
     check_out(out, (*REPORTS, BEGUN), model)
+    with only_writer(out, "training"):
+        try:
+            yield _finished(out, recipe)
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"the GPU has too little memory for this training ({one_line(error)})"
+            ) from None
+
+
+def _finished(out: Path, recipe: ExitRecipe) -> dict[str, Any] | None:
     state = out / STATE
     begun = (out / BEGUN).is_file()
     if state.exists() and not begun and not (state.is_dir() and not any(state.iterdir())):
