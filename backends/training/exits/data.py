@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from backends.training.exits.recipe import ExitRecipe
 from harness.core.errors import UserError
 from harness.core.files import user_path
 from harness.core.nouns import Workload, canonical_json
-from workloads import workload_info
+from workloads import OWN, workload_info
 from workloads.datasets import Row, load_rows
 from workloads.prompts import encode_prompt
 
@@ -36,17 +37,23 @@ class TrainPrompt:
     """The row's fields."""
 
 
-def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[TrainPrompt]:
+def read_prompts(
+    recipe: ExitRecipe,
+    tokenizer: Any,
+    positions: int,
+    limits: Mapping[str, int] = MappingProxyType({}),
+) -> list[TrainPrompt]:
     """The prompts of the train rows; the last of each workload's are held out.
 
-    Rows whose prompt and longest answer do not fit into `positions` are left out.
+    Rows whose prompt and longest answer do not fit into `positions` are left out. `limits`: the
+    most tokens of an answer, of workloads that are not to have their `answer_tokens`.
 
     Raises:
         UserError: for a source without enough rows, or when fewer than two rows fit.
     """
     prompts: list[TrainPrompt] = []
     for name in recipe.workloads:
-        limit = workload_info(name).answer_tokens
+        limit = limits.get(name, workload_info(name).answer_tokens)
         texts = _train_rows(recipe, name)
         encoded = [(row_id, encode_prompt(tokenizer, name, data), data) for row_id, data in texts]
         kept = [
@@ -99,7 +106,7 @@ def _train_rows(recipe: ExitRecipe, name: str) -> list[tuple[str, Mapping[str, s
     if source not in ("bundled", "hub"):
         folder = user_path(source, "--source")
         source = str(folder / stored) if (folder / stored).exists() else source
-        if Path(source).is_file():
+        if Path(source).is_file() or name in OWN:
             options = {}
     workload = Workload(stored, source, recipe.rows, options)
     drawn: dict[str, Row] = {}

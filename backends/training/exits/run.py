@@ -86,7 +86,7 @@ def bind(
     architecture = architecture_of(directory)
     layers = layers_of(architecture.layers)
     tokenizer = models.load_tokenizer(directory)
-    prompts = read_prompts(begun, tokenizer, architecture.positions)
+    prompts = read_prompts(begun, tokenizer, architecture.positions, begun.limits())
     recipe = replace(
         begun,
         checkpoint=models.checksum(directory),
