@@ -24,6 +24,7 @@ from backends.training.exits.data import TrainPrompt, prompts_checksum, read_pro
 from backends.training.exits.fit import Fit
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe, claim_folder
 from harness.core.errors import UserError
+from harness.core.files import size
 from harness.core.nouns import Model
 
 R = TypeVar("R", bound=ExitRecipe)
@@ -205,8 +206,8 @@ class ExitTraining:
         if need <= free:
             return ""
         return (
-            f"{state}: hidden states, the training's state and its files take {need / 1e9:.1f} GB, "
-            f"and {free / 1e9:.1f} GB are free"
+            f"{state}: hidden states, the training's state and its files take {size(need)}, and "
+            f"{size(free)} are free"
         )
 
     def _cache(

@@ -43,3 +43,10 @@ def test_weights_of_a_stopped_training_are_warned_of(
     (own / report).write_text(json.dumps(about | {"finished": False}))
     (line,) = [x for x in backends.warnings(backend, asked, options(str(own))) if TOLD in x]
     assert line.startswith(f"{own}: ")
+
+
+def test_draft_heads_too(tmp_path: Path) -> None:
+    (tmp_path / "draft_head.json").write_text('{"finished": false}')
+    asked = [tmp_path / "config.json", tmp_path / "model.safetensors"]
+    (line,) = backends._half_trained(asked)
+    assert TOLD in line

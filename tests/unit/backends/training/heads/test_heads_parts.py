@@ -111,7 +111,7 @@ def test_cached_states_are_those_of_each_text_alone(
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_finished_states_are_read_again_and_half_finished_ones_made_anew(
+def test_finished_states_are_read_again_and_others_are_made(
     backbone: Backbone, tmp_path: Path
 ) -> None:
     (tmp_path / STATE).mkdir()
