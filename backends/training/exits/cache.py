@@ -190,7 +190,7 @@ def _fill(
             for part, found in in_halves(partial(_states, backbone, taps, used), chosen):
                 for number, rows in zip(part, found, strict=True):
                     kept = starts[number + 1] - starts[number]
-                    states[:, starts[number] : starts[number + 1]] = rows[:, -kept:].cpu()
+                    states[:, starts[number] : starts[number + 1]] = rows[:, -kept:]
             begun.add(len(chosen))
         return True
     finally:
@@ -204,14 +204,15 @@ def _states(
     used: Sequence[tuple[TrainPrompt, list[int]]],
     chosen: list[int],
 ) -> list[Tensor]:
-    """Each chosen text's states, [boundaries, n, d], from one pass padded on the right."""
+    """Each chosen text's states, [boundaries, n, d] on the CPU, from one pass padded on the
+    right."""
     texts = [used[number][0].ids + used[number][1][:-1] for number in chosen]
     ids = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.long)
     for row, text in zip(ids, texts, strict=True):
         row[: len(text)] = torch.tensor(text)
     states = backbone.states(ids, taps)
     return [
-        torch.stack([states[tap][row, : len(text)] for tap in taps])
+        torch.stack([states[tap][row, : len(text)] for tap in taps]).cpu()
         for row, text in enumerate(texts)
     ]
 
