@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
 from harness.core.backend import Backend
 from harness.core.errors import UserError, nearest
+from harness.core.files import read_text
 from harness.core.nouns import Answer, Model
 from workloads import workload_info
 
@@ -111,7 +113,30 @@ def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, 
             cls.check_shape(directory, settings(name, options))
     check_options(name, options, directory)
     with asking(name, "warnings"):
-        return [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
+        found = [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
+    with suppress(UserError), asking(name, "files"):
+        found += _half_trained(cls.files(directory, settings(name, options)))
+    return found
+
+
+def _half_trained(files: Iterable[Path]) -> list[str]:
+    """A line for each folder of trained weights among these whose training was stopped."""
+    from backends.checkpoints.bound_files import MOST_BYTES
+    from backends.training.exits.recipe import REPORTS
+
+    found = []
+    for folder in dict.fromkeys(Path(path).parent for path in files):
+        for report in REPORTS:
+            try:
+                told = json.loads(read_text(folder / report, MOST_BYTES))
+            except (OSError, ValueError, UserError, RecursionError):  # opening it says so
+                continue
+            if isinstance(told, dict) and told.get("finished") is False:
+                found.append(
+                    f"{folder}: its training was stopped before its end; the same 'decodebench "
+                    "train' command goes on with it"
+                )
+    return found
 
 
 def longest(name: str, model_dir: Path, options: Mapping[str, Any]) -> int | None:

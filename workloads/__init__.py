@@ -164,7 +164,7 @@ OWN: dict[str, WorkloadInfo] = {
     )
 }
 """Prompts of the user's own (`workloads.own`): from a file, or made. Scored where their rows say
-how, and not for training."""
+how; those from a file are for training and calibration, too."""
 TRAINING_SOURCES: dict[str, WorkloadInfo] = {
     "mbpp": WorkloadInfo(
         fields=("text", "code", "test_list"),

@@ -1,18 +1,20 @@
 """JSON files that belong to one checkpoint, by its checksum: what was trained on its states.
 
 Written by training, read by the backends that use it; both names of the binding stand here alone.
+The tensors beside them are written through `replacing_tensors`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
 from harness.core.errors import UserError
-from harness.core.files import MIB, read_text, write_atomic
+from harness.core.files import MIB, read_text, replacing, write_atomic
 
 MOST_BYTES = 64 * MIB
 LINES_DOWN_TO = 5
@@ -49,6 +51,21 @@ def write_bound(
     whole = {"format": form, "checkpoint": checkpoint, **content}
     write_json(where, whole)
     return whole
+
+
+@contextmanager
+def replacing_tensors(target: Path) -> Iterator[Path]:
+    """`replacing` for what torch or safetensors write, whose own errors name neither the file nor,
+    in torch's case, the full disk. Raises `UserError` and `OSError`."""
+    from safetensors import SafetensorError
+
+    try:
+        with replacing(target) as temporary:
+            yield temporary
+    except (RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"{target}: not written, is the disk full? ({models.one_line(error)})"
+        ) from None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""What decodebench keeps in the user's cache folder: generated shapes and compiled kernels."""
+"""What decodebench keeps in the user's cache folder: generated shapes, compiled kernels and the
+answers that trainings have in common."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from harness.core.files import cache_folder, rename_folder
 
 SHAPE = re.compile(r"[^.].*-[0-9a-f]{12}")
 KERNELS = "decodebench-native-*.so"
+ANSWERS = "answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +25,25 @@ class Kept:
 
     name: str
     kind: str
-    """"shape" or "kernels"."""
+    """"shape", "kernels" or "answers"."""
     bytes: int
     used_at: str
-    """Wall clock, ISO 8601 in UTC: a shape's last use, for kernels when they were compiled."""
+    """Wall clock, ISO 8601 in UTC: the last use, for kernels when they were compiled."""
     path: str
 
     @property
     def short_name(self) -> str:
-        """Without the digest; of all kernels ``kernels``."""
-        return self.kind if self.kind == "kernels" else self.name.rpartition("-")[0]
+        """Without the digest; of all kernels ``kernels``, of all answers ``answers``."""
+        return self.name.rpartition("-")[0] if self.kind == "shape" else self.kind
 
 
 def kept() -> list[Kept]:
     """All there is, by kind and name. Raises `OSError`."""
     shapes = [path for path in _inside(folder.folder()) if SHAPE.fullmatch(path.name)]
     kernels = [path for path in _inside(cache_folder()) if path.match(KERNELS)]
-    return [_kept(path, "shape") for path in shapes] + [_kept(path, "kernels") for path in kernels]
+    answers = [path for path in _inside(cache_folder() / ANSWERS) if path.match("[!.]*.jsonl")]
+    found = {"shape": shapes, "kernels": kernels, "answers": answers}
+    return [_kept(path, kind) for kind, paths in found.items() for path in paths]
 
 
 def choose(found: Sequence[Kept], name: str | None) -> list[Kept]:

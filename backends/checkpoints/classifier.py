@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import read_bound, write_bound
+from backends.checkpoints.bound_files import read_bound, replacing_tensors, write_bound
 from backends.checkpoints.exit_heads import check_layers
 from harness.core.errors import UserError, nearest
-from harness.core.files import check_plain, replacing, user_path
+from harness.core.files import check_plain, user_path
 
 BUNDLED = models.DEMO / "early_exit" / "classifier"
 FORMAT = 1
@@ -97,11 +97,12 @@ def write_classifier(found: Classifier, checkpoint: str, told: Mapping[str, Any]
     checksum, the report last: it makes the folder valid.
 
     Returns:
-        The content of `classifier.json`, with what else is `told`. Raises `OSError`.
+        The content of `classifier.json`, with what else is `told`. Raises `UserError` and
+        `OSError` for a disk that takes no more.
     """
     from safetensors.torch import save_file
 
-    with replacing(found.path / TENSORS) as temporary:
+    with replacing_tensors(found.path / TENSORS) as temporary:
         save_file({_WEIGHT: found.weight, _BIAS: found.bias}, temporary)
     about = {"layers": list(found.layers), "width": found.weight.shape[1]}
     content = {**about, **told, "report": found.report}

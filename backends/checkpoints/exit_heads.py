@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import read_bound, write_bound
+from backends.checkpoints.bound_files import read_bound, replacing_tensors, write_bound
 from backends.engine.costs.cost_model import Trace
 from harness.core.errors import UserError, nearest
-from harness.core.files import check_plain, replacing, user_path
+from harness.core.files import check_plain, user_path
 
 BUNDLED = models.DEMO / "heads"
 FORMAT = 1
@@ -127,7 +127,7 @@ def write_folder(
         told: what else the report says.
 
     Returns:
-        The report's content. Raises `OSError`.
+        The report's content. Raises `UserError` and `OSError` for a disk that takes no more.
     """
     import torch
     from safetensors.torch import save_file
@@ -137,7 +137,7 @@ def write_folder(
     tensors[_CONFIDENCE] = torch.as_tensor(trace.confidence).half()
     tensors[_AGREES] = torch.as_tensor(trace.agrees).to(torch.uint8)
     tensors[_START] = torch.as_tensor(trace.starts).int()
-    with replacing(path / TENSORS) as temporary:
+    with replacing_tensors(path / TENSORS) as temporary:
         save_file(tensors, temporary)
     about = {
         "layers": list(weights),

@@ -18,7 +18,6 @@ from harness.cli.folders.run_folder import (
     check_folder,
     check_writing,
     forgetting,
-    only_writer,
     write_code,
     write_inputs,
 )
@@ -29,6 +28,7 @@ from harness.cli.repeats.measured_again import measure_again
 from harness.cli.repeats.only import Wanted, named_by
 from harness.cli.session import open_session
 from harness.core.errors import UserError
+from harness.core.files import only_writer
 from harness.core.nouns import Load, Model, Trial
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure import again

@@ -16,6 +16,10 @@ train_app = typer.Typer(
 Out = Annotated[Path, typer.Option(help="Folder for the model and the state to resume from.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps; the recipe's by default.")]
 Minutes = Annotated[float | None, typer.Option(min=0.1, help="Stop after this time, resumable.")]
+Longest = Annotated[
+    int | None,
+    typer.Option(min=2, help="Tokens of an answer at the most; by default as the data set's own."),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU cores to use; all by default.")]
 
 
@@ -60,6 +64,7 @@ def train_heads(
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 5e-3,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 128,
     seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
     """Train exit heads for adadecode on the model's own greedy answers; resumes if interrupted."""
@@ -82,6 +87,7 @@ def train_heads(
         rate=lr,
         batch=batch,
         seed=seed,
+        max_new_tokens=max_new_tokens,
     )
     print("\n".join(heads_display.report_lines(report)))
 
@@ -97,6 +103,7 @@ def train_classifier(
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 1e-2,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
     """Train the exit classifier for vllm-early-exit, one layer d to 2; resumes if interrupted."""
@@ -116,6 +123,7 @@ def train_classifier(
         rate=lr,
         batch=batch,
         seed=seed,
+        max_new_tokens=max_new_tokens,
     )
     print("\n".join(classifier_display.report_lines(report)))
 
@@ -124,7 +132,7 @@ def train_classifier(
 def train_sublayers(
     model: Annotated[str, typer.Option(help="Bundled name, hub id or folder.")],
     workload: Annotated[str, typer.Option(help="Whose train split to search on: W or W,W2.")],
-    out: Annotated[Path, typer.Option(help="Folder for the set.")],
+    out: Annotated[Path, typer.Option(help="Folder for the set, written at the end.")],
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
     rows: Annotated[int, typer.Option(help="Of each workload.")] = 4,
     iterations: Annotated[int, typer.Option(help="Sets to try.")] = 200,
@@ -135,7 +143,8 @@ def train_sublayers(
     dtype: Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of rows and search.")] = 0,
 ) -> None:
-    """Find the sublayers that speculative's self_speculation leaves out when it drafts."""
+    """Find the sublayers that speculative's self_speculation leaves out when it drafts; begins anew
+    when it is interrupted."""
     from backends.training.sublayers import display as sublayer_display
     from backends.training.sublayers import search
     from harness.cli.calibrate import chosen_dtype
@@ -169,6 +178,7 @@ def train_eagle(
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
     decay: Annotated[float, typer.Option(help="Weight of a draft against the one before.")] = 0.8,
     seed: Annotated[int, typer.Option(min=0, help="Of rows, their order and the weights.")] = 0,
+    max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
     """Train an EAGLE-3 head for vllm-speculative on the model's own answers; resumes."""
@@ -186,6 +196,7 @@ def train_eagle(
         batch=batch,
         decay=decay,
         seed=seed,
+        max_new_tokens=max_new_tokens,
     )
 
 
@@ -201,6 +212,7 @@ def train_medusa(
     lr: Annotated[float, typer.Option(help="Adam's rate.")] = 2e-3,
     batch: Annotated[int, typer.Option(help="Answers a step.")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Of rows and their order.")] = 0,
+    max_new_tokens: Longest = None,
     minutes: Minutes = None,
 ) -> None:
     """Train Medusa heads for vllm-speculative on the model's own answers; resumes."""
@@ -217,6 +229,7 @@ def train_medusa(
         rate=lr,
         batch=batch,
         seed=seed,
+        max_new_tokens=max_new_tokens,
     )
 
 

@@ -11,21 +11,26 @@ writing, here or on another machine that shares the folder.
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import itertools
 import os
 import re
 import socket
 import stat
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
 from harness.core.errors import UserError
 
 MIB = 2**20
+LOCK = ".lock"
+"""In a folder whose file system locks files alone."""
+LOCKLESS = "its file system has no locks, so see to it that no other {} writes into it"
 _STALE_AFTER_S = 3600.0
 _LONGEST_HOST = 32
 _serial = itertools.count()
@@ -143,6 +148,44 @@ def write_temporary(target: Path, data: bytes) -> Path:
             error.filename = str(target)
         raise
     return path
+
+
+@contextmanager
+def only_writer(folder: Path, who: str = "run", *, writes: bool = True) -> Iterator[None]:
+    """Hold a folder, which is made where there is none, as the only `who` that writes into it: two
+    would mix what they store. The lock is the kernel's, so that it ends with the process, however
+    that ends. It is the folder's own; NFS locks only what is open for writing, and there a file in
+    it is held. Unless it `writes`, no such file is made. Raises `UserError` for one that is held or
+    cannot be made."""
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            locked, file = _hold(folder, os.O_RDONLY, held), folder / LOCK
+            if not locked and (writes or file.exists()):
+                locked = _hold(file, os.O_RDWR | os.O_CREAT, held)
+            if not locked and writes:
+                print(f"warning: {folder}: {LOCKLESS.format(who)}", file=sys.stderr)
+        except BlockingIOError:
+            raise UserError(
+                f"{folder}: another {who} is writing into it; let it end, or name another --out"
+            ) from None
+        except OSError as error:
+            raise UserError(f"{folder}: {error.strerror}; name another --out") from None
+        yield
+
+
+def _hold(path: Path, flags: int, held: ExitStack) -> bool:
+    """Lock a path; whether its file system can. Raises `OSError` where it cannot be opened, and
+    `BlockingIOError` where another has it."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    held.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def rename_folder(folder: Path, target: Path) -> None:

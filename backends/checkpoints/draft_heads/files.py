@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import write_json
+from backends.checkpoints.bound_files import replacing_tensors, write_json
 from backends.engine.model.architecture import EngineError, read_architecture
 from harness.core.errors import UserError
-from harness.core.files import replacing
 
 FORMAT = 1
 ABOUT, TENSORS, CONFIG = "draft_head.json", "model.safetensors", "config.json"
@@ -90,9 +89,10 @@ def medusa_config(directory: Path, heads: int) -> dict[str, Any]:
 
 
 def write_files(out: Path, config: dict[str, Any], tensors: Mapping[str, Any]) -> None:
-    """Write the two files that vLLM loads; `tensors` lie on the CPU. Raises `OSError`."""
+    """Write the two files that vLLM loads; `tensors` lie on the CPU. Raises `UserError`
+    and `OSError` for a disk that takes no more."""
     from safetensors.torch import save_file
 
-    with replacing(out / TENSORS) as temporary:
+    with replacing_tensors(out / TENSORS) as temporary:
         save_file(dict(tensors), temporary)
     write_json(out / CONFIG, config)

@@ -13,6 +13,7 @@ from backends.early_exit.calibration.settings import Settings
 from harness.core.errors import UserError
 from harness.core.files import write_atomic
 from workloads import workload_info
+from workloads.own.scorers import NONE, SCORERS
 
 QUALITIES = {
     "rouge_l": "the mean ROUGE-L to the full model's answers",
@@ -71,7 +72,7 @@ def unscored(settings: Settings, groups: Sequence[Sequence[CalibrationPrompt]]) 
     for prompt in (prompt for group in groups for prompt in group):
         info = workload_info(prompt.workload)
         missing = [name for name in info.fields if name not in prompt.data]
-        if missing or not info.metric:
+        if missing or not (info.metric or SCORERS[prompt.data.get("scorer", NONE)]):
             lacks = f"has no '{missing[0]}'" if missing else "has no task score"
             return (
                 f"--risk: workload {prompt.workload}, row {prompt.row} {lacks}, and so no score; "

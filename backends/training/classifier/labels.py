@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from backends.engine.model.forward import final_logits
 from backends.training.exits.backbone import Backbone
-from backends.training.exits.cache import Cache
+from backends.training.exits.cache import KEEP_EVERY_S, Cache
 from backends.training.small_models.checkpoint import load_state, save_state
 
 LOGITS = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -43,7 +44,8 @@ def label(
     Inputs of the head are in the model's dtype, its logits float32, as in `final_logits`.
 
     Args:
-        path: file that keeps the labels; what an earlier run finished is used again.
+        path: file that keeps the labels; what an earlier run has put there, or beside it as far as
+            it came, is used again.
         backbone: the frozen model.
         cache: states of the residual stream after the exit layers and the last.
         going_on: called with the number of positions done so far; False stops early.
@@ -55,16 +57,32 @@ def label(
         return Labels(**kept)
     head = backbone.head
     rows = max(16, LOGITS[head.device.type] // (head.shape[0] * len(cache.states)))
-    agrees, margins = [], []
-    for begin in range(0, cache.positions, rows):
-        if not going_on(begin):
+    begun = path.with_name(f"{path.name}.begun")
+    parts = [Labels(**kept)] if (kept := load_state(begun)) is not None else []
+    kept_at = time.monotonic()
+    for begin in range(parts[0].agrees.shape[1] if parts else 0, cache.positions, rows):
+        stopped = not going_on(begin)
+        if parts and (stopped or time.monotonic() - kept_at >= KEEP_EVERY_S):
+            parts = [_joined(parts)]
+            save_state(begun, vars(parts[0]))
+            kept_at = time.monotonic()
+        if stopped:
             return None
         part = cache.states[:, begin : begin + rows].to(head.device)
         logits = final_logits(backbone.weights, part)
         top = logits[:-1].softmax(dim=-1).topk(2, dim=-1).values
         tokens = logits.argmax(dim=-1)
-        agrees.append((tokens[:-1] == tokens[-1]).cpu())
-        margins.append((top[..., 0] - top[..., 1]).cpu())
-    found = {"agrees": torch.cat(agrees, dim=1), "margin": torch.cat(margins, dim=1)}
-    save_state(path, found)
-    return Labels(**found)
+        agrees = (tokens[:-1] == tokens[-1]).cpu()
+        parts.append(Labels(agrees, (top[..., 0] - top[..., 1]).cpu()))
+    found = _joined(parts)
+    save_state(path, vars(found))
+    begun.unlink(missing_ok=True)
+    return found
+
+
+def _joined(parts: Sequence[Labels]) -> Labels:
+    """Those of one run of positions after another."""
+    return Labels(
+        torch.cat([part.agrees for part in parts], dim=1),
+        torch.cat([part.margin for part in parts], dim=1),
+    )

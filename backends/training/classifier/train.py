@@ -14,8 +14,8 @@ from backends.checkpoints.classifier import Classifier, write_classifier
 from backends.training.classifier.fit import Scale, classifier_problem, scale_of
 from backends.training.classifier.labels import Labels, label
 from backends.training.classifier.report import confidences, held_out_report
-from backends.training.exits.fit import SAVE_EVERY_S, Fit, fit
-from backends.training.exits.recipe import STATE, ExitRecipe, finished_run
+from backends.training.exits.fit import SAVE_EVERY_S, Fit, disk_bytes, fit
+from backends.training.exits.recipe import STATE, ExitRecipe, held
 from backends.training.exits.run import ExitTraining, Material, StageProgress, bind
 from harness.core.errors import UserError
 
@@ -54,18 +54,20 @@ def train_classifier(
     """
     begun = ExitRecipe("", (), tuple(workloads), KIND, **choices)
     frozen, recipe = bind(begun, model, _all_but_the_last)
-    if (finished := finished_run(out, recipe, frozen.directory)) is not None:
-        return finished
-    run = ExitTraining(out, recipe, minutes, progress)
-    found = run.collect(frozen, normed=False)
-    labels = None if found is None else _labels(run, found)
-    if found is None or labels is None:
-        return {"finished": False}
-    device = found.backbone.head.device
-    scale = scale_of(found.train, device)
-    problem = classifier_problem(found.train, found.held_out, labels, scale, device)
-    done = fit(out, recipe, problem, run.epochs(), save_every_s)
-    return run.ended(_write(out, recipe, done, found, labels, scale))
+    with held(out, recipe, frozen.directory) as finished:
+        if finished is not None:
+            return finished
+        run = ExitTraining(out, recipe, minutes, progress)
+        reserve = disk_bytes(2 * (frozen.architecture.width + 1))
+        found = run.collect(frozen, reserve, normed=False)
+        labels = None if found is None else _labels(run, found)
+        if found is None or labels is None:
+            return {"finished": False}
+        device = found.backbone.head.device
+        scale = scale_of(found.train, device)
+        problem = classifier_problem(found.train, found.held_out, labels, scale, device)
+        done = fit(out, recipe, problem, run.epochs(), save_every_s)
+        return run.ended(_write(out, recipe, done, found, labels, scale))
 
 
 def _all_but_the_last(depth: int) -> tuple[int, ...]:

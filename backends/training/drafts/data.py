@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,7 +17,9 @@ from backends.training.drafts.eagle_head import Texts
 from backends.training.exits.backbone import Backbone
 from backends.training.exits.cache import Cache
 from backends.training.exits.data import TrainPrompt
+from backends.training.exits.memory import in_halves
 
+R = TypeVar("R")
 TOKENS = {"cpu": 4096, "cuda": 32768}
 LOGITS = {"cpu": 1 << 23, "cuda": 1 << 28}
 """Positions, padding included, and logits of one draft that are computed at once."""
@@ -63,8 +66,15 @@ class DraftData:
         """Positions of the longest text."""
         return max(len(prompt.ids) + len(answer) for prompt, answer in self.used)
 
-    def batches(self, answers: Sequence[int]) -> Iterator[tuple[list[int], DraftTexts]]:
-        """These answers in groups of like length that fit into memory, each with its material."""
+    def over(
+        self, answers: Sequence[int], work: Callable[[DraftTexts], R]
+    ) -> Iterator[tuple[list[int], R]]:
+        """Do `work` on the material of these answers, in groups of like length, which are halved
+        where a GPU's memory is too small. Yields each group with what came of it."""
+        for group in self._groups(answers):
+            yield from in_halves(lambda chosen: work(self.read(chosen)), group)
+
+    def _groups(self, answers: Sequence[int]) -> Iterator[list[int]]:
         head = self.backbone.head
         tokens = TOKENS[head.device.type]
         rows = max(1, LOGITS[head.device.type] // head.shape[0])
@@ -76,11 +86,11 @@ class DraftData:
             width = max(sum(sizes[i]) for i in wider)
             length = max(sizes[i][1] for i in wider)
             if group and (len(wider) * width > tokens or len(wider) * length > rows):
-                yield group, self.read(group)
+                yield group
                 wider = [number]
             group = wider
         if group:
-            yield group, self.read(group)
+            yield group
 
     @torch.no_grad()
     def read(self, answers: Sequence[int]) -> DraftTexts:

@@ -48,23 +48,29 @@ def eagle_problem(
         sums = divergences(backbone.head, drafts(weights, found), found)
         return torch.stack([own * recipe.decay**i for i, own in enumerate(sums)]).sum()
 
+    @torch.enable_grad()
+    def gradient(found: DraftTexts) -> tuple[Tensor, Tensor, int]:
+        weights = flat.detach().requires_grad_()
+        own = loss(weights, found)
+        return own.detach(), torch.autograd.grad(own, weights)[0], len(found.wanted)
+
     def step(answers: list[int]) -> FittedBatch:
         total, slopes, positions = torch.zeros(1, device=device), torch.zeros_like(flat), 0
-        for _, found in train.batches(answers):
-            with torch.enable_grad():
-                weights = flat.detach().requires_grad_()
-                own = loss(weights, found)
-                slopes += torch.autograd.grad(own, weights)[0]
-            total += own.detach()
-            positions += len(found.wanted)
+        for _, (own, slope, count) in train.over(answers, gradient):
+            total += own
+            slopes += slope
+            positions += count
         return FittedBatch(total, slopes[None], positions)
+
+    def loss_of(found: DraftTexts) -> tuple[float, int]:
+        return float(loss(flat, found)), len(found.wanted)
 
     @torch.no_grad()
     def measure() -> list[float]:
         total, positions = 0.0, 0
-        for _, found in held_out.batches(range(len(held_out))):
-            total += float(loss(flat, found))
-            positions += len(found.wanted)
+        for _, (own, count) in held_out.over(range(len(held_out)), loss_of):
+            total += own
+            positions += count
         return [total / positions]
 
     return Objective([flat], len(train), step, measure), drafts

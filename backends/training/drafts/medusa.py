@@ -51,25 +51,32 @@ def medusa_problem(
     width, device = head.shape[1], head.device
     parameters = [torch.zeros(width, width, device=device) for _ in range(recipe.drafts)]
 
+    @torch.enable_grad()
+    def gradient(found: DraftTexts) -> tuple[Tensor, Tensor, int]:
+        weights = torch.stack(parameters).requires_grad_()
+        sums = torch.stack(divergences(head, medusa_drafts(weights, found), found))
+        slopes = torch.autograd.grad(sums.sum(), weights)[0]
+        return sums.detach(), slopes, len(found.wanted)
+
     def step(answers: list[int]) -> FittedBatch:
         losses = torch.zeros(recipe.drafts, device=device)
         slopes, positions = torch.zeros(recipe.drafts, width, width, device=device), 0
-        for _, found in train.batches(answers):
-            with torch.enable_grad():
-                weights = torch.stack(parameters).requires_grad_()
-                sums = torch.stack(divergences(head, medusa_drafts(weights, found), found))
-                slopes += torch.autograd.grad(sums.sum(), weights)[0]
-            losses += sums.detach()
-            positions += len(found.wanted)
+        for _, (sums, slope, count) in train.over(answers, gradient):
+            losses += sums
+            slopes += slope
+            positions += count
         return FittedBatch(losses, slopes, positions)
+
+    def losses_of(found: DraftTexts) -> tuple[Tensor, int]:
+        made = medusa_drafts(torch.stack(parameters), found)
+        return torch.stack(divergences(head, made, found)).cpu(), len(found.wanted)
 
     @torch.no_grad()
     def measure() -> list[float]:
         total, positions = torch.zeros(recipe.drafts), 0
-        for _, found in held_out.batches(range(len(held_out))):
-            made = medusa_drafts(torch.stack(parameters), found)
-            total += torch.stack(divergences(head, made, found)).cpu()
-            positions += len(found.wanted)
+        for _, (sums, count) in held_out.over(range(len(held_out)), losses_of):
+            total += sums
+            positions += count
         return [float(value) for value in total / positions]
 
     return Objective(parameters, len(train), step, measure), medusa_drafts

@@ -28,10 +28,14 @@ def acceptance_report(
     """
     head = data.backbone.head
     rows: dict[int, Tensor] = {}
-    for group, found in data.batches(range(len(data))):
+
+    def judge(found: DraftTexts) -> list[Tensor]:
         same = right(head, drafts_of(found), found).cpu()
-        for number, own, count in zip(group, same, found.texts.counts.tolist(), strict=True):
-            rows[number] = own[:count]
+        counts = found.texts.counts.tolist()
+        return [own[:count] for own, count in zip(same, counts, strict=True)]
+
+    for group, judged in data.over(range(len(data)), judge):
+        rows |= dict(zip(group, judged, strict=True))
     names = [prompt.workload for prompt, _ in data.used]
     report = {"all": _summary([rows[i] for i in range(len(names))], drafts)}
     for name in dict.fromkeys(names):

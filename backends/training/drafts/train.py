@@ -13,12 +13,14 @@ from backends.checkpoints.bound_files import write_bound
 from backends.checkpoints.draft_heads import files as draft_heads
 from backends.training.drafts.data import DraftData
 from backends.training.drafts.eagle import eagle_problem, write_eagle
+from backends.training.drafts.eagle_head import EagleHead
 from backends.training.drafts.medusa import medusa_problem, write_medusa
 from backends.training.drafts.recipe import DraftRecipe, check_draft_recipe, fused_layers
 from backends.training.drafts.report import acceptance_report
-from backends.training.exits.fit import SAVE_EVERY_S, Fit, fit
-from backends.training.exits.recipe import finished_run
-from backends.training.exits.run import ExitTraining, StageProgress, bind
+from backends.training.exits.backbone import dtype_of
+from backends.training.exits.fit import SAVE_EVERY_S, Fit, disk_bytes, fit
+from backends.training.exits.recipe import held
+from backends.training.exits.run import ExitTraining, FrozenModel, StageProgress, bind
 
 PARTS: dict[str, tuple[Any, Any]] = {
     draft_heads.EAGLE3: (eagle_problem, write_eagle),
@@ -62,25 +64,36 @@ def train_drafts(
     begun = DraftRecipe("", (), tuple(workloads), kind=kind, **choices)
     check_draft_recipe(begun)
     frozen, recipe = bind(begun, model, partial(_read_layers, kind))
-    if (finished := finished_run(out, recipe, frozen.directory)) is not None:
-        return finished
-    run = ExitTraining(out, recipe, minutes, progress)
-    found = run.collect(frozen, normed=False, whole=True)
-    if found is None:
-        return {"finished": False}
-    texts = tuple(
-        DraftData(found.backbone, found.pairs, cache, own)
-        for cache, own in ((found.train, False), (found.held_out, True))
-    )
-    told = _fitted(run, recipe, frozen.directory, *texts, save_every_s=save_every_s)
-    return run.ended(
-        write_bound(out / draft_heads.ABOUT, recipe.checkpoint, draft_heads.FORMAT, told)
-    )
+    with held(out, recipe, frozen.directory) as finished:
+        if finished is not None:
+            return finished
+        run = ExitTraining(out, recipe, minutes, progress)
+        reserve = _reserve(recipe, frozen)
+        found = run.collect(frozen, reserve, normed=False, whole=True)
+        if found is None:
+            return {"finished": False}
+        texts = tuple(
+            DraftData(found.backbone, found.pairs, cache, own)
+            for cache, own in ((found.train, False), (found.held_out, True))
+        )
+        told = _fitted(run, recipe, frozen.directory, *texts, save_every_s=save_every_s)
+        return run.ended(
+            write_bound(out / draft_heads.ABOUT, recipe.checkpoint, draft_heads.FORMAT, told)
+        )
 
 
 def _read_layers(kind: str, depth: int) -> tuple[int, ...]:
     """The layers, below the last, whose states a head of this kind reads."""
     return fused_layers(depth)[:-1] if kind == draft_heads.EAGLE3 else ()
+
+
+def _reserve(recipe: DraftRecipe, frozen: FrozenModel) -> int:
+    """Bytes on the disk for the head and its training's state."""
+    shape = frozen.architecture
+    if recipe.kind == draft_heads.EAGLE3:
+        return disk_bytes(sum(EagleHead(shape, len(recipe.layers) + 1).sizes))
+    copied = shape.vocabulary * shape.width * dtype_of(frozen.directory).itemsize
+    return disk_bytes(recipe.drafts * shape.width**2) + copied
 
 
 def _fitted(

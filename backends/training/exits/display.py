@@ -12,7 +12,8 @@ EVERY_S = 2.0
 
 
 def printer(losses: str) -> Callable[[StageProgress], None]:
-    """A progress callback that prints a line every few seconds, and each stage's first.
+    """A progress callback that prints a line every few seconds, and each stage's first,
+    and every remark.
 
     Args:
         losses: what the epochs' held-out losses are.
@@ -20,6 +21,9 @@ def printer(losses: str) -> Callable[[StageProgress], None]:
     last: dict[str, Any] = {"stage": "", "at": 0.0}
 
     def show(progress: StageProgress) -> None:
+        if progress.remark:
+            print(progress.remark, flush=True)
+            return
         now = time.monotonic()
         if progress.stage == last["stage"] and now - last["at"] < EVERY_S:
             return

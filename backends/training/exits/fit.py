@@ -112,6 +112,13 @@ def fit(
     return state
 
 
+def disk_bytes(parameters: int) -> int:
+    """What the states of a fit of so many parameters take on the disk (themselves, the best ones
+    and Adam's two moments, float32, and as much again while one state replaces another), and the
+    file that ships them."""
+    return 4 * parameters * (2 * 4 + 1)
+
+
 def schedule(step: int, steps: int, warm_up: float) -> float:
     """The factor of the rate at a step counted from 0: linear warm-up, then a cosine to 0."""
     rising = max(1, round(warm_up * steps))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,20 @@ from typing import Any
 from backends.checkpoints import classifier, exit_heads
 from backends.checkpoints.bound_files import write_json
 from backends.checkpoints.draft_heads import files as draft_heads
+from backends.checkpoints.models import one_line
 from backends.training.folders import check_out
 from harness.core.errors import UserError, nearest
-from workloads import WORKLOADS
+from harness.core.files import only_writer
+from workloads import OWN, WORKLOADS
+from workloads.own.rows import NO_FILE
 
 STATE = "state"
 """Subfolder of a run under way: its recipe, answers, hidden states and optimizer."""
 BEGUN = f"{STATE}/recipe.json"
 REPORTS = (exit_heads.ABOUT, classifier.ABOUT, draft_heads.ABOUT)
 """What makes a folder a finished one, or one whose training was stopped after some epoch."""
+FROM_FILES = tuple(name for name, info in OWN.items() if not info.default_source)
+"""Workloads whose prompts are the user's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,8 @@ class ExitRecipe:
     warm_up: float = 0.03
     held_out: float = 0.1
     """Share of each workload's rows that is measured on and not trained on."""
+    max_new_tokens: int | None = None
+    """Of an answer; None takes each workload's `answer_tokens`."""
     prompts: str = ""
     """Checksum of what those rows became: a source, or a prompt's form, may change."""
 
@@ -57,33 +66,67 @@ class ExitRecipe:
         """The fields by name, as JSON holds them."""
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
 
+    def limits(self) -> dict[str, int]:
+        """The most tokens of an answer, by workload, where they were chosen."""
+        return (
+            {}
+            if self.max_new_tokens is None
+            else dict.fromkeys(self.workloads, self.max_new_tokens)
+        )
+
 
 def check_recipe(recipe: ExitRecipe) -> None:
     """Raise `UserError` for values that no training can use; the layers are checked elsewhere."""
+    known = (*WORKLOADS, *FROM_FILES)
     for number, name in enumerate(recipe.workloads):
-        if name not in WORKLOADS:
-            raise UserError(f"--workload: unknown workload '{name}'; {nearest(name, WORKLOADS)}")
+        if name not in known:
+            raise UserError(f"--workload: unknown workload '{name}'; {nearest(name, known)}")
+        if name in FROM_FILES and recipe.source in NO_FILE:
+            raise UserError(
+                f"--source: workload {name} is of your own prompts; expected their file, got "
+                f"'{recipe.source}'"
+            )
         if name in recipe.workloads[:number]:
             raise UserError(f"--workload: '{name}' is named twice")
     if not recipe.workloads:
-        raise UserError(f"--workload: none is named; {nearest('', WORKLOADS)}")
+        raise UserError(f"--workload: none is named; {nearest('', known)}")
     for option, value in (("epochs", recipe.epochs), ("batch", recipe.batch)):
         if value < 1:
             raise UserError(f"--{option}: expected at least 1, got {value}")
+    if recipe.max_new_tokens is not None and recipe.max_new_tokens < 2:
+        raise UserError(
+            "--max-new-tokens: expected at least 2 (an exit is learnt from the second on), got "
+            f"{recipe.max_new_tokens}"
+        )
     if recipe.rows is not None and recipe.rows < 2:
         raise UserError(f"--rows: expected at least 2 (one is held out), got {recipe.rows}")
     if not (math.isfinite(recipe.rate) and recipe.rate > 0):
         raise UserError(f"--lr: expected a positive number, got {recipe.rate}")
 
 
-def finished_run(out: Path, recipe: ExitRecipe, model: Path) -> dict[str, Any] | None:
-    """The report that this recipe's finished run left in `out`; None when there is work to do.
+@contextmanager
+def held(out: Path, recipe: ExitRecipe, model: Path) -> Iterator[dict[str, Any] | None]:
+    """Hold `out` against other trainings. Gives the report that this recipe's finished run left
+    there; None when there is work to do.
 
     Raises:
-        UserError: when the folder belongs to another checkpoint or recipe, holds the model or what
-            no training wrote, or is no folder.
+        UserError: when another training holds the folder, or it belongs to another checkpoint or
+            recipe, holds the model or what no training wrote, or is no folder; and for a GPU that
+            is too small for what is done meanwhile.
     """
+    import torch
+
     check_out(out, (*REPORTS, BEGUN), model)
+    with only_writer(out, "training"):
+        try:
+            yield _finished(out, recipe)
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"the GPU has too little memory for this training ({one_line(error)})"
+            ) from None
+
+
+def _finished(out: Path, recipe: ExitRecipe) -> dict[str, Any] | None:
     state = out / STATE
     begun = (out / BEGUN).is_file()
     if state.exists() and not begun and not (state.is_dir() and not any(state.iterdir())):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,11 +17,14 @@ import torch
 
 from backends.checkpoints import models
 from backends.engine.model.architecture import Architecture
+from backends.training.exits.answers import answers, cached_answers
 from backends.training.exits.backbone import Backbone, architecture_of, dtype_of, read_backbone
 from backends.training.exits.cache import Cache, build_cache
-from backends.training.exits.data import TrainPrompt, answers, prompts_checksum, read_prompts
+from backends.training.exits.data import TrainPrompt, prompts_checksum, read_prompts
 from backends.training.exits.fit import Fit
 from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe, claim_folder
+from harness.core.errors import UserError
+from harness.core.files import size
 from harness.core.nouns import Model
 
 R = TypeVar("R", bound=ExitRecipe)
@@ -32,7 +35,8 @@ class StageProgress:
     """How far a stage is: `done` of `total` answers, texts or epochs, after `seconds` in which all
     but the first `found` were done.
 
-    In the stage "epochs", `losses` holds the held-out losses.
+    In the stage "epochs", `losses` holds the held-out losses. `remark` is what the user should know
+    before it begins.
     """
 
     stage: str
@@ -41,6 +45,7 @@ class StageProgress:
     seconds: float
     found: int = 0
     losses: list[float] | None = None
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def bind(
     architecture = architecture_of(directory)
     layers = layers_of(architecture.layers)
     tokenizer = models.load_tokenizer(directory)
-    prompts = read_prompts(begun, tokenizer, architecture.positions)
+    prompts = read_prompts(begun, tokenizer, architecture.positions, begun.limits())
     recipe = replace(
         begun,
         checkpoint=models.checksum(directory),
@@ -104,27 +109,43 @@ class ExitTraining:
     ) -> None:
         self.out, self.recipe, self.progress = out, recipe, progress
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        self._asked = False
 
-    def collect(self, model: FrozenModel, *, normed: bool, whole: bool = False) -> Material | None:
+    def collect(
+        self, model: FrozenModel, reserve: int, *, normed: bool, whole: bool = False
+    ) -> Material | None:
         """The answers and their states; None where the time was up. Claims the folder.
 
         Args:
             model: and what it is asked.
+            reserve: bytes on the disk that the rest of the training takes.
             normed: whether the states go through the final norm.
             whole: whether the states of the prompts are kept too.
 
         Raises:
-            UserError: for weights that cannot be used.
+            UserError: for weights that cannot be used, and a disk that is too small.
         """
         directory, prompts = model.directory, model.prompts
         device = "cuda" if torch.cuda.is_available() else "cpu"
         claim_folder(self.out, self.recipe)
+        texts_of = [(len(p.ids), p.limit) for p in prompts]
+        lacking = self._lacking(model, texts_of, whole, reserve)
+        if lacking and self.progress:
+            longest = f"should all answers be as long as they may, {lacking}"
+            self.progress(StageProgress("answers", 0, len(prompts), 0.0, remark=longest))
         going_on = self.stage("answers", len(prompts))
         stops = models.stop_ids(directory, model.tokenizer)
         like = torch.empty(0, dtype=dtype_of(directory), device=device)
-        texts = answers(self.out, prompts, directory, stops, like, going_on)
+        cached = cached_answers(self.recipe.checkpoint, prompts, stops, like)
+        texts = answers(self.out, prompts, directory, stops, like, going_on, cached)
         if texts is None:
             return None
+        texts_of = [(len(p.ids), len(text)) for p, text in zip(prompts, texts, strict=True)]
+        if lacking := self._lacking(model, texts_of, whole, reserve):
+            raise UserError(
+                f"{lacking}; the answers are kept: make room for the same command to go on, or "
+                "take fewer --rows"
+            )
         # behind the answers, so that a device holds one copy of the model at a time
         backbone = read_backbone(directory, model.architecture, device, normed=normed)
         pairs = list(zip(prompts, texts, strict=True))
@@ -134,7 +155,11 @@ class ExitTraining:
         return Material(backbone, pairs, train, held_out)
 
     def stage(self, stage: str, total: int) -> Callable[[int], bool]:
-        """A function that reports how much of a stage is done and says whether to go on."""
+        """A function that reports how much of a stage is done and says whether to go on.
+
+        The run's first piece of work is always done: where loading the model takes all the time
+        there is, the same command would otherwise never come to an end.
+        """
         began = time.monotonic()
         found: list[int] = []
 
@@ -143,7 +168,8 @@ class ExitTraining:
             found.append(done)
             if self.progress:
                 self.progress(StageProgress(stage, done, total, now - began, found[0]))
-            return self.deadline is None or now < self.deadline
+            first, self._asked = not self._asked, True
+            return first or self.deadline is None or now < self.deadline
 
         return going_on
 
@@ -166,6 +192,23 @@ class ExitTraining:
         if content["finished"]:
             shutil.rmtree(self.out / STATE)
         return content
+
+    def _lacking(
+        self, model: FrozenModel, texts: Sequence[tuple[int, int]], whole: bool, reserve: int
+    ) -> str:
+        """What the disk lacks for texts of so many tokens of prompt and answer; empty if nothing,
+        what this run has put there counted as free."""
+        state = self.out / STATE
+        positions = sum(own - 1 + (prompt if whole else 0) for prompt, own in texts if own > 1)
+        width = model.architecture.width * dtype_of(model.directory).itemsize
+        need = (len(self.recipe.layers) + 1) * positions * width + reserve
+        free = shutil.disk_usage(state).free + sum(p.stat().st_size for p in state.iterdir())
+        if need <= free:
+            return ""
+        return (
+            f"{state}: hidden states, the training's state and its files take {size(need)}, and "
+            f"{size(free)} are free"
+        )
 
     def _cache(
         self,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backends.training.exits.fit import SAVE_EVERY_S, fit
-from backends.training.exits.recipe import ExitRecipe, finished_run
+from backends.training.exits.fit import SAVE_EVERY_S, disk_bytes, fit
+from backends.training.exits.recipe import ExitRecipe, held
 from backends.training.exits.run import ExitTraining, StageProgress, bind
 from backends.training.heads.fit import heads_problem
 from backends.training.heads.folder import write_heads
@@ -53,13 +53,17 @@ def train_heads(
     begun = ExitRecipe("", (), tuple(workloads), **choices)
     check_kind(begun.kind)
     frozen, recipe = bind(begun, model, lambda depth: parse_layers(layers, depth))
-    if (finished := finished_run(out, recipe, frozen.directory)) is not None:
-        return finished
-    run = ExitTraining(out, recipe, minutes, progress)
-    found = run.collect(frozen, normed=True)
-    if found is None:
-        return {"finished": False}
-    head, train, held_out = found.backbone.head, found.train, found.held_out
-    problem = heads_problem(recipe, head, train, held_out)
-    done = fit(out, recipe, problem, run.epochs(), save_every_s)
-    return run.ended(write_heads(out, recipe, found.backbone, done, train, held_out, found.pairs))
+    with held(out, recipe, frozen.directory) as finished:
+        if finished is not None:
+            return finished
+        run = ExitTraining(out, recipe, minutes, progress)
+        shape = frozen.architecture
+        rows = shape.vocabulary if recipe.kind == "full" else shape.width
+        reserve = disk_bytes(len(recipe.layers) * rows * shape.width)
+        found = run.collect(frozen, reserve, normed=True)
+        if found is None:
+            return {"finished": False}
+        backbone, train, held_out = found.backbone, found.train, found.held_out
+        problem = heads_problem(recipe, backbone.head, train, held_out)
+        done = fit(out, recipe, problem, run.epochs(), save_every_s)
+        return run.ended(write_heads(out, recipe, backbone, done, train, held_out, found.pairs))

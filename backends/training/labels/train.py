@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from backends.checkpoints import models
+from backends.checkpoints.bound_files import replacing_tensors
 from backends.classifiers.models.bert import BertClassifier
 from backends.classifiers.models.residual import ResidualClassifier
 from backends.classifiers.weights import load
@@ -21,7 +22,7 @@ from backends.training.labels.fit import Network, Told, fit
 from backends.training.labels.recipe import RESIDUAL, SENTIMENT, SHAPES, LabelRecipe, encoder
 from backends.training.labels.report import measured_on_test_rows
 from backends.training.labels.tokenizers import write_pixels, write_words
-from harness.core.files import replacing, write_atomic
+from harness.core.files import only_writer, write_atomic
 from workloads.labelled import LABELS, images
 
 REPORT = "report.json"
@@ -55,22 +56,23 @@ def train(
     recipe = replace({"sentiment": SENTIMENT, "shapes": SHAPES}[workload], seed=seed)
     recipe = recipe if steps is None else replace(recipe, steps=steps)
     before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    torch.manual_seed(seed)
-    started = time.monotonic()
-    try:
-        network, config = _sentiment(out) if workload == "sentiment" else _shapes(out)
-        tokenizer = models.load_tokenizer(out)
+    with only_writer(out, "training"):
+        torch.set_num_threads(threads or before)
+        torch.manual_seed(seed)
+        started = time.monotonic()
+        try:
+            network, config = _sentiment(out) if workload == "sentiment" else _shapes(out)
+            tokenizer = models.load_tokenizer(out)
 
-        def encode(contents: Sequence[str]) -> list[list[int]]:
-            found: list[list[int]] = tokenizer(list(contents))["input_ids"]
-            return found
+            def encode(contents: Sequence[str]) -> list[list[int]]:
+                found: list[list[int]] = tokenizer(list(contents))["input_ids"]
+                return found
 
-        fit(network, recipe, encode, tell)
-        _export(network, config, out)
-        report = _report(out, recipe, encode, time.monotonic() - started)
-    finally:
-        torch.set_num_threads(before)
+            fit(network, recipe, encode, tell)
+            _export(network, config, out)
+            report = _report(out, recipe, encode, time.monotonic() - started)
+        finally:
+            torch.set_num_threads(before)
     return report
 
 
@@ -135,5 +137,5 @@ def _export(network: Network, config: dict[str, Any], out: Path) -> None:
         for name, tensor in network.state_dict().items()
         if not name.endswith("num_batches_tracked")
     }
-    with replacing(out / "model.safetensors") as temporary:
+    with replacing_tensors(out / "model.safetensors") as temporary:
         save_file(weights, temporary, metadata={"format": "pt"})

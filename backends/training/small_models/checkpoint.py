@@ -9,11 +9,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from backends.checkpoints.bound_files import replacing_tensors
 from backends.checkpoints.models import one_line, read_config
 from backends.training.rows.tokenizer import BEGIN, END, MAX_LENGTH, PAD
 from backends.training.small_models.llama import Llama, LlamaShape
 from harness.core.errors import UserError
-from harness.core.files import replacing, write_atomic
+from harness.core.files import write_atomic
 
 
 def hugging_face_config(shape: LlamaShape) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def export(model: Llama, tokenizer_folder: Path, out: Path) -> None:
     _write_json(out / "config.json", hugging_face_config(model.shape))
     _write_json(out / "generation_config.json", generation)
     weights = {name: p.detach().cpu().to(torch.bfloat16) for name, p in model.named_parameters()}
-    with replacing(out / "model.safetensors") as temporary:
+    with replacing_tensors(out / "model.safetensors") as temporary:
         save_file(weights, temporary, metadata={"format": "pt"})
 
 
@@ -121,8 +122,9 @@ def load_ours(folder: Path, option: str) -> Llama:
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write a training state whole or not at all."""
-    with replacing(path) as temporary:
+    """Write a training state whole or not at all. Raises `UserError` and `OSError` for a disk that
+    takes no more."""
+    with replacing_tensors(path) as temporary:
         torch.save(state, temporary)
 
 

@@ -11,6 +11,7 @@ from backends.training.rows.tokenizer import load_tokenizer, train_tokenizer
 from backends.training.small_models.llama import Llama, LlamaShape
 from backends.training.small_models.recipe import Recipe, TrainingProgress
 from backends.training.small_models.run import STATE, TrainingRun
+from harness.core.files import only_writer
 
 
 def train_demo(
@@ -41,12 +42,13 @@ def train_demo(
     """
     recipe = recipe or Recipe()
     check_out(out, (STATE,))
-    if not (out / "tokenizer.json").exists():
-        train_tokenizer(out, seed=recipe.seed)
-    torch.manual_seed(recipe.seed)
-    model = Llama(LlamaShape(len(load_tokenizer(out)), **recipe.shape))
-    run = TrainingRun(out, recipe, model, None, threads or os.cpu_count() or 1)
-    try:
-        return run.train(minutes, progress, save_every)
-    finally:
-        run.close()
+    with only_writer(out, "training"):
+        if not (out / "tokenizer.json").exists():
+            train_tokenizer(out, seed=recipe.seed)
+        torch.manual_seed(recipe.seed)
+        model = Llama(LlamaShape(len(load_tokenizer(out)), **recipe.shape))
+        run = TrainingRun(out, recipe, model, None, threads or os.cpu_count() or 1)
+        try:
+            return run.train(minutes, progress, save_every)
+        finally:
+            run.close()

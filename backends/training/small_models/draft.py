@@ -13,6 +13,7 @@ from backends.training.small_models.llama import Llama
 from backends.training.small_models.recipe import SHAPE, Recipe, TrainingProgress
 from backends.training.small_models.run import STATE, TrainingRun, check_state
 from harness.core.errors import UserError
+from harness.core.files import only_writer
 from harness.core.nouns import Model
 
 LAYERS = 2
@@ -70,11 +71,11 @@ def train_draft(
     check_out(out, (STATE,), directory)
     checksum = models.checksum(directory)
     check_state(out, load_state(out / STATE), recipe, checksum)
-    out.mkdir(parents=True, exist_ok=True)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(directory / name, out / name)
-    run = TrainingRun(out, recipe, draft, teacher, threads or os.cpu_count() or 1, checksum)
-    try:
-        return run.train(minutes, progress, save_every)
-    finally:
-        run.close()
+    with only_writer(out, "training"):
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copyfile(directory / name, out / name)
+        run = TrainingRun(out, recipe, draft, teacher, threads or os.cpu_count() or 1, checksum)
+        try:
+            return run.train(minutes, progress, save_every)
+        finally:
+            run.close()

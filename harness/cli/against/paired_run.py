@@ -15,7 +15,6 @@ from harness.cli.folders.run_folder import (
     check_folder,
     check_writing,
     forgetting,
-    only_writer,
     write_code,
     write_inputs,
 )
@@ -24,6 +23,7 @@ from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.cli.session import open_session
 from harness.core.closure import ROOT
 from harness.core.errors import UserError
+from harness.core.files import only_writer
 from harness.core.nouns import Trial
 from harness.experiment.config import Experiment
 from harness.measure.machine.environment import environment, fingerprint

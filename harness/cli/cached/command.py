@@ -17,7 +17,7 @@ cache_app = typer.Typer(help="What is kept in the user's cache folder.", no_args
 
 @cache_app.callback(invoke_without_command=True)
 def cache(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the generated shapes and compiled kernels in the user's cache folder."""
+    """List the generated shapes, compiled kernels and trainings' answers in the cache folder."""
     from backends.checkpoints.cache import kept
 
     if context.invoked_subcommand is not None:

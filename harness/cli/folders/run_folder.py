@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import shutil
 import sys
@@ -16,7 +15,7 @@ from harness.cli import wiring
 from harness.cli.pins import whole_records
 from harness.cli.repeats.only import Wanted
 from harness.core.errors import UserError
-from harness.core.files import move
+from harness.core.files import LOCK, move, only_writer
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment
 from results.goodput.stored import ANSWER, CURVES
@@ -24,9 +23,7 @@ from results.store.folder import Store
 
 EXPERIMENT = "experiment.yaml"
 DRAFT = f".{EXPERIMENT}."
-LOCK = ".lock"
 ASIDE = ".forgotten"
-LOCKLESS = "its file system has no locks, so see to it that no other run writes into it"
 
 
 def check_folder(directory: Path) -> None:
@@ -52,43 +49,6 @@ def check_writing(store: Store) -> None:
     if there == store.path:
         with only_writer(store.path, writes=False):
             deque(whole_records(store), maxlen=0)
-
-
-@contextlib.contextmanager
-def only_writer(directory: Path, *, writes: bool = True) -> Iterator[None]:
-    """Hold the run folder: two runs would measure each other and store each trial twice. The lock
-    is the kernel's, so that it ends with the process, however that ends. It is the folder's own;
-    NFS locks only what is open for writing, and there a file in it is held. Unless it `writes`, no
-    such file is made."""
-    with contextlib.ExitStack() as held:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            locked, file = _hold(directory, os.O_RDONLY, held), directory / LOCK
-            if not locked and (writes or file.exists()):
-                locked = _hold(file, os.O_RDWR | os.O_CREAT, held)
-            if not locked and writes:
-                print(f"warning: {directory}: {LOCKLESS}", file=sys.stderr)
-        except BlockingIOError:
-            raise UserError(
-                f"{directory}: another run is writing into it; let it end, or name another --out"
-            ) from None
-        except OSError as error:
-            raise UserError(f"{directory}: {error.strerror}; name another --out") from None
-        yield
-
-
-def _hold(path: Path, flags: int, held: contextlib.ExitStack) -> bool:
-    """Lock a path; whether its file system can. Raises `OSError` where it cannot be opened, and
-    `BlockingIOError` where another has it."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
-    held.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        return False
-    return True
 
 
 @contextlib.contextmanager

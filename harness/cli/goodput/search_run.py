@@ -13,7 +13,7 @@ import typer
 
 from harness.cli import run as running
 from harness.cli import wiring
-from harness.cli.folders.run_folder import check_folder, only_writer
+from harness.cli.folders.run_folder import check_folder
 from harness.cli.goodput import probing
 from harness.cli.goodput.kept import KeptAnswer
 from harness.cli.goodput.searching import (
@@ -25,6 +25,7 @@ from harness.cli.goodput.searching import (
 )
 from harness.cli.progress import SweepDisplay, warn_of_others
 from harness.core.errors import UserError, nearest
+from harness.core.files import only_writer
 from harness.core.nouns import Slo
 from harness.experiment.config import Experiment, load_experiment
 from harness.measure.machine.others import OthersWatch

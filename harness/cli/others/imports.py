@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.core.errors import UserError
-from harness.core.files import user_path
+from harness.core.files import only_writer, user_path
 
 
 def import_results(
@@ -38,7 +38,6 @@ def import_results(
     import yaml
 
     from harness.cli.cells.outcome import tell_results
-    from harness.cli.folders.run_folder import only_writer
     from harness.core.nouns import Slo
     from results.imports.files import read_foreign
     from results.imports.foreign import experiment_of, make_record

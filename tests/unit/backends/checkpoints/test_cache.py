@@ -126,3 +126,16 @@ def test_half_a_shape_is_never_taken_for_whole(
             remove(choose(kept(), "big-config")[0])
     assert not shapes[0].exists()
     assert (models.resolve(small_shape(tmp_path / "big")) / "model.safetensors").is_file()
+
+
+def test_answers_of_trainings_are_listed_and_go_with_the_rest(home: Path) -> None:
+    (home / "answers").mkdir(parents=True)
+    for name in ("0123.jsonl", "4567.jsonl", ".0123.jsonl.7-0.tmp"):
+        (home / "answers" / name).write_text("[[0, [5]]]\n")
+    assert [(one.kind, one.name, one.bytes) for one in kept()] == [
+        ("answers", "0123.jsonl", 11),
+        ("answers", "4567.jsonl", 11),
+    ]
+    for one in choose(kept(), "answers"):
+        remove(one)
+    assert kept() == []

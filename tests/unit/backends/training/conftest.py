@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from backends.training.exits import answers as exit_answers
 from tests.support.engine import tiny_classifier
 from tests.support.engine.tiny_heads import train, write_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_answers_of_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's cache would spare a training the stage that a test is about."""
+    with pytest.MonkeyPatch.context() as patch:
+        kept = tmp_path_factory.mktemp("cache")
+        patch.setattr(exit_answers, "cache_folder", lambda: kept)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _no_answers_of_other_tests(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path_factory.mktemp("cache")
+    monkeypatch.setattr(exit_answers, "cache_folder", lambda: kept)
 
 
 @pytest.fixture(scope="session")

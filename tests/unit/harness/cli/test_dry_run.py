@@ -16,8 +16,8 @@ import yaml
 from backends.checkpoints import models
 from harness.cli import run as running
 from harness.cli import wiring
-from harness.cli.folders import run_folder
 from harness.core.errors import UserError
+from harness.core.files import only_writer
 from harness.experiment.config import parse_experiment
 from harness.measure.sweep import by_backend
 from results.store.folder import Store
@@ -120,7 +120,7 @@ def test_a_folder_in_use_a_foreign_record_and_a_file_in_the_way(tmp_path: Path) 
     store.write(record("a"))
     store.write_experiment("name: x")
     dry_run(tmp_path)
-    with run_folder.only_writer(store.path):
+    with only_writer(store.path):
         assert "another run is writing into it" in refusal(tmp_path)
     path = store.trials_folder / "a.json"
     path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 7'))

@@ -19,6 +19,7 @@ from harness.cli.folders import run_folder
 from harness.cli.pins import whole_records
 from harness.cli.progress import SweepDisplay
 from harness.core.errors import UserError
+from harness.core.files import only_writer
 from harness.core.nouns import Trial, TrialRecord
 from harness.measure.machine.environment import environment, fingerprint
 from harness.measure.sweep import SweepResult
@@ -40,20 +41,20 @@ def test_a_run_killed_before_its_first_file_can_be_resumed(tmp_path: Path) -> No
 
 
 def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
-    second = run_folder.only_writer(tmp_path)
+    second = only_writer(tmp_path)
     with (
-        run_folder.only_writer(tmp_path),
+        only_writer(tmp_path),
         pytest.raises(UserError, match="another run is writing into it"),
     ):
         second.__enter__()
-    with run_folder.only_writer(tmp_path):
+    with only_writer(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="Not a directory; name another --out"):
-        run_folder.only_writer(tmp_path / "file" / "run").__enter__()
+        only_writer(tmp_path / "file" / "run").__enter__()
 
 
 def test_input_that_an_engine_refused_is_bad_input_unless_something_ran(

@@ -16,6 +16,7 @@ from backends.checkpoints.bound_files import write_json
 from backends.engine.model.forward import final_logits, hidden_states
 from backends.engine.model.heads import folded
 from backends.training.classifier.report import auc
+from backends.training.exits import answers as exit_answers
 from backends.training.exits import cache as exit_cache
 from backends.training.exits import data as exit_data
 from backends.training.exits import fit as exit_fit
@@ -110,7 +111,7 @@ def test_cached_states_are_those_of_each_text_alone(
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_finished_states_are_read_again_and_half_finished_ones_made_anew(
+def test_finished_states_are_read_again_and_others_are_made(
     backbone: Backbone, tmp_path: Path
 ) -> None:
     (tmp_path / STATE).mkdir()
@@ -169,8 +170,8 @@ def test_answers_end_at_the_stop_token_or_their_limit_and_are_kept_batch_by_batc
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parrot = Parrot()
-    monkeypatch.setattr(exit_data, "_generator", lambda *_: parrot)
-    monkeypatch.setattr(exit_data, "BATCH", 2)
+    monkeypatch.setattr(exit_answers, "_generator", lambda *_: parrot)
+    monkeypatch.setattr(exit_answers, "BATCH", 2)
     (tmp_path / STATE).mkdir()
     prompts = [
         TrainPrompt("gsm8k", "0", [9, 9, 5], 4, False),
@@ -183,7 +184,7 @@ def test_answers_end_at_the_stop_token_or_their_limit_and_are_kept_batch_by_batc
         def going_on(done: int) -> bool:
             return done < budget
 
-        return exit_data.answers(tmp_path, prompts, tmp_path, [7], torch.zeros(1), going_on)
+        return exit_answers.answers(tmp_path, prompts, tmp_path, [7], torch.zeros(1), going_on)
 
     assert ask(2) is None
     kept = (tmp_path / STATE / "answers.jsonl").read_text()

@@ -13,6 +13,7 @@ import pytest
 
 from harness.cli.folders import run_folder
 from harness.core.errors import UserError
+from harness.core.files import only_writer
 from results.store.folder import Store
 
 
@@ -34,14 +35,14 @@ def test_where_folders_cannot_be_locked_a_file_is(
     monkeypatch.setattr(fcntl, "flock", locking(stat.S_ISREG))
     run_folder.check_writing(Store(tmp_path))
     assert list(tmp_path.iterdir()) == [], "a dry run writes nothing"
-    with run_folder.only_writer(tmp_path):
+    with only_writer(tmp_path):
         for second in (
-            run_folder.only_writer(tmp_path),
-            run_folder.only_writer(tmp_path, writes=False),
+            only_writer(tmp_path),
+            only_writer(tmp_path, writes=False),
         ):
             with pytest.raises(UserError, match="another run is writing into it"):
                 second.__enter__()
-    with run_folder.only_writer(tmp_path):
+    with only_writer(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     run_folder.check_folder(tmp_path)
     assert capsys.readouterr().err == ""
@@ -51,5 +52,5 @@ def test_where_nothing_can_be_locked_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", locking(lambda mode: False))
-    with run_folder.only_writer(tmp_path):
+    with only_writer(tmp_path):
         assert "warning: " in capsys.readouterr().err

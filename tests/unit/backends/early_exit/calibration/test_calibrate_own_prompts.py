@@ -1,0 +1,58 @@
+"""Calibration on prompts of the user's own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.early_exit.calibration.group import AnsweredGroup
+from backends.early_exit.calibration.losses import AnswerLosses
+from backends.early_exit.calibration.prompts import CalibrationPrompt
+from backends.early_exit.calibration.settings import Settings
+from harness.core.errors import UserError
+from tests.support.exits.calibrating import SETTINGS, run
+from tests.support.exits.fake_exits import Opener
+
+
+def own_settings(path: Path, **row: Any) -> Settings:
+    rows = [{"prompt": f"What is {n} plus {n}?", "id": str(n), **row} for n in range(80)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return replace(SETTINGS, workloads=("jsonl",), source=str(path), rows=80)
+
+
+def test_answers_to_own_prompts_are_compared_with_the_full_models(
+    engines: Opener, tmp_path: Path
+) -> None:
+    found = run(tmp_path / "c.json", own_settings(tmp_path / "own.jsonl"))
+    assert found.prompts == {"jsonl": 80}
+
+
+def test_own_prompts_have_a_score_where_each_row_names_its_scorer(
+    engines: Opener, tmp_path: Path
+) -> None:
+    bare = replace(own_settings(tmp_path / "bare.jsonl"), metric="score")
+    with pytest.raises(UserError, match=r"--risk: workload jsonl, row .* expected exact or rouge"):
+        run(tmp_path / "c.json", bare)
+    assert engines.opened == []
+    scored = own_settings(tmp_path / "scored.jsonl", answer="4", scorer="contains")
+    assert run(tmp_path / "c.json", replace(scored, metric="score")).prompts == {"jsonl": 80}
+
+
+class Digits:
+    """Token n is the digit n."""
+
+    def decode(self, ids: list[int], *, skip_special_tokens: bool) -> str:
+        return " ".join(map(str, ids))
+
+
+def test_what_a_rows_own_scorer_finds_is_what_is_lost() -> None:
+    settings = Settings("demo", "state", ("jsonl",), metric="score", target=0.5)
+    data = {"prompt": "?", "scorer": "contains", "answer": "4"}
+    groups = [[CalibrationPrompt("jsonl", str(n), (n,), 9, data)] for n in range(4)]
+    full = [AnsweredGroup(((4, 1),), 1, 1, 1)] * 4
+    own = [AnsweredGroup((ids,), 1, 1, 1) for ids in ((4, 1), (4, 2), (5,), (6,))]
+    assert AnswerLosses(settings, groups, Digits()).held(full, own).quality == 0.5

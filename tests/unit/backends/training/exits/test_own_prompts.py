@@ -1,0 +1,64 @@
+"""Training on prompts of the user's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backends.checkpoints import models
+from backends.training.exits.data import read_prompts
+from backends.training.exits.recipe import STATE, ExitRecipe, check_recipe
+from harness.core.errors import UserError
+from tests.support.engine.tiny_heads import StandInKillError, killer, train
+
+
+def own_prompts(path: Path) -> Path:
+    rows = [{"prompt": f"What is {n} plus {n}?"} for n in range(8)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_heads_are_trained_on_own_prompts_with_answers_of_the_length_asked_for(
+    model: Path, tmp_path: Path
+) -> None:
+    source = own_prompts(tmp_path / "own.jsonl")
+    own = {"workloads": ["jsonl"], "source": str(source), "max_new_tokens": 5}
+    with pytest.raises(StandInKillError):
+        train(model, tmp_path / "out", progress=killer("epochs", 1), **own)
+    lines = (tmp_path / "out" / STATE / "answers.jsonl").read_text().splitlines()
+    lengths = [len(ids) for line in lines for _, ids in json.loads(line)]
+    assert (len(lengths), max(lengths)) == (8, 5)
+    content = train(model, tmp_path / "out", **own)
+    assert content["finished"]
+    assert content["report"]["layers"]["3"].keys() == {"all", "jsonl"}
+    with pytest.raises(UserError, match="max_new_tokens was 5 in the run begun there, expected 6"):
+        train(model, tmp_path / "out", **own | {"max_new_tokens": 6})
+
+
+def test_exported_conversations_are_prompts_too(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "Count to three."}, {"from": "gpt", "value": "1 2 3"}]
+    chats = [{"id": str(n), "conversations": turns} for n in range(4)]
+    (tmp_path / "chats.json").write_text(json.dumps(chats))
+    recipe = ExitRecipe("", (1,), ("sharegpt",), source=str(tmp_path / "chats.json"))
+    tokenizer = models.load_tokenizer(models.BUNDLED["demo"])
+    found = read_prompts(recipe, tokenizer, 4096)
+    assert [prompt.limit for prompt in found] == [1024] * 4
+    assert "Count to three." in tokenizer.decode(found[0].ids)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (ExitRecipe("", (1,), ("jsonl",)), "jsonl is of your own prompts; expected their file"),
+        (ExitRecipe("", (1,), ("synthetic",), source="x"), "unknown workload 'synthetic'"),
+        (ExitRecipe("", (1,), ("jsonll",), source="x"), "did you mean 'jsonl'?"),
+        (ExitRecipe("", (1,), ("gsm8k",), max_new_tokens=1), "--max-new-tokens: expected at least"),
+    ],
+)
+def test_what_is_no_own_prompt_is_refused(recipe: ExitRecipe, words: str) -> None:
+    with pytest.raises(UserError) as refused:
+        check_recipe(recipe)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
