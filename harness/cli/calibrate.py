@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +49,9 @@ def calibrate(
     confidence: Annotated[float, typer.Option(help="That it is held.")] = 0.95,
     rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Of an answer; each workload's, as in experiments.")
+    ] = None,
     batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
     layers: Annotated[
         list[str] | None,
@@ -91,6 +94,7 @@ def calibrate(
         rows=defaults.ROWS if rows is None else rows,
         source=source,
         seed=defaults.SEED if seed is None else seed,
+        max_new_tokens=max_new_tokens,
         batch=batch,
         layers=sets[0] if sets else None,
         decay=decay,
@@ -183,8 +187,17 @@ def _row(point: Point) -> str:
     )
 
 
+def _told(workload: str, full: Mapping[str, float]) -> str:
+    line = (
+        f"{workload}: the full model's answers have at most {full['max_new_tokens']} tokens, which "
+        f"cut {full['cut']:.1%}"
+    )
+    return f"{line}; their mean score is {full['score']:.3f}" if "score" in full else line
+
+
 def _conclusion(found: Calibration, out: Path) -> list[str]:
     return [
+        *(_told(name, own) for name, own in found.workloads.items()),
         found.statement,
         f"Observed: {1 - found.risk:.3f}; {found.test}, p = {found.p_value:.2g}. Layers checked: "
         f"{', '.join(map(str, found.layers))}.",

@@ -80,7 +80,7 @@ def statements(cells: Sequence[Cell]) -> list[str]:
     """What calibrations state of the thresholds they chose, each once."""
     found = {
         f"{technique(cell).capitalize()}, calibrated{GREEDILY * cell.sampled}: "
-        f"{visible(clipped(str(said), 400))}"
+        f"{visible(clipped(str(said), 800))}"
         for cell in cells
         if (said := cell.measured.calibration)
     }

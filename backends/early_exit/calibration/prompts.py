@@ -60,7 +60,9 @@ def read_groups(
     read = [
         prompt
         for name in settings.workloads
-        for prompt in _unseen(replace(recipe, workloads=(name,)), seen, directory, tokenizer)
+        for prompt in _unseen(
+            replace(recipe, workloads=(name,)), seen, directory, tokenizer, settings.answer_limits
+        )
     ]
     prompts = list(
         _in_turn(
@@ -149,7 +151,9 @@ def _trained_rows(
     return frozenset(p.row for p in read), frozenset(tuple(p.ids) for p in read)
 
 
-def _unseen(recipe: ExitRecipe, seen: _Seen, directory: Path, tokenizer: Any) -> list[TrainPrompt]:
+def _unseen(
+    recipe: ExitRecipe, seen: _Seen, directory: Path, tokenizer: Any, limits: Mapping[str, int]
+) -> list[TrainPrompt]:
     """One workload's prompts of the first `recipe.rows` rows that are not of the training."""
     from backends.training.exits import data as exit_data
     from backends.training.exits.backbone import architecture_of
@@ -159,7 +163,8 @@ def _unseen(recipe: ExitRecipe, seen: _Seen, directory: Path, tokenizer: Any) ->
     wanted = drawn = recipe.rows
     while True:
         try:
-            read = exit_data.read_prompts(replace(recipe, rows=drawn), tokenizer, positions)
+            drawing = replace(recipe, rows=drawn)
+            read = exit_data.read_prompts(drawing, tokenizer, positions, limits)
         except UserError:
             if drawn == wanted:
                 raise

@@ -77,11 +77,19 @@ class Settings:
     """Sequences of settings that are tested, among which the level is shared out."""
     whole_curve: bool = False
     """Measure the thresholds after the last that was tested, too."""
+    max_new_tokens: int | None = None
+    """Of an answer; None takes each workload's, as an experiment does."""
 
     @property
     def thresholds(self) -> tuple[float, ...]:
         """To be tested, in falling order."""
         return tuple(sorted(self.grid or GRIDS[self.measure], reverse=True))
+
+    @property
+    def answer_limits(self) -> dict[str, int]:
+        """The most tokens of an answer, by workload."""
+        most = self.max_new_tokens
+        return {name: most or workload_info(name).max_new_tokens for name in self.workloads}
 
     @property
     def limit(self) -> float:
@@ -104,6 +112,34 @@ class Settings:
         return self.batch == 1 and (
             self.metric == "consistency" or (self.metric == "score" and right_or_wrong)
         )
+
+    def identity(self) -> dict[str, Any]:
+        """What of the settings decides answers, apart from the threshold."""
+        return {
+            "measure": self.measure,
+            "layers": "auto" if self.layers is None else list(self.layers),
+            "decay": self.decay,
+            "decay_tau": self.tau,
+            "workloads": list(self.workloads),
+            "max_new_tokens": list(self.answer_limits.values()),
+            "source": self.source,
+            "seed": self.seed,
+            "rows": self.rows,
+            "batch": self.batch,
+            "dtype": self.dtype,
+        }
+
+    def question(self) -> dict[str, Any]:
+        """All that decides the choice among thresholds, apart from the answers."""
+        return {
+            "grid": list(self.thresholds),
+            "target": self.target,
+            "metric": self.metric,
+            "confidence": self.confidence,
+            "per": self.per,
+            "tries": self.tries,
+            "rows": self.rows,
+        }
 
     def options(self) -> dict[str, Any]:
         """What the backend is opened with."""
@@ -145,6 +181,8 @@ def check_settings(settings: Settings) -> None:
     for name, lowest in (("rows", 2), ("batch", 1), ("seed", 0)):
         if (value := getattr(settings, name)) < lowest:
             raise UserError(f"--{name}: expected at least {lowest}, got {value}")
+    if settings.max_new_tokens is not None and settings.max_new_tokens < 1:
+        raise UserError(f"--max-new-tokens: expected at least 1, got {settings.max_new_tokens}")
     if not (math.isfinite(settings.tau) and settings.tau >= 0):
         raise UserError(f"--decay-tau: expected a number from 0 on, got {settings.tau:g}")
     if settings.grid is not None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -44,17 +45,23 @@ class TrainPrompt:
     """The row's fields."""
 
 
-def read_prompts(recipe: ExitRecipe, tokenizer: Any, positions: int) -> list[TrainPrompt]:
+def read_prompts(
+    recipe: ExitRecipe,
+    tokenizer: Any,
+    positions: int,
+    limits: Mapping[str, int] = MappingProxyType({}),
+) -> list[TrainPrompt]:
     """The prompts of the train rows; the last of each workload's are held out.
 
-    Rows whose prompt and longest answer do not fit into `positions` are left out.
+    Rows whose prompt and longest answer do not fit into `positions` are left out. `limits`: the
+    most tokens of an answer, of workloads that are not to have their `answer_tokens`.
 
     Raises:
         UserError: for a source without enough rows, or when fewer than two rows fit.
     """
     prompts: list[TrainPrompt] = []
     for name in recipe.workloads:
-        limit = workload_info(name).answer_tokens
+        limit = limits.get(name, workload_info(name).answer_tokens)
         texts = _train_rows(recipe, name)
         encoded = [(row_id, encode_prompt(tokenizer, name, data), data) for row_id, data in texts]
         kept = [
