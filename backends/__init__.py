@@ -110,8 +110,12 @@ def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, 
         with asking(name, "check_shape"):
             cls.check_shape(directory, settings(name, options))
     check_options(name, options, directory)
+    chosen = settings(name, options)
     with asking(name, "warnings"):
-        return [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
+        found = [*cls.warnings(directory, chosen)]
+    with asking(name, "dtype_warnings"):
+        found += cls.dtype_warnings(directory, chosen, model.dtype)
+    return [str(line) for line in found]
 
 
 def check_workload(name: str, workload: str, options: Mapping[str, Any]) -> None:

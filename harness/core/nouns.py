@@ -107,6 +107,9 @@ class Measured:
     """The statement of quality under which thresholds were chosen."""
     calibration_batch: int | None = None
     """So many requests were decoded together for it."""
+    calibration_limits: Mapping[str, int | None] | None = None
+    """The workloads of its prompts, with the most tokens of an answer; None where that is not
+    known."""
     pass_bytes: Mapping[str, int] | None = None
     """What a pass of the model reads: `layer` bytes of weights for each of `layers`, `head` for the
     final head, `kv` for each position that a row attends to, in all layers together."""

@@ -18,6 +18,7 @@ LENGTH_MISMATCH = "length-mismatch"
 LEFT_OUT = "repeats-left-out"
 NOT_CHECKED = "noise-not-checked"
 LENGTHS_CUT = "lengths-cut"
+CALIBRATED_OTHERWISE = "calibrated-otherwise"
 NOT_WARMED_UP = "not-warmed-up"
 
 
@@ -135,6 +136,13 @@ REASONS = (
         "answers (`recorded_lengths`, `output_tokens`), and cuts so many of them",
     ),
     Reason(
+        CALIBRATED_OTHERWISE,
+        "times",
+        "a remark: the prompts by which early-exit thresholds were calibrated are of other "
+        "workloads, or their answers might be of another length, so that the calibration's "
+        "statement does not speak of this trial",
+    ),
+    Reason(
         "other-draws",
         "comparison",
         "a remark: sampled answers of two engines that turn a seed into other random numbers (each "
@@ -190,6 +198,7 @@ REMARKS = frozenset(
         NOT_CHECKED,
         IMPORTED,
         LENGTHS_CUT,
+        CALIBRATED_OTHERWISE,
         NOT_WARMED_UP,
         "other-draws",
         "native-other-draws",
