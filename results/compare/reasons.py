@@ -19,6 +19,7 @@ LEFT_OUT = "repeats-left-out"
 NOT_CHECKED = "noise-not-checked"
 LENGTHS_CUT = "lengths-cut"
 CALIBRATED_OTHERWISE = "calibrated-otherwise"
+PROMPTS_SEEN = "prompts-seen"
 NOT_WARMED_UP = "not-warmed-up"
 
 
@@ -143,6 +144,13 @@ REASONS = (
         "statement does not speak of this trial",
     ),
     Reason(
+        PROMPTS_SEEN,
+        "times",
+        "a remark: so many of the prompts are among those that exit heads, a classifier, a draft "
+        "head or a calibration of the backend's options was fitted to, which flatters quality and "
+        "acceptance. Files of before this was stored do not say",
+    ),
+    Reason(
         "other-draws",
         "comparison",
         "a remark: sampled answers of two engines that turn a seed into other random numbers (each "
@@ -199,6 +207,7 @@ REMARKS = frozenset(
         IMPORTED,
         LENGTHS_CUT,
         CALIBRATED_OTHERWISE,
+        PROMPTS_SEEN,
         NOT_WARMED_UP,
         "other-draws",
         "native-other-draws",

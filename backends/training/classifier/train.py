@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from backends.checkpoints.bound_files import MARKS, joined_marks
 from backends.checkpoints.classifier import Classifier, write_classifier
 from backends.training.classifier.fit import Scale, classifier_problem, scale_of
 from backends.training.classifier.labels import Labels, label
@@ -117,6 +118,7 @@ def _write(
         "workloads": list(recipe.workloads),
         "finished": done.stopped(recipe) is not None,
         "recipe": recipe.to_dict(),
+        MARKS: joined_marks(prompt.ids for prompt, _ in found.pairs),
     }
     made = Classifier(out, weight, bias, recipe.layers, report)
     return write_classifier(made, recipe.checkpoint, told)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from backends.checkpoints.bound_files import MARKS, joined_marks
 from backends.checkpoints.exit_heads import write_folder
 from backends.engine.costs.cost_model import Trace
 from backends.engine.model.heads import folded
@@ -56,6 +57,7 @@ def write_heads(
             "workloads": list(recipe.workloads),
             "finished": done.stopped(recipe) is not None,
             "recipe": recipe.to_dict(),
+            MARKS: joined_marks(prompt.ids for prompt, _ in pairs),
             "report": report,
         },
     )

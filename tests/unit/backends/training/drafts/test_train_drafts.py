@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import backends
 from backends.checkpoints import models
+from backends.checkpoints.bound_files import read_marks
 from backends.checkpoints.draft_heads.files import KINDS
 from backends.training.drafts import display
 from backends.training.drafts.report import walk
@@ -45,6 +46,7 @@ def test_the_loss_falls_and_the_report_tells_it(kind: str, heads: dict[str, Path
     assert len(held_out["all"]["acceptance"]) == 3
     assert 1 <= held_out["all"]["tokens_per_step"] <= 4
     assert held_out["all"] == held_out["gsm8k"]
+    assert len(read_marks(about["prompt_marks"])) == SMALL["rows"]
     assert sorted(path.name for path in heads[kind].iterdir()) == [
         "config.json",
         "draft_head.json",
