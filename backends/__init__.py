@@ -98,8 +98,11 @@ def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     Raises `UserError` for what it cannot run."""
     from backends.checkpoints import models
 
-    directory = models.resolve(model, weights=load_class(name).needs_model)
-    return warnings_on(directory, name, model, options)
+    cls = load_class(name)
+    directory = models.resolve(model, weights=cls.needs_model)
+    found = warnings_on(directory, name, model, options)
+    with asking(name, "dtype_warnings"):
+        return found + cls.dtype_warnings(directory, settings(name, options), model.dtype)
 
 
 def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
@@ -110,12 +113,8 @@ def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, 
         with asking(name, "check_shape"):
             cls.check_shape(directory, settings(name, options))
     check_options(name, options, directory)
-    chosen = settings(name, options)
     with asking(name, "warnings"):
-        found = [*cls.warnings(directory, chosen)]
-    with asking(name, "dtype_warnings"):
-        found += cls.dtype_warnings(directory, chosen, model.dtype)
-    return [str(line) for line in found]
+        return [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
 
 
 def check_workload(name: str, workload: str, options: Mapping[str, Any]) -> None:

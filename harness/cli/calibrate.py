@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,6 +52,10 @@ def calibrate(
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Of an answer; each workload's, as in experiments.")
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(help="A calibration, or its answers, whose prompts are left out; repeatable."),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
     layers: Annotated[
         list[str] | None,
@@ -63,6 +67,10 @@ def calibrate(
     backend: Annotated[
         str, typer.Option(help="That decodes: vllm-early-exit or own-early-exit.")
     ] = "vllm-early-exit",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of the backend, as max_model_len=4096; repeatable."),
+    ] = None,
     decay: Annotated[str, typer.Option(help="none, calm or t5x.")] = "none",
     decay_tau: Annotated[float | None, typer.Option(help="How fast; 4 by default.")] = None,
     heads: Annotated[str, typer.Option(help="original, auto, a name or a folder.")] = "original",
@@ -95,6 +103,8 @@ def calibrate(
         source=source,
         seed=defaults.SEED if seed is None else seed,
         max_new_tokens=max_new_tokens,
+        without=tuple(without or ()),
+        engine=dict(map(_option, option or ())),
         batch=batch,
         layers=sets[0] if sets else None,
         decay=decay,
@@ -115,6 +125,19 @@ def _metric(risk: str) -> str:
     if risk not in RISKS:
         raise UserError(f"--risk: unknown risk '{risk}'; {nearest(risk, RISKS)}")
     return RISKS[risk]
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """A name and its value, which is read as an experiment file's is."""
+    import yaml
+
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UserError(f"--option: expected NAME=VALUE, got '{text}'")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UserError(f"--option: {name}: not readable as YAML: '{value}'") from None
 
 
 def _layers(text: str, model: str) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import backends
 from backends.checkpoints import models
+from backends.checkpoints.bound_files import MARKS, joined_marks
 from backends.early_exit.calibration.answers import SUFFIX, AnswerFile
 from backends.early_exit.calibration.asking import ExitAnswers
 from backends.early_exit.calibration.files import Calibration, Point
@@ -169,6 +170,7 @@ class _Run:
         if (reason := too_few(settings, len(self.groups))) is not None:
             raise UserError(reason)
         self.prompts_checksum = prompts_checksum(self.groups)
+        self.prompt_marks = joined_marks(prompt.ids for group in self.groups for prompt in group)
         self.losses = AnswerLosses(settings, self.groups, self.tokenizer)
         names = [prompt.workload for group in self.groups for prompt in group]
         self.prompts = {name: names.count(name) for name in settings.workloads}
@@ -211,6 +213,7 @@ class _Run:
             "checkpoint": self.checkpoint,
             "parameters": self.parameters,
             "prompts": self.prompts_checksum,
+            MARKS: self.prompt_marks,
             "code": code_digest(self.settings.backend, DECODING),
         }
 
@@ -281,4 +284,6 @@ class _Run:
             per=settings.per,
             curve=tuple(curve),
             workloads=self.told,
+            engine=dict(settings.engine),
+            prompt_marks=self.prompt_marks,
         )

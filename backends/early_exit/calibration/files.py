@@ -95,6 +95,10 @@ class Calibration:
     workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By workload: `max_new_tokens` of an answer, the share of the full model's answers that this
     `cut`, and their mean `score` where that is the metric. Older files have none."""
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the backend that were given beside the calibration's own."""
+    prompt_marks: str = ""
+    """`bound_files.joined_marks` of the calibration prompts. Older files have none."""
 
     @property
     def chosen(self) -> Point:

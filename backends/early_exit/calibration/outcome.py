@@ -140,7 +140,8 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
     """Why not even the highest threshold, measured as `point`, is accepted, and what would do.
 
     Always on other prompts: a target or grid that was chosen by these answers and tested on them
-    again would not have the confidence that it states.
+    again would not have the confidence that it states. A fresh seed would give many of the same
+    ones where a source is small.
     """
     seen = 1.0 - point.quality
     needed = samples_needed(seen, settings.limit, settings.level, binary=settings.binary)
@@ -157,8 +158,8 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
         f"no threshold holds {settings.metric} {settings.target:g} with "
         f"{_percent(settings)} confidence: at {point.threshold:g}, the highest, "
         f"{groups * settings.batch} prompts have {point.quality:.3f}, which shows "
-        f"{point.quality_at_least:.3f}; on other prompts (a fresh --seed and another --out) "
-        f"{' or '.join(ways)} may do (answers are kept in {kept})"
+        f"{point.quality_at_least:.3f}; on other prompts (--without {kept} and another --out) "
+        f"{' or '.join(ways)} may do"
     )
 
 

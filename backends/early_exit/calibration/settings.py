@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from backends.checkpoints import exit_heads
 from backends.checkpoints.classifier import ABOUT, TENSORS, find_classifier, open_classifier
 from backends.early_exit.calibration.files import METRICS, NONE
 from backends.early_exit.policy import CONFIDENT, DECAYS, TAU
+from backends.early_exit.settings import EXIT_OPTIONS
 from harness.core.errors import UserError, nearest
 from workloads import workload_info
 
@@ -26,6 +28,7 @@ BACKENDS = (VLLM, "own-early-exit")
 AT_ONCE = 16
 """Prompts that are decoded side by side where neighbours make no difference."""
 PER = ("mixture", "worst")
+OWN_OPTIONS = (*EXIT_OPTIONS, "max_num_seqs", "replay")
 RIGHT_OR_WRONG = ("pass_at_1", "exact_match")
 """Task scores that are 0 or 1."""
 _PROBABILITIES = (
@@ -79,6 +82,10 @@ class Settings:
     """Measure the thresholds after the last that was tested, too."""
     max_new_tokens: int | None = None
     """Of an answer; None takes each workload's, as an experiment does."""
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the backend beside the calibration's own, such as `max_model_len`."""
+    without: tuple[str, ...] = ()
+    """Files of earlier calibrations, or of their answers, whose prompts are left out."""
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -127,7 +134,16 @@ class Settings:
             "rows": self.rows,
             "batch": self.batch,
             "dtype": self.dtype,
+            "engine": dict(self.engine),
         }
+
+    def longest(self, positions: int) -> int:
+        """Tokens of the longest prompt and answer that the backend takes of a model with so many
+        positions."""
+        from backends.own.backend import LONGEST
+
+        asked: int | None = self.engine.get("max_model_len")
+        return min(positions, asked or (positions if self.backend == VLLM else LONGEST))
 
     def question(self) -> dict[str, Any]:
         """All that decides the choice among thresholds, apart from the answers."""
@@ -158,7 +174,7 @@ class Settings:
             found["heads"] = self.heads
         if self.measure == "classifier":
             found["classifier"] = self.classifier
-        return found
+        return {**found, **self.engine}
 
 
 def check_settings(settings: Settings) -> None:
@@ -187,6 +203,9 @@ def check_settings(settings: Settings) -> None:
         raise UserError(f"--decay-tau: expected a number from 0 on, got {settings.tau:g}")
     if settings.grid is not None:
         _check_grid(settings.grid)
+    for name in settings.engine:
+        if name in OWN_OPTIONS:
+            raise UserError(f"--option: '{name}' is not to be given: a calibration sets it itself")
     for name, measure, default in (
         ("heads", "softmax", exit_heads.ORIGINAL),
         ("classifier", "classifier", "auto"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,10 @@ from backends.early_exit.calibration.files import open_calibration
 from backends.early_exit.calibration.outcome import check_full, statement
 from backends.early_exit.calibration.prompts import read_groups
 from backends.early_exit.calibration.settings import Settings
+from backends.own.backend import LONGEST
 from harness.core.errors import UserError
 from harness.core.nouns import Request
-from tests.support.exits.calibrating import DEMO, SETTINGS, run
+from tests.support.exits.calibrating import DEMO, SETTINGS, prompts, run
 from tests.support.exits.fake_exits import TOKENS, FakeExits, Opener
 from workloads import workload_info
 
@@ -112,6 +114,49 @@ def test_limit_and_cut_answers_are_told(
     assert longer.thresholds == found.thresholds
     with pytest.raises(UserError, match=r"max_new_tokens was 512,512 in .*, now it is 12,12"):
         run(tmp_path / "d.json", short)
+
+
+def test_options_of_the_engine_reach_it_and_stand_in_the_file(
+    engines: Opener, tmp_path: Path
+) -> None:
+    """Of prompts that do not fit, other rows take the place of none."""
+    lengths = sorted(len(ids) + 512 for ids in prompts())
+    longest = lengths[60]
+    given = {"max_model_len": longest, "kv_cache_gib": 0.5}
+    found = run(tmp_path / "c.json", replace(SETTINGS, engine=given))
+    assert engines.opened[0].options.items() >= given.items()
+    assert found.engine == given
+    assert sum(found.prompts.values()) == sum(length <= longest for length in lengths) < 80
+    assert open_calibration(tmp_path / "c.json", DEMO) == found
+    with pytest.raises(UserError, match=r"engine was \{'max_model_.*, now it is \{\}"):
+        run(tmp_path / "c.json")
+
+
+def test_the_engines_own_length_counts_where_none_is_given() -> None:
+    own = replace(SETTINGS, backend="own-early-exit")
+    assert own.longest(131_072) == LONGEST
+    assert own.longest(2048) == 2048
+    assert SETTINGS.longest(131_072) == 131_072
+    for settings in (own, SETTINGS):
+        assert replace(settings, engine={"max_model_len": 8192}).longest(131_072) == 8192
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ({"threshold": 0.5}, "--option: 'threshold' is not to be given: a calibration sets it"),
+        ({"max_num_seqs": 4}, "--option: 'max_num_seqs' is not to be given"),
+        ({"kv_cache_gb": 4}, "unknown option 'kv_cache_gb': did you mean 'kv_cache_gib'"),
+        ({"max_model_len": "long"}, "option 'max_model_len': expected int, got 'long'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    engines: Opener, tmp_path: Path, engine: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        run(tmp_path / "c.json", replace(SETTINGS, engine=engine))
+    assert told in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_limit_below_one_is_refused(engines: Opener, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_the_loss_falls_and_the_report_tells_it(kind: str, heads: dict[str, Path
         "model.safetensors",
     ]
     lines = display.report_lines(about)
+    assert "the best epoch was chosen by these answers" in lines[1]
     assert "tokens a step" in lines[2]
     assert len(lines) == 5
 

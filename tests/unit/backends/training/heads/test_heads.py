@@ -77,6 +77,8 @@ def test_the_report_equals_one_worked_out_with_transformers(model: Path, trained
     recipe = ExitRecipe("", (1, 3), ("gsm8k",), rows=8)
     prompts = read_prompts(recipe, models.load_tokenizer(model), 512)
     told = json.loads((trained / "heads.json").read_text())
+    said = heads_display.report_lines(told)
+    assert "by which each layer's best epoch was chosen" in said[1]
     assert told["prompt_marks"] == joined_marks(prompt.ids for prompt in prompts)
     (prompt,) = [prompt for prompt in prompts if prompt.held_out]
     reference = LlamaForCausalLM.from_pretrained(str(model), dtype=torch.float32)
