@@ -1,7 +1,9 @@
-"""Which of a trial's prompts the files of its options were trained or calibrated on."""
+"""Which prompts heads, classifiers and calibrations were fitted to: marks of them stand in their
+files, so that a trial that asks them again can say so."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,12 +11,34 @@ from typing import Any
 
 from backends import asking, load_class, settings
 from backends.checkpoints import classifier, exit_heads
-from backends.checkpoints.bound_files import MARKS, MOST_BYTES, prompt_mark, read_marks
+from backends.checkpoints.bound_files import MOST_BYTES
 from backends.checkpoints.draft_heads import files as draft_heads
 from harness.core.errors import UserError
 from harness.core.files import read_text
+from harness.core.nouns import canonical_json
 
+MARKS = "prompt_marks"
+"""Key of `joined_marks` in what was trained or calibrated on prompts; older files have none."""
+_DIGITS = 16
 _REPORTS = (exit_heads.ABOUT, classifier.ABOUT, draft_heads.ABOUT)
+
+
+def prompt_mark(token_ids: Sequence[int]) -> str:
+    """16 hex digits that tell a prompt from others, by its tokens."""
+    content = canonical_json(list(token_ids)).encode()
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
+
+
+def joined_marks(prompts: Iterable[Sequence[int]]) -> str:
+    """The marks of prompts, as token ids, in one text: sorted, each once."""
+    return "".join(sorted({prompt_mark(ids) for ids in prompts}))
+
+
+def read_marks(joined: Any) -> frozenset[str]:
+    """The inverse of `joined_marks`. Raises `ValueError` for what it does not write."""
+    if not isinstance(joined, str) or len(joined) % _DIGITS:
+        raise ValueError(f"{MARKS}: expected {_DIGITS} digits for each prompt")
+    return frozenset(joined[at : at + _DIGITS] for at in range(0, len(joined), _DIGITS))
 
 
 def seen_prompts(

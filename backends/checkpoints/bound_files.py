@@ -5,16 +5,14 @@ Written by training, read by the backends that use it; both names of the binding
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
 from harness.core.errors import UserError
 from harness.core.files import MIB, read_text, write_atomic
-from harness.core.nouns import canonical_json
 
 MOST_BYTES = 64 * MIB
 LINES_DOWN_TO = 5
@@ -51,29 +49,6 @@ def write_bound(
     whole = {"format": form, "checkpoint": checkpoint, **content}
     write_json(where, whole)
     return whole
-
-
-MARKS = "prompt_marks"
-"""Key of `joined_marks` in what was trained or calibrated on prompts; older files have none."""
-_DIGITS = 16
-
-
-def prompt_mark(token_ids: Sequence[int]) -> str:
-    """16 hex digits that tell a prompt from others, by its tokens."""
-    content = canonical_json(list(token_ids)).encode()
-    return hashlib.sha256(content).hexdigest()[:_DIGITS]
-
-
-def joined_marks(prompts: Iterable[Sequence[int]]) -> str:
-    """The marks of prompts, as token ids, in one text: sorted, each once."""
-    return "".join(sorted({prompt_mark(ids) for ids in prompts}))
-
-
-def read_marks(joined: Any) -> frozenset[str]:
-    """The inverse of `joined_marks`. Raises `ValueError` for what it does not write."""
-    if not isinstance(joined, str) or len(joined) % _DIGITS:
-        raise ValueError(f"{MARKS}: expected {_DIGITS} digits for each prompt")
-    return frozenset(joined[at : at + _DIGITS] for at in range(0, len(joined), _DIGITS))
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -20,7 +20,6 @@ from typing import Any
 
 import backends
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import MARKS, joined_marks
 from backends.early_exit.calibration.answers import SUFFIX, AnswerFile
 from backends.early_exit.calibration.asking import ExitAnswers
 from backends.early_exit.calibration.files import Calibration, Point
@@ -47,6 +46,7 @@ from backends.early_exit.calibration.settings import (
     training_report,
 )
 from backends.pins import code_digest
+from backends.seen import MARKS, joined_marks
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 

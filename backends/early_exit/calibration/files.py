@@ -98,7 +98,7 @@ class Calibration:
     engine: Mapping[str, Any] = field(default_factory=dict)
     """Options of the backend that were given beside the calibration's own."""
     prompt_marks: str = ""
-    """`bound_files.joined_marks` of the calibration prompts. Older files have none."""
+    """`seen.joined_marks` of the calibration prompts. Older files have none."""
 
     @property
     def chosen(self) -> Point:

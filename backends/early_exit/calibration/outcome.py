@@ -182,7 +182,7 @@ def _limits(full: FullAnswers) -> str:
 
 def _scores(full: FullAnswers) -> str:
     each = [f"{told['score']:.3g} on {name}" for name, told in full.items() if "score" in told]
-    return f"the full model's is {', '.join(each)}; " if each else ""
+    return f"the full model scores {', '.join(each)}; " if each else ""
 
 
 def _percent(settings: Settings) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backends.checkpoints.bound_files import MARKS, MOST_BYTES, prompt_mark, read_marks
+from backends.checkpoints.bound_files import MOST_BYTES
 from backends.checkpoints.models import one_line
+from backends.seen import MARKS, prompt_mark, read_marks
 from harness.core.errors import UserError
 from harness.core.files import read_text, user_path
 

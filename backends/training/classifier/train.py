@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints.bound_files import MARKS, joined_marks
 from backends.checkpoints.classifier import Classifier, write_classifier
+from backends.seen import MARKS, joined_marks
 from backends.training.classifier.fit import Scale, classifier_problem, scale_of
 from backends.training.classifier.labels import Labels, label
 from backends.training.classifier.report import confidences, held_out_report

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from backends.checkpoints.bound_files import MARKS, joined_marks, write_bound
+from backends.checkpoints.bound_files import write_bound
 from backends.checkpoints.draft_heads import files as draft_heads
+from backends.seen import MARKS, joined_marks
 from backends.training.drafts.data import DraftData
 from backends.training.drafts.eagle import eagle_problem, write_eagle
 from backends.training.drafts.medusa import medusa_problem, write_medusa

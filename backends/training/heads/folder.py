@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.checkpoints.bound_files import MARKS, joined_marks
 from backends.checkpoints.exit_heads import write_folder
 from backends.engine.costs.cost_model import Trace
 from backends.engine.model.heads import folded
+from backends.seen import MARKS, joined_marks
 from backends.training.exits.backbone import Backbone
 from backends.training.exits.cache import Cache, in_turn, select
 from backends.training.exits.data import TrainPrompt

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from backends.checkpoints import exit_heads, models
-from backends.checkpoints.bound_files import joined_marks, prompt_mark, read_marks
-from backends.seen import seen_prompts
+from backends.seen import joined_marks, prompt_mark, read_marks, seen_prompts
 from harness.cli import wiring
 from harness.cli.session import EngineSession
 from harness.experiment.config import parse_experiment

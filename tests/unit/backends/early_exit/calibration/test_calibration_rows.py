@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import joined_marks
 from backends.checkpoints.classifier import BUNDLED
 from backends.early_exit.calibration.files import find_calibration, open_calibration
 from backends.early_exit.calibration.prompts import CalibrationPrompt, prompts_checksum, read_groups
 from backends.early_exit.calibration.settings import SEED, Settings, parameters, training_report
+from backends.seen import joined_marks
 from backends.training.exits.backbone import architecture_of
 from backends.training.exits.data import prompts_checksum as checksum
 from backends.training.exits.data import read_prompts

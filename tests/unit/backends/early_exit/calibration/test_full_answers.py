@@ -69,8 +69,8 @@ def test_the_statement_names_scores_and_limits() -> None:
     said = statement(SCORED, PROMPTS, 0.5, 0, told(0.6123, 0.2))
     assert (
         "(30 gsm8k, 10 xsum) and answers of at most 512 tokens (xsum 64), 1 - the mean task score "
-        "lost (the full model's is 0.612 on gsm8k, 0.2 on xsum; gains on other prompts make up for "
-        "nothing) is at least 0.95 at threshold 0.5, for each of the workloads"
+        "lost (the full model scores 0.612 on gsm8k, 0.2 on xsum; gains on other prompts make up "
+        "for nothing) is at least 0.95 at threshold 0.5, for each of the workloads"
     ) in said
 
 

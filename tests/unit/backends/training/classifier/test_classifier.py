@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import read_marks
 from backends.checkpoints.classifier import open_classifier
+from backends.seen import read_marks
 from backends.training.classifier import display as classifier_display
 from backends.training.exits import run as exit_run
 from backends.training.exits.data import read_prompts

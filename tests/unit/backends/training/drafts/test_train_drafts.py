@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 import backends
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import read_marks
 from backends.checkpoints.draft_heads.files import KINDS
+from backends.seen import read_marks
 from backends.training.drafts import display
 from backends.training.drafts.report import walk
 from backends.training.drafts.train import train_drafts

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import joined_marks
+from backends.seen import joined_marks
 from backends.training.exits import run as exit_run
 from backends.training.exits.backbone import architecture_of
 from backends.training.exits.data import read_prompts
