@@ -100,8 +100,11 @@ def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
     Raises `UserError` for what it cannot run."""
     from backends.checkpoints import models
 
-    directory = models.resolve(model, weights=load_class(name).needs_model)
-    return warnings_on(directory, name, model, options)
+    cls = load_class(name)
+    directory = models.resolve(model, weights=cls.needs_model)
+    found = warnings_on(directory, name, model, options)
+    with asking(name, "dtype_warnings"):
+        return found + cls.dtype_warnings(directory, settings(name, options), model.dtype)
 
 
 def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, Any]) -> list[str]:

@@ -28,8 +28,8 @@ class WorkloadInfo:
     it (AdaDecode, appendix D: 512 on XSum, HumanEval and GSM8K). The early-exit paper, on
     CNN/DailyMail, names none."""
     answer_tokens: int
-    """How long the data set's own answers are at most, nearly; training and calibration let a model
-    write no more."""
+    """How long the data set's own answers are at most, nearly; training lets a model write no
+    more."""
     metric: str
     """Of task quality; empty: nothing is scored."""
     difficulty: str

@@ -39,7 +39,7 @@ class Classifier:
     layers: tuple[int, ...]
     """After which layers it was trained: all but the last."""
     report: dict[str, Any]
-    """What was measured on rows that its training did not see."""
+    """What was measured on held-out rows, by which the best epoch was chosen."""
 
     def difference(self) -> tuple[Any, float]:
         """The vector w, float32 (width,), and the number b of the same answer from one product:

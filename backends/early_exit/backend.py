@@ -134,6 +134,11 @@ class VllmEarlyExit(VllmBackend):
         return ExitOptions(model_dir, options).warnings()
 
     @classmethod
+    def dtype_warnings(cls, model_dir: Path, options: Mapping[str, Any], dtype: str) -> list[str]:
+        """That a calibration does not speak of this dtype."""
+        return ExitOptions(model_dir, options).dtype_warnings(dtype)
+
+    @classmethod
     def open(cls, model_dir: Path | None, model: Model, options: Mapping[str, Any]) -> Self:
         """Load the engine. Raises `UserError` for what vLLM refuses."""
         assert model_dir is not None

@@ -13,6 +13,7 @@ from backends.checkpoints.classifier import TENSORS, Classifier, find_classifier
 from backends.checkpoints.exit_heads import ORIGINAL, HeadFolder
 from backends.early_exit.calibration.files import (
     AUTO,
+    ROUGE,
     Calibration,
     find_calibration,
     open_calibration,
@@ -98,7 +99,21 @@ class ExitPlan:
                 f"{self.prefix}: the bundled calibration does not hold here ({self._unfit}); "
                 f"threshold {DEFAULT_THRESHOLD} is taken"
             )
+        if self._calibration is not None and self.settings["calibration"] not in (AUTO, ROUGE):
+            path, calibration = self._calibration
+            if calibration.backend.partition(" ")[0] != self.NAME:
+                found.append(f"{self.prefix}: {path}: calibrated with {calibration.backend}")
         return found
+
+    def dtype_warnings(self, dtype: str) -> list[str]:
+        """That the calibration's thresholds are used in another dtype than it speaks of."""
+        if self._calibration is None or self._calibration[1].dtype == dtype:
+            return []
+        path, calibration = self._calibration
+        return [
+            f"{self.prefix}: {path}: calibrated in {calibration.dtype}, not {dtype}: its "
+            "thresholds are used, and its statement does not hold"
+        ]
 
     def effective(self) -> dict[str, Any]:
         """The options as they took effect."""
@@ -186,7 +201,15 @@ class ExitPlan:
         calibration = None if self._calibration is None else self._calibration[1]
         if calibration is None or calibration.dtype != dtype:
             return Measured()
-        return Measured(calibration=calibration.statement, calibration_batch=calibration.batch)
+        told = calibration.workloads
+        most = {
+            x: int(told[x]["max_new_tokens"]) if x in told else None for x in calibration.prompts
+        }
+        return Measured(
+            calibration=calibration.statement,
+            calibration_batch=calibration.batch,
+            calibration_limits=most,
+        )
 
     def _traced_thresholds(self, layers: Sequence[int]) -> list[float] | None:
         """Those under which the replayed trace was recorded."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,6 +49,13 @@ def calibrate(
     confidence: Annotated[float, typer.Option(help="That it is held.")] = 0.95,
     rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Of an answer; each workload's, as in experiments.")
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(help="A calibration, or its answers, whose prompts are left out; repeatable."),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
     layers: Annotated[
         list[str] | None,
@@ -60,6 +67,10 @@ def calibrate(
     backend: Annotated[
         str, typer.Option(help="That decodes: vllm-early-exit or own-early-exit.")
     ] = "vllm-early-exit",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of the backend, as max_model_len=4096; repeatable."),
+    ] = None,
     decay: Annotated[str, typer.Option(help="none, calm or t5x.")] = "none",
     decay_tau: Annotated[float | None, typer.Option(help="How fast; 4 by default.")] = None,
     heads: Annotated[str, typer.Option(help="original, auto, a name or a folder.")] = "original",
@@ -91,6 +102,9 @@ def calibrate(
         rows=defaults.ROWS if rows is None else rows,
         source=source,
         seed=defaults.SEED if seed is None else seed,
+        max_new_tokens=max_new_tokens,
+        without=tuple(without or ()),
+        engine=dict(map(_option, option or ())),
         batch=batch,
         layers=sets[0] if sets else None,
         decay=decay,
@@ -111,6 +125,19 @@ def _metric(risk: str) -> str:
     if risk not in RISKS:
         raise UserError(f"--risk: unknown risk '{risk}'; {nearest(risk, RISKS)}")
     return RISKS[risk]
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """A name and its value, which is read as an experiment file's is."""
+    import yaml
+
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UserError(f"--option: expected NAME=VALUE, got '{text}'")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UserError(f"--option: {name}: not readable as YAML: '{value}'") from None
 
 
 def _layers(text: str, model: str) -> tuple[int, ...]:
@@ -183,8 +210,17 @@ def _row(point: Point) -> str:
     )
 
 
+def _told(workload: str, full: Mapping[str, float]) -> str:
+    line = (
+        f"{workload}: the full model's answers have at most {full['max_new_tokens']} tokens, which "
+        f"cut {full['cut']:.1%}"
+    )
+    return f"{line}; their mean score is {full['score']:.3f}" if "score" in full else line
+
+
 def _conclusion(found: Calibration, out: Path) -> list[str]:
     return [
+        *(_told(name, own) for name, own in found.workloads.items()),
         found.statement,
         f"Observed: {1 - found.risk:.3f}; {found.test}, p = {found.p_value:.2g}. Layers checked: "
         f"{', '.join(map(str, found.layers))}.",

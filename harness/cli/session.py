@@ -13,6 +13,7 @@ from typing import Any
 import backends
 from backends.checkpoints import models
 from backends.checkpoints.shapes.sizes import read_sizes
+from backends.seen import seen_prompts
 from harness.core.backend import Backend
 from harness.core.errors import UserError
 from harness.core.names import ENDS_AT_EOS, asked_again, row_id
@@ -35,6 +36,8 @@ class EngineSession:
     setup_s: float
     pass_bytes: Mapping[str, int] | None = None
     """`Measured.pass_bytes` of the model that it has loaded."""
+    directory: Path | None = None
+    """The model's."""
     _prompts: dict[str, list[MeasuredPrompt]] = field(default_factory=dict)
 
     @property
@@ -75,10 +78,19 @@ class EngineSession:
         return _warm_up(measured, trial, ignore_eos=chosen), measured
 
     def remarks(self, trial: Trial) -> list[str]:
-        """Of a trial whose answers are cut before the lengths that the workload gives them."""
-        lengths = [prompt.output_tokens for prompt in self._load(trial)]
-        cut = cut_lengths(lengths, trial.max_new_tokens)
-        return [f"lengths-cut: {cut}"] if cut else []
+        """Of a trial whose answers are cut before the lengths that the workload gives them, or
+        whose prompts were trained or calibrated on."""
+        prompts = self._load(trial)
+        cut = cut_lengths([prompt.output_tokens for prompt in prompts], trial.max_new_tokens)
+        found = [f"lengths-cut: {cut}"] if cut else []
+        if self.directory is None:
+            return found
+        distinct = {prompt.token_ids for prompt in prompts}
+        seen = seen_prompts(trial.backend, self.directory, trial.options, distinct)
+        return found + [
+            f"prompts-seen: {count} of {len(distinct)} prompts are among those of {file}"
+            for file, count in seen.items()
+        ]
 
     def finish(
         self, trial: Trial, generations: Sequence[Generation]
@@ -176,6 +188,7 @@ def open_session(trial: Trial) -> EngineSession:
         tokenizer=tokenizer,
         stop_ids=models.stop_ids(directory, tokenizer),
         setup_s=time.monotonic() - started,
+        directory=directory,
         pass_bytes=_pass_bytes(directory, trial.model.dtype) if runs_model else None,
     )
 

@@ -128,6 +128,11 @@ class Backend(abc.ABC):
         return []
 
     @classmethod
+    def dtype_warnings(cls, model_dir: Path, options: Mapping[str, Any], dtype: str) -> list[str]:
+        """The same of the dtype in which the model is to run."""
+        return []
+
+    @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:
         """Files that options name and that decide a trial's numbers: they enter its key."""
         return []

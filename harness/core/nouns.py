@@ -66,8 +66,7 @@ class Request:
     """Seconds after the start of the load; 0 in a closed loop."""
     answer: Answer = "tokens"
     messages: tuple[tuple[str, str], ...] = ()
-    """(role, content) of the chat that the prompt is made of, for a server that makes the prompt
-    itself; empty where that is one message of the user's."""
+    """(role, content) of a chat of several messages, for a server that makes the prompt itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a backend found out before it served, or was told by who calibrated it. It explains the
-    numbers and enters no latency."""
+    """Found out before it served, or told by who calibrated it: explains, and is in no latency."""
 
     costs: Mapping[str, Any] | None = None
     """Microseconds of the parts of a step, as `harness.core.pass_costs` writes them."""
@@ -107,6 +105,8 @@ class Measured:
     """The statement of quality under which thresholds were chosen."""
     calibration_batch: int | None = None
     """So many requests were decoded together for it."""
+    calibration_limits: Mapping[str, int | None] | None = None
+    """By workload of its prompts the most tokens of an answer; None: that is not known."""
     pass_bytes: Mapping[str, int] | None = None
     """What a pass of the model reads: `layer` bytes of weights for each of `layers`, `head` for the
     final head, `kv` for each position that a row attends to, in all layers together."""

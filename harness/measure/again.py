@@ -19,7 +19,10 @@ from harness.core.nouns import Trial, TrialRecord
 
 SHARE = 0.1
 """Of the time that a run took, for measuring again."""
-_REMARKS = {"too-few-samples", "noise-not-checked", "lengths-cut", "not-warmed-up"}
+_REMARKS = {
+    *("too-few-samples", "noise-not-checked", "lengths-cut", "not-warmed-up"),
+    *("calibrated-otherwise", "prompts-seen"),
+}
 State = Literal["sound", "disturbed", "lost"]
 
 

@@ -62,7 +62,7 @@ def check_trial(
     asked = {request.id: request.max_new_tokens for request in requests}
     whole = [*_failures(trial, generations), *_clipped(trial, generations, asked)]
     if trial.load.kind == QUALITY:
-        return Validity(not whole, (*whole, *remarks))
+        return Validity(not whole, (*whole, *_calibrated(trial, info), *remarks))
     reasons = [
         *whole,
         *_client(generations),
@@ -72,7 +72,8 @@ def check_trial(
     ]
     enough = sum(_answered(g) for g in generations) >= SAMPLES_NEEDED["p50"]
     valid = enough and not reasons
-    return Validity(valid, (*reasons, *_samples(generations), *_unseen(info), *remarks))
+    told = (*_samples(generations), *_unseen(info), *_calibrated(trial, info), *remarks)
+    return Validity(valid, (*reasons, *told))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -249,6 +250,16 @@ def _unseen(info: BackendInfo) -> list[str]:
     if SERVER not in info.capabilities:
         return []
     return ["noise-not-checked: what else the server's machine did cannot be seen from here"]
+
+
+def _calibrated(trial: Trial, info: BackendInfo) -> list[str]:
+    """The remark on thresholds whose calibration speaks of other prompts or answers."""
+    limits, name = info.measured.calibration_limits, trial.workload.name
+    if limits is None or limits.get(name, 0) in (None, trial.max_new_tokens):
+        return []
+    of = f"answers of at most {limits[name]} tokens" if name in limits else ", ".join(limits)
+    here = f"{trial.max_new_tokens}" if name in limits else name
+    return [f"calibrated-otherwise: the thresholds' calibration is of {of}, and not of {here}"]
 
 
 def _samples(generations: Sequence[Generation]) -> list[str]:

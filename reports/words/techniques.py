@@ -10,6 +10,7 @@ from reports.numbers import significant
 from reports.tables import QUALITY
 from reports.text import clipped, visible
 from reports.variants import plain
+from results.compare.reasons import CALIBRATED_OTHERWISE
 
 FULL = "full"
 CONFIDENT = ("softmax", "classifier", "state")
@@ -74,17 +75,20 @@ def _option(key: str, value: Any) -> str:
 
 
 GREEDILY = " on the most probable tokens, while answers here are sampled"
+ELSEWHERE = " on other workloads or lengths of answers than here"
 
 
 def statements(cells: Sequence[Cell]) -> list[str]:
     """What calibrations state of the thresholds they chose, each once."""
-    found = {
-        f"{technique(cell).capitalize()}, calibrated{GREEDILY * cell.sampled}: "
-        f"{visible(clipped(str(said), 400))}"
-        for cell in cells
-        if (said := cell.measured.calibration)
-    }
-    return sorted(found)
+    found: dict[tuple[str, str, str], bool] = {}
+    for cell in cells:
+        if said := cell.measured.calibration:
+            key = technique(cell).capitalize(), GREEDILY * cell.sampled, said
+            found[key] = found.get(key, False) or CALIBRATED_OTHERWISE not in cell.reasons
+    return sorted(
+        f"{name}, calibrated{how}{'' if fits else ELSEWHERE}: {visible(clipped(said, 800))}"
+        for (name, how, said), fits in found.items()
+    )
 
 
 def losses(overview: Overview, cells: Sequence[Cell]) -> list[str]:
@@ -143,9 +147,11 @@ def why_no_threshold(cell: Cell) -> str:
 
 
 def calibrated(cell: Cell) -> str:
-    """Whether thresholds were calibrated, and for which batch where the load is not of that."""
+    """Whether thresholds were calibrated, and for what where that is not the cell's."""
     if technique(cell) in FORCED or not cell.measured.calibration:
         return ""
+    if CALIBRATED_OTHERWISE in cell.reasons:
+        return "calibrated for others"
     if cell.sampled:
         return "calibrated greedily"
     batch = cell.measured.calibration_batch or 1

@@ -18,6 +18,8 @@ LENGTH_MISMATCH = "length-mismatch"
 LEFT_OUT = "repeats-left-out"
 NOT_CHECKED = "noise-not-checked"
 LENGTHS_CUT = "lengths-cut"
+CALIBRATED_OTHERWISE = "calibrated-otherwise"
+PROMPTS_SEEN = "prompts-seen"
 NOT_WARMED_UP = "not-warmed-up"
 
 
@@ -136,6 +138,20 @@ REASONS = (
         "answers (`recorded_lengths`, `output_tokens`), and cuts so many of them",
     ),
     Reason(
+        CALIBRATED_OTHERWISE,
+        "times",
+        "a remark: the prompts by which early-exit thresholds were calibrated are of other "
+        "workloads, or their answers might be of another length, so that the calibration's "
+        "statement does not speak of this trial",
+    ),
+    Reason(
+        PROMPTS_SEEN,
+        "times",
+        "a remark: so many of the prompts are among those that exit heads, a classifier, a draft "
+        "head or a calibration of the backend's options was fitted to, which flatters quality and "
+        "acceptance. Files of before this was stored do not say",
+    ),
+    Reason(
         "other-draws",
         "comparison",
         "a remark: sampled answers of two engines that turn a seed into other random numbers (each "
@@ -191,6 +207,8 @@ REMARKS = frozenset(
         NOT_CHECKED,
         IMPORTED,
         LENGTHS_CUT,
+        CALIBRATED_OTHERWISE,
+        PROMPTS_SEEN,
         NOT_WARMED_UP,
         "other-draws",
         "native-other-draws",

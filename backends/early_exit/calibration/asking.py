@@ -105,4 +105,4 @@ class ExitAnswers:
 def settings_of_full(settings: Settings) -> dict[str, Any]:
     """Options with which nobody leaves early."""
     seats = settings.options()["max_num_seqs"]
-    return {"measure": NEVER, "calibration": NONE, "max_num_seqs": seats}
+    return {"measure": NEVER, "calibration": NONE, "max_num_seqs": seats, **settings.engine}

@@ -28,6 +28,7 @@ from backends.early_exit.calibration.learn_then_test import accepted
 from backends.early_exit.calibration.losses import AnswerLosses
 from backends.early_exit.calibration.outcome import (
     NotHeldError,
+    check_full,
     refusal,
     statement,
     test_name,
@@ -45,6 +46,7 @@ from backends.early_exit.calibration.settings import (
     training_report,
 )
 from backends.pins import code_digest
+from backends.seen import MARKS, joined_marks
 from harness.core.errors import UserError
 from harness.core.nouns import Model
 
@@ -108,7 +110,7 @@ def calibrate(
         for line in backends.warnings(own.backend, model, own.options()):
             if warn is not None:
                 warn(line)
-        runs.append(_Run(own, directory, trained, progress, runs[0] if runs else None))
+        runs.append(_Run(own, directory, trained, progress, warn, runs[0] if runs else None))
     found = _fewest_layers(runs, out)
     write_calibration(out, found)
     return found
@@ -149,10 +151,11 @@ class _Run:
         directory: Path,
         trained: Path | None,
         progress: Callable[[CalibrationProgress], None] | None,
+        warn: Callable[[str], None] | None,
         first: _Run | None = None,
     ) -> None:
         self.settings, self.directory, self.trained = settings, directory, trained
-        self.progress, self.first = progress, first
+        self.progress, self.warn, self.first = progress, warn, first
         self.checkpoint = models.checksum(directory)
         self.parameters = parameters(trained, settings.measure)
         self.tokenizer = models.load_tokenizer(directory)
@@ -167,8 +170,12 @@ class _Run:
         if (reason := too_few(settings, len(self.groups))) is not None:
             raise UserError(reason)
         self.prompts_checksum = prompts_checksum(self.groups)
+        self.prompt_marks = joined_marks(prompt.ids for group in self.groups for prompt in group)
         self.losses = AnswerLosses(settings, self.groups, self.tokenizer)
+        names = [prompt.workload for group in self.groups for prompt in group]
+        self.prompts = {name: names.count(name) for name in settings.workloads}
         self.full: list[AnsweredGroup] = []
+        self.told: dict[str, dict[str, float]] = {}
         self.kept: AnswerFile
         self.earlier = 0
 
@@ -181,6 +188,10 @@ class _Run:
         stack.callback(asked.close)
         known = self.first.full if self.first is not None else ()
         full = self.full = asked.answers(None, known)
+        self.told = self.losses.told(full, self.stops)
+        for line in check_full(self.settings, self.prompts, self.told):
+            if self.warn is not None and self.first is None:
+                self.warn(line)
         curve: list[Point] = []
         chosen = 0
         for threshold in self.settings.thresholds:
@@ -188,7 +199,7 @@ class _Run:
             if not tested and not self.settings.whole_curve:
                 break
             groups = asked.answers(threshold)
-            self.earlier = self.kept.note_question(self._question())
+            self.earlier = self.kept.note_question(self.settings.question())
             curve.append(self._point(threshold, full, groups, tested))
             chosen = accepted([point.p_value for point in curve], self.settings.level)
             self._tell(threshold, len(full), len(full), 0.0, curve[-1])
@@ -198,35 +209,12 @@ class _Run:
 
     def _identity(self) -> dict[str, Any]:
         """All that decides answers, apart from the threshold."""
-        settings = self.settings
-        return {
+        return self.settings.identity() | {
             "checkpoint": self.checkpoint,
-            "measure": settings.measure,
-            "layers": "auto" if settings.layers is None else list(settings.layers),
-            "decay": settings.decay,
-            "decay_tau": settings.tau,
             "parameters": self.parameters,
-            "workloads": list(settings.workloads),
-            "source": settings.source,
-            "seed": settings.seed,
-            "rows": settings.rows,
-            "batch": settings.batch,
-            "dtype": settings.dtype,
             "prompts": self.prompts_checksum,
-            "code": code_digest(settings.backend, DECODING),
-        }
-
-    def _question(self) -> dict[str, Any]:
-        """All that decides the choice among thresholds, apart from the answers."""
-        settings = self.settings
-        return {
-            "grid": list(settings.thresholds),
-            "target": settings.target,
-            "metric": settings.metric,
-            "confidence": settings.confidence,
-            "per": settings.per,
-            "tries": settings.tries,
-            "rows": settings.rows,
+            MARKS: self.prompt_marks,
+            "code": code_digest(self.settings.backend, DECODING),
         }
 
     def _tell(
@@ -266,8 +254,6 @@ class _Run:
 
     def _calibration(self, curve: Sequence[Point], chosen: int) -> Calibration:
         settings, point = self.settings, curve[chosen]
-        names = [prompt.workload for group in self.groups for prompt in group]
-        prompts = {name: names.count(name) for name in settings.workloads}
         layers = tuple(self.kept.opened["layers"])
         heads = self.trained.name if self.trained and settings.measure == "softmax" else None
         return Calibration(
@@ -286,15 +272,18 @@ class _Run:
             bound=1.0 - point.quality_at_least,
             p_value=point.p_value,
             test=test_name(settings),
-            prompts=prompts,
+            prompts=self.prompts,
             prompts_checksum=self.prompts_checksum,
             source=settings.source,
             seed=settings.seed,
             batch=settings.batch,
             dtype=settings.dtype,
             backend=self.kept.opened["backend"],
-            statement=statement(settings, prompts, point.threshold, self.earlier),
+            statement=statement(settings, self.prompts, point.threshold, self.earlier, self.told),
             earlier_choices=self.earlier,
             per=settings.per,
             curve=tuple(curve),
+            workloads=self.told,
+            engine=dict(settings.engine),
+            prompt_marks=self.prompt_marks,
         )

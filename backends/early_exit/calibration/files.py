@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,13 @@ class Calibration:
     candidates: tuple[Mapping[str, Any], ...] = ()
     """Where sets of layers were tried out: the `layers` of each, its `threshold` (None where none
     held) and `mean_exit_layer`. The level is shared out among them."""
+    workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By workload: `max_new_tokens` of an answer, the share of the full model's answers that this
+    `cut`, and their mean `score` where that is the metric. Older files have none."""
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the backend that were given beside the calibration's own."""
+    prompt_marks: str = ""
+    """`seen.joined_marks` of the calibration prompts. Older files have none."""
 
     @property
     def chosen(self) -> Point:
@@ -159,7 +166,8 @@ def find_calibration(name: str, measure: str, model_dir: Path) -> Path | None:
 def open_calibration(path: Path, model_dir: Path) -> Calibration:
     """Read a calibration file. Raises `UserError` when it is broken or was made for another
     checkpoint than the one in `model_dir`."""
-    needed = [field.name for field in fields(Calibration) if field.default is MISSING]
+    known = fields(Calibration)
+    needed = [one.name for one in known if one.default is one.default_factory is MISSING]
     content = read_bound(path, model_dir, FORMAT, *needed)
     content.pop("format")
     try:
@@ -178,6 +186,7 @@ def _read(content: dict[str, Any]) -> Calibration:
         "prompts": dict(content["prompts"]),
         "curve": tuple(Point(**point) for point in content["curve"]),
         "candidates": tuple(dict(one) for one in content.get("candidates", ())),
+        "workloads": {x: dict(one) for x, one in dict(content.get("workloads", {})).items()},
     }
     found = Calibration(**content | lists)
     for name, known in (("measure", CONFIDENT), ("metric", METRICS), ("decay", DECAYS)):
@@ -199,6 +208,9 @@ def _read(content: dict[str, Any]) -> Calibration:
         raise ValueError(f"earlier_choices: expected a count, got {found.earlier_choices!r}")
     if type(found.batch) is not int or found.batch < 1:
         raise ValueError(f"batch: expected a number from 1, got {found.batch!r}")
+    for name, told in found.workloads.items():
+        if type(told["max_new_tokens"]) is not int or not all(map(_is_number, told.values())):
+            raise ValueError(f"workloads: {name}: expected numbers, got {told!r}")
     for name in ("statement", "dtype", "backend"):
         if not isinstance(getattr(found, name), str):
             raise TypeError(f"{name}: expected text, got {getattr(found, name)!r}")

@@ -62,6 +62,24 @@ class AnswerLosses:
             max(p_value(one.losses, limit, binary=one.binary) for one in found),
         )
 
+    def told(self, full: Groups, stops: Sequence[int]) -> dict[str, dict[str, float]]:
+        """The full model's answers by workload, as `Calibration.workloads` has them."""
+        if self._settings.metric == "score":
+            self._score(full)
+        found: dict[str, dict[str, float]] = {}
+        for name, most in self._settings.answer_limits.items():
+            own = [
+                (prompt.row, ids)
+                for prompts, group in zip(self._groups, full, strict=True)
+                for prompt, ids in zip(prompts, group.answers, strict=True)
+                if prompt.workload == name
+            ]
+            cut = [len(ids) >= most and ids[-1] not in stops for _, ids in own]
+            found[name] = {"max_new_tokens": most, "cut": fmean(cut)}
+            if self._settings.metric == "score":
+                found[name]["score"] = fmean(self._scores[one] for one in own)
+        return found
+
     def _losses(self, full: Groups, own: Groups) -> list[GroupLosses]:
         """Of all prompts, or of each workload's."""
         settings = self._settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from backends.early_exit.calibration.files import Calibration, Point
 from backends.early_exit.calibration.learn_then_test import samples_needed
@@ -18,8 +19,15 @@ from workloads.own.scorers import NONE, SCORERS
 QUALITIES = {
     "rouge_l": "the mean ROUGE-L to the full model's answers",
     "consistency": "the share of answers equal to the full model's",
-    "score": "1 - the mean task score lost (gains on other prompts make up for nothing)",
+    "score": "1 - the mean task score lost ({}gains on other prompts make up for nothing)",
 }
+
+
+FullAnswers = Mapping[str, Mapping[str, float]]
+WEAK = 2
+"""A mean score below so many times what may be lost of it is warned of."""
+MANY_CUT = 0.05
+"""A share of cut answers that is warned of."""
 
 
 class NotHeldError(UserError):
@@ -27,9 +35,14 @@ class NotHeldError(UserError):
 
 
 def statement(
-    settings: Settings, prompts: Mapping[str, int], threshold: float, earlier: int = 0
+    settings: Settings,
+    prompts: Mapping[str, int],
+    threshold: float,
+    earlier: int = 0,
+    full: FullAnswers = MappingProxyType({}),
 ) -> str:
-    """The guarantee in words, and what it is not corrected for: `earlier` choices."""
+    """The guarantee in words, and what it is not corrected for: `earlier` choices. `full`: what
+    `AnswerLosses.told` says of the full model's answers."""
     counts = ", ".join(f"{count} {name}" for name, count in prompts.items())
     together = "one at a time" if settings.batch == 1 else f"{settings.batch} at a time"
     mixture = "for the mixture of workloads, prompts"
@@ -39,7 +52,8 @@ def statement(
     choices = f"{earlier} earlier choice{'s' if earlier > 1 else ''} on these prompts"
     return (
         f"With {_percent(settings)} confidence over the draw of {sum(prompts.values())} "
-        f"calibration prompts ({counts}), {QUALITIES[settings.metric]} is at least "
+        f"calibration prompts ({counts}){_limits(full)}, "
+        f"{QUALITIES[settings.metric].format(_scores(full))} is at least "
         f"{settings.target:g} at threshold {threshold:g}{tried} {mixture} drawn like these and "
         f"decoded {together} in {settings.dtype}"
         + (f"; after {choices}, not corrected for." if earlier else ".")
@@ -81,6 +95,37 @@ def unscored(settings: Settings, groups: Sequence[Sequence[CalibrationPrompt]]) 
     return None
 
 
+def check_full(settings: Settings, prompts: Mapping[str, int], full: FullAnswers) -> list[str]:
+    """Warnings of full answers that were cut, and of scores of which little is left to lose.
+
+    Raises:
+        UserError: where the full model scores no more than may be lost: any threshold would hold.
+    """
+    found = [
+        f"workload {name}: {told['cut']:.0%} of the full model's answers were cut after "
+        f"{told['max_new_tokens']} tokens"
+        for name, told in full.items()
+        if told["cut"] > MANY_CUT
+    ]
+    if settings.metric != "score":
+        return found
+    scores = {f"workload {name}": told["score"] for name, told in full.items()}
+    if settings.per == "mixture" and len(scores) > 1:
+        total = sum(full[name]["score"] * count for name, count in prompts.items())
+        scores = {"the mixture of workloads": total / sum(prompts.values())}
+    for where, score in scores.items():
+        lost = f"of which --target {settings.target:g} lets {settings.limit:.3g} be lost"
+        if score <= settings.limit:
+            raise UserError(
+                f"--risk: {where}: the full model's mean task score is {score:.3g}, {lost}, so "
+                "that every threshold would hold it; expected a higher --target, or exact or "
+                "rouge_l_to_full"
+            )
+        if score < WEAK * settings.limit:
+            found.append(f"{where}: the full model's mean task score is {score:.3g}, {lost}")
+    return found
+
+
 def test_name(settings: Settings) -> str:
     """Of the test of each mean loss."""
     names = {
@@ -96,7 +141,8 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
     """Why not even the highest threshold, measured as `point`, is accepted, and what would do.
 
     Always on other prompts: a target or grid that was chosen by these answers and tested on them
-    again would not have the confidence that it states.
+    again would not have the confidence that it states. A fresh seed would give many of the same
+    ones where a source is small.
     """
     seen = 1.0 - point.quality
     needed = samples_needed(seen, settings.limit, settings.level, binary=settings.binary)
@@ -113,8 +159,8 @@ def refusal(settings: Settings, point: Point, groups: int, kept: Path) -> str:
         f"no threshold holds {settings.metric} {settings.target:g} with "
         f"{_percent(settings)} confidence: at {point.threshold:g}, the highest, "
         f"{groups * settings.batch} prompts have {point.quality:.3f}, which shows "
-        f"{point.quality_at_least:.3f}; on other prompts (a fresh --seed and another --out) "
-        f"{' or '.join(ways)} may do (answers are kept in {kept})"
+        f"{point.quality_at_least:.3f}; on other prompts (--without {kept} and another --out) "
+        f"{' or '.join(ways)} may do"
     )
 
 
@@ -124,6 +170,20 @@ def write_calibration(out: Path, found: Calibration) -> None:
         write_atomic(out, found.to_json().encode())
     except OSError as error:
         raise UserError(f"--out: {out}: {error.strerror}") from None
+
+
+def _limits(full: FullAnswers) -> str:
+    """How long answers might be, and whose were not that long."""
+    most = [int(told["max_new_tokens"]) for told in full.values()]
+    if not most:
+        return ""
+    less = [f"{name} {own}" for name, own in zip(full, most, strict=True) if own != max(most)]
+    return f" and answers of at most {max(most)} tokens" + (f" ({', '.join(less)})" if less else "")
+
+
+def _scores(full: FullAnswers) -> str:
+    each = [f"{told['score']:.3g} on {name}" for name, told in full.items() if "score" in told]
+    return f"the full model scores {', '.join(each)}; " if each else ""
 
 
 def _percent(settings: Settings) -> str:

@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from backends.checkpoints import exit_heads
 from backends.checkpoints.classifier import ABOUT, TENSORS, find_classifier, open_classifier
 from backends.early_exit.calibration.files import METRICS, NONE
 from backends.early_exit.policy import CONFIDENT, DECAYS, TAU
+from backends.early_exit.settings import EXIT_OPTIONS
 from harness.core.errors import UserError, nearest
 from workloads import workload_info
 
@@ -26,6 +28,7 @@ BACKENDS = (VLLM, "own-early-exit")
 AT_ONCE = 16
 """Prompts that are decoded side by side where neighbours make no difference."""
 PER = ("mixture", "worst")
+OWN_OPTIONS = (*EXIT_OPTIONS, "max_num_seqs", "replay")
 RIGHT_OR_WRONG = ("pass_at_1", "exact_match")
 """Task scores that are 0 or 1."""
 _PROBABILITIES = (
@@ -77,11 +80,23 @@ class Settings:
     """Sequences of settings that are tested, among which the level is shared out."""
     whole_curve: bool = False
     """Measure the thresholds after the last that was tested, too."""
+    max_new_tokens: int | None = None
+    """Of an answer; None takes each workload's, as an experiment does."""
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the backend beside the calibration's own, such as `max_model_len`."""
+    without: tuple[str, ...] = ()
+    """Files of earlier calibrations, or of their answers, whose prompts are left out."""
 
     @property
     def thresholds(self) -> tuple[float, ...]:
         """To be tested, in falling order."""
         return tuple(sorted(self.grid or GRIDS[self.measure], reverse=True))
+
+    @property
+    def answer_limits(self) -> dict[str, int]:
+        """The most tokens of an answer, by workload."""
+        most = self.max_new_tokens
+        return {name: most or workload_info(name).max_new_tokens for name in self.workloads}
 
     @property
     def limit(self) -> float:
@@ -105,6 +120,43 @@ class Settings:
             self.metric == "consistency" or (self.metric == "score" and right_or_wrong)
         )
 
+    def identity(self) -> dict[str, Any]:
+        """What of the settings decides answers, apart from the threshold."""
+        return {
+            "measure": self.measure,
+            "layers": "auto" if self.layers is None else list(self.layers),
+            "decay": self.decay,
+            "decay_tau": self.tau,
+            "workloads": list(self.workloads),
+            "max_new_tokens": list(self.answer_limits.values()),
+            "source": self.source,
+            "seed": self.seed,
+            "rows": self.rows,
+            "batch": self.batch,
+            "dtype": self.dtype,
+            "engine": dict(self.engine),
+        }
+
+    def longest(self, positions: int) -> int:
+        """Tokens of the longest prompt and answer that the backend takes of a model with so many
+        positions."""
+        from backends.own.backend import LONGEST
+
+        asked: int | None = self.engine.get("max_model_len")
+        return min(positions, asked or (positions if self.backend == VLLM else LONGEST))
+
+    def question(self) -> dict[str, Any]:
+        """All that decides the choice among thresholds, apart from the answers."""
+        return {
+            "grid": list(self.thresholds),
+            "target": self.target,
+            "metric": self.metric,
+            "confidence": self.confidence,
+            "per": self.per,
+            "tries": self.tries,
+            "rows": self.rows,
+        }
+
     def options(self) -> dict[str, Any]:
         """What the backend is opened with."""
         found: dict[str, Any] = {
@@ -122,7 +174,7 @@ class Settings:
             found["heads"] = self.heads
         if self.measure == "classifier":
             found["classifier"] = self.classifier
-        return found
+        return {**found, **self.engine}
 
 
 def check_settings(settings: Settings) -> None:
@@ -145,10 +197,15 @@ def check_settings(settings: Settings) -> None:
     for name, lowest in (("rows", 2), ("batch", 1), ("seed", 0)):
         if (value := getattr(settings, name)) < lowest:
             raise UserError(f"--{name}: expected at least {lowest}, got {value}")
+    if settings.max_new_tokens is not None and settings.max_new_tokens < 1:
+        raise UserError(f"--max-new-tokens: expected at least 1, got {settings.max_new_tokens}")
     if not (math.isfinite(settings.tau) and settings.tau >= 0):
         raise UserError(f"--decay-tau: expected a number from 0 on, got {settings.tau:g}")
     if settings.grid is not None:
         _check_grid(settings.grid)
+    for name in settings.engine:
+        if name in OWN_OPTIONS:
+            raise UserError(f"--option: '{name}' is not to be given: a calibration sets it itself")
     for name, measure, default in (
         ("heads", "softmax", exit_heads.ORIGINAL),
         ("classifier", "classifier", "auto"),

@@ -72,6 +72,11 @@ class OwnEarlyExit(EngineBackend):
         return OwnExitPlan(model_dir, options).warnings()
 
     @classmethod
+    def dtype_warnings(cls, model_dir: Path, options: Mapping[str, Any], dtype: str) -> list[str]:
+        """That a calibration does not speak of this dtype."""
+        return OwnExitPlan(model_dir, options).dtype_warnings(dtype)
+
+    @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other, and for layers, heads, a
         classifier, a trace and sizes that do not fit the model."""

@@ -83,6 +83,11 @@ class Tetris(EngineBackend):
         return CutPlan(model_dir, options).warnings()
 
     @classmethod
+    def dtype_warnings(cls, model_dir: Path, options: Mapping[str, Any], dtype: str) -> list[str]:
+        """That a calibration does not speak of this dtype."""
+        return CutPlan(model_dir, options).dtype_warnings(dtype)
+
+    @classmethod
     def check(cls, model_dir: Path | None, options: Mapping[str, Any]) -> None:
         """Raise `UserError` for options that contradict each other, for what does not fit the
         model or the device."""

@@ -19,7 +19,8 @@ def report_lines(content: dict[str, Any]) -> list[str]:
     lines = [
         f"{training['epochs']} epochs in {training['seconds']:.0f} s on {training['answers']:,} "
         f"answers ({training['positions']:,} positions); ended: {training['ended']}",
-        f"{held_out['answers']:,} held-out answers ({held_out['positions']:,} positions):",
+        f"{held_out['answers']:,} held-out answers ({held_out['positions']:,} positions), by which "
+        "the best epoch was chosen:",
         "layer  agrees  AUC    of softmax  balanced  over 0.5  right  over 0.9  right",
     ]
     for layer, by_workload in found["layers"].items():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints.classifier import Classifier, write_classifier
+from backends.seen import MARKS, joined_marks
 from backends.training.classifier.fit import Scale, classifier_problem, scale_of
 from backends.training.classifier.labels import Labels, label
 from backends.training.classifier.report import confidences, held_out_report
@@ -119,6 +120,7 @@ def _write(
         "workloads": list(recipe.workloads),
         "finished": done.stopped(recipe) is not None,
         "recipe": recipe.to_dict(),
+        MARKS: joined_marks(prompt.ids for prompt, _ in found.pairs),
     }
     made = Classifier(out, weight, bias, recipe.layers, report)
     return write_classifier(made, recipe.checkpoint, told)

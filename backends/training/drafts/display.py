@@ -16,7 +16,7 @@ def report_lines(content: dict[str, Any]) -> list[str]:
         f"{training['epochs']} epochs in {training['seconds']:.0f} s on {training['answers']:,} "
         f"answers; ended: {training['ended']}",
         f"{held_out['all']['answers']:,} held-out answers, {held_out['all']['tokens']:,} tokens "
-        "after each one's first, greedy:",
+        "after each one's first, greedy; the best epoch was chosen by these answers:",
         "workload       tokens a step  accepted at "
         + "".join(f"{i + 1:<7}" for i in range(places)),
     ]

@@ -11,6 +11,7 @@ import torch
 
 from backends.checkpoints.bound_files import write_bound
 from backends.checkpoints.draft_heads import files as draft_heads
+from backends.seen import MARKS, joined_marks
 from backends.training.drafts.data import DraftData
 from backends.training.drafts.eagle import eagle_problem, write_eagle
 from backends.training.drafts.eagle_head import EagleHead
@@ -117,6 +118,7 @@ def _fitted(
         "kind": recipe.kind,
         "finished": done.stopped(recipe) is not None,
         "recipe": recipe.to_dict(),
+        MARKS: joined_marks(prompt.ids for prompt, _ in [*train.used, *held_out.used]),
         "report": {"training": _training(done, recipe, train), "held_out": measured},
     }
 

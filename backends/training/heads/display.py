@@ -14,8 +14,8 @@ def report_lines(content: dict[str, Any]) -> list[str]:
     lines = [
         f"{training['epochs']} epochs in {training['seconds']:.0f} s on {training['answers']:,} "
         f"answers ({training['positions']:,} positions); ended: {training['ended']}",
-        f"{held_out['answers']:,} held-out answers ({held_out['positions']:,} positions); "
-        "the original head in brackets:",
+        f"{held_out['answers']:,} held-out answers ({held_out['positions']:,} positions), by which "
+        "each layer's best epoch was chosen; the original head in brackets:",
         "layer  KL (nats)        agreement        over 0.75        right there",
     ]
     for layer, by_workload in found["layers"].items():

@@ -13,6 +13,7 @@ from torch import Tensor
 from backends.checkpoints.exit_heads import write_folder
 from backends.engine.costs.cost_model import Trace
 from backends.engine.model.heads import folded
+from backends.seen import MARKS, joined_marks
 from backends.training.exits.backbone import Backbone
 from backends.training.exits.cache import Cache, in_turn, select
 from backends.training.exits.data import TrainPrompt
@@ -56,6 +57,7 @@ def write_heads(
             "workloads": list(recipe.workloads),
             "finished": done.stopped(recipe) is not None,
             "recipe": recipe.to_dict(),
+            MARKS: joined_marks(prompt.ids for prompt, _ in pairs),
             "report": report,
         },
     )

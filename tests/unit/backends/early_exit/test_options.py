@@ -19,12 +19,12 @@ from harness.core.errors import UserError
 from harness.core.nouns import Measured, Model
 
 NAME = "vllm-early-exit"
-DEMO = Model("demo")
+DEMO = Model("demo", dtype="bfloat16")
 
 
-def told(**options: Any) -> list[str]:
+def told(model: Model = DEMO, **options: Any) -> list[str]:
     check_options(NAME, options)
-    return warnings(NAME, DEMO, options)
+    return warnings(NAME, model, options)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +121,39 @@ def test_a_statement_holds_for_the_dtype_that_it_was_made_in() -> None:
     path = models.DEMO / "early_exit" / "calibration-state.json"
     assert plan.effective()["thresholds"] == json.loads(path.read_text())["thresholds"]
     assert plan_of(measure="state", threshold=0.1).measured("bfloat16") == Measured()
+
+
+def test_a_calibration_of_another_dtype_or_backend_is_warned_of(tmp_path: Path) -> None:
+    path = models.DEMO / "early_exit" / "calibration-state.json"
+    options: dict[str, Any] = {"measure": "state", "calibration": str(path)}
+    assert told(measure="state") == [], "the bundled one is nobody's choice"
+    assert told(**options) == [
+        f"backend 'vllm-early-exit': {path}: calibrated with own-early-exit 0.1.0"
+    ]
+    other = Model("demo", dtype="float32")
+    assert len(told(other, **options)) == 2
+    (line,) = told(other, measure="state")
+    assert line == (
+        f"backend 'vllm-early-exit': {path}: calibrated in bfloat16, not float32: its thresholds "
+        "are used, and its statement does not hold"
+    )
+    assert told(other, measure="state", threshold=0.5) == []
+    content = json.loads(path.read_text()) | {"backend": "vllm-early-exit 0.1"}
+    own = tmp_path / "c.json"
+    own.write_text(json.dumps(content))
+    assert told(measure="state", calibration=str(own)) == []
+
+
+def test_a_statement_names_the_workloads_that_it_speaks_of(tmp_path: Path) -> None:
+    path = models.DEMO / "early_exit" / "calibration-state.json"
+    names = list(json.loads(path.read_text())["prompts"])
+    stated = plan_of(measure="state").measured("bfloat16")
+    assert stated.calibration_limits == dict.fromkeys(names), "made before limits were stored"
+    limits = {name: {"max_new_tokens": 99, "cut": 0.0} for name in names}
+    own = tmp_path / "c.json"
+    own.write_text(json.dumps(json.loads(path.read_text()) | {"workloads": limits}))
+    stated = plan_of(measure="state", calibration=str(own)).measured("bfloat16")
+    assert stated.calibration_limits == dict.fromkeys(names, 99)
 
 
 def test_a_calibration_of_another_measure_is_refused() -> None:

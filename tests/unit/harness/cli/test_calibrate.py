@@ -53,6 +53,7 @@ def test_every_threshold_has_a_line_and_the_statement_comes_last(
     assert [line.endswith("(not tested)") for line in table if line[0] == " "] == [
         not point.tested for point in found.curve
     ]
+    assert lines[-4] == "xsum: the full model's answers have at most 512 tokens, which cut 0.0%"
     assert lines[-3] == found.statement
     assert lines[-2].endswith("Layers checked: 1, 3.")
     assert lines[-1] == f"calibration: {out}"
@@ -67,6 +68,9 @@ def test_every_threshold_has_a_line_and_the_statement_comes_last(
         ({"layers": ["8"]}, "--layers: no exit after layer 8: expected 1 to 7"),
         ({"layers": ["two"]}, "--layers: expected numbers"),
         ({"dtype": "float8"}, "--dtype: unknown dtype 'float8'"),
+        ({"option": ["kv_cache_gib"]}, "--option: expected NAME=VALUE, got 'kv_cache_gib'"),
+        ({"option": ["engine={a: "]}, "--option: engine: not readable as YAML: '{a: '"),
+        ({"option": ["max_model_len=1.5"]}, "option 'max_model_len': expected int, got 1.5"),
         ({"workload": ""}, "unknown workload ''"),
         ({"model": "dmo", "layers": ["1"]}, "did you mean 'demo'?"),
     ],

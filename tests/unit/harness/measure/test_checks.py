@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.core.nouns import BackendInfo, FinishReason, Generation
+from harness.core.nouns import BackendInfo, FinishReason, Generation, Load, Measured, Validity
 from harness.measure.checks import check_trial, percentile
 from harness.measure.machine import snapshots as machine
 from harness.measure.machine.snapshots import Disturbance, MachineState, disturbance, machine_state
@@ -49,6 +49,20 @@ def good(count: int) -> list[Generation]:
 def test_a_remark_leaves_a_trial_valid() -> None:
     verdict = check_trial(make_trial(requests=100), good(100), INFO, QUIET, remarks=["a: b"])
     assert (verdict.valid, verdict.reasons) == (True, ("a: b",))
+
+
+def test_thresholds_calibrated_for_other_prompts_or_answers_are_remarked_on() -> None:
+    name, most = (trial := make_trial(requests=100)).workload.name, trial.max_new_tokens
+    said = "calibrated-otherwise: the thresholds' calibration is of"
+    for limits, reasons in (
+        ({name: None, "other": 1}, ()),
+        ({name: most + 1}, (f"{said} answers of at most {most + 1} tokens, and not of {most}",)),
+        ({"one": most, "two": None}, (f"{said} one, two, and not of {name}",)),
+    ):
+        info = dataclasses.replace(INFO, measured=Measured(calibration_limits=limits))
+        for load in (trial.load, Load("quality", concurrency=1)):
+            verdict = check_trial(dataclasses.replace(trial, load=load), good(100), info, QUIET)
+            assert verdict == Validity(True, reasons)
 
 
 def test_a_clean_trial_of_a_hundred_requests_is_valid_without_a_word() -> None:

@@ -222,3 +222,20 @@ def test_a_statement_on_greedy_answers_says_so_beside_sampled_ones(tmp_path: Pat
         in techniques.statements([sampled])[0]
     )
     assert techniques.calibrated(sampled) == "calibrated greedily"
+
+
+def test_a_calibration_for_other_workloads_is_not_taken_for_the_cells(tmp_path: Path) -> None:
+    found = [made(name, 10, repeat) for name in ("vllm", "fast") for repeat in range(2)]
+    long = f"With 95% confidence {'and so on ' * 50}in bfloat16."
+    cell = dataclasses.replace(
+        cell_of(stored(tmp_path, found), "fast"),
+        measured=Measured(calibration=long),
+        effective={"measure": "softmax"},
+    )
+    assert techniques.technique(cell) == "full"
+    other = dataclasses.replace(cell, reasons={"calibrated-otherwise": (2, "so it is")})
+    assert techniques.calibrated(other) == "calibrated for others"
+    assert techniques.statements([other]) == [
+        f"Full, calibrated on other workloads or lengths of answers than here: {long}"
+    ]
+    assert techniques.statements([other, cell]) == [f"Full, calibrated: {long}"]

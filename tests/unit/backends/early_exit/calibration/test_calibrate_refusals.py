@@ -41,7 +41,8 @@ def test_when_nothing_is_accepted_the_line_says_what_would_be(
     line = str(refused.value)
     assert f"at 0.75, the highest, 80 prompts have {quality:.3f}" in line
     assert not (tmp_path / "c.json").exists()
-    assert "; on other prompts (a fresh --seed and another --out) about " in line
+    kept = tmp_path / "c.json.answers.jsonl"
+    assert f"; on other prompts (--without {kept} and another --out) about " in line
     rows, target = line.split("--rows ")[1].split(")")[0], line.split("--target ")[1].split()[0]
     decoded = engines.decoded()
     lower = run(tmp_path / "c.json", replace(hard, target=float(target)))

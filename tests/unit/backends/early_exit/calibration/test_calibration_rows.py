@@ -15,9 +15,15 @@ from backends.checkpoints.classifier import BUNDLED
 from backends.early_exit.calibration.files import find_calibration, open_calibration
 from backends.early_exit.calibration.prompts import CalibrationPrompt, prompts_checksum, read_groups
 from backends.early_exit.calibration.settings import SEED, Settings, parameters, training_report
+from backends.seen import joined_marks
+from backends.training.exits.backbone import architecture_of
+from backends.training.exits.data import prompts_checksum as checksum
+from backends.training.exits.data import read_prompts
+from backends.training.exits.recipe import ExitRecipe
 from harness.core.errors import UserError
 from tests.support.exits.calibrating import DEMO, run
 from tests.support.exits.fake_exits import Opener
+from workloads import workload_info
 from workloads.bundled import iter_rows
 
 POOL, TRAINED = 60, 40
@@ -105,6 +111,53 @@ def test_a_training_whose_rows_cannot_be_read_is_refused(
     assert "\n" not in str(told.value)
 
 
+def test_a_training_whose_source_has_moved_is_known_by_its_marks(tmp_path: Path) -> None:
+    source = pool(tmp_path / "rows.jsonl")
+    fitted = {prompt.ids for prompt in read(settings(source, TRAINED, seed=0))}
+    report = trained(tmp_path / "classifier", source="gone.jsonl")
+    about = json.loads(report.read_text()) | {"prompt_marks": joined_marks(fitted)}
+    report.write_text(json.dumps(about))
+    found = {prompt.ids for prompt in read(settings(source, 15), report)}
+    assert len(found) == 15
+    assert not fitted & found
+
+
+def test_a_training_with_a_limit_of_its_own_is_read_again(tmp_path: Path) -> None:
+    """Such prompts have another checksum, and others fit."""
+    source = pool(tmp_path / "rows.jsonl")
+    recipe = ExitRecipe("", (), ("gsm8k",), source=str(source), rows=TRAINED)
+    tokenizer, positions = models.load_tokenizer(DEMO), architecture_of(DEMO).positions
+    limit = positions - 60
+    fitted = read_prompts(recipe, tokenizer, positions, {"gsm8k": limit})
+    assert 2 < len(fitted) < TRAINED
+    told = {"source": str(source), "max_new_tokens": limit, "prompts": checksum(fitted)}
+    report = trained(tmp_path / "classifier", **told)
+    found = {prompt.ids for prompt in read(settings(source, 15), report)}
+    assert not {tuple(prompt.ids) for prompt in fitted} & found
+
+
+def test_prompts_of_an_earlier_calibration_are_left_out(engines: Opener, tmp_path: Path) -> None:
+    source = str(pool(tmp_path / "rows.jsonl"))
+    asked = Settings(
+        "demo", "state", ("gsm8k",), "consistency", 0.6, rows=20, source=source, grid=(0.95,)
+    )
+    run(tmp_path / "c.json", asked)
+    earlier = {prompt.ids for prompt in read(asked)}
+    assert earlier & {prompt.ids for prompt in read(replace(asked, seed=7))}, "the source is small"
+    for name in ("c.json", "c.json.answers.jsonl"):
+        other = replace(asked, without=(str(tmp_path / name),))
+        for again in (other, replace(other, seed=7)):
+            assert not earlier & {prompt.ids for prompt in read(again)}
+    with pytest.raises(
+        UserError, match=r"fewer than 41 rows of workload gsm8k are left without those of .*/c"
+    ):
+        read(replace(other, rows=41))
+    (tmp_path / "old.json").write_text('{"statement": "With 95% ..."}')
+    for name in ("old.json", "missing.json", "rows.jsonl"):
+        with pytest.raises(UserError, match=f"--without: .*{name}.*does not say which prompts"):
+            read(replace(asked, without=(str(tmp_path / name),)))
+
+
 def test_the_bundled_calibration_met_no_row_of_the_training() -> None:
     path = find_calibration("auto", "classifier", DEMO)
     assert path is not None
@@ -113,7 +166,12 @@ def test_the_bundled_calibration_met_no_row_of_the_training() -> None:
         settings(made.source, made.prompts["gsm8k"], seed=made.seed), workloads=tuple(made.prompts)
     )
     groups = read_groups(asked, DEMO, models.load_tokenizer(DEMO), training_report(asked, BUNDLED))
-    assert prompts_checksum(groups) == made.prompts_checksum
+    # it was made when calibrations let answers be no longer than the data sets' own
+    as_then = [
+        [replace(prompt, limit=workload_info(prompt.workload).answer_tokens) for prompt in group]
+        for group in groups
+    ]
+    assert prompts_checksum(as_then) == made.prompts_checksum
 
 
 def test_parameters_are_those_of_the_measure(tmp_path: Path) -> None:

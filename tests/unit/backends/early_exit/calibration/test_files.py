@@ -105,6 +105,9 @@ def drop(key: str) -> Callable[[dict[str, Any]], None]:
         (change("prompts", 12), "not iterable"),
         (change("earlier_choices", -1), "earlier_choices: expected a count, got -1"),
         (change("earlier_choices", "2"), "earlier_choices: expected a count, got '2'"),
+        (change("workloads", {"gsm8k": {"cut": 0.0}}), "'max_new_tokens'"),
+        (change("workloads", {"gsm8k": {"max_new_tokens": "9"}}), "workloads: gsm8k: expected num"),
+        (change("workloads", [1]), "cannot convert"),
         (change("extra", 1), "unexpected keyword argument 'extra'"),
     ],
 )
@@ -172,7 +175,7 @@ def test_files_from_before_choices_were_counted_are_read(
     example: Calibration, tmp_path: Path
 ) -> None:
     content = json.loads(example.to_json())
-    del content["earlier_choices"]
+    del content["earlier_choices"], content["workloads"]
     path = tmp_path / "old.json"
     path.write_text(json.dumps(content))
     assert open_calibration(path, DEMO) == example

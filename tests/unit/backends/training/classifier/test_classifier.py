@@ -13,6 +13,7 @@ from torch import Tensor
 
 from backends.checkpoints import models
 from backends.checkpoints.classifier import open_classifier
+from backends.seen import read_marks
 from backends.training.classifier import display as classifier_display
 from backends.training.exits import run as exit_run
 from backends.training.exits.data import read_prompts
@@ -40,6 +41,9 @@ def test_the_folder_is_as_decoders_expect_it(classified: Path, model: Path) -> N
     assert content["checkpoint"] == models.checksum(model)
     assert (content["layers"], content["width"]) == ([1, 2, 3], 32)
     assert content["recipe"]["workloads"] == BOTH
+    said = classifier_display.report_lines(content)
+    assert "by which the best epoch was chosen" in said[1]
+    assert len(read_marks(content["prompt_marks"])) == 2 * content["recipe"]["rows"]
     tensors = load_file(classified / "classifier.safetensors")
     shapes = {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}
     assert shapes == {"weight": ((2, 32), torch.float32), "bias": ((2,), torch.float32)}

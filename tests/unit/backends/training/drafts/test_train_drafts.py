@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 import backends
 from backends.checkpoints import models
 from backends.checkpoints.draft_heads.files import KINDS
+from backends.seen import read_marks
 from backends.training.drafts import display
 from backends.training.drafts.report import walk
 from backends.training.drafts.train import train_drafts
@@ -45,12 +46,14 @@ def test_the_loss_falls_and_the_report_tells_it(kind: str, heads: dict[str, Path
     assert len(held_out["all"]["acceptance"]) == 3
     assert 1 <= held_out["all"]["tokens_per_step"] <= 4
     assert held_out["all"] == held_out["gsm8k"]
+    assert len(read_marks(about["prompt_marks"])) == SMALL["rows"]
     assert sorted(path.name for path in heads[kind].iterdir()) == [
         "config.json",
         "draft_head.json",
         "model.safetensors",
     ]
     lines = display.report_lines(about)
+    assert "the best epoch was chosen by these answers" in lines[1]
     assert "tokens a step" in lines[2]
     assert len(lines) == 5
 

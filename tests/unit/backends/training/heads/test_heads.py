@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from backends.checkpoints import models
+from backends.seen import joined_marks
 from backends.training.exits import run as exit_run
 from backends.training.exits.backbone import architecture_of
 from backends.training.exits.data import read_prompts
@@ -75,6 +76,10 @@ def test_the_report_equals_one_worked_out_with_transformers(model: Path, trained
 
     recipe = ExitRecipe("", (1, 3), ("gsm8k",), rows=8)
     prompts = read_prompts(recipe, models.load_tokenizer(model), 512)
+    told = json.loads((trained / "heads.json").read_text())
+    said = heads_display.report_lines(told)
+    assert "by which each layer's best epoch was chosen" in said[1]
+    assert told["prompt_marks"] == joined_marks(prompt.ids for prompt in prompts)
     (prompt,) = [prompt for prompt in prompts if prompt.held_out]
     reference = LlamaForCausalLM.from_pretrained(str(model), dtype=torch.float32)
     text = greedy(reference, prompt.ids, prompt.limit, models.stop_ids(model)[0])
