@@ -38,7 +38,7 @@ def test_own_prompts_have_a_score_where_each_row_names_its_scorer(
     with pytest.raises(UserError, match=r"--risk: workload jsonl, row .* expected exact or rouge"):
         run(tmp_path / "c.json", bare)
     assert engines.opened == []
-    scored = own_settings(tmp_path / "scored.jsonl", answer="4", scorer="contains")
+    scored = own_settings(tmp_path / "scored.jsonl", answer="four", scorer="contains")
     assert run(tmp_path / "c.json", replace(scored, metric="score")).prompts == {"jsonl": 80}
 
 
