@@ -101,7 +101,7 @@ class NativeExecutor:
         self._at_rows = ctypes.addressof(self._rows)
         self._tokens = (ctypes.c_int32 * MOST_ROWS)()
         self._confidences = (ctypes.c_float * MOST_ROWS)()
-        self._token_ids = [None if h.token_ids is None else h.token_ids.tolist() for h in heads]
+        self._token_ids = [head.tokens() for head in heads]
         matrices = [*(head.matrix for head in heads), packed.head]
         self._heads = [
             self._head(matrix, boundary)
