@@ -21,6 +21,7 @@ from backends.engine.drafters.trees.base import TreeDrafter
 from backends.engine.draws import Draws
 from backends.engine.early_exits import EarlyExits
 from backends.engine.executors.base import RING, Executor
+from backends.engine.model.architecture import EngineError
 from backends.engine.passes import Span, depths, enter, enter_all, is_untouched, numbers, rows_of
 from backends.engine.sampling import select
 from backends.engine.streams import Output, Stream
@@ -92,8 +93,7 @@ class Decoder:
 
     def reset(self) -> None:
         """Forget every stream."""
-        half_read = [] if self._half_read is None else [self._half_read]
-        for stream in self._running + half_read:
+        for stream in filter(None, (*self._running, self._half_read)):
             self._leave(stream)
         self._half_read = None
         self._running.clear()
@@ -103,8 +103,8 @@ class Decoder:
                 part.reset()
 
     def step(self) -> list[Output]:
-        """Read the next piece of the prompts; unless that ended one, go on until a token is
-        verified. Two pieces never follow one another while streams are under way."""
+        """Read the next piece of the prompts, never two in a row while streams are under way, and
+        unless that ended one go on until a token is verified. Raises `EngineError` for NaN."""
         outputs = [] if self._decode_first and self._running else self._read()
         self._decode_first = bool(outputs)
         while not outputs and self._running:
@@ -116,9 +116,7 @@ class Decoder:
         each is its stream's first output."""
         while spans := self._next_piece():
             self._executor.read(rows_of(spans))
-            ended = [
-                (stream, end - 1, end) for stream, _, end in spans if end == len(stream.prompt)
-            ]
+            ended = [(s, end - 1, end) for s, _, end in spans if end == len(s.prompt)]
             if ended:
                 return self._begin(ended)
             if self._running:
@@ -170,16 +168,15 @@ class Decoder:
     def _judge(self) -> list[Verdict]:
         """Draft, and verify what was drafted."""
         self._under_way = len(self._running)
+        verdicts: list[Verdict] = []
+        streams: Sequence[Stream] = self._running
         if self._leaving is not None:
             verdicts, streams = self._leaving.run(self._running)
-        else:
-            verdicts = [] if self._trees is None else self._trees.verify(self._running)
-            streams = [] if verdicts else self._draft()
+        elif self._trees is not None:
+            verdicts = self._trees.verify(self._running)
+        elif self._chains is not None:
+            streams = self._chains.draft(self._running)
         return verdicts or self._verify(streams)
-
-    def _draft(self) -> Sequence[Stream]:
-        """The streams that are to be verified, with their drafts."""
-        return self._running if self._chains is None else self._chains.draft(self._running)
 
     def _verify(self, streams: Sequence[Stream]) -> list[Verdict]:
         """Run the last segment over the unverified tokens (all segments where none has), and select
@@ -251,6 +248,9 @@ class Decoder:
         self, stream: Stream, start: int, emitted: Sequence[int], counts: dict[str, float]
     ) -> Output:
         """The tokens after position `start` are verified; what was predicted beyond is undone."""
+        if emitted[-1] < 0:
+            where = f"{self._executor.kernels}: request {stream.id}"
+            raise EngineError(f"{where}: position {start}: the final head's logits are NaN")
         stream.tokens[start + 1 :] = emitted
         processed = len(stream.tokens) - 1
         stream.done = [min(done, processed) for done in stream.done]

@@ -63,26 +63,31 @@ def select(logits: Tensor, sampling: TokenSampling, position: int) -> int:
     """The token at `position` of the sequence, from its (vocabulary,) float32 logits on the CPU.
 
     Greedy takes the lowest id of equal maxima. Sampling takes the winner of the race among the
-    tokens that `top_p` keeps, of equal ones the lowest id.
+    tokens that `top_p` keeps, of equal ones the lowest id. -1 where the highest logit is NaN, and
+    of sampling where it is infinite: then the model has said nothing.
     """
     if sampling.temperature == 0:
-        return int(torch.argmax(logits))
+        best = int(torch.argmax(logits))
+        return -1 if logits[best].isnan() else best
     return draw(logits, sampling, position)[0]
 
 
 def draw(logits: Tensor, sampling: TokenSampling, position: int) -> tuple[int, float]:
-    """What `select` samples, and its probability under the temperature, before `top_p`."""
+    """What `select` samples, and its probability under the temperature, before `top_p`; -1 and 0
+    where no highest logit is finite."""
     weights = weigh(logits.numpy(), sampling.temperature)
     scores = weights / noise(sampling.seed, position, len(weights))
     masses = np.rint(weights * _WHOLE).astype(np.int64)
     total = masses.sum()
+    if not total:
+        return -1, 0.0
     if sampling.top_p < 1:
         order = np.argsort(-masses, kind="stable")
         before = np.cumsum(masses[order]) - masses[order]
         beyond = before.astype(np.float64) >= sampling.top_p * np.float64(total)
         scores[order[beyond & (before > 0)]] = -1.0
     token = int(np.argmax(scores))
-    return token, float(np.float32(masses[token] / total)) if total else 0.0
+    return token, float(np.float32(masses[token] / total))
 
 
 def weigh(logits: NDArray[np.float32], temperature: float) -> Float64:

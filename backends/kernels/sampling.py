@@ -230,7 +230,7 @@ def settle_kernel(
             token = tl.min(tl.where(score == leading, where, 2147483647), 0)
             mass = tl.load(masses + token)
     certainty = (mass.to(tl.float64) / total.to(tl.float64)).to(tl.float32)
-    tl.store(tokens + row, token)
+    tl.store(tokens + row, tl.where(total > 0, token, -1))
     tl.store(sure + row, tl.where(total > 0, certainty, 0.0))
 
 
@@ -250,7 +250,7 @@ def sample(
     logits [rows, V] float32; temperature and top_p [rows] float64; seed [rows] int64: the bits of
     the seed modulo 2^64; position [rows] int32 or int64; tokens [rows] int32; sure [rows] float32;
     scratch for this vocabulary and at least as many rows. NaN and infinite logits are those of the
-    definition: without a finite highest logit, token 0 with probability 0. Allocates nothing and
+    definition: without a finite highest logit, token -1 with probability 0. Allocates nothing and
     waits for nothing. Raises EngineError for what does not fit.
     """
     rows, size = logits.shape

@@ -39,6 +39,9 @@ from harness.experiment.strict_yaml import read_yaml, yaml_text
 MAX_NAME = 100
 SLO_KEYS = ("ttft_ms", "tpot_ms", "e2e_ms")
 SAMPLING_KEYS = ("temperature", "top_p")
+LEAST_TEMPERATURE = 0.01
+"""Above 0. What is less vLLM raises to this, or decodes greedily, so that backends would draw from
+different distributions under one name."""
 WORKLOAD_KEYS = (
     "source", "rows", "mix", "split", "article_limit", "max_article_tokens", "scorer",
     "recorded_lengths", "prompt_limit", "input_tokens", "output_tokens", "prefix_tokens",
@@ -255,9 +258,16 @@ def _slo(top: YamlSection) -> Slo:
 def _sampling(top: YamlSection) -> Sampling:
     section = top.section("sampling")
     sampling = Sampling(
-        temperature=section.number("temperature", 0.0, least=0.0),
+        temperature=_temperature(section),
         top_p=section.number("top_p", 1.0, above=0.0, most=1.0),
         seed=section.integer("seed", 0, least=0, most=MAX_SEED),
     )
     section.finish()
     return sampling
+
+
+def _temperature(section: YamlSection) -> float:
+    value = section.number("temperature", 0.0, least=0.0)
+    if 0 < value < LEAST_TEMPERATURE:
+        raise section.wrong("temperature", f"0 (greedy) or at least {LEAST_TEMPERATURE}", value)
+    return value

@@ -290,5 +290,10 @@ def test_an_overflow_is_an_error_and_no_token() -> None:
     weights.layers[-1].down.fill_(float("inf"))
     for index in range(3):
         executor.segment(index, rows_at(0, range(4, 5)))
-    with pytest.raises(EngineError, match="the final head's logits are NaN"):
-        executor.greedy(rows_at(0, range(4, 5)))
+    assert executor.greedy(rows_at(0, range(4, 5))) == [-1]
+    shape = shape_of("llama")
+    executor = CudaExecutor(weights, shape, slots=1, max_len=8, rows=4)
+    decoder = Decoder(executor)
+    decoder.add(Stream("a", (1, 2), 4))
+    with pytest.raises(EngineError, match="request a: position 1: the final head's logits are NaN"):
+        decoder.step()

@@ -62,7 +62,8 @@ def pass_costs(executor: Executor) -> RowCosts:
     (`Executor.continued`): less what each call costs beyond its pass."""
     found = row_costs(executor)
     rows = StepRows.span(0, found.positions, [0])
-    most, nobody = np.array([TOKENS], np.int32), np.empty(0, np.int32)
+    count = min(TOKENS, executor.max_len - found.positions)
+    most, nobody = np.array([count], np.int32), np.empty(0, np.int32)
     first = np.zeros(1, np.int32)
     times = lower_quartiles(
         {
@@ -70,7 +71,7 @@ def pass_costs(executor: Executor) -> RowCosts:
             TOKENS: lambda: executor.continued(rows, first, most, 0.0, nobody),
         }
     )
-    call = max(0.0, times[1] - times[TOKENS] / TOKENS)
+    call = max(0.0, times[1] - times[TOKENS] / count)
     return replace(found, us=tuple(max(us - call, us / 2) for us in found.us))
 
 
@@ -79,15 +80,16 @@ def turn_us(verifying: Executor, drafting: Executor, verify: RowCosts, draft: Ro
     by themselves: the call, and what each model finds of the other's in the caches. The first slot
     of both is overwritten."""
     length = min(verify.positions, draft.positions)
-    rows, both = StepRows.span(0, length, [0]), StepRows.span(0, length, [0, 0])
+    judged = min(2, verify.rows[-1])
+    rows, both = StepRows.span(0, length, [0]), StepRows.span(0, length, [0] * judged)
     one, nobody = np.ones(1, np.int32), np.empty(0, np.int32)
-    first, asked = np.zeros(1, np.int32), np.arange(2, dtype=np.int32)
+    first, asked = np.zeros(1, np.int32), np.arange(judged, dtype=np.int32)
 
     def step() -> None:
         drafting.continued(rows, first, one, 0.0, nobody)
         verifying.advance(0, both, asked)
 
-    alone = verify.of(2, verify.positions) + draft.of(1, draft.positions)
+    alone = verify.of(judged, verify.positions) + draft.of(1, draft.positions)
     return max(0.0, lower_quartiles({0: step})[0] - alone)
 
 

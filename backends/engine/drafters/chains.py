@@ -48,11 +48,14 @@ class Chains:
         spans = [(s, done[s.slot], len(s.tokens)) for s in drafting]
         most = [s.room(max_drafts) for s in drafting]
         # what follows a stop token is no part of the answer, so that it is not drafted either
-        stops = frozenset[int]().union(*(s.stops for s in drafting))
+        stops = frozenset.intersection(*(s.stops for s in drafting))
         found = self._executor.continued(
             rows_of(spans), ends_of(spans), numbers(most), self._threshold, _sorted(stops), draws
         )
         for stream, room, tokens in zip(drafting, most, found, strict=True):
+            if stream.stops != stops:
+                end = next((i for i, token in enumerate(tokens) if token in stream.stops), room)
+                tokens = tokens[:end]
             stream.tokens += tokens
             # the last of as many as there was room for was not fed back
             done[stream.slot] = len(stream.tokens) - (len(tokens) == room)

@@ -1,7 +1,8 @@
 """Drafts from the text itself: what followed the last tokens when they stood there before.
 
 Prompt lookup decoding (Saxena, 2023; also "n-gram" or LLMA, Yang et al., 2023): the longest of the
-last n-grams that occurs earlier in prompt or answer, its last occurrence, and the tokens after it.
+last n-grams that occurs earlier in prompt or answer, its last occurrence, and the tokens after it,
+read on into the drafts themselves where they reach the end.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ class PromptLookup:
         for stream in streams if self.max_drafts else ():
             room = stream.room(self.max_drafts)
             if room > 0:
-                start = self._find(stream)
-                for token in stream.tokens[start : start + room]:
+                tokens, start = stream.tokens, self._find(stream)
+                for place in range(start, start + room) if start < len(tokens) else ():
+                    token = tokens[place]
                     if token in stream.stops:
                         break
-                    stream.tokens.append(token)
+                    tokens.append(token)
         return streams
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:

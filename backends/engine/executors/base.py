@@ -133,7 +133,7 @@ def continue_by_steps(
         wanted: ascending numbers of the rows that are continued.
         most: tokens of each continuation, at least 1.
         threshold: a token less probable than this ends its continuation and is no part of it.
-        stops: tokens that do so too.
+        stops: tokens that do so too, as does -1, for logits that are NaN.
         draws: how each continuation is sampled; greedily without.
         ahead: positions from a row to the token that the model predicts there.
 
@@ -142,7 +142,7 @@ def continue_by_steps(
     """
     found: list[list[int]] = [[] for _ in wanted]
     going: Sequence[int] = range(len(found))
-    ends, limits = set(stops.tolist()), most.tolist()
+    ends, limits = {-1, *stops.tolist()}, most.tolist()
     while going:
         noise = None if draws is None else draws.of(going)
         tokens, sure = _chosen(executor, rows, wanted, noise, ahead)
@@ -233,7 +233,8 @@ class Executor(Protocol):
 
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """The most probable next token after segment `index` and its probability, per row; from a
-        head with `margin` how far that is above the second's."""
+        head with `margin` how far that is above the second's. Token -1 where the logits are NaN,
+        which passes no threshold: whoever emits it raises."""
 
     def greedy(self, rows: StepRows) -> list[int]:
         """The most probable next token after the last layer, per row; the lowest id wins a tie."""

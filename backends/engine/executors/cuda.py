@@ -244,8 +244,6 @@ class CudaExecutor:
                 found = self._heads[index].found.cpu()[:, : len(here)]
                 tokens += found[0].tolist()
                 confidences += found[1].view(torch.float32).tolist()
-        if self._heads[index] is self._final and -1 in tokens:
-            raise EngineError(f"{self.kernels}: the final head's logits are NaN")
         return tokens, confidences
 
     def _prompt_calls(self) -> PromptCalls:

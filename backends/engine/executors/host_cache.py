@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from backends.engine.model import memory
 from backends.engine.model.architecture import Architecture
-from backends.engine.model.memory import SparseMemory
-
-KEPT_BYTES = 4 << 20
-"""What a slot keeps for its next sequence: pages that are there already are faster than new ones,
-and short sequences never pay for giving any back."""
 
 
 class HostCache:
@@ -39,8 +35,8 @@ class HostCache:
         self._table_bytes = self._slot_bytes * slots
         self._tables = 2 * architecture.layers
         all_heads = position * architecture.kv_heads * self._tables
-        self._kept = KEPT_BYTES // all_heads
-        self._memory = SparseMemory(self._table_bytes * self._tables)
+        self._kept = memory.KEPT_BYTES // all_heads
+        self._memory = memory.SparseMemory(self._table_bytes * self._tables)
         self._address = int(self._memory.bytes.ctypes.data)
 
     def layer(self, number: int) -> tuple[int, int]:

@@ -90,6 +90,7 @@ class NativeExecutor:
         self._kept = KeptMemory()
         self._packed = Packer(self._kept, self._dtype)
         self._views: tuple[NativeExecutor, NDArray[np.uint8]] | None = None
+        self._taps: Taps | None = None
         self._limits = slots, max_len, architecture.vocabulary
         self._length = -(-max_len // POSITIONS) * POSITIONS
         self._cache = HostCache(architecture, slots + 1, self._length, self._dtype)
@@ -101,12 +102,9 @@ class NativeExecutor:
         self._at_rows = ctypes.addressof(self._rows)
         self._tokens = (ctypes.c_int32 * MOST_ROWS)()
         self._confidences = (ctypes.c_float * MOST_ROWS)()
-        self._token_ids = [None if h.token_ids is None else h.token_ids.tolist() for h in heads]
+        self._token_ids = [head.tokens() for head in heads]
         matrices = [*(head.matrix for head in heads), packed.head]
-        self._heads = [
-            self._head(matrix, boundary)
-            for matrix, boundary in zip(matrices, self._boundaries, strict=True)
-        ]
+        self._heads = list(map(self._head, matrices, self._boundaries))
         for described, head in zip(self._heads, heads, strict=False):
             described.margins = head.margin
         self._model = self._describe(packed, threads or torch.get_num_threads())
@@ -209,8 +207,8 @@ class NativeExecutor:
         """See `KeepsStates.keep_states`."""
         shape = self.architecture
         taps = Taps.allocate(layers, self.slots, self.max_len, shape.width, torch.float32)
-        places = taps.by_depth(shape.layers)
-        self._kept.hold(taps, places)
+        self._taps, places = taps, taps.by_depth(shape.layers)
+        self._kept.hold(places)
         self._model.taps, self._model.states = places.ctypes.data, taps.states.data_ptr()
         self._model.tap_count = len(layers)
         return taps.states
@@ -218,10 +216,12 @@ class NativeExecutor:
     def release(self, slot: int, length: int) -> None:
         """See `Executor.release`."""
         self._cache.release(slot, length)
+        if self._taps is not None:
+            self._taps.release(slot, length)
 
     def close(self) -> None:
         """Let go of the weights and the cache."""
-        del self._model, self._at, self._at_all, self._cache, self.trees
+        del self._model, self._at, self._at_all, self._cache, self._taps, self.trees
         for held in (self._kept, self._heads, self._boundaries):
             held.clear()
 

@@ -25,6 +25,7 @@ from backends.engine.executors.base import (
 from backends.engine.executors.torch_rows import (
     TorchRows,
     attend_one,
+    best_of,
     check_room,
     confidence_of,
     fill_layers,
@@ -86,7 +87,7 @@ class TorchExecutor:
         self._heads = [head.plain().detach().to(self._place, dtype) for head in heads]
         self._heads.append(weights.head)
         self._margins = [head.margin for head in heads]
-        self._token_ids = [None if h.token_ids is None else h.token_ids.tolist() for h in heads]
+        self._token_ids = [head.tokens() for head in heads]
         self._cache = KVCache.allocate(architecture, slots, max_len, dtype, self._place)
         self._rotary = Rotary.build(architecture, max_len, self._place)
         self._spans = [range(*pair) for pair in pairwise((0, *self.exits, architecture.layers))]
@@ -141,7 +142,7 @@ class TorchExecutor:
     def exit_head(self, index: int, rows: StepRows) -> tuple[list[int], list[float]]:
         """See `Executor.exit_head`."""
         logits = self._logits(index, rows)
-        tokens = logits.argmax(dim=-1).tolist()
+        tokens = best_of(logits)
         margin = index < len(self.exits) and self._margins[index]
         confidences = [confidence_of(row, margin=margin) for row in logits]
         shortlist = self._token_ids[index] if index < len(self.exits) else None
@@ -149,8 +150,7 @@ class TorchExecutor:
 
     def greedy(self, rows: StepRows) -> list[int]:
         """See `Executor.greedy`."""
-        tokens: list[int] = self._logits(len(self.exits), rows).argmax(dim=-1).tolist()
-        return tokens
+        return best_of(self._logits(len(self.exits), rows))
 
     def advance(self, index: int, rows: StepRows, wanted: Int32) -> tuple[list[int], list[float]]:
         """See `Executor.advance`."""

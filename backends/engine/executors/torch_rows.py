@@ -56,6 +56,14 @@ def attend_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return torch.bmm(weights, values).flatten()
 
 
+def best_of(logits: Tensor) -> list[int]:
+    """The lowest place of the highest of each row of (n, size) logits; -1 where that is NaN."""
+    places = logits.argmax(dim=-1)
+    highest = logits.gather(-1, places[:, None])[:, 0]
+    found: list[int] = torch.where(highest.isnan(), -1, places).tolist()
+    return found
+
+
 def confidence_of(logits: Tensor, *, margin: bool) -> float:
     """The probability of the most probable token by float32 (vocabulary,) logits; with `margin` how
     far that is above the second's."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from backends.engine.executors.base import Int32, StepRows
+from backends.engine.executors.torch_rows import best_of
 from backends.engine.executors.trees import TreeRows, check_preorder
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.cache import KVCache
@@ -47,8 +48,7 @@ class TorchTrees:
             len(trees), shape.layers, 2, shape.kv_heads, shape.head_dim
         )
         self._rows, self._hidden = trees.rows, self._layers(trees.rows, self._aside)
-        found: list[int] = self._of(wanted).argmax(dim=-1).tolist()
-        return found
+        return best_of(self._of(wanted))
 
     @torch.no_grad()
     def logits(self, numbers: Int32) -> Tensor:

@@ -88,7 +88,8 @@ class Trees(Protocol):
         their rows are set aside.
 
         Returns:
-            The most probable next tokens after the rows whose numbers are `wanted` (ascending).
+            The most probable next tokens after the rows whose numbers are `wanted` (ascending); -1
+            where the logits are NaN.
 
         Raises:
             EngineError: for rows that are no trees in preorder, or beyond the model.

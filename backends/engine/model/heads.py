@@ -41,6 +41,10 @@ class ExitHead:
             return self.matrix[:].float() * self.scales[:, None]
         return self.matrix if isinstance(self.matrix, Tensor) else self.matrix[:]
 
+    def tokens(self) -> list[int] | None:
+        """Of a shortlist, by place, with -1, for logits that are NaN, behind the last."""
+        return None if self.token_ids is None else [*self.token_ids.tolist(), -1]
+
 
 def in_8_bits(head: ExitHead) -> ExitHead:
     """The same with a matrix of float8_e4m3fn, each row scaled so that its largest number is the

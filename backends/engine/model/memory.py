@@ -18,6 +18,9 @@ ALIGNMENT = 64
 
 MAPPED = 1 << 20
 """From here on, memory is a mapping of its own, in huge pages where the system has them."""
+KEPT_BYTES = 4 << 20
+"""What a slot keeps for its next sequence: pages that are there already are faster than new ones,
+and short sequences never pay for giving any back."""
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0
 """MAP_NORESERVE, which this Python does not name."""

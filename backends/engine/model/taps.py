@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backends.engine.model import memory as host
 from backends.engine.model.architecture import EngineError
 
 
@@ -21,6 +22,8 @@ class Taps:
     """Numbers of layers that a state has been through: 0 is the embedding."""
     states: Tensor
     """(slots, positions, len(layers), width); of one slot, (positions, len(layers), width)."""
+    memory: host.SparseMemory | None = None
+    """That of the states of all slots on a CPU."""
 
     @classmethod
     def allocate(
@@ -32,13 +35,23 @@ class Taps:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
     ) -> Taps:
-        """Zeros; on a CPU memory is taken as it is filled."""
-        states = torch.zeros(slots, positions, len(layers), width, dtype=dtype, device=device)
-        return cls(tuple(layers), states)
+        """Zeros; on a CPU what was written is resident (`SparseMemory`)."""
+        shape = slots, positions, len(layers), width
+        if torch.device(device).type != "cpu":
+            return cls(tuple(layers), torch.zeros(shape, dtype=dtype, device=device))
+        memory = host.SparseMemory(torch.Size(shape).numel() * dtype.itemsize)
+        return cls(tuple(layers), torch.from_numpy(memory.bytes).view(dtype).view(shape), memory)
 
     def of(self, slot: int) -> Taps:
         """Those of one slot, the same memory."""
         return Taps(self.layers, self.states[slot])
+
+    def release(self, slot: int, length: int) -> None:
+        """The slot's sequence, of so many positions, is over: on a CPU what is beyond the
+        `KEPT_BYTES` is given back."""
+        first, end = (self.states[:count].nbytes for count in (slot, slot + 1))
+        if self.memory is not None and self.states[slot, :length].nbytes > host.KEPT_BYTES:
+            self.memory.give_back(first + host.KEPT_BYTES, end)
 
     def put(self, layers: int, places: tuple[Tensor | slice, ...], x: Tensor) -> None:
         """Keep the states (n, width) after so many layers at n places, where they are wanted."""

@@ -10,7 +10,8 @@
 namespace decodebench {
 
 // What a call continues, and what comes of it: `most` tokens of each at most, none after one less
-// probable than `threshold` or among the `stops`. Neither of these is a part of the continuation.
+// probable than `threshold` or among the `stops`, and none where logits are NaN (-1). None of these
+// is a part of the continuation.
 struct Continuation {
     const int32_t* most;
     float threshold;
@@ -43,7 +44,7 @@ bool continue_rows(const Rows& rows, Head head, const Continuation& wanted, Run 
         for (int i = 0; i < head.count; ++i) {
             int row = who[i], token = found[i];
             const int32_t* end = wanted.stops + wanted.stop_count;
-            bool is_sure = sure[i] >= wanted.threshold;
+            bool is_sure = token >= 0 && sure[i] >= wanted.threshold;
             if (!is_sure || std::find(wanted.stops, end, token) != end) continue;
             int& count = wanted.counts[row];
             wanted.tokens[row * wanted.room + count++] = token;

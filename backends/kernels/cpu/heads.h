@@ -73,12 +73,11 @@ template <class T> struct Heads : Layers<T> {
             highest_at = choose(at < highest_at, at, highest_at);
         }
         float found = -highest(-highest_at);
-        int32_t place = found < float(count) ? int32_t(found) : 0;  // NaN is nowhere
         for (int i = 0; i < BLOCK * LANES; i += LANES) {
             Vec here = load(logits + i);
             total += choose(here == LOWEST, Vec{}, exponential(here - top));
         }
-        int32_t token = int32_t(start) + place;
+        int32_t token = found < float(count) ? int32_t(start) + int32_t(found) : -1;  // NaN is nowhere
         out[0] = top;
         std::memcpy(out + 1, &token, sizeof token);
         out[2] = sum(total);

@@ -48,7 +48,7 @@ struct Rows {
 };
 
 // A head for some of the rows: their numbers, and the most probable token and its probability, or
-// how far that is above the second's.
+// how far that is above the second's; token -1 where the logits are NaN.
 struct Head {
     const void* matrix;
     int64_t vocabulary;

@@ -46,7 +46,8 @@ struct Race {
           scores(new double[padded * (rows < AT_ONCE ? rows : AT_ONCE)]),
           parts(new Part[int64_t(AT_ONCE) * threads]) {}
 
-    // at(i): row i's `Draw`. Writes its token, and the probability of that before `top_p`.
+    // at(i): row i's `Draw`. Writes its token, -1 where no highest logit is finite, and the
+    // probability of that before `top_p`.
     template <class At>
     void run(const float* logits, int count, At at, int32_t* tokens, float* sure) const {
         if (omp_get_thread_num() >= team()) return;
@@ -158,7 +159,7 @@ private:
     }
 
     void decide(int row, const Leader& leader, uint64_t total, int32_t* tokens, float* sure) const {
-        tokens[row] = int32_t(leader.token);
+        tokens[row] = total ? int32_t(leader.token) : -1;
         double weight = double(weights[row * padded + leader.token]);
         sure[row] = total ? float(weight / double(total)) : 0.0f;
     }

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from backends.engine.executors.base import StepRows
+from backends.engine.model.architecture import EngineError
 from backends.tetris.piped_stages import serve
 from backends.tetris.serving.jobs import SharedStates, StageDone, StageJob, StageSetup
 
@@ -76,6 +77,8 @@ class Stage:
             for row, token in zip(spoken, tokens, strict=True):
                 told[row] = token if leaves[row] else None
         self._draw(job, some, [r for r, goes in enumerate(leaves) if goes and not greedy[r]], told)
+        if -1 in told:
+            raise EngineError(f"stage {self._index}: the head's logits are NaN")
         return StageDone(tuple(sure), tuple(told))
 
     def _draw(

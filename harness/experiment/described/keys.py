@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.core.nouns import QUALITY_MARGIN
 from harness.experiment.choices import MAX_LABEL
-from harness.experiment.config import MAX_LIMIT_S, MAX_NAME
+from harness.experiment.config import LEAST_TEMPERATURE, MAX_LIMIT_S, MAX_NAME
 from harness.experiment.limits import HIGHEST, Limits
 from harness.experiment.models import DTYPES
 from harness.experiment.section import MAX_COUNT, MAX_SEED
@@ -114,7 +114,12 @@ _SLO = {
     "e2e_ms": said(BOUND, "To the last token.", 5000),
 }
 _SAMPLING = {
-    "temperature": said({"type": "number", "minimum": 0}, "0 is greedy.", 0.7, default=0.0),
+    "temperature": said(
+        {"type": "number", "anyOf": [{"const": 0}, {"minimum": LEAST_TEMPERATURE}]},
+        f"0 is greedy; else at least {LEAST_TEMPERATURE}, below which vLLM takes another.",
+        0.7,
+        default=0.0,
+    ),
     "top_p": said(
         {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
         "Share of the probability that is drawn from.",

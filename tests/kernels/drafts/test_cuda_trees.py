@@ -20,6 +20,7 @@ from backends.engine.executors.torch import TorchExecutor
 from backends.engine.executors.trees import MOST_TREE_ROWS, TreeRows, widest
 from backends.engine.model.architecture import EngineError
 from backends.engine.passes import numbers
+from backends.engine.streams import Stream
 from tests.kernels.drafts.test_cuda_states import mixed
 from tests.kernels.test_cuda_executor import random_weights, shape_of
 from tests.support.engine.exit_streams import run
@@ -164,8 +165,14 @@ def test_an_overflow_in_a_tree_is_an_error_and_no_token() -> None:
     weights = random_weights(shape_of("llama"), torch.float32)
     weights.layers[-1].down.fill_(float("inf"))
     executor = CudaExecutor(weights, shape_of("llama"), slots=1, max_len=9, rows=4)
-    with pytest.raises(EngineError, match="the final head's logits are NaN"):
-        executor.trees.run(TreeRows.joined([(0, 0, [1], [0])]), numbers([0]))
+    assert executor.trees.run(TreeRows.joined([(0, 0, [1], [0])]), numbers([0])) == [-1]
+    weights.layers[-1].down.zero_()
+    decoder = Decoder(executor, LookAhead(9, 1, 2, 1))
+    decoder.add(Stream("a", (1, 2), 6))
+    decoder.step()
+    weights.layers[-1].down.fill_(float("inf"))
+    with pytest.raises(EngineError, match="request a: position 2: the final head's logits are NaN"):
+        decoder.step()
 
 
 def test_windows_leave_every_text_as_it_is() -> None:

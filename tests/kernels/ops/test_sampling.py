@@ -119,7 +119,7 @@ def test_logits_that_are_no_numbers(top_p: float) -> None:
     hows = [TokenSampling(1.0, top_p, row) for row in range(8)]
     got = run(logits, hows, range(8))
     assert got == defined(logits, hows, range(8))
-    assert [got[row] for row in (0, 1, 2, 3)] == [(0, 0.0)] * 4
+    assert [got[row] for row in (0, 1, 2, 3)] == [(-1, 0.0)] * 4
     assert got[4][0] >= size - 3
 
 

@@ -1,5 +1,5 @@
 """A process that measures its own resident memory and prints bytes: the peak above what stood
-before. ``memory_child weights DIR`` or ``memory_child cache SLOTS MAX_LEN USED``."""
+before. ``memory_child weights DIR`` or ``memory_child cache|states SLOTS MAX_LEN USED``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from backends.engine.executors import host_cache
 from backends.engine.executors.base import StepRows
 from backends.engine.executors.native import NativeExecutor
+from backends.engine.model import memory
 from backends.engine.model.architecture import read_architecture
 from backends.engine.model.packed import load_packed
 from tests.support.engine.random_models import random_model
@@ -49,8 +49,9 @@ def weights(directory: Path) -> dict[str, int]:
     return {"loaded": loaded, "opened": above(before)}
 
 
-def cache(slots: int, max_len: int, used: int) -> dict[str, int]:
-    """So many positions in every slot; then one slot filled and let go."""
+def cache(slots: int, max_len: int, used: int, *, states: bool = False) -> dict[str, int]:
+    """So many positions in every slot; then one slot filled and let go. With `states` those after
+    three layers are kept too."""
     model = random_model("llama", torch.bfloat16)
     room: dict[str, Any] = {"threads": 1, "max_len": max_len}
     NativeExecutor(model.weights, model.architecture, slots=1, **room).close()
@@ -62,6 +63,8 @@ def cache(slots: int, max_len: int, used: int) -> dict[str, int]:
 
     before = reset_peak()
     run = NativeExecutor(model.weights, model.architecture, slots=slots, **room)
+    if states:
+        run.keep_states((1, 2, 3))
     for slot in range(slots):
         fill(slot, 0, used)
     filled = above(before)
@@ -74,8 +77,8 @@ def cache(slots: int, max_len: int, used: int) -> dict[str, int]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    host_cache.KEPT_BYTES = 1 << 18
+    memory.KEPT_BYTES = 1 << 18
     if sys.argv[1] == "weights":
         print(json.dumps(weights(Path(sys.argv[2]))))
     else:
-        print(json.dumps(cache(*map(int, sys.argv[2:]))))
+        print(json.dumps(cache(*map(int, sys.argv[2:]), states=sys.argv[1] == "states")))

@@ -67,7 +67,8 @@ class TreeDrafter(Protocol):
         """
 
     def told(self, stream: Stream, tokens: Sequence[int]) -> None:
-        """The most probable tokens after the rows that were `asked`; `verified` follows."""
+        """The most probable tokens after the rows that were `asked`, -1 where the logits are NaN;
+        `verified` follows."""
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:
         """See `Drafter.verified`."""

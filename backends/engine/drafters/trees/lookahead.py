@@ -61,8 +61,8 @@ class LookAhead:
         return [self._tree(stream) for stream in streams]
 
     def told(self, stream: Stream, tokens: Sequence[int]) -> None:
-        """The next iteration of the window."""
-        if tokens:
+        """The next iteration of the window; none where a guess made the logits NaN (-1)."""
+        if tokens and min(tokens) >= 0:
             self._ahead[stream.slot].take(tokens)
 
     def verified(self, stream: Stream, accepted: int) -> dict[str, float]:

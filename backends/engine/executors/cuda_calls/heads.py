@@ -65,7 +65,7 @@ def find_margins(hidden: Tensor, head: CudaHead) -> None:
     best, places = logits.topk(2)
     first, second = (best - torch.logsumexp(logits, -1, keepdim=True)).exp().unbind(1)
     tokens = places[:, 0] if head.token_ids is None else head.token_ids[places[:, 0]]
-    head.found[0].copy_(tokens)
+    head.found[0].copy_(torch.where(first.isnan(), -1, tokens))
     head.found[1].view(torch.float32).copy_(first - second)
 
 

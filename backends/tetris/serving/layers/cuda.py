@@ -13,11 +13,10 @@ from backends.engine.executors.cuda import CudaExecutor
 from backends.engine.executors.cuda_calls import prompts
 from backends.engine.executors.cuda_calls.layers import Activations, run_layers
 from backends.engine.executors.cuda_calls.table import CallTable
-from backends.engine.executors.host_cache import KEPT_BYTES
 from backends.engine.model.architecture import Architecture
 from backends.engine.model.forward import prefill
 from backends.engine.model.heads import ExitHead
-from backends.engine.model.memory import SparseMemory
+from backends.engine.model.memory import KEPT_BYTES, SparseMemory
 from backends.engine.model.weights import Weights
 from backends.kernels.triton_runtime import INTERPRETED
 from backends.tetris.serving.layers.base import Hidden

@@ -91,7 +91,7 @@ def test_the_key_of_a_trial_changes_with_everything_that_matters() -> None:
         parse(requests=65),
         parse(slo={"ttft_ms": 1}),
         parse(dtype="float32"),
-        parse(sampling={"temperature": 0.5}),
+        parse(sampling={"temperature": 0.01}),
         parse(max_new_tokens=3),
     ]
     keys = {trial.key("machine"), trial.key("another machine")}
@@ -143,6 +143,8 @@ def test_the_resolved_experiment_is_yaml_that_names_the_reference() -> None:
         ({"reference": "sglang"}, "f.yaml: reference: 'sglang' is not among the backends"),
         ({"dtype": "bf16"}, "f.yaml: dtype: unknown dtype 'bf16'; did you mean 'bfloat16'?"),
         ({"sampling": {"top_p": 2}}, "expected a number above 0 and up to 1, got 2"),
+        ({"sampling": {"temperature": 0.009}}, "expected 0 (greedy) or at least 0.01, got 0.009"),
+        ({"sampling": {"temperature": 1e-300}}, "temperature: expected 0 (greedy) or at least"),
         ({1: 2}, "f.yaml: expected keys that are names, got 1"),
         ({"name": "../x"}, "f.yaml: name: expected a folder's name, without '/'"),
         ({"name": ".."}, "f.yaml: name: expected a folder's name"),

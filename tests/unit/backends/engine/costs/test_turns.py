@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from backends.engine.costs.draft_costs import DraftModelCosts
-from backends.engine.costs.row_costs import RowCosts, lower_quartiles, turn_us
+from backends.engine.costs.row_costs import RowCosts, lower_quartiles, pass_costs, turn_us
+from backends.engine.executors.torch import TorchExecutor
+from tests.support.engine.random_models import random_model
 
 FLAT = RowCosts((1, 2), (100.0, 100.0), 100, 0.0)
 SMALL = RowCosts((1, 2), (10.0, 10.0), 100, 0.0)
@@ -73,3 +75,21 @@ def test_a_step_that_is_to_draft_pays_for_the_turn() -> None:
     assert costs.of(3, 100, [1.0, 0.5], [1.0, 0.5]) == [100, 145, 155]
     # the first pass is run before anybody knows that its token is too unsure
     assert costs.of(1, 100, [0.5, 0.0], [0.5, 0.0]) == [100, 145, 150]
+
+
+@pytest.mark.parametrize("max_len", [2, 3, 8, 9, 20])
+def test_costs_of_a_short_context_stay_in_it(max_len: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight tokens and a second row were asked for whatever there was room for."""
+
+    def timed(calls: Mapping[int, Callable[[], object]]) -> dict[int, float]:
+        for call in calls.values():
+            call()
+        return dict.fromkeys(calls, 100.0)
+
+    monkeypatch.setattr("backends.engine.costs.row_costs.lower_quartiles", timed)
+    model = random_model("llama")
+    room: dict[str, Any] = {"slots": 1, "max_len": max_len}
+    verifying, drafting = (TorchExecutor(model.weights, model.architecture, **room) for _ in "ab")
+    verify, draft = pass_costs(verifying), pass_costs(drafting)
+    assert verify.positions + verify.rows[-1] <= max_len
+    assert turn_us(verifying, drafting, verify, draft) >= 0

@@ -200,7 +200,9 @@ def test_a_lookup_finds_the_longest_and_the_last() -> None:
     assert drafts([1, 2, 3, 4, 9, 8, 3, 5, 1, 2, 3]) == [4, 9, 8], "the longer match goes first"
     assert drafts([1, 2, 3, 4]) == []
     assert drafts([1, 2, 1, 3, 2], shortest=2) == []
-    assert drafts([7, 7]) == [7], "no further than the text goes"
+    assert drafts([7, 7]) == [7, 7, 7], "on into the drafts themselves"
+    assert drafts([5, 1, 2, 1, 2]) == [1, 2, 1]
+    assert drafts([5, 1, 2, 1, 2], stops=(2,)) == [1], "a stop token is not drafted there either"
     assert drafts([1, 2, 3, 4, 5, 1, 2], stops=(4,)) == [3], "a stop token is not drafted"
     assert drafts([5]) == []
     wide = [0, 10, 13, 0xD800, 0xDFFF, 256_000, 0]
@@ -218,7 +220,7 @@ def test_a_lookup_sees_only_what_was_verified_and_forgets_what_is_over() -> None
     stream.tokens += [1]
     stream.done = [5]
     lookup.draft([stream])
-    assert stream.tokens[6:] == [9, 1], "what followed the last 1 that is there now"
+    assert stream.tokens[6:] == [9, 1, 9], "what followed the last 1 that is there now"
     stream.finished = "stop"
     lookup.verified(stream, 0)
     new = [8, 9, 7, 6, 5, 4, 3, 1]

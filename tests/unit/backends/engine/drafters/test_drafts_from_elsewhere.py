@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from backends.engine.decoder import Decoder
+from backends.engine.drafters.draft_model import DraftModel
 from backends.engine.executors.base import RING
 from backends.engine.sampling import TokenSampling
 from backends.engine.streams import Output, Stream
@@ -109,6 +110,24 @@ def test_an_accepted_stop_token_ends_the_answer() -> None:
     assert [list(output.tokens) for output in outputs] == [FINAL[1:2], FINAL[2:4]]
     assert outputs[-1].finished == "stop"
     assert drafter.told == [("a", 2, "stop")]
+
+
+@pytest.mark.parametrize("sampling", [TokenSampling(), TokenSampling(0.8, 0.9, seed=3)], ids=str)
+def test_a_stop_token_ends_the_drafts_of_its_own_stream_alone(sampling: TokenSampling) -> None:
+    model = random_model("llama")
+    plain = run(Decoder(open_executor(model, (), 1)), [Stream("a", (3, 4), 12, sampling=sampling)])
+    (answer, _) = texts(plain)["a"]
+    own = frozenset({answer[3]})
+    assert answer[3] not in answer[:3]
+    streams = [
+        Stream(name, (3, 4), 12, own if name == "stops" else frozenset({96}), sampling)
+        for name in ("stops", "goes on")
+    ]
+    drafter = DraftModel(open_executor(model, (), 2), 4, threshold=0.0)
+    found = run(Decoder(open_executor(model, (), 2), drafter), streams)
+    assert texts(found) == {"stops": (answer[:4], "stop"), "goes on": (answer, "length")}
+    drafted = {name: [o.counts.get("drafted", 0) for o in found[name]][1] for name in found}
+    assert drafted == {"stops": 2, "goes on": 4}
 
 
 def test_the_drafter_is_told_to_forget_and_may_not_outgrow_the_ring() -> None:

@@ -11,6 +11,7 @@ import pytest
 from backends import open_backend
 from backends.checkpoints import models
 from backends.engine.executors.base import StepRows
+from backends.engine.model.architecture import EngineError
 from backends.engine.sampling import TokenSampling
 from backends.tetris.serving.jobs import SharedStates, StageDone, StageJob
 from backends.tetris.serving.processes import StageProcesses
@@ -49,6 +50,15 @@ def test_who_is_no_surer_than_the_bound_stays(first: Stage) -> None:
     assert asked(first, sure) == StageDone((sure,), (None,))
     [token] = asked(first, float(np.nextafter(np.float32(sure), np.float32(0)))).tokens
     assert token is not None
+
+
+def test_what_is_no_token_is_told_to_nobody(first: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where logits are NaN."""
+    layers = vars(first)["_run"]
+    monkeypatch.setattr(layers, "run", lambda *_, **__: ([-1], [0.5]))
+    monkeypatch.setattr(layers, "exit_head", lambda *_: ([-1], [0.5]))
+    with pytest.raises(EngineError, match="stage 0: the head's logits are NaN"):
+        asked(first, -1.0)
 
 
 def test_a_slot_that_is_released_gives_its_memory_back(
