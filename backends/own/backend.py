@@ -37,11 +37,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "max_num_seqs": Option(int, 32, "requests in the cache at once", minimum=1),
     "prefill_tokens": Option(
-        int,
-        512,
-        "prompt tokens read at a time before requests under way go on; torch cuts a prompt after "
-        "every 512 of its tokens alone, and on a GPU a prompt is read whole",
-        minimum=1,
+        int, 512, "prompt tokens read between two steps; a GPU reads a prompt whole", minimum=1
     ),
     "kernels": Option(
         str, "auto", "auto: triton on a GPU, else native (C++), else torch", choices=KERNELS

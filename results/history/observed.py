@@ -15,7 +15,7 @@ import results
 from harness.core.errors import UserError
 from harness.core.nouns import canonical_json
 from results import registry
-from results.compare.gate.identity import FIELDS, PACKAGES, identity
+from results.compare.gate.identity import FIELDS, PACKAGES, REPLAY, identity
 from results.compare.gate.record_file import read_record
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, cell_name
 from results.compare.quality import without_quality
@@ -84,12 +84,15 @@ def observed_runs(
         if one is not None:
             found.append(one)
     found += [_of_record(run, names) for run in records]
-    once: dict[frozenset[tuple[str, str]], ObservedRun] = {}
+    kept: list[ObservedRun] = []
+    seen: dict[tuple[str, str], ObservedRun] = {}
     for one in sorted(found, key=lambda one: (one.mark.started, str(one.mark.folder))):
-        before = once.setdefault(one.trials, one)
-        if before is not one:
-            left_out.append(f"left out: {one.mark.folder} holds the trials of {before.mark.folder}")
-    return list(once.values()), left_out
+        if before := next((seen[trial] for trial in one.trials if trial in seen), None):
+            left_out.append(f"left out: {one.mark.folder} holds trials of {before.mark.folder}")
+            continue
+        kept.append(one)
+        seen.update(dict.fromkeys(one.trials, one))
+    return kept, left_out
 
 
 def _paths(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
@@ -172,6 +175,7 @@ def _observation(
     doubted: Collection[str],
 ) -> Observation:
     same = {name: fields.get(name) for name in FIELDS if name not in _NEW_VERSIONS}
+    same[REPLAY] = same[REPLAY] or []  # a record of before it was known
     return Observation(
         cell, canonical_json(same), _machine(fields), _versions(cell, fields, version), values,
         doubted,

@@ -97,13 +97,24 @@ class History:
 
     @property
     def now_worse(self) -> list[FoundChange]:
-        """Of the series whose last step was for the worse: that one."""
+        """Of the series whose last step was for the worse: that one. Only of those that the newest
+        run of their machine has a value of: a step of what is no longer run is nobody's."""
+        newest = {one.machine: one.points[-1].mark for one in self.series if one.points}
+        for one in self.series:
+            mark = one.points[-1].mark if one.points else newest.get(one.machine)
+            if mark is not None and mark.started > newest[one.machine].started:
+                newest[one.machine] = mark
         last: dict[int, FoundChange] = {}
         for change in self.changes:
             before = last.get(id(change.series))
             if before is None or before.point.place < change.point.place:
                 last[id(change.series)] = change
-        return [change for change in last.values() if change.verdict == "worse"]
+        return [
+            change
+            for change in last.values()
+            if change.verdict == "worse"
+            and change.series.points[-1].mark == newest[change.series.machine]
+        ]
 
     @property
     def fewest(self) -> int:

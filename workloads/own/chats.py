@@ -86,6 +86,7 @@ def _lengths(values: Mapping[str, Any], where: str) -> dict[str, str]:
         if (value := values.get(key)) is None:
             continue
         text = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+        text = text.lstrip("0")
         if not (text.isascii() and text.isdecimal() and 1 <= int(text[:10]) <= MOST_OUTPUT):
             expected = f"a whole number from 1 to {MOST_OUTPUT}"
             raise UserError(f"{where}: field '{key}': expected {expected}, got {_shown(value)}")

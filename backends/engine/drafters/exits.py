@@ -118,7 +118,7 @@ class ExitDrafter:
             if self._decisions is not None:
                 confidence = self._decisions.confidence(stream, index, token, confidence)
             # running on at a stop token costs as much as verifying it, and saves a special case
-            if confidence > gamma and token not in stream.stops:
+            if confidence > gamma and token >= 0 and token not in stream.stops:
                 stream.tokens.append(token)
                 self._taken[stream.slot].append(index)
                 left = True

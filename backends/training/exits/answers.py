@@ -60,6 +60,9 @@ def answers(
         UserError: for a GPU whose memory is too small for one prompt; `OSError` for a full disk.
     """
     path = out / STATE / "answers.jsonl"
+    form = out / STATE / "answers.form"
+    if not path.exists():
+        write_atomic(form, str(FORM).encode())
     if cached is not None and not path.exists() and _are_all(cached, prompts):
         write_atomic(path, cached.read_bytes())
     done = _read_answers(path)
@@ -77,7 +80,8 @@ def answers(
             made = dict(zip(part, texts, strict=True))
             _append(path, json.dumps(list(made.items())) + "\n")
             done |= made
-    if cached is not None:
+    # a training that was begun by older code has answers of that
+    if cached is not None and form.is_file() and form.read_text() == str(FORM):
         with contextlib.suppress(OSError):  # no home, or a full disk: nothing is lost
             cached.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(cached, path.read_bytes())

@@ -24,6 +24,8 @@ from results.store.folder import Store
 EXPERIMENT = "experiment.yaml"
 DRAFT = f".{EXPERIMENT}."
 ASIDE = ".forgotten"
+DONE = ".forgotten.done"
+"""What is only to be deleted: a deletion that is cut short is never taken back."""
 
 
 def check_folder(directory: Path) -> None:
@@ -75,7 +77,8 @@ def forgetting(
     finally:
         with _told_of_files(store):
             if fresh and not _settle(store, aside):
-                print("--fresh: no trial ended well: what was stored is kept", file=sys.stderr)
+                told = f"{store.path}: no trial ended well: what was stored is kept"
+                print(f"--fresh: {told}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -103,6 +106,9 @@ def _set_aside(store: Store, aside: Path, only: Wanted | None, labels: Collectio
 def _settle(store: Store, aside: Path) -> bool:
     """Delete what was set aside where something good was stored since, else put it back. Whether
     it is no longer needed."""
+    done = store.path / DONE
+    if done.exists():
+        shutil.rmtree(done)
     if not aside.exists():
         return True
     since_ns = max(path.lstat().st_mtime_ns for path in (aside, *aside.iterdir()))
@@ -114,7 +120,8 @@ def _settle(store: Store, aside: Path) -> bool:
     for path in sorted(aside.rglob("*"), reverse=True) if not replaced else ():
         if not path.is_dir():
             move(path, store.path / path.relative_to(aside))
-    shutil.rmtree(aside)
+    aside.rename(done)
+    shutil.rmtree(done)
     return replaced
 
 
@@ -177,7 +184,8 @@ def write_code(store: Store, code: Mapping[str, Mapping[str, str]]) -> None:
     try:
         for digest, parts in code.items():
             store.write_code(digest, parts)
-        named = {str(stored.record.environment.get("code")) for _, stored in whole_records(store)}
-        store.keep_code(named | code.keys())
+        records = [stored.record for _, stored in whole_records(store)]
+        if not (store.path / ASIDE).exists():  # whose records may come back
+            store.keep_code({str(r.environment.get("code")) for r in records} | code.keys())
     except OSError as error:
         raise UserError(f"{store.path}: cannot be written: {error.strerror or error}") from None

@@ -125,9 +125,10 @@ class GitBaselines:
         return {name: mode for mode, name in lines}
 
 
-def former_baselines(named: str) -> Iterator[ReducedRun]:
+def former_baselines(named: str) -> Iterator[ReducedRun | UserError]:
     """Every baseline that a branch ever had, the oldest first: each file of record of each commit
-    that changed it. Raises `UserError`."""
+    that changed it, and in the place of one that cannot be read the reason. Raises `UserError` for
+    a branch that is not there."""
     branch = named.removeprefix(GIT)
     _inside()
     _check_ref(named, branch)
@@ -136,7 +137,10 @@ def former_baselines(named: str) -> Iterator[ReducedRun]:
         for name in told.splitlines():
             path = f"{commit}:{name}"
             if name.endswith(SUFFIX) and _git("cat-file", "-e", path, check=False) is not None:
-                yield read_from_git(f"{GIT}{commit[:12]}:{name}")
+                try:
+                    yield read_from_git(f"{GIT}{commit[:12]}:{name}")
+                except UserError as error:
+                    yield error
 
 
 def read_from_git(named: str) -> ReducedRun:

@@ -119,6 +119,7 @@ def _rules(held: Sequence[HeldMargin], given: Sequence[MarginRule]) -> list[Marg
             model=one.cell.model,
         )
         for one in held
+        if known[one.metric].is_ratio or one.margin < 1  # no share can be worse by more
     ]
     return [*kept, *_widest(found)]
 

@@ -206,7 +206,7 @@ def _unsound(run: ReducedRun) -> str:
     few = {
         cell: trials
         for cell, trials in ended.items()
-        if trials and sum(t.sound for t in trials) < SOUND_REPEATS
+        if trials and sum(t.is_usable for t in trials) < SOUND_REPEATS
     }
     if not few:
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,7 +77,11 @@ def _records(branches: Iterable[str]) -> Iterator[ReducedRun]:
     from harness.cli.gate.baselines import former_baselines
 
     for named in branches:
-        yield from former_baselines(named)
+        for found in former_baselines(named):
+            if isinstance(found, UserError):
+                print(f"warning: left out: {found}", file=sys.stderr)
+            else:
+                yield found
 
 
 def to_json(found: History) -> dict[str, Any]:

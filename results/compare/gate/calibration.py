@@ -68,7 +68,7 @@ def calibrated(
     known = quantities()
     ended = {c: [t for t in found if t.ended_well] for c, found in run.cells().items()}
     asked = [
-        (cell, known[name], [t for t in trials if t.sound or unsound])
+        (cell, known[name], [t for t in trials if t.is_usable or unsound])
         for cell, trials in ended.items()
         for name in rules.margins(cell)
         if known[name].by_the_clock
@@ -111,6 +111,8 @@ def _spreads(
             means = list(dict.fromkeys(means))
         if trials and not means:
             continue
+        if found.is_of_a_load and len(means) < LEAST_REPEATS:
+            continue  # more repeats of these loads would tell no more
         if len(means) < LEAST_REPEATS:
             raise UserError(
                 f"{where}: {len(means)} sound repeats of {cell.label()}; expected at least "

@@ -18,18 +18,14 @@ from results.compare.gate.evidence import (
 from results.compare.gate.identity import ANSWERS, MACHINE, UNSOUND, check_alike
 from results.compare.gate.margins import GateRules, MarginRule, direction
 from results.compare.gate.quantities import GateQuantity, quantities
-from results.compare.gate.reduced import NO_ANSWER, CellName, ReducedRun, ReducedTrial
+from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial, share_failed
 from results.compare.gate.verdicts import Verdict
 from results.compare.intervals.crossed import CrossedMean
-from results.compare.reasons import FAILURES
 
 SOUND_REPEATS = 2
 """With fewer the noise between repeats is not known."""
 FAILED = 0.01
 """The share of requests that may fail beyond BASE's."""
-FEW_FAILED = 0.05
-"""The share of a trial's requests that may fail before its other times are doubted: they are pairs
-of what both runs answered, at nearly the same load."""
 _EXACT = CrossedMean(0.0, 0.0, 1.0, 1, 1, 0.0)
 _UNKNOWN = CrossedMean(math.nan, math.nan, math.nan, 0, 0, math.nan)
 
@@ -164,7 +160,10 @@ class _Comparison:
     ) -> Tested:
         note, known = "", None
         if found.by_the_clock:
-            sound = [[t for t in side if self._is_usable(t)] for side in (base, new)]
+            sound = [
+                [t for t in side if t.sound or (self.paired and t.is_usable)]
+                for side in (base, new)
+            ]
             if min(map(len, sound)) >= SOUND_REPEATS:
                 left = len(base) + len(new) - sum(map(len, sound))
                 note = f"{left} unsound trials left out" if left else ""
@@ -180,11 +179,6 @@ class _Comparison:
             one = "one load of the engine" if found.is_of_a_load else "one repeat"
             note, known = f"{one}: noise between repeats unknown", _doubtful()
         return Tested(cell, found, rule.margin, worse, seen.base, seen.new, note, known)
-
-    def _is_usable(self, trial: ReducedTrial) -> bool:
-        if trial.sound:
-            return True
-        return self.paired and trial.doubt == FAILURES and _share_failed([trial]) <= FEW_FAILED
 
     def _lost(self, cell: CellName, found: GateQuantity, rule: MarginRule) -> Tested:
         note = "no request has it in both runs"
@@ -212,7 +206,10 @@ class _Comparison:
             note, known = f"{note}; one repeat of BASE: its own noise is unknown", _doubtful()
         elif promised and changed and not base[0].exact:
             by_chance = p_same_answers(base, new)
-            note = f"lossless, yet {note}; so many by chance: p = {by_chance:.2g}"
+            if by_chance is None:
+                note, known = f"{note}; no request's were told in every repeat", _doubtful()
+            else:
+                note = f"lossless, yet {note}; so many by chance: p = {by_chance:.2g}"
         worse = seen.worse
         if worse is None:
             return self._lost(cell, found, rule)
@@ -233,16 +230,10 @@ def _has(found: GateQuantity, trials: Sequence[ReducedTrial]) -> bool:
 def _unanswered(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> str:
     """What is said where more requests have no answer in NEW, by more than one in a hundred: they
     would be missing among its times and scores, which looks like an improvement."""
-    before, now = _share_failed(base), _share_failed(new)
+    before, now = share_failed(base), share_failed(new)
     if now - before <= FAILED:
         return ""
     return f"{now:.1%} of the requests failed, {before:.1%} in BASE"
-
-
-def _share_failed(trials: Sequence[ReducedTrial]) -> float:
-    asked = sum(len(trial.answers) for trial in trials)
-    failed = sum(int((trial.answers == NO_ANSWER).sum()) for trial in trials)
-    return failed / asked if asked else 0.0
 
 
 def _broken(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> str | None:

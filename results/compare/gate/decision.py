@@ -24,6 +24,10 @@ from results.compare.gate.verdicts import (
 from results.compare.intervals.backend_mean import backend_mean
 from results.compare.intervals.crossed import CrossedMean
 
+ALONE = 2.0
+"""So many margins a cell may seem to be worse by itself, where all of its backend's cells together
+are within theirs."""
+
 
 @dataclass(frozen=True, slots=True)
 class GateRow:
@@ -141,7 +145,9 @@ def decided(found: Sequence[Tested], alpha: float) -> list[GateRow]:
         _row(
             one,
             # what speaks against a cell by itself is not outweighed by the others
-            together.get(place) if raw.get(place, 0.0) > alpha else None,
+            together.get(place)
+            if raw.get(place, 0.0) > alpha and one.worse.mean <= ALONE * one.margin
+            else None,
             adjusted.get(place),
             alpha,
             len(drawn),

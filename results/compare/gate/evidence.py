@@ -95,11 +95,14 @@ def changed_answers(
             yield other.repeat, one.ids[place]
 
 
-def p_same_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float:
-    """The chance that answers of one kind differ between the runs as much as these do."""
+def p_same_answers(base: Sequence[ReducedTrial], new: Sequence[ReducedTrial]) -> float | None:
+    """The chance that answers of one kind differ between the runs as much as these do; None where
+    no request's were told in every repeat."""
     ids = base[0].ids
     found = np.array([_digests(trial, ids) for trial in (*base, *new)])
     known = ~(found == UNKNOWN_ANSWER).any(axis=0)
+    if not known.any():
+        return None
     rows = data_rows(ids)
     return p_exchanged(found[:, known], len(base), None if rows is None else rows[known])
 

@@ -59,8 +59,8 @@ class GateRules:
 
     rules: Sequence[MarginRule]
     alpha: float = ALPHA
-    """Greatest chance that a run that is worse nowhere beyond its margins fails, and that one that
-    is worse somewhere passes."""
+    """Greatest chance that a run that is worse nowhere beyond its margins fails, and that one
+    passes that is slower somewhere, or whose scores or answers are worse over a backend's cells."""
     where: str | None = None
     """The file; None for the defaults, which ask for nothing that a run does not have."""
 

@@ -20,7 +20,8 @@ from harness.core import files
 from harness.core.errors import UserError
 from results.compare.gate.reduced import CellName, ReducedRun, ReducedTrial
 
-VERSION = 1
+VERSION = 2
+"""Of what is written. 1 had no `exact`, `commit` and `started`, and can be read."""
 _KEY = b"decodebench.record"
 _VALUE = "value."
 _IN_COLUMNS = ("ids", "answers", "values")
@@ -64,7 +65,7 @@ def read_record(path: Path) -> ReducedRun:
         raise UserError(f"{path}: not a file of record (a Parquet file of something else)")
     try:
         content = json.loads(said)
-        if (version := content["version"]) != VERSION:
+        if (version := content["version"]) not in (1, VERSION):
             raise UserError(f"{path}: a record of version {version}, expected {VERSION}; {AGAIN}")
         return ReducedRun(str(path), list(_trials(content["trials"], table)))
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:

@@ -8,8 +8,12 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.nouns import Trial, canonical_json, to_json
+from results.compare.reasons import FAILURES
 from results.metrics.arrays import Floats, Ints
 
+FEW_FAILED = 0.05
+"""The share of a trial's requests that may fail before its other times are doubted: they are pairs
+of what both runs answered, at nearly the same load."""
 UNKNOWN_ANSWER, NO_ANSWER = 0, 1
 """In the place of an answer's digest: token ids were not told; the request did not complete."""
 
@@ -75,6 +79,12 @@ class ReducedTrial:
         return not self.doubt
 
     @property
+    def is_usable(self) -> bool:
+        """Whether they may be beside those of another run on this machine: sound, or with few
+        requests failed and nothing else to doubt."""
+        return self.sound or (self.doubt == FAILURES and share_failed([self]) <= FEW_FAILED)
+
+    @property
     def ended_well(self) -> bool:
         """Whether there is something to compare."""
         return self.status == "ok"
@@ -115,6 +125,13 @@ class ReducedRun:
         if len(found) > 1:
             raise UserError(f"{self.where}: trials of several machines: {', '.join(found)}")
         return self.trials[0].fingerprint if self.trials else None
+
+
+def share_failed(trials: Sequence[ReducedTrial]) -> float:
+    """Of the requests of these trials, those that did not complete."""
+    asked = sum(len(trial.answers) for trial in trials)
+    failed = sum(int((trial.answers == NO_ANSWER).sum()) for trial in trials)
+    return failed / asked if asked else 0.0
 
 
 def cell_name(trial: Trial) -> CellName:

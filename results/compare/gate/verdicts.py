@@ -2,15 +2,16 @@
 
 Each metric of each cell has two one-sided tests against its margin. "Is it worse by less than the
 margin?" shows that it passes: a non-inferiority test at level alpha. The whole file passes when all
-cells do, which no further correction is needed for: a run that is worse by its margin in any cell
+cells do, which no further correction is needed for: a run that is slower by its margin in any cell
 passes with a chance of at most alpha, that cell's (intersection-union test: Berger 1982,
 Technometrics 24:295). "Is it worse by more?" shows that it fails: there one wrong answer is enough
 to refuse a run, so that these are Holm-corrected over all metrics and cells (Holm 1979,
 Scandinavian Journal of Statistics 6:65), and a run that is worse beyond its margins nowhere fails
 with a chance of at most alpha for the whole file. What neither test shows is inconclusive.
 
-Scores and equal answers are within their margin where their cell shows it, or all cells of their
-backend together do and nothing speaks against the cell by itself (`backend_mean`).
+Scores and equal answers are within their margin where their cell shows it, or where all cells of
+their backend together do, the cell by itself does not seem worse by more than twice the margin and
+nothing is shown against it. So for them the chance of alpha is a backend's and not a cell's.
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ def p_exchanged(answers: Ints, of_base: int, rows: Ints | None = None) -> float:
         of_base: how many repeats, the first ones, are BASE's.
         rows: (requests,) the data row of each; None where each request asks its own.
     """
+    if not answers.shape[1]:
+        return 1.0
     differ = _pairs_that_differ(answers, rows)
     repeats = answers.shape[0]
     sides = np.arange(repeats) < of_base

@@ -10,12 +10,15 @@ import pytest
 
 import results
 from harness.core.errors import UserError
+from harness.core.nouns import Load, Workload
 from reports.history.words import remarks
 from results.compare.gate.extraction import reduce_run
 from results.compare.gate.quantities import quantities
 from results.compare.gate.record_file import write_record
 from results.history.series import History, history
 from tests.support.results.history_runs import write_runs
+from tests.support.results.make_trials import generation, record, trial
+from tests.support.results.stored_runs import run_of
 
 TPOT = ["tpot_s_p50"]
 
@@ -105,8 +108,9 @@ def test_a_copy_of_a_run_counts_once_and_a_broken_one_stops_nothing(tmp_path: Pa
     found = history([folder], TPOT)
     assert [mark.commit for mark in found.runs] == [mark.commit for mark in plain.runs]
     broken, copy = sorted(found.left_out)
-    assert copy == f"left out: {some[0]} holds the trials of {folder / 'copy'}" or (
-        copy == f"left out: {folder / 'copy'} holds the trials of {some[0]}"
+    assert copy in (
+        f"left out: {some[0]} holds trials of {folder / 'copy'}",
+        f"left out: {folder / 'copy'} holds trials of {some[0]}",
     )
     assert broken.startswith(f"left out: {folder / 'broken'}")
     assert broken in list(remarks(found))
@@ -134,6 +138,20 @@ def test_a_step_back_is_no_longer_worse(tmp_path: Path) -> None:
     found = history([folder], TPOT)
     assert [verdict for _, _, verdict in names(found)] == ["better", "worse"]
     assert found.now_worse == []
+
+
+def test_a_step_of_what_no_longer_runs_is_nobodys(tmp_path: Path) -> None:
+    """Else a job that fails for it fails for ever."""
+    folder = write_runs(tmp_path, 24, lambda n, b: 1.2 if n >= 12 else 1.0)
+    assert len(history([folder], TPOT).now_worse) == 2
+    asked = trial(
+        "vllm", workload=Workload("gsm8k", checksum="sum"), load=Load("closed", concurrency=8)
+    )
+    found = [generation(f"r{i}", [12 * k for k in range(2, 12)]) for i in range(24)]
+    later = record(asked, found, started_at="2026-09-01T10:00:00+00:00")
+    run_of(folder / "later", later, backends=[{"name": "vllm", "options": {}}], reference="vllm")
+    (one,) = history([folder], TPOT).now_worse
+    assert one.series.cell.backend == "vllm"
 
 
 def test_what_is_not_sound_is_left_out_unless_asked_for(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.cli.folders.run_folder import ASIDE, forgetting
+from harness.cli.folders.run_folder import ASIDE, forgetting, write_code
 from harness.core.errors import UserError
 from harness.core.nouns import Status, Trial
 from results.store.folder import Store
@@ -70,7 +71,48 @@ def test_where_nothing_ended_well_all_is_put_back(
     with forgetting(store, True, only):
         writes(tmp_path, "a", "failed")
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
-    assert capsys.readouterr().err == ("--fresh: no trial ended well: what was stored is kept\n")
+    told = f"--fresh: {tmp_path}: no trial ended well: what was stored is kept\n"
+    assert capsys.readouterr().err == told
+
+
+def test_a_deletion_that_is_cut_short_is_never_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys are the same as before: what is put back would stand in the place of what is new."""
+    store = stored(tmp_path)
+    own = shutil.rmtree
+
+    def killed(folder: Path) -> None:
+        next(path for path in folder.rglob("*") if path.is_file()).unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+
+    def run() -> None:
+        with forgetting(store, True):
+            for key in ("a", "b", "c"):
+                writes(tmp_path, key, "ok")
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    monkeypatch.setattr(shutil, "rmtree", own)
+    keys = ("a", "b", "c")
+    new = [store.payload_state(key) for key in keys]
+    with forgetting(store, False):
+        pass
+    assert [store.payload_state(key) for key in keys] == new
+    assert {path.name for path in tmp_path.iterdir()} == {"trials"}
+
+
+def test_what_code_records_that_come_back_were_of_is_kept(tmp_path: Path) -> None:
+    store = stored(tmp_path)
+    old = replace(record("old"), status="ok", environment={"code": "before"})
+    store.write(old)
+    store.write_code("before", {"a.py": "1"})
+    with forgetting(store, True, by_scripted):
+        write_code(store, {"after": {"a.py": "2"}})
+        writes(tmp_path, "old", "failed")
+    assert store.read_code("before") == {"a.py": "1"}
 
 
 @pytest.mark.parametrize(("status", "keys"), [("ok", ["new"]), ("failed", ["a", "b", "c", "new"])])

@@ -120,13 +120,13 @@ def test_other_files_are_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text, foreign, other = (tmp_path / name for name in ("text", "foreign", "other"))
     text.write_text("no parquet")
     pq.write_table(pa.table({"x": [1]}), foreign)
-    monkeypatch.setattr(record_file, "VERSION", 2)
+    monkeypatch.setattr(record_file, "VERSION", 3)
     write_record(other, timed_run("run", wandering(np.random.default_rng(0), 2)))
     monkeypatch.undo()
     for path, words in (
         (text, "not a file of record"),
         (foreign, "a Parquet file of something else"),
-        (other, "a record of version 2, expected 1"),
+        (other, "a record of version 3, expected 2"),
         (tmp_path / "absent", "no such file or folder"),
     ):
         with pytest.raises(UserError, match=words):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from harness.cli.gate.calibrate import _rules
+from harness.cli.gate.compare import _unsound
+from harness.cli.gate.gate_file import read_rules, rules_text
+from results.compare.gate.calibration import calibrated
 from results.compare.gate.comparison import compare_runs
 from results.compare.gate.margins import GateRules, MarginRule
 from results.compare.gate.reduced import ReducedRun
@@ -90,6 +95,55 @@ def test_few_requests_that_fail_in_every_repeat_leave_the_other_times() -> None:
     assert compare_runs(sides[0], sides[1], TPOT).verdict == "pass"
     late = [everywhere(run, doubt="client-late, failures") for run in sides]
     assert compare_runs(late[0], late[1], TPOT).verdict == "inconclusive"
+
+
+def test_what_is_compared_can_be_stored_and_calibrated_too() -> None:
+    """One request that fails in every repeat; and a rule on what an engine's loads share."""
+    trials = []
+    for one in a_run(repeats=4).trials:
+        answers, times = np.array(one.answers), np.array(one.values["tpot_s"])
+        answers[0], times[0] = 1, np.nan
+        trials.append(
+            dataclasses.replace(
+                one,
+                answers=answers,
+                values={"tpot_s": times},
+                numbers={"setup_s": 20.0},
+                doubt="failures",
+            )
+        )
+    run = ReducedRun("run", trials)
+    assert _unsound(run) == ""
+    assert "1 of 1 cells" in _unsound(everywhere(run, doubt="client-late"))
+    rules = GateRules((*TPOT.rules, MarginRule("setup_s", 0.1)))
+    assert [one.metric for one in calibrated(run, rules, 0.05)] == ["tpot_s"]
+
+
+def test_calibrated_margins_can_be_read(tmp_path: Path) -> None:
+    """Few requests with noisy scores hold no margin below 1, which no score can be worse by."""
+    trials = [
+        dataclasses.replace(one, values={**one.values, "exact_match": score})
+        for one, score in zip(
+            a_run(repeats=4).trials,
+            np.random.default_rng(3).integers(0, 2, (4, 30)).astype(float),
+            strict=True,
+        )
+    ]
+    few = [
+        dataclasses.replace(
+            one,
+            ids=one.ids[:3],
+            answers=one.answers[:3],
+            values={name: values[:3] for name, values in one.values.items()},
+        )
+        for one in trials
+    ]
+    rules = GateRules((*TPOT.rules, MarginRule("exact_match", 0.01)))
+    for run in (ReducedRun("run", trials), ReducedRun("run", few)):
+        held = calibrated(run, rules, 0.05)
+        file = tmp_path / "gate.yaml"
+        file.write_text(rules_text(_rules(held, rules.rules), 0.05, "of a test"))
+        assert {rule.metric for rule in read_rules(file).rules} == {"tpot_s", "exact_match"}
 
 
 def test_repeats_that_only_one_side_has_are_told() -> None:
