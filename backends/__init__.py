@@ -124,8 +124,7 @@ def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, 
 
 def _half_trained(files: Iterable[Path]) -> list[str]:
     """A line for each folder of trained weights among these whose training was stopped."""
-    from backends.checkpoints.bound_files import MOST_BYTES
-    from backends.training.exits.recipe import REPORTS
+    from backends.checkpoints.bound_files import MOST_BYTES, REPORTS
 
     found = []
     for folder in dict.fromkeys(Path(path).parent for path in files):

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backends import asking, load_class, settings
-from backends.checkpoints import classifier, exit_heads
-from backends.checkpoints.bound_files import MOST_BYTES
-from backends.checkpoints.draft_heads import files as draft_heads
+from backends.checkpoints.bound_files import MOST_BYTES, REPORTS
 from harness.core.errors import UserError
 from harness.core.files import read_text
 from harness.core.nouns import canonical_json
@@ -20,7 +18,6 @@ from harness.core.nouns import canonical_json
 MARKS = "prompt_marks"
 """Key of `joined_marks` in what was trained or calibrated on prompts; older files have none."""
 _DIGITS = 16
-_REPORTS = (exit_heads.ABOUT, classifier.ABOUT, draft_heads.ABOUT)
 
 
 def prompt_mark(token_ids: Sequence[int]) -> str:
@@ -58,7 +55,7 @@ def seen_prompts(
     told += [
         path.parent / report
         for path in paths
-        for report in _REPORTS
+        for report in REPORTS
         if path.suffix == ".safetensors"
     ]
     own = {prompt_mark(ids) for ids in prompts}

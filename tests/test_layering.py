@@ -53,7 +53,8 @@ def own(name: str) -> bool:
 
 
 def rule(path: Path) -> set[str]:
-    found = [RULES.get(str(folder.relative_to(ROOT))) for folder in path.parents[:-3]]
+    inside = [folder for folder in path.parents if folder.is_relative_to(ROOT)]
+    found = [RULES.get(str(folder.relative_to(ROOT))) for folder in inside]
     return next(names for names in found if names is not None)
 
 

@@ -16,6 +16,9 @@ from backends.checkpoints import models
 from harness.core.errors import UserError
 from harness.core.files import MIB, read_text, replacing, write_atomic
 
+HEADS, CLASSIFIER, DRAFT_HEAD = "heads.json", "classifier.json", "draft_head.json"
+REPORTS = (HEADS, CLASSIFIER, DRAFT_HEAD)
+"""What makes a folder a finished one of a training, or one that was stopped after some epoch."""
 MOST_BYTES = 64 * MIB
 LINES_DOWN_TO = 5
 """Depth of nesting at which a JSON object stays on its line: a layer's figures in a report."""

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import read_bound, replacing_tensors, write_bound
+from backends.checkpoints.bound_files import (
+    CLASSIFIER,
+    read_bound,
+    replacing_tensors,
+    write_bound,
+)
 from backends.checkpoints.exit_heads import check_layers
 from harness.core.errors import UserError, nearest
 from harness.core.files import check_plain, user_path
@@ -23,7 +28,7 @@ from harness.core.files import check_plain, user_path
 BUNDLED = models.DEMO / "early_exit" / "classifier"
 FORMAT = 1
 AUTO = "auto"
-ABOUT, TENSORS = "classifier.json", "classifier.safetensors"
+ABOUT, TENSORS = CLASSIFIER, "classifier.safetensors"
 _WEIGHT, _BIAS = "weight", "bias"
 
 

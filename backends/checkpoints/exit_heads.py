@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import read_bound, replacing_tensors, write_bound
+from backends.checkpoints.bound_files import HEADS, read_bound, replacing_tensors, write_bound
 from backends.engine.costs.cost_model import Trace
 from harness.core.errors import UserError, nearest
 from harness.core.files import check_plain, user_path
 
 BUNDLED = models.DEMO / "heads"
 FORMAT = 1
-ABOUT, TENSORS = "heads.json", "heads.safetensors"
+ABOUT, TENSORS = HEADS, "heads.safetensors"
 KINDS = {"lightweight": "transform", "full": "head"}
 """Kinds of heads, and what a layer's tensor is called in each: T [width, width] before the model's
 own head, or a head [vocabulary, width] in its place."""

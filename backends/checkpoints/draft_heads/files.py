@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from backends.checkpoints import models
-from backends.checkpoints.bound_files import replacing_tensors, write_json
+from backends.checkpoints.bound_files import DRAFT_HEAD, replacing_tensors, write_json
 from backends.engine.model.architecture import EngineError, read_architecture
 from harness.core.errors import UserError
 
 FORMAT = 1
-ABOUT, TENSORS, CONFIG = "draft_head.json", "model.safetensors", "config.json"
+ABOUT, TENSORS, CONFIG = DRAFT_HEAD, "model.safetensors", "config.json"
 EAGLE3, MEDUSA = "eagle3", "medusa"
 KINDS = (EAGLE3, MEDUSA)
 ARCHITECTURES = {EAGLE3: "LlamaForCausalLMEagle3", MEDUSA: "MedusaModel"}

@@ -20,7 +20,7 @@ from backends.training.exits.data import TrainPrompt
 from backends.training.exits.memory import in_halves
 from backends.training.exits.recipe import STATE
 from harness.core.errors import UserError
-from harness.core.files import sync_folder, write_atomic
+from harness.core.files import move, write_atomic
 
 TOKENS = {"cpu": 4096, "cuda": 32768}
 """Positions, padding included, that go through the model at once."""
@@ -168,8 +168,7 @@ class BegunStates:
 
     def finish(self) -> None:
         """Give the file its own name."""
-        self.path.replace(self.target)
-        sync_folder(self.target.parent)
+        move(self.path, self.target)
         self._count.unlink(missing_ok=True)
 
 

@@ -12,9 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backends.checkpoints import classifier, exit_heads
-from backends.checkpoints.bound_files import write_json
-from backends.checkpoints.draft_heads import files as draft_heads
+from backends.checkpoints.bound_files import REPORTS, write_json
 from backends.checkpoints.models import one_line
 from backends.training.folders import check_out
 from harness.core.errors import UserError, nearest
@@ -25,8 +23,6 @@ from workloads.own.rows import NO_FILE
 STATE = "state"
 """Subfolder of a run under way: its recipe, answers, hidden states and optimizer."""
 BEGUN = f"{STATE}/recipe.json"
-REPORTS = (exit_heads.ABOUT, classifier.ABOUT, draft_heads.ABOUT)
-"""What makes a folder a finished one, or one whose training was stopped after some epoch."""
 FROM_FILES = tuple(name for name, info in OWN.items() if not info.default_source)
 """Workloads whose prompts are the user's own."""
 

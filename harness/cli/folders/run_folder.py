@@ -15,7 +15,7 @@ from harness.cli import wiring
 from harness.cli.pins import whole_records
 from harness.cli.repeats.only import Wanted
 from harness.core.errors import UserError
-from harness.core.files import LOCK, move, only_writer
+from harness.core.files import LOCK, move, only_writer, rename_folder
 from harness.core.nouns import Model, Trial
 from harness.experiment.config import Experiment
 from results.goodput.stored import ANSWER, CURVES
@@ -120,7 +120,7 @@ def _settle(store: Store, aside: Path) -> bool:
     for path in sorted(aside.rglob("*"), reverse=True) if not replaced else ():
         if not path.is_dir():
             move(path, store.path / path.relative_to(aside))
-    aside.rename(done)
+    rename_folder(aside, done)
     shutil.rmtree(done)
     return replaced
 
