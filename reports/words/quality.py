@@ -76,7 +76,7 @@ class AnswerQuality:
         on = f"{len(here)} of {counted(len(self.tasks), 'task')}, most of all {most.change}"
         if self.judgement == "worse":
             return f"worse than the reference's on {on}"
-        return f"too few prompts to judge {on}"
+        return f"not to be judged on so few prompts: {on}"
 
 
 NO_SCORES: Mapping[int, AnswerQuality] = MappingProxyType({})
