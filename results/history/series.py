@@ -99,21 +99,17 @@ class History:
     def now_worse(self) -> list[FoundChange]:
         """Of the series whose last step was for the worse: that one. Only of those that the newest
         run of their machine has a value of: a step of what is no longer run is nobody's."""
-        newest = {one.machine: one.points[-1].mark for one in self.series if one.points}
+        newest: dict[str, str] = {}
         for one in self.series:
-            mark = one.points[-1].mark if one.points else newest.get(one.machine)
-            if mark is not None and mark.started > newest[one.machine].started:
-                newest[one.machine] = mark
-        last: dict[int, FoundChange] = {}
-        for change in self.changes:
-            before = last.get(id(change.series))
-            if before is None or before.point.place < change.point.place:
-                last[id(change.series)] = change
+            for point in one.points[-1:]:
+                newest[one.machine] = max(newest.get(one.machine, ""), point.mark.started)
+        in_order = sorted(self.changes, key=lambda change: change.point.place)
+        last = {id(change.series): change for change in in_order}
         return [
             change
             for change in last.values()
             if change.verdict == "worse"
-            and change.series.points[-1].mark == newest[change.series.machine]
+            and change.series.points[-1].mark.started == newest[change.series.machine]
         ]
 
     @property
