@@ -21,6 +21,17 @@ EVERY_S = 2.0
 RISKS = {"score": "score", "exact": "consistency", "rouge_l_to_full": "rouge_l"}
 """As the files name them."""
 TARGETS = {"score": 0.95, "exact": 0.75, "rouge_l_to_full": 0.75}
+MaxNewTokens = Annotated[
+    int | None, typer.Option(help="Of an answer; each workload's, as in experiments.")
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(help="A calibration, or its answers, whose prompts are left out; repeatable."),
+]
+EngineOption = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=VALUE of the backend, as max_model_len=4096; repeatable."),
+]
 HEADER = "threshold  quality  at least  p-value   layers skipped  mean exit layer"
 
 
@@ -49,13 +60,8 @@ def calibrate(
     confidence: Annotated[float, typer.Option(help="That it is held.")] = 0.95,
     rows: Annotated[int | None, typer.Option(help="Of each workload; 100 by default.")] = None,
     source: Annotated[str, typer.Option(help="bundled, hub, or a file or folder.")] = "bundled",
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Of an answer; each workload's, as in experiments.")
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(help="A calibration, or its answers, whose prompts are left out; repeatable."),
-    ] = None,
+    max_new_tokens: MaxNewTokens = None,
+    without: Without = None,
     batch: Annotated[int, typer.Option(help="Prompts decoded together.")] = 1,
     layers: Annotated[
         list[str] | None,
@@ -67,10 +73,7 @@ def calibrate(
     backend: Annotated[
         str, typer.Option(help="That decodes: vllm-early-exit or own-early-exit.")
     ] = "vllm-early-exit",
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=VALUE of the backend, as max_model_len=4096; repeatable."),
-    ] = None,
+    option: EngineOption = None,
     decay: Annotated[str, typer.Option(help="none, calm or t5x.")] = "none",
     decay_tau: Annotated[float | None, typer.Option(help="How fast; 4 by default.")] = None,
     heads: Annotated[str, typer.Option(help="original, auto, a name or a folder.")] = "original",

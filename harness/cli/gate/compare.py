@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,14 +68,12 @@ def compare(
     if update and baseline_store is None:
         raise UserError("--update: expected --baseline-store DIR beside it")
     if record is not None or update:
-        others = {
+        beside = {
             "--gate": gate, "--json": as_json, "--markdown": markdown, "--junit": junit,
             "--confirm": confirm, "--allow": [name for name in allow or () if name != UNSOUND],
             "--baseline-store": baseline_store if not update else None,
         }  # fmt: skip
-        if beside := next((name for name, value in others.items() if value), None):
-            only = "--update" if update else "--record"
-            raise UserError(f"{beside}: means nothing beside {only}, which compares nothing")
+        _check_alone("--update" if update else "--record", beside)
         _store(first, second, record, baseline_store if update else None, bool(allow))
         return
     try:
@@ -86,6 +84,11 @@ def compare(
     _tell(decision, as_json, markdown, junit)
     if code := EXIT_CODES[decision.verdict]:
         raise typer.Exit(code)
+
+
+def _check_alone(only: str, beside: Mapping[str, object]) -> None:
+    for name in (name for name, value in beside.items() if value):
+        raise UserError(f"{name}: means nothing beside {only}, which compares nothing")
 
 
 def _decided(
