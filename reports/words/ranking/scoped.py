@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.cells import Cell, Overview
+from reports.cells import Overview
 from reports.collect import Samples
 from reports.words.quality import AnswerQuality, qualities
+from reports.words.ranking.by_size import SizeTable, by_model, by_size
 from reports.words.ranking.choices import Choice, choices
 from reports.words.ranking.headline import BETWEEN_ENGINES, headline, trust_line
-from reports.words.scale import read_bytes
 from reports.words.verdict import VerdictLine, verdicts
 
 MOST = 40
@@ -30,6 +30,7 @@ class ScopedVerdict:
     trust: str
     choices: Sequence[tuple[str, Sequence[Choice]]]
     """By model, whose name is empty where the run has one."""
+    by_size: SizeTable | None
     verdicts: Sequence[tuple[str, Sequence[VerdictLine]]]
 
     @property
@@ -71,19 +72,12 @@ def _verdict(
             if not seen.why_no_speedup
             and (found := choices(own, seen.variants, quality[model], samples))
         ],
+        by_size(seen),
         [
             (model, verdicts(own, seen.variants, seen.why_no_speedup, quality[model]))
             for model, own in by_model(seen)
         ],
     )
-
-
-def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
-    """The cells of each model, the smallest first as far as that is known: no sentence pools
-    several."""
-    found = {model: [cell for cell in seen.cells if cell.model == model] for model in seen.models}
-    sizes = {name: max(read_bytes(cell.measured) for cell in own) for name, own in found.items()}
-    yield from sorted(found.items(), key=lambda pair: sizes[pair[0]])
 
 
 def _headline(

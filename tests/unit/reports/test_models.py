@@ -17,8 +17,9 @@ from reports.collect import Samples
 from reports.page import render
 from reports.sections.exits import ablations, prediction
 from reports.words import facts
+from reports.words.ranking.by_size import by_model
 from reports.words.ranking.headline import BETWEEN_ENGINES
-from reports.words.ranking.scoped import by_model, scoped_verdicts
+from reports.words.ranking.scoped import scoped_verdicts
 from results import load
 from results.rows import cells, summaries
 from tests.support.results.made_effects import made_effects

@@ -1,0 +1,159 @@
+"""Each method at each size of the model over plain decoding on its own engine, and what decisions
+have to bring for it to pay there: what a reader holds his own model's decisions against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from reports.cells import Cell, Overview
+from reports.numbers import percent, ratio, significant
+from reports.variants import Variant
+from reports.words.break_even import pays_from
+from reports.words.drafts import Drafting, drafting, engine
+from reports.words.findings import span
+from reports.words.ranking.choices import load_words
+from reports.words.scale import read_bytes
+from reports.words.speed import Speed, speed
+from results.compare.pairing import NATIVE
+
+
+class Gain(NamedTuple):
+    """A speed-up at one size."""
+
+    times: str
+    interval: str
+    css: str
+    """``struck`` where it is not valid, ``best`` where none is higher on the same engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodRow:
+    """A method under one load."""
+
+    variant: Variant
+    engine: str
+    """Equal for those that are compared: the name of its plain decoding."""
+    over: str
+    gains: Sequence[Gain | None]
+    """By model; None where nobody can say."""
+    brings: str
+    """What the decisions brought at the last size; empty where that is not counted."""
+    needs: str
+    """What they have to bring to be as fast as plain decoding there."""
+
+
+class LoadRows(NamedTuple):
+    """Every method under one load."""
+
+    load: str
+    words: str
+    rows: Sequence[MethodRow]
+
+
+class SizeTable(NamedTuple):
+    """A block of rows for each load, a column for each model."""
+
+    models: Sequence[str]
+    """The smallest first; one empty name where the run has one."""
+    loads: Sequence[LoadRows]
+
+
+def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
+    """The cells of each model, the smallest first as far as that is known: no sentence pools
+    several."""
+    found = {model: [cell for cell in seen.cells if cell.model == model] for model in seen.models}
+    sizes = {name: max(read_bytes(cell.measured) for cell in own) for name, own in found.items()}
+    yield from sorted(found.items(), key=lambda pair: sizes[pair[0]])
+
+
+def by_size(seen: Overview) -> SizeTable | None:
+    """The table of a run of several models, or of replayed decisions, which are ranked with nobody;
+    replays beside real runs are left out. None for other runs, and without any speed-up."""
+    every = [cell for cell in seen.cells if cell.is_measured]
+    cells = [cell for cell in every if not cell.variant.is_replay] or every
+    models = [model for model, _ in by_model(seen)]
+    if not cells or not (len(models) > 1 or cells[0].variant.is_replay):
+        return None
+    drafts = {one.cell: one for one in drafting(seen)}
+    found = []
+    for load in dict.fromkeys(c.load for c in sorted(cells, key=lambda cell: cell.order)):
+        own = [cell for cell in cells if cell.load == load]
+        if rows := list(_rows(seen, own, models, drafts)):
+            found.append(LoadRows(load, load_words(own[0]), rows))
+    return SizeTable(models, found) if found else None
+
+
+def _rows(
+    seen: Overview, cells: Sequence[Cell], models: Sequence[str], drafts: Mapping[Cell, Drafting]
+) -> Iterator[MethodRow]:
+    methods = {c.variant.index: c.variant for c in cells if not c.variant.is_reference}
+    speeds: dict[int, list[Speed | None]] = {}
+    over: dict[int, str] = {}
+    engines: dict[int, str] = {}
+    for index in sorted(methods):
+        own = [cell for cell in cells if cell.variant.index == index]
+        metric, over[index] = _metric(seen, own)
+        found = [speed([c for c in own if c.model == model], metric) for model in models]
+        if any(found):
+            engines[index] = NATIVE if methods[index].backend == NATIVE else over[index]
+            speeds[index] = found
+    order = list(dict.fromkeys(engines.values()))
+    for index in sorted(speeds, key=lambda i: (order.index(engines[i]), i)):
+        rivals = [
+            speeds[i] for i in speeds if (over[i], engines[i]) == (over[index], engines[index])
+        ]
+        last = [c for c in cells if c.variant.index == index and c.model == models[-1]]
+        yield MethodRow(
+            methods[index],
+            engines[index],
+            over[index],
+            [_gain(found, [row[at] for row in rivals]) for at, found in enumerate(speeds[index])],
+            *_decisions(seen, last, drafts),
+        )
+
+
+def _metric(seen: Overview, own: Sequence[Cell]) -> tuple[str, str]:
+    """The speed-up over plain decoding on the same engine where it was run, else over the
+    reference; and the name of what it is over."""
+    native = [cell.value("speedup_native") for cell in own if engine(cell) == NATIVE]
+    if any(value is not None for value in native) and own[0].variant.backend != NATIVE:
+        return "speedup_native", NATIVE
+    return "speedup", next((v.label for v in seen.variants if v.is_reference), "the reference")
+
+
+def _gain(found: Speed | None, rivals: Sequence[Speed | None]) -> Gain | None:
+    if found is None:
+        return None
+    if not found.valid:
+        return Gain(f"{ratio(found.value)}×", found.interval, "struck")
+    best = max(other.value for other in rivals if other is not None and other.valid)
+    css = "best" * (found.is_faster and found.value == best and len(rivals) > 1)
+    return Gain(f"{ratio(found.value)}×", found.interval, css)
+
+
+def _decisions(
+    seen: Overview, cells: Sequence[Cell], drafts: Mapping[Cell, Drafting]
+) -> tuple[str, str]:
+    """What decisions brought a step, and what they have to bring for a step not to be too dear."""
+    made = [drafts[cell] for cell in cells if cell in drafts]
+    if made and not any(one.drafted for one in made):
+        return "nothing was drafted", ""
+    tokens = [(n, one) for one in made if (n := one.cell.value("tokens_per_step")) is not None]
+    if tokens:
+        needed = [n / one.measured for n, one in tokens if one.measured and one.holds]
+        brings = span([n for n, _ in tokens], significant)
+        return f"{brings} tokens a step", _with_unit(span(needed, significant), " tokens a step")
+    skipped = [s for cell in cells if (s := cell.value("early_exit_rate")) is not None]
+    if not skipped:
+        return "", ""
+    shares = [share for cell in cells if (share := pays_from(seen, cell)) is not None]
+    brings = f"{span(skipped, percent)}% of layers skipped"
+    if shares and min(shares) > 1:
+        return brings, "not at this load"
+    return brings, _with_unit(span(shares, percent), "% skipped")
+
+
+def _with_unit(number: str, unit: str) -> str:
+    return f"{number}{unit}" if number else ""

@@ -1,0 +1,183 @@
+"""The table of methods by size: what a speed-up is over, what is best, and what it has to bring."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.nouns import Measured, Model
+from reports.cells import Cell, Overview, overview
+from reports.page import render
+from reports.words.ranking.by_size import MethodRow, SizeTable, by_size
+from results import load
+from tests.support.results.report_runs import ENGINES, LOADS, PLAIN, MadeUpBackend, write_run
+
+MODELS = tuple(Model("0.1b", shape=True, layers=layers) for layers in (1, 2, 4))
+ADADECODE = MadeUpBackend("adadecode", 0.004, {"gamma": 0.75})
+"""2.5 times as fast as the reference on one layer, and slower with each more (`write_run`)."""
+READ = {"layers": 3, "layer": 10**6, "head": 10**6, "kv": 1}
+OWN = ("adadecode", PLAIN.name)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    engines = (ENGINES[0], ADADECODE, ENGINES[1], PLAIN)
+    small: dict[str, Any] = {"workloads": ["gsm8k"], "loads": LOADS[:2], "repeats": 2}
+    folder = tmp_path_factory.mktemp("sizes")
+    return write_run(folder, engines=engines, models=MODELS, requests=12, **small)
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Overview:
+    """With steps and decisions, as engines tell them."""
+    told: dict[str, dict[str, Any]] = {
+        "adadecode": {"tokens_per_step": 3.0, "acceptance_rate": 0.9, "drafts_per_step": 4.0},
+        "vllm-early-exit": {"early_exit_rate": 0.8, "step_s": 0.004},
+        "vllm": {"step_s": 0.01, "overhead_share": 0.0},
+    }
+
+    def known(cell: Cell) -> Cell:
+        name = cell.variant.backend
+        return dataclasses.replace(
+            cell,
+            measured=Measured(pass_bytes=READ),
+            effective={"kernels": "native"} if name in OWN else {},
+            metrics={**cell.metrics, **told.get(name, {})},
+        )
+
+    return changed(overview(load(folder)), known)
+
+
+def changed(seen: Overview, change: Callable[[Cell], Cell]) -> Overview:
+    return dataclasses.replace(seen, cells=tuple(map(change, seen.cells)))
+
+
+def rows_of(table: SizeTable | None, load: int = 0) -> dict[str, MethodRow]:
+    assert table is not None
+    return {row.variant.backend: row for row in table.loads[load].rows}
+
+
+def test_every_method_has_a_row_for_each_load_and_a_column_for_each_size(run: Overview) -> None:
+    table = by_size(run)
+    assert table is not None
+    assert list(table.models) == ["0.1b, 1 layer", "0.1b, 2 layers", "0.1b, 4 layers"]
+    assert [block.words for block in table.loads] == [
+        "one request at a time",
+        "8 requests at a time",
+    ]
+    for at in range(2):
+        rows = rows_of(table, at)
+        assert list(rows) == ["adadecode", PLAIN.name, "vllm-early-exit"], "an engine's together"
+        assert {len(row.gains) for row in rows.values()} == {3}
+    rows = rows_of(table)
+    assert [rows[name].over for name in rows] == [PLAIN.name, "vllm", "vllm"]
+    assert [rows[name].engine for name in rows] == [PLAIN.name, PLAIN.name, "vllm"]
+
+
+def test_numbers_are_those_of_the_cells_and_the_reference_has_no_row(run: Overview) -> None:
+    rows = rows_of(by_size(run))
+    assert "vllm" not in rows
+    first = next(
+        c for c in run.cells if c.variant.backend == "adadecode" and c.load == run.loads[0]
+    )
+    gain = rows["adadecode"].gains[0]
+    assert gain is not None
+    assert gain.times == f"{first.value('speedup_native'):.2f}×"
+    over = next(c for c in run.cells if c.variant.backend == PLAIN.name and c.load == run.loads[0])
+    plain = rows[PLAIN.name].gains[0]
+    assert plain is not None
+    assert plain.times == f"{over.value('speedup'):.2f}×"
+
+
+def test_what_is_not_valid_is_struck_and_never_the_best(run: Overview) -> None:
+    doubted = changed(
+        run,
+        lambda cell: (
+            dataclasses.replace(cell, valid_trials=0, metrics={**cell.metrics, "void_metrics": []})
+            if cell.variant.backend == "adadecode" and cell.model == MODELS[0].label()
+            else cell
+        ),
+    )
+    row = rows_of(by_size(doubted))["adadecode"]
+    assert [gain.css if gain else None for gain in row.gains] == ["struck", "", ""]
+
+
+def test_what_decisions_brought_stands_beside_what_they_have_to_bring(run: Overview) -> None:
+    rows = rows_of(by_size(run))
+    last = [c for c in run.cells if c.load == run.loads[0] and c.model == MODELS[-1].label()]
+    speedup = next(c for c in last if c.variant.backend == "adadecode").value("speedup_native")
+    assert speedup
+    assert rows["adadecode"].brings == "3.00 tokens a step"
+    assert rows["adadecode"].needs == f"{3 / speedup:.2f} tokens a step"
+    # 0.75 of the bytes are layers: all of them take 0.0075 s of the plain step of 0.01
+    assert rows["vllm-early-exit"].brings == "80.0% of layers skipped"
+    assert rows["vllm-early-exit"].needs == "0% skipped"
+    assert (rows[PLAIN.name].brings, rows[PLAIN.name].needs) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ({"drafts_per_step": 0.0}, ("nothing was drafted", "")),
+        ({"void_metrics": ["speedup_native"]}, ("3.00 tokens a step", "")),
+    ],
+)
+def test_what_nobody_can_say_is_left_out(
+    run: Overview, metrics: dict[str, Any], told: tuple[str, str]
+) -> None:
+    doubted = changed(
+        run,
+        lambda cell: (
+            dataclasses.replace(cell, metrics={**cell.metrics, **metrics})
+            if cell.variant.backend == "adadecode"
+            else cell
+        ),
+    )
+    row = rows_of(by_size(doubted))["adadecode"]
+    assert (row.brings, row.needs) == told
+
+
+def test_a_step_that_no_exits_could_pay_for(run: Overview) -> None:
+    slow = changed(
+        run,
+        lambda cell: (
+            dataclasses.replace(cell, metrics={**cell.metrics, "step_s": 0.02})
+            if cell.variant.backend == "vllm-early-exit"
+            else cell
+        ),
+    )
+    assert rows_of(by_size(slow))["vllm-early-exit"].needs == "not at this load"
+
+
+def test_a_run_of_one_model_has_it_where_decisions_were_replayed(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"workloads": ["gsm8k"], "loads": LOADS[:1], "repeats": 2}
+    one = write_run(tmp_path, engines=ENGINES[:2], models=MODELS[:1], requests=12, **small)
+    seen = overview(load(one))
+    assert by_size(seen) is None
+    replays = changed(
+        seen,
+        lambda c: dataclasses.replace(c, variant=dataclasses.replace(c.variant, is_replay=True)),
+    )
+    table = by_size(replays)
+    assert table is not None
+    assert list(table.models) == [""]
+    beside = changed(
+        seen,
+        lambda c: dataclasses.replace(
+            c, variant=dataclasses.replace(c.variant, is_replay=not c.variant.is_reference)
+        ),
+    )
+    assert by_size(beside) is None, "never beside real runs"
+
+
+def test_the_page_shows_it_in_the_place_of_sentences(folder: Path) -> None:
+    page = render(load(folder))
+    verdict = page[page.index('<section id="verdict">') : page.index('class="bar-top"')]
+    whole = verdict.split("<div data-verdict")[1]
+    assert whole.count('<table class="by-size">') == 1
+    assert whole.index("by-size") < whole.index("<details") < whole.index('class="headline told"')
+    assert "Which methods pay, and at which size" in whole
