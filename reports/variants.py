@@ -177,12 +177,14 @@ def named_engines(
         known = [one for one in cells if one["provenance"]]
         provenance = known[0]["provenance"] if known else "never started"
         told = {one["lossless"] for one in known}
+        # a replay promises no text at all: its method is lossy where tokens leave for good
+        leaves = any(one.get("mean_exit_layer") is not None for one in known)
         yield NamedOptions(
             first["backend"],
             first["options"],
             provenance,
             is_reference,
-            lossy=False in told,
+            lossy=leaves if provenance == REPLAYED else False in told,
             unverified=told == {None},
             label=first.get("label") or "",
         )
@@ -219,7 +221,7 @@ def variants(engines: Sequence[NamedOptions]) -> list[Variant]:
                 style=len(siblings),
                 telling=_telling(engine.options, options[engine.backend]),
                 is_reference=engine.is_reference,
-                lossy=engine.lossy and engine.provenance != REPLAYED,
+                lossy=engine.lossy,
                 is_replay=engine.provenance == REPLAYED,
                 beside_real=mixed and engine.provenance == REPLAYED,
                 given=visible(clipped(engine.label, 60)),
@@ -233,9 +235,8 @@ def _kind(one: NamedOptions | Variant) -> tuple[str, tuple[str, ...]]:
 
 
 def _told(engine: NamedOptions) -> str:
-    lossy = engine.lossy and engine.provenance != REPLAYED
     unverified = engine.unverified and engine.provenance != REPLAYED
-    return engine.provenance + f", lossy{LOSSY_MARK}" * lossy + ", unverified" * unverified
+    return engine.provenance + f", lossy{LOSSY_MARK}" * engine.lossy + ", unverified" * unverified
 
 
 def _telling(own: Mapping[str, Any], all_: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

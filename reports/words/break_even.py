@@ -1,14 +1,19 @@
-"""How many layers have to be skipped before leaving early is as fast as running all of them.
+"""What decisions brought, and what they have to bring for a method to be as fast as plain decoding.
 
-What was skipped is the decisions' part, and may be another model's; what it took to decide is the
-machine's. A step that leaves early takes the plain step's time, less that of the skipped layers,
-plus checks, fills and what cannot be hidden behind the device. What that comes to is taken from
-both steps' times, and held against the time of all layers.
+What was skipped, or how many drafts stood, is the decisions' part, and may be another model's; what
+it took to decide is the machine's. A step that leaves early takes the plain step's time, less that
+of the skipped layers, plus checks, fills and what cannot be hidden behind the device. What that
+comes to is taken from both steps' times, and held against the time of all layers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from reports.cells import Cell, Overview
+from reports.numbers import percent, significant
+from reports.words.drafts import Drafting
+from reports.words.findings import span
 from reports.words.scale import read_bytes
 from results.compare.pairing import NATIVE
 
@@ -43,3 +48,30 @@ def pays_from(seen: Overview, cell: Cell) -> float | None:
     passes = whole * (1 - (plain.value("overhead_share") or 0))
     layers = passes * known["layers"] * known["layer"] / read_bytes(cell.measured)
     return max(0.0, skipped - (whole - own) / layers)
+
+
+def decisions(
+    seen: Overview, cells: Sequence[Cell], drafts: Mapping[Cell, Drafting]
+) -> tuple[str, str]:
+    """What decisions brought each step, and what they have to bring for it not to be too dear;
+    empty where that is not counted or not sound.
+
+    Args:
+        seen: the cells and what they are compared with.
+        cells: of one variant, model and load.
+        drafts: `drafting(seen)` by cell.
+    """
+    made = [drafts[cell] for cell in cells if cell in drafts]
+    if made and not any(one.drafted for one in made):
+        return "nothing was drafted", ""
+    tokens = [(n, one) for one in made if (n := one.cell.value("tokens_per_step")) is not None]
+    if tokens:
+        needed = [n / one.measured for n, one in tokens if one.measured and one.holds]
+        words = (span(numbers, significant) for numbers in ([n for n, _ in tokens], needed))
+        brought, least = (text and f"{text} tokens a step" for text in words)
+        return brought, least
+    skipped = [s for cell in cells if (s := cell.value("early_exit_rate")) is not None]
+    shares = [share for cell in cells if (share := pays_from(seen, cell)) is not None]
+    words = (span(numbers, percent) for numbers in (skipped, shares))
+    brought, least = (text and f"{text}% of layers skipped" for text in words)
+    return brought, "not at this load" if shares and min(shares) > 1 else least

@@ -16,7 +16,9 @@ from reports.sections.speed.sizes import NATIVE_SPEED, Sized, crossing, sized
 from reports.tables import BodyRow, Column, Group, bounds, build
 from reports.text import visible
 from reports.variants import KINDS, Variant
+from reports.words.break_even import decisions
 from reports.words.doubts.overhead import BOUND
+from reports.words.drafts import drafting
 from reports.words.scale import SMALL
 from results import load
 from results.compare.pairing import NATIVE
@@ -33,6 +35,7 @@ _NOTE = (
     "report results/reference/{record}' draws it, 'decodebench run experiments/sizes_all.yaml' "
     "measures it here."
 )
+_DECIDED = Group("Decisions brought", "")
 
 
 class Grown(NamedTuple):
@@ -42,6 +45,10 @@ class Grown(NamedTuple):
     load: str
     on: Mapping[str, Sized]
     """By model, the smallest first."""
+    there: str = ""
+    """What its decisions brought on the largest."""
+    here: str = ""
+    """Likewise in this run, on the record's workload where it was asked."""
 
 
 class LargerRatio(NamedTuple):
@@ -106,13 +113,20 @@ def _grown(seen: Overview) -> list[Grown]:
     _, stored = _stored(REFERENCE / RECORD)
     found = sorted(sized(stored), key=lambda own: (own.cell.order, own.cell.variant.index))
     looks = {_kind(cell): cell.variant for cell in reversed(seen.cells) if cell.is_measured}
+    drafts = {one.cell: one for part in (seen, stored) for one in drafting(part)}
     grown = []
     for key in dict.fromkeys((o.cell.load, o.cell.variant.index) for o in found):
         same = [o for o in found if (o.cell.load, o.cell.variant.index) == key]
         variant = same[0].cell.variant
         if look := looks.get(_kind(same[0].cell)):
             shown = dataclasses.replace(variant, index=look.index, slot=look.slot, style=look.style)
-            grown.append(Grown(shown, same[0].cell.load, {o.cell.model: o for o in same}))
+            load, task = same[0].cell.load, same[0].task
+            own = [c for c in seen.cells if c.variant is look]
+            own = [c for c in own if c.load == load] or own
+            own = [c for c in own if c.workload == task] or own
+            there, _ = decisions(stored, [same[-1].cell], drafts)
+            here, _ = decisions(seen, own, drafts)
+            grown.append(Grown(shown, load, {o.cell.model: o for o in same}, there, here))
     return grown
 
 
@@ -141,6 +155,8 @@ def _columns(
         Column("Load", lambda own: own.load, css=""),
         *(_column(model, weights[model], plain, own_engine=True) for model in models),
         *(_column(model, weights[model], over, own_engine=False) for model in models),
+        Column("there", lambda own: own.there, css="", group=_DECIDED),
+        Column("here", lambda own: own.here, css="", group=_DECIDED),
         Column("", _remark, css=""),
     )
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reports.cells import Cell, Overview
-from reports.numbers import percent, ratio, significant
+from reports.numbers import ratio
 from reports.variants import Variant
-from reports.words.break_even import pays_from
+from reports.words.break_even import decisions
 from reports.words.drafts import Drafting, drafting, engine
-from reports.words.findings import span
 from reports.words.ranking.choices import load_words
 from reports.words.scale import read_bytes
 from reports.words.speed import Speed, speed
@@ -25,7 +24,8 @@ class Gain(NamedTuple):
     times: str
     interval: str
     css: str
-    """``struck`` where it is not valid, ``best`` where none is higher on the same engine."""
+    """``struck`` where it is not valid, ``best`` where no other is higher on the same engine that
+    keeps plain decoding's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,11 @@ class SizeTable(NamedTuple):
     models: Sequence[str]
     """The smallest first; one empty name where the run has one."""
     loads: Sequence[LoadRows]
+
+    @property
+    def has_lossy(self) -> bool:
+        """Whether any method does not keep plain decoding's text."""
+        return any(row.variant.lossy for load in self.loads for row in load.rows)
 
 
 def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
@@ -101,16 +106,15 @@ def _rows(
             speeds[index] = found
     order = list(dict.fromkeys(engines.values()))
     for index in sorted(speeds, key=lambda i: (order.index(engines[i]), i)):
-        rivals = [
-            speeds[i] for i in speeds if (over[i], engines[i]) == (over[index], engines[index])
-        ]
+        alike = [i for i in speeds if (over[i], engines[i]) == (over[index], engines[index])]
+        rivals = [speeds[i] for i in alike if not methods[i].lossy]
         last = [c for c in cells if c.variant.index == index and c.model == models[-1]]
         yield MethodRow(
             methods[index],
             engines[index],
             over[index],
             [_gain(found, [row[at] for row in rivals]) for at, found in enumerate(speeds[index])],
-            *_decisions(seen, last, drafts),
+            *decisions(seen, last, drafts),
         )
 
 
@@ -128,32 +132,7 @@ def _gain(found: Speed | None, rivals: Sequence[Speed | None]) -> Gain | None:
         return None
     if not found.valid:
         return Gain(f"{ratio(found.value)}×", found.interval, "struck")
-    best = max(other.value for other in rivals if other is not None and other.valid)
-    css = "best" * (found.is_faster and found.value == best and len(rivals) > 1)
+    sound = [other for other in rivals if other is not None and other.valid]
+    is_best = found in sound and found.value == max(other.value for other in sound)
+    css = "best" * (found.is_faster and is_best and len(sound) > 1)
     return Gain(f"{ratio(found.value)}×", found.interval, css)
-
-
-def _decisions(
-    seen: Overview, cells: Sequence[Cell], drafts: Mapping[Cell, Drafting]
-) -> tuple[str, str]:
-    """What decisions brought a step, and what they have to bring for a step not to be too dear."""
-    made = [drafts[cell] for cell in cells if cell in drafts]
-    if made and not any(one.drafted for one in made):
-        return "nothing was drafted", ""
-    tokens = [(n, one) for one in made if (n := one.cell.value("tokens_per_step")) is not None]
-    if tokens:
-        needed = [n / one.measured for n, one in tokens if one.measured and one.holds]
-        brings = span([n for n, _ in tokens], significant)
-        return f"{brings} tokens a step", _with_unit(span(needed, significant), " tokens a step")
-    skipped = [s for cell in cells if (s := cell.value("early_exit_rate")) is not None]
-    if not skipped:
-        return "", ""
-    shares = [share for cell in cells if (share := pays_from(seen, cell)) is not None]
-    brings = f"{span(skipped, percent)}% of layers skipped"
-    if shares and min(shares) > 1:
-        return brings, "not at this load"
-    return brings, _with_unit(span(shares, percent), "% skipped")
-
-
-def _with_unit(number: str, unit: str) -> str:
-    return f"{number}{unit}" if number else ""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from harness.core.nouns import REPLAYED
 from reports.figures.axes import MARKERS
-from reports.variants import NamedOptions, variants
+from reports.variants import NamedOptions, named_engines, variants
 
 
 def test_the_reference_is_first_and_alone_in_colour_zero() -> None:
@@ -106,10 +108,18 @@ def test_lossy_variants_are_marked() -> None:
     assert lossy.label == "ada"
 
 
-def test_a_replay_is_not_called_lossy() -> None:
-    """Its text is chance, and says nothing of the backend's."""
-    (replay,) = variants([NamedOptions("ada", {}, REPLAYED, False, lossy=True, unverified=True)])
-    assert (replay.lossy, replay.short_label, replay.provenance) == (False, "ada", REPLAYED)
+@pytest.mark.parametrize(("exit_layer", "marked"), [(3.5, "†"), (None, "")])
+def test_a_replay_is_lossy_where_its_tokens_leave_for_good(
+    exit_layer: float | None, marked: str
+) -> None:
+    """No replay promises a text: what its weights say is chance."""
+    cell = {
+        "backend": "ada", "options": {}, "provenance": REPLAYED, "lossless": False,
+        "is_reference": False, "mean_exit_layer": exit_layer,
+    }  # fmt: skip
+    (replay,) = variants(list(named_engines([cell], {})))
+    assert replay.short_label == f"ada{marked}"
+    assert replay.provenance == REPLAYED + ", lossy†" * bool(marked)
 
 
 def test_more_backends_than_colours_go_round_without_taking_the_reference_colour() -> None:

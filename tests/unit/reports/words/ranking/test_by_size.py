@@ -106,6 +106,28 @@ def test_what_is_not_valid_is_struck_and_never_the_best(run: Overview) -> None:
     assert [gain.css if gain else None for gain in row.gains] == ["struck", "", ""]
 
 
+def test_the_best_keeps_the_text(run: Overview) -> None:
+    """Two methods of one engine, of which the faster is lossy."""
+    ada = next(v for v in run.variants if v.backend == "adadecode")
+    other = dataclasses.replace(ada, index=9, backend="tetris", lossy=True)
+    faster = [
+        dataclasses.replace(
+            c,
+            variant=other,
+            metrics={**c.metrics, "speedup_native": 9.0},
+        )
+        for c in run.cells
+        if c.variant.backend == "adadecode"
+    ]
+    third = [dataclasses.replace(c, variant=dataclasses.replace(ada, index=8)) for c in faster]
+    third = [dataclasses.replace(c, metrics={**c.metrics, "speedup_native": 1.01}) for c in third]
+    table = by_size(dataclasses.replace(run, cells=(*run.cells, *faster, *third)))
+    assert table is not None
+    first = {row.variant.index: row.gains[0] for row in table.loads[0].rows}
+    marks = {index: gain.css for index, gain in first.items() if gain is not None}
+    assert (marks[ada.index], marks[9], marks[8]) == ("best", "", "")
+
+
 def test_what_decisions_brought_stands_beside_what_they_have_to_bring(run: Overview) -> None:
     rows = rows_of(by_size(run))
     last = [c for c in run.cells if c.load == run.loads[0] and c.model == MODELS[-1].label()]
@@ -115,7 +137,7 @@ def test_what_decisions_brought_stands_beside_what_they_have_to_bring(run: Overv
     assert rows["adadecode"].needs == f"{3 / speedup:.2f} tokens a step"
     # 0.75 of the bytes are layers: all of them take 0.0075 s of the plain step of 0.01
     assert rows["vllm-early-exit"].brings == "80.0% of layers skipped"
-    assert rows["vllm-early-exit"].needs == "0% skipped"
+    assert rows["vllm-early-exit"].needs == "0% of layers skipped"
     assert (rows[PLAIN.name].brings, rows[PLAIN.name].needs) == ("", "")
 
 
