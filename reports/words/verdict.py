@@ -81,6 +81,7 @@ def verdicts(
     ]
 
 
+EAGER = "; run eagerly: vLLM compiled (enforce_eager: false) may be faster"
 UNNAMED = Race("the reference", ())
 
 
@@ -131,6 +132,7 @@ def _verdict(side: _Side, span: tuple[float, float], why_no_speedup: str) -> Ver
         shown = "reference" if variant.is_reference else "plain decoding"
         others = "the others" if variant.is_reference else "all else on its engine"
         speed_caption = f"what {others} {'are' if variant.is_reference else 'is'} compared with"
+        speed_caption += EAGER * any(cell.effective.get("enforce_eager") is True for cell in cells)
     elif found is None:
         shown = "–"
         speed_caption = why_no_speedup or _why_none(cells)

@@ -128,3 +128,11 @@ def test_the_references_answers_are_compared_with_its_own() -> None:
     found = replace(measured(1.0, None, None), metrics=numbers)
     assert found.value("consistency_ratio") == 1.0
     assert replace(found, variant=VLLM).value("consistency_ratio") == 0.75
+
+
+@pytest.mark.parametrize(("eager", "told"), [(True, True), (False, False), (None, False)])
+def test_an_eager_reference_is_said_to_be_one(eager: bool | None, told: bool) -> None:
+    """On a CPU vLLM starts eagerly here, to start soon."""
+    own = replace(measured(1.0, None, None), variant=VLLM, effective={"enforce_eager": eager})
+    found, _ = verdicts([own, measured(1.5, 1.2, 1.8)], [VLLM, FAST], "")
+    assert ("run eagerly" in found.speed_caption) == told
