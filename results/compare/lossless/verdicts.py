@@ -222,10 +222,7 @@ def _of_noise(floored: _AddedUp, own: _AddedUp, p_value: float) -> tuple[Lossles
     never = sum(not equal for equal, _ in own.differing.values())
     telling = max(0, floored.requests - never)
     if 2**-telling >= ALPHA:
-        return (
-            "unknown",
-            f"prompts that the reference answers alike again: {telling}, too few to tell",
-        )
+        return "unknown", f"too few prompts that the reference answers alike again ({telling})"
     assert own.share is not None
     if floored.interval[1] < own.share:
         return "unknown", (
