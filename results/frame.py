@@ -44,6 +44,28 @@ _AGAINST: Mapping[str, str] = {
     "speedup_step_time": "decode time per step, likewise",
     "speedup_length": "tokens after the first commit, likewise",
 }
+_REQUEST_DTYPES: Mapping[str, str] = {
+    **dict.fromkeys(("key", "backend", "options", "variant", "label", "model"), "str"),
+    **dict.fromkeys(("workload", "load", "request_id"), "str"),
+    **dict.fromkeys(("finished", "error", "text", "telemetry"), "string"),
+    "valid": "bool",
+    "repeat": "int64",
+    "n_tokens": "int64",
+    "meets_slo": "boolean",
+}
+"""Any other column is float64."""
+_NESTED = ("exits_by_layer", "exits_by_batch", "drafts_by_position", "by_stage", "plans")
+"""Metrics that are lists or mappings."""
+_TRIAL_DTYPES: Mapping[str, str] = {
+    **dict.fromkeys(("provenance", "token_counting", "error", "started_at"), "string"),
+    **dict.fromkeys(("workload_checksum", "load_checksum", "model_checksum", "machine"), "string"),
+    "first_divergence_request": "string",
+    "lossless": "boolean",
+    **dict.fromkeys(_NESTED, "object"),
+    **dict.fromkeys(("concurrency", "rate", "burstiness", "duration_s", "temperature"), "float64"),
+    **dict.fromkeys(("top_p", "stands_in_for", *(f"slo_{n}" for n in to_json(Slo()))), "float64"),
+}
+"""Of what may be undefined; any other metric is float64."""
 COMMIT_COLUMNS: Mapping[str, str] = {
     "key": "the trial (categorical)",
     "variant": "backend and options (categorical)",
@@ -53,6 +75,13 @@ COMMIT_COLUMNS: Mapping[str, str] = {
     "index": "0 for a request's first commit",
     "t_s": "since the first scheduled request of the trial",
     "tokens": "output tokens of the commit",
+}
+_COMMIT_DTYPES: Mapping[str, str] = {
+    **dict.fromkeys(("key", "variant", "label", "request_id"), "category"),
+    "valid": "bool",
+    "index": "int64",
+    "t_s": "float64",
+    "tokens": "int64",
 }
 
 
@@ -64,7 +93,7 @@ def request_columns() -> dict[str, str]:
     return {
         **_REQUEST,
         **{metric.name: metric.text for metric in metrics},
-        "meets_slo": "",
+        "meets_slo": "completed within the trial's objective, NA where it has none",
         **{metric.name: metric.text for metric in registry.scores()},
         **_AGAINST,
         "text": "the decoded answer",
@@ -101,7 +130,7 @@ def _option_text(value: Any) -> str:
 
 def trial_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per trial, with values that can be grouped by: `options` is JSON text, what was a
-    list of texts a tuple. Metrics that no trial has are columns of NaN."""
+    list of texts a tuple. Dtypes do not depend on what the trials have."""
     known = names(rows)
     told = [
         {
@@ -113,18 +142,19 @@ def trial_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         for row in rows
     ]
     frame = pd.DataFrame(told)
-    empty = [name for name in frame.columns if frame[name].isna().all()]
-    return frame.astype(dict.fromkeys(empty, float))
+    metrics = dict.fromkeys((key for m in registry.METRICS for key in m.keys), "float64")
+    dtypes = {**metrics, **_TRIAL_DTYPES}
+    return frame.astype({name: dtypes[name] for name in frame.columns if name in dtypes})
 
 
 def request_frames(
     members: Iterable[tuple[Member, ComparableTrials]], known: Mapping[str, TrialNames]
 ) -> pd.DataFrame:
     """One row per request, with the columns of `request_columns`. `known`: by trial key."""
-    frames = [_request_frame(member, group, known) for member, group in members]
-    if not frames:
-        return pd.DataFrame(columns=list(request_columns()))
-    return pd.concat(frames, ignore_index=True)[list(request_columns())]
+    names = list(request_columns())
+    frames = [_request_frame(member, group, known)[names] for member, group in members]
+    found = pd.concat(frames or [pd.DataFrame(columns=names)], ignore_index=True)
+    return found.astype({name: _REQUEST_DTYPES.get(name, "float64") for name in names})
 
 
 def commit_frames(
@@ -145,7 +175,7 @@ def commit_frames(
         keys.append(member.stored.record.key)
         parts.append((trial, np.repeat(code, counts), index, times, requests.commit_tokens))
     if not parts:
-        return pd.DataFrame(columns=list(COMMIT_COLUMNS))
+        return pd.DataFrame(columns=list(COMMIT_COLUMNS)).astype(dict(_COMMIT_DTYPES))
     trial, request, *rest = (np.concatenate(column) for column in zip(*parts, strict=True))
     told = [known[key] for key in keys]
     columns: list[Any] = [
@@ -188,6 +218,7 @@ def _request_frame(
 ) -> pd.DataFrame:
     requests, trial = member.requests, member.trial
     assert requests is not None
+    met = latency.meets_slo(requests, trial.slo)
     columns: dict[str, Any] = {
         "key": member.stored.record.key,
         "backend": trial.backend,
@@ -202,7 +233,7 @@ def _request_frame(
         "error": pd.array(requests.errors.to_pylist(), dtype="string"),
         "n_tokens": requests.tokens,
         "scheduled_s": (requests.scheduled_ns - _origin_ns(requests)) / latency.NS,
-        "meets_slo": latency.meets_slo(requests, trial.slo),
+        "meets_slo": pd.array(met if trial.slo != Slo() else [None] * len(met), dtype="boolean"),
         "text": pd.array(requests.texts.to_pylist(), dtype="string"),
         "telemetry": pd.array(requests.telemetry.to_pylist(), dtype="string"),
     }

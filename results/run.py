@@ -128,14 +128,11 @@ class Run:
     @cached_property
     def texts(self) -> pd.DataFrame:
         """One row per backend and what its text is held against: the verdict and what it rests on
-        (see `results.compare.lossless.verdicts.BackendText`)."""
-        import dataclasses
-
-        import pandas as pd
-
+        (see `results.compare.lossless.frame.TEXT_COLUMNS`)."""
+        from results.compare.lossless.frame import text_frame
         from results.rows import text_verdicts
 
-        return pd.DataFrame([dataclasses.asdict(one) for one in text_verdicts(self)])
+        return text_frame(text_verdicts(self))
 
     @cached_property
     def prompts(self) -> pd.DataFrame:

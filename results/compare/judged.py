@@ -120,16 +120,36 @@ def paired(
 def judge(differences: Sequence[float], margin: float = QUALITY_MARGIN) -> tuple[Judgement, int]:
     """Of paired differences (own score - the reference's, each from -1 to 1; at least one), and the
     prompts that would settle it if they went on like these, 0 where it is settled."""
-    count = len(differences) + _PSEUDO
-    mean = sum(differences) / count
-    square = (sum(d * d for d in differences) + _PSEUDO / 2) / count
-    reach = _Z * math.sqrt(max(square - mean * mean, 0.0) / count)
+    asked, total, square = len(differences), sum(differences), sum(d * d for d in differences)
+    found = _judgement(asked, total, square, margin)
+    if found != "too few":
+        return found, 0
+    if math.isclose(total / asked, -margin):
+        # no number settles what lies on the margin: told is what a tenth beyond it takes
+        total -= asked * max(margin, 1e-3) / 10
+
+    def settles(prompts: int) -> bool:
+        times = prompts / asked
+        return _judgement(prompts, total * times, square * times, margin) != "too few"
+
+    low, high = asked, 2 * asked
+    while not settles(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if settles(middle) else (middle, high)
+    return found, high
+
+
+def _judgement(prompts: int, total: float, square: float, margin: float) -> Judgement:
+    """Of the sums of so many differences and of their squares."""
+    count = prompts + _PSEUDO
+    mean = total / count
+    variance = max((square + _PSEUDO / 2) / count - mean * mean, 0.0)
+    reach = _Z * math.sqrt(variance / count)
     if mean - reach > -margin:
-        return "as good", 0
-    if mean + reach < -margin:
-        return "worse", 0
-    far = abs(mean + margin) or max(margin, 1e-3) / 10
-    return "too few", math.ceil(count * (reach / far) ** 2)
+        return "as good"
+    return "worse" if mean + reach < -margin else "too few"
 
 
 def pooled_quality(run: Run, scores: Sequence[str]) -> Iterator[PooledQuality]:

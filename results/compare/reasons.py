@@ -21,6 +21,7 @@ LENGTHS_CUT = "lengths-cut"
 CALIBRATED_OTHERWISE = "calibrated-otherwise"
 PROMPTS_SEEN = "prompts-seen"
 NOT_WARMED_UP = "not-warmed-up"
+UNSCORED = "unscored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,12 @@ REASONS = (
         "acceptance. Files of before this was stored do not say",
     ),
     Reason(
+        UNSCORED,
+        "times",
+        "a remark: the regular expression of a row took over 1 s of CPU time on so many answers, "
+        "which have no score (after 30 of them the other rows with such a scorer have none either)",
+    ),
+    Reason(
         "other-draws",
         "comparison",
         "a remark: sampled answers of two engines that turn a seed into other random numbers (each "
@@ -210,6 +217,7 @@ REMARKS = frozenset(
         CALIBRATED_OTHERWISE,
         PROMPTS_SEEN,
         NOT_WARMED_UP,
+        UNSCORED,
         "other-draws",
         "native-other-draws",
     }

@@ -79,7 +79,8 @@ SCORES = (
     _score(
         "matches_pattern",
         "Own prompts, scorer `regex`: share of answers in which the row's `answer`, a Python "
-        "regular expression, is found (`re.search`).",
+        "regular expression, is found (`re.search`). Answers on which that takes over 1 s have "
+        "none (`unscored`).",
         "matches",
     ),
 )

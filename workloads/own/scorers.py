@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.core import rouge
 from harness.core.errors import UserError
+from workloads.own.patterns import search_all
 
 NONE = "none"
 SCORERS: Mapping[str, str] = {
@@ -48,23 +49,30 @@ def check_answer(scorer: str, answer: str | None, values: Mapping[str, Any], whe
 
 def score_all(rows: Sequence[Mapping[str, str]], texts: Sequence[str]) -> list[dict[str, float]]:
     """By answer the score of its row's scorer, from 0 to 1, under the metric's name; nothing for
-    rows that are not scored."""
-    return [_score(row, text) for row, text in zip(rows, texts, strict=True)]
+    rows that are not scored, and where the search for a pattern takes too long (`search_all`)."""
+    pairs = list(zip(rows, texts, strict=True))
+    places = [place for place, row in enumerate(rows) if row.get("scorer") == "regex"]
+    searched = search_all([(rows[place].get("answer", ""), texts[place]) for place in places])
+    matches = dict(zip(places, searched, strict=True))
+    found = (_score(row, text, matches.get(place)) for place, (row, text) in enumerate(pairs))
+    return [
+        {} if value is None else {SCORERS[row["scorer"]]: value}
+        for row, value in zip(rows, found, strict=True)
+    ]
 
 
-def _score(row: Mapping[str, str], text: str) -> dict[str, float]:
+def _score(row: Mapping[str, str], text: str, is_match: bool | None) -> float | None:
+    """`is_match`: whether the row's pattern is found, where it has one and that is known."""
     scorer, answer = row.get("scorer", NONE), row.get("answer", "")
     if scorer == NONE:
-        return {}
+        return None
     if scorer == "exact":
-        value = float(text.strip() == answer.strip())
-    elif scorer == "contains":
-        value = float(_folded(answer) in _folded(text))
-    elif scorer == "regex":
-        value = float(re.search(answer, text) is not None)
-    else:
-        value = rouge.rouge_l(answer, text) if rouge.words(answer) else 0.0
-    return {SCORERS[scorer]: value}
+        return float(text.strip() == answer.strip())
+    if scorer == "contains":
+        return float(_folded(answer) in _folded(text))
+    if scorer == "regex":
+        return None if is_match is None else float(is_match)
+    return rouge.rouge_l(answer, text) if rouge.words(answer) else 0.0
 
 
 def _folded(text: str) -> str:

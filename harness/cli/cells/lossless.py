@@ -15,7 +15,8 @@ from harness.core.errors import UserError
 if TYPE_CHECKING:
     from results.compare.lossless.verdicts import BackendText
 
-BROKEN_PROMISE = 1
+EXIT_CODES = {"lossy": 1, "unknown": 3}
+"""By verdict on a backend that promises to be lossless."""
 HEADINGS = (
     "backend", "against", "verdict", "equal", "95%", "floor", "first fork", "margin", "why",
 )  # fmt: skip
@@ -24,7 +25,8 @@ NONE = "–"
 
 def lossless(directory: RunDir, as_json: AsJson = False) -> None:
     """Say of each backend whether its text is the reference's: lossless, within the noise, or
-    lossy. Exit 1 when one that promises to be lossless is lossy."""
+    lossy. Of those that promise to be lossless: exit 1 when one is lossy, else 3 when it cannot
+    be told of one."""
     import results
     from results.rows import text_verdicts
 
@@ -41,12 +43,9 @@ def lossless(directory: RunDir, as_json: AsJson = False) -> None:
         from harness.cli.gate.shown import print_rows
 
         print_rows("text against the reference's", HEADINGS, [_cells(one) for one in found])
-    if any(_is_broken(one) for one in found):
-        raise typer.Exit(BROKEN_PROMISE)
-
-
-def _is_broken(one: BackendText) -> bool:
-    return one.verdict == "lossy" and one.promised is True and not one.is_reference
+    promised = {one.verdict for one in found if one.promised is True and not one.is_reference}
+    if code := next((code for verdict, code in EXIT_CODES.items() if verdict in promised), 0):
+        raise typer.Exit(code)
 
 
 def _cells(one: BackendText) -> Sequence[str]:

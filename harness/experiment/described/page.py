@@ -58,7 +58,7 @@ are asked once. `run` says how many rows that concerns, and which keys of rows n
 |---|---|---|
 | `exact` | `equals_answer` | the answer is the row's, white space at both ends left out |
 | `contains` | `contains_answer` | the row's stands in it, whatever the case and white space |
-| `regex` | `matches_pattern` | the row's, a Python regular expression, is found in it |
+| `regex` | `matches_pattern` | the row's, a Python regular expression, is found (1 s at most) |
 | `rouge_l` | `rouge_l_to_label` | ROUGE-L F1 against the row's |
 | `none` | | not scored |
 

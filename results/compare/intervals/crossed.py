@@ -78,8 +78,9 @@ class CrossedMean:
     def repeats_to_exclude(self, null: float = 0.0, level: float = 0.95) -> int | None:
         """Repeats in all with which the interval leaves `null` out in 4 of 5 experiments, if the
         true mean is the one found. None where no `MOST_REPEATS` do, which asks for other requests,
-        and with a single repeat, which does not tell how much they differ."""
-        if math.isnan(self.variance) or self.repeats < 2:
+        where the mean is `null`, and with a single repeat, which does not tell how much they
+        differ."""
+        if math.isnan(self.variance) or self.repeats < 2 or self.mean == null:
             return None
         normal = NormalDist()
         # Student's t has the longer tails: what falls short of this falls short of that

@@ -1,10 +1,12 @@
 """Is a backend's text the reference's: lossless, within the noise, or lossy?
 
 - lossless: every answer that could be compared has the reference's token ids.
-- within noise: some differ, but no more than the reference differs from itself, and nowhere where
-  it was sure; or only where its two best tokens were as good as equal.
+- within noise: some differ, but no more than the reference differs from itself as far as enough
+  prompts can tell, and nowhere where it was sure; or only where its two best tokens were as good
+  as equal.
 - lossy: more differ than that, or one where the reference was sure.
-- unknown: nothing says how much the reference differs from itself, or nothing could be compared.
+- unknown: nothing says how much the reference differs from itself, too few prompts do, or nothing
+  could be compared.
 
 Sampled text of engines with other draws is compared as a distribution (`sampled`).
 """
@@ -112,6 +114,11 @@ class _AddedUp:
         return self.equal / self.pairs if self.pairs else None
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """Of the share, at 95%; over different prompts."""
+        return wilson_interval(self.share or 0.0, self.requests)
+
+    @property
     def surest(self) -> float | None:
         return max((f["margin"] for f in self.forks if f["margin"] is not None), default=None)
 
@@ -154,10 +161,12 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
     if first["other_draws"]:
         verdict, why, p_value = _of_draws(draws)
     else:
-        verdict, why = _of_texts(added, own, TIES.get(first["dtype"], max(TIES.values())))
+        floored = _added_up([cell for cell in cells if own.prompts.get(cell["checksum"])])
+        tie = TIES.get(first["dtype"], max(TIES.values()))
+        verdict, why = _of_texts(added, own, floored, tie)
         if verdict == "unknown" and added.pairs and first["lossless"] is False:
             verdict, why = "lossy", "is none that promises it, and gives another text"
-    low, high = wilson_interval(added.share or 0.0, added.requests)
+    low, high = added.interval
     compared = added.pairs > 0 and not first["other_draws"]
     forks = sorted(added.forks, key=lambda fork: (fork["token"], -(fork["margin"] or 0.0)))
     return BackendText(
@@ -183,7 +192,10 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
     )
 
 
-def _of_texts(found: _AddedUp, own: _AddedUp, tie: float) -> tuple[LosslessVerdict, str]:
+def _of_texts(
+    found: _AddedUp, own: _AddedUp, floored: _AddedUp, tie: float
+) -> tuple[LosslessVerdict, str]:
+    """`floored`: what was found on the workloads that the reference answered more than once."""
     if not found.pairs:
         return "unknown", "no answers could be compared"
     if found.equal == found.pairs:
@@ -191,16 +203,35 @@ def _of_texts(found: _AddedUp, own: _AddedUp, tie: float) -> tuple[LosslessVerdi
     sure = max(tie, own.surest or 0.0)
     if found.surest is not None and found.surest > sure:
         return "lossy", f"leaves an answer of which the reference was sure by {found.surest:.3g}"
-    if own.pairs and own.equal < own.pairs:
-        p_value = _less_consistent(found, own)
-        if p_value < ALPHA:
-            return "lossy", f"differs more than the reference from itself (p = {p_value:.2g})"
-        return "within noise", f"no more than the reference from itself (p = {p_value:.2g})"
+    is_noisy = own.pairs > 0 and own.equal < own.pairs
+    p_value = _less_consistent(found, own)
+    if is_noisy and p_value < ALPHA:
+        return "lossy", f"differs more than the reference from itself (p = {p_value:.2g})"
     if found.forks and found.is_told:
         return "within noise", f"only where two tokens were within {sure:.3g} of each other"
+    if is_noisy:
+        return _of_noise(floored, own, p_value)
     if own.pairs:
         return "lossy", "the reference never differs from itself, and no margins were recorded"
     return "unknown", "the reference was run once, and no margins were recorded"
+
+
+def _of_noise(floored: _AddedUp, own: _AddedUp, p_value: float) -> tuple[LosslessVerdict, str]:
+    """What a sign test that finds nothing is worth: it must be able to find a backend that shares
+    no answer, and the share of equal answers must reach the noise floor."""
+    never = sum(not equal for equal, _ in own.differing.values())
+    telling = max(0, floored.requests - never)
+    if 2**-telling >= ALPHA:
+        return "unknown", f"too few prompts that the reference answers alike again ({telling})"
+    assert own.share is not None
+    if floored.interval[1] < own.share:
+        return "unknown", (
+            f"fewer equal answers than the noise floor, but too few prompts to call it lossy "
+            f"(p = {p_value:.2g})"
+        )
+    return "within noise", (
+        f"no evidence that it differs more than the reference from itself (p = {p_value:.2g})"
+    )
 
 
 def _less_consistent(found: _AddedUp, own: _AddedUp) -> float:
@@ -234,7 +265,8 @@ def _of_draws(
     told = f"next tokens after {sum(one['beginnings'] for one in draws):,} shared beginnings"
     if p_value < ALPHA:
         return "lossy", f"another distribution: {told} differ (p = {p_value:.2g})", p_value
-    return "within noise", f"{told} of {count:,} draws do not differ (p = {p_value:.2g})", p_value
+    why = f"no evidence of other {told} of {count:,} draws (p = {p_value:.2g})"
+    return "within noise", why, p_value
 
 
 def _fisher(p_values: Sequence[float]) -> float:

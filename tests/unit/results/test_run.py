@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import results
 from harness.core.closure import ROOT, Sources
 from harness.core.errors import UserError
+from harness.core.nouns import Slo
 from results import frame
 from results import rows as metrics
 from results.store import cache
@@ -57,7 +59,7 @@ def test_frames_are_tidy(folder: Path) -> None:
     broken = requests.loc[("vllm", "r1")]
     assert (broken["finished"], broken["error"]) == ("error", "connection dropped")
     assert np.isnan(broken["ttft_s"])
-    assert not broken["meets_slo"]
+    assert broken["meets_slo"] is pd.NA, "no objective"
     assert json.loads(requests.loc[("vllm", "r0"), "telemetry"]) == {"accepted": 2, "drafted": 4}
     assert np.isnan(requests.loc[("fast", "x"), "equal_to_reference"])
 
@@ -117,6 +119,36 @@ def test_frames_of_a_run_where_everything_failed_have_their_columns(tmp_path: Pa
     assert list(run.requests.columns) == list(frame.request_columns())
     assert list(run.commits.columns) == list(frame.COMMIT_COLUMNS)
     assert "prompt_text" in run.prompts.columns
+
+
+FRAMES = ("trials", "requests", "commits", "texts")
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_dtypes_are_those_of_any_other_run(folder: Path, tmp_path: Path, name: str) -> None:
+    """One where all failed, one where nothing did and nobody has text in a column."""
+    failed = results.Store(tmp_path / "failed")
+    failed.write(record(trial(), [], status="failed", error="boom"))
+    clean = results.Store(tmp_path / "clean")
+    clean.write_experiment("{name: t, reference: vllm}")
+    for backend in ("vllm", "fast"):
+        clean.write(record(trial(backend), [generation("r0", [10, 15])]))
+    found = [results.load(path) for path in (folder, failed.path, clean.path)]
+    expected, *others = (getattr(run, name).dtypes.astype(str).to_dict() for run in found)
+    assert others == [expected] * 2
+    trials = found[2].trials
+    assert not trials["error"].str.contains("boom").any()
+    assert trials["first_divergence_request"].str.len().isna().all()
+
+
+def test_whether_an_objective_is_met_is_undefined_without_one(tmp_path: Path) -> None:
+    store = results.Store(tmp_path)
+    asked = [generation("r0", [10, 15]), generation("r1", [300, 310])]
+    store.write(record(trial("vllm"), asked))
+    store.write(record(trial("fast", slo=Slo(ttft_ms=200)), asked))
+    met = results.load(tmp_path).requests.groupby("backend")["meets_slo"].agg(list)
+    assert met["fast"] == [True, False]
+    assert met["vllm"] == [pd.NA, pd.NA]
 
 
 def test_the_cache_gives_what_computing_gives(folder: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from results.compare.judged import MeanScores, PairedScores, add_scores, paired
+from results.compare.judged import MeanScores, PairedScores, add_scores, judge, paired
 from results.metrics.arrays import from_record
 from tests.support.results.make_trials import generation, record, trial
 
@@ -46,3 +46,24 @@ def test_a_prompt_counts_with_the_mean_of_its_answers() -> None:
     found = scores({"a": 8, "b": AGAIN})[SCORE]
     assert {name: mean.value for name, mean in found.items()} == {"a": 0.25, "b": 1.0}
     assert judged({"a": 8}).own == pytest.approx(3.25 / 4)
+
+
+@pytest.mark.parametrize("asked", [4, 16, 30, 80])
+def test_equal_answers_settle_it_at_the_same_number_however_many_were_asked(asked: int) -> None:
+    """1.645 / (n + 2) < 0.02, the two pseudo-pairs' weight at n prompts."""
+    assert judge([0.0] * asked, 0.02) == ("too few", 81)
+    assert judge([0.0] * 81, 0.02) == ("as good", 0)
+
+
+def test_the_number_is_the_least_that_settles_it() -> None:
+    differences = [-1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    judgement, needed = judge(differences)
+    assert judgement == "too few"
+    assert judge(differences * (needed // 8 + 1))[0] == "as good"
+    assert judge(differences * (needed // 8 - 1))[0] == "too few"
+
+
+def test_what_lies_on_the_margin_is_told_of_what_lies_beyond() -> None:
+    judgement, needed = judge([-0.02] * 10, 0.02)
+    assert (judgement, 10 < needed < 10**4) == ("too few", True)
+    assert judge([0.0] * 10, 0.0)[0] == "too few"

@@ -15,9 +15,9 @@ from tests.support.results.report_runs import MadeUpBackend, write_run
 REFERENCE = MadeUpBackend("vllm", 0.01)
 
 
-def run_with(folder: Path, *engines: MadeUpBackend) -> Path:
+def run_with(folder: Path, *engines: MadeUpBackend, repeats: int = 2) -> Path:
     return write_run(
-        folder, engines=(REFERENCE, *engines), workloads=["gsm8k"], repeats=2, requests=12
+        folder, engines=(REFERENCE, *engines), workloads=["gsm8k"], repeats=repeats, requests=12
     )
 
 
@@ -36,6 +36,13 @@ def test_a_broken_promise_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixt
         ("vllm", "lossless"),
         ("adadecode", "lossy"),
     ]
+
+
+def test_a_promise_that_cannot_be_told_ends_with_3(tmp_path: Path) -> None:
+    doubtful = MadeUpBackend("adadecode", 0.01, changes=0.3)
+    with pytest.raises(typer.Exit) as ended:
+        lossless(run_with(tmp_path, doubtful, repeats=1))
+    assert ended.value.exit_code == 3
 
 
 def test_what_promised_nothing_breaks_nothing(

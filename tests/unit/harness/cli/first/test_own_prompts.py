@@ -72,6 +72,19 @@ def test_scores_are_those_of_each_row(model: Path, tmp_path: Path) -> None:
     }
 
 
+def test_a_pattern_without_an_end_is_remarked_with_its_request(model: Path, tmp_path: Path) -> None:
+    row = {"id": 1, "prompt": "a", "answer": "^(.+)+QQ$", "scorer": "regex"}
+    (trial,) = trials(model, {"name": "jsonl", "source": write(tmp_path / "p.jsonl", [row])})
+    opened = session(model)
+    ids = opened.tokenizer.encode("return x , y . z return x , y . z return x , y . z")
+    answers = [Generation("jsonl-1", 0, 0, 0, [1], [len(ids)], ids, "stop")]
+    assert opened.finish(trial, answers)[1] == {"jsonl-1": {}}
+    (remark,) = opened.remarks(trial)
+    assert remark.startswith("unscored: 1 without a score; on the answer to 'jsonl-1' the row's")
+    opened.finish(trial, [])
+    assert opened.remarks(trial) == []
+
+
 def test_a_chat_keeps_its_messages_for_servers_that_want_them(model: Path, tmp_path: Path) -> None:
     said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     rows = [{"id": 1, "messages": [*said, *said[:1]]}, {"id": 2, "prompt": "c"}]

@@ -147,6 +147,11 @@ def test_so_many_more_repeats_settle_it() -> None:
     assert 0.6 <= sum(b is not None and b[0] > 0 for b in shown) / 300 <= 0.95
 
 
+def test_a_tie_is_told_apart_by_no_number_of_repeats() -> None:
+    assert of(np.zeros((3, 4))).repeats_to_exclude() is None
+    assert of(np.full((3, 4), 0.1)).repeats_to_exclude() == 3
+
+
 def test_more_repeats_do_not_help_where_requests_differ() -> None:
     assert of(parts((4, 6), repeats=0.1, units=9.0, rest=0.1)).repeats_to_exclude(0.2) is None
 

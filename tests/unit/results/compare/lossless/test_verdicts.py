@@ -97,12 +97,42 @@ def test_no_more_than_the_reference_from_itself_is_noise(tmp_path: Path) -> None
     few = judged(tmp_path / "few", *reference, ran("fast", dict.fromkeys(range(4, 10), (3, None))))
     assert few.noise_floor == pytest.approx(14 / 20)
     assert few.verdict == "within noise"
-    assert "no more than the reference from itself" in few.why
+    assert few.why.startswith("no evidence that it differs more than the reference from itself (p")
     many = judged(
         tmp_path / "many", *reference, ran("fast", dict.fromkeys(range(4, 18), (3, None)))
     )
     assert many.verdict == "lossy"
     assert "more than the reference from itself" in many.why
+
+
+@pytest.mark.parametrize(("prompts", "verdict"), [(4, "unknown"), (5, "lossy")])
+def test_prompts_that_cannot_find_a_backend_without_an_equal_answer_find_no_noise(
+    tmp_path: Path, prompts: int, verdict: str
+) -> None:
+    """The reference leaves itself in one of the asks of one prompt, of which there are too few for
+    a sign test at 5%: 2**-4 is more, 2**-5 less."""
+    once, never = {0: (1, None)}, dict.fromkeys(range(REQUESTS), (0, None))
+    reference = [ran("vllm", rows=prompts), ran("vllm", once, repeat=1, rows=prompts)]
+    one = judged(tmp_path, *reference, ran("fast", never, rows=prompts))
+    assert (one.verdict, one.equal, one.requests) == (verdict, 0, prompts)
+
+
+def test_margins_tell_noise_where_prompts_are_too_few(tmp_path: Path) -> None:
+    once, tie = {0: (1, None)}, {2: (1, 1e-5)}
+    told = ran("vllm", rows=4, margins=tie)
+    reference = [ran("vllm", rows=4), ran("vllm", once, repeat=1, rows=4)]
+    one = judged(tmp_path, *reference, told, ran("fast", tie, rows=4))
+    assert (one.verdict, one.surest) == ("within noise", 1e-5)
+    assert one.why.startswith("only where two tokens were within")
+
+
+def test_noise_needs_an_interval_that_reaches_the_floor(tmp_path: Path) -> None:
+    """Four of twenty differ, p = 0.19, and Wilson's interval ends at 0.919, the floor is 0.95."""
+    reference = [ran("vllm"), ran("vllm", {0: (1, None)}, repeat=1)]
+    one = judged(tmp_path, *reference, ran("fast", dict.fromkeys(range(1, 5), (1, None))))
+    assert (one.verdict, one.noise_floor, one.equal) == ("unknown", 0.95, 16)
+    assert "fewer equal answers than the noise floor" in one.why
+    assert "(p = 0.19)" in one.why
 
 
 NOISY = dict.fromkeys(range(6), (1, None))
@@ -143,8 +173,8 @@ def test_a_prompt_that_is_asked_again_is_one_piece_of_evidence(tmp_path: Path) -
     always, once = dict.fromkeys(range(0, REQUESTS, 2), (1, None)), {1: (1, None)}
     reference = [ran("vllm", rows=2), ran("vllm", once, repeat=1, rows=2)]
     one = judged(tmp_path, *reference, *(ran("fast", always, repeat=r, rows=2) for r in (0, 1)))
-    assert (one.verdict, one.pairs, one.requests) == ("within noise", 40, 2)
-    assert "(p = 0.75)" in one.why
+    assert (one.verdict, one.pairs, one.requests) == ("unknown", 40, 2)
+    assert "answers alike again (2)" in one.why
     # Wilson's interval of 19 of 40 pairs, worth two
     assert one.consistency == 19 / 40
     assert one.low == pytest.approx(0.0861, abs=1e-4)
