@@ -109,7 +109,8 @@ class Measured:
     """By workload of its prompts the most tokens of an answer; None: that is not known."""
     pass_bytes: Mapping[str, int] | None = None
     """What a pass of the model reads: `layer` bytes of weights for each of `layers`, `head` for the
-    final head, `kv` for each position that a row attends to, in all layers together."""
+    final head and `head_row` of it for a token of the vocabulary (older records lack that), `kv`
+    for each position that a row attends to, in all layers together."""
 
 
 @dataclass(frozen=True, slots=True)
