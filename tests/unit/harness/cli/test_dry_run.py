@@ -1,4 +1,4 @@
-"""A dry run makes every check that a run makes before an engine is loaded, and writes no results."""
+"""A dry run makes every check that comes before an engine is loaded, and writes no results."""
 
 from __future__ import annotations
 
