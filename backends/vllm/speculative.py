@@ -22,6 +22,7 @@ from backends.checkpoints.draft_models import (
     draft_files,
 )
 from backends.checkpoints.draft_traces import (
+    REPLAY,
     check_workload,
     find_drafts,
     remarks,
@@ -89,6 +90,7 @@ class VllmSpeculative(VllmBackend):
     CAPABILITIES: ClassVar[frozenset[str]] = frozenset({REJECTION_SAMPLING})
     OPTIONS: ClassVar[dict[str, Option]] = {
         **{k: o for k, o in VllmBackend.OPTIONS.items() if k != "margins"},
+        "replay": REPLAY,
         "method": Option(str, DRAFT_MODEL, "vLLM's name of how drafts are made", choices=METHODS),
         "draft": Option(
             str, AUTO, "the draft model or the trained head: a bundled name, a folder or a hub id; "
