@@ -165,7 +165,7 @@ def test_a_second_dry_run_makes_no_other_weights(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     small_shape(tmp_path / "small")
     shapes = tmp_path / "cache" / "decodebench" / "shapes"
-    changes = {
+    changes: dict[str, Any] = {
         "model": {"shape": str(tmp_path / "small" / "config.json")},
         "backends": [{"name": "speculative", "replay": "demo", "drafts": 12}],
     }

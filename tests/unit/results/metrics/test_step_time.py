@@ -118,7 +118,7 @@ def test_a_verification_reads_the_cache_once_for_all_its_tokens() -> None:
     assert found["floor_share"] == pytest.approx((16_000 + 8_000 + 4 * 300) / 2e6 / 0.1)
 
 
-CHECKED = {"checks_layer_1": 10.0, "checks_layer_2": 6.0, "exits_layer_1": 4.0}
+CHECKED: dict[str, Any] = {"checks_layer_1": 10.0, "checks_layer_2": 6.0, "exits_layer_1": 4.0}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ CHECKED = {"checks_layer_1": 10.0, "checks_layer_2": 6.0, "exits_layer_1": 4.0}
     ],
 )
 def test_exit_heads_that_ran_were_read(
-    options: Mapping[str, Any], counts: Mapping[str, float], read: int
+    options: Mapping[str, Any], counts: Mapping[str, Any], read: int
 ) -> None:
     known = {**BYTES, "head_row": 20}
     found = shares(made(answer(**CHECKED, **counts), options=options, known=known))
