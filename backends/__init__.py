@@ -102,13 +102,16 @@ def warnings(name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
 
     cls = load_class(name)
     directory = models.resolve(model, weights=cls.needs_model)
-    found = warnings_on(directory, name, model, options)
+    found, chosen = warnings_on(directory, name, model, options), settings(name, options)
+    with suppress(UserError), asking(name, "files"):
+        found += _half_trained(cls.files(directory, chosen))
     with asking(name, "dtype_warnings"):
-        return found + cls.dtype_warnings(directory, settings(name, options), model.dtype)
+        return found + cls.dtype_warnings(directory, chosen, model.dtype)
 
 
 def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, Any]) -> list[str]:
-    """What `warnings` says, of a model in `directory`; a shape needs no weights there."""
+    """What `warnings` says, of a model in `directory`, but for what depends on its files or its
+    dtype. A shape needs no weights there: none are made beside it either."""
     cls = load_class(name)
     check_options(name, options)
     if model.shape:  # before heads and classifiers are looked for, which no shape has
@@ -116,10 +119,7 @@ def warnings_on(directory: Path, name: str, model: Model, options: Mapping[str, 
             cls.check_shape(directory, settings(name, options))
     check_options(name, options, directory)
     with asking(name, "warnings"):
-        found = [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
-    with suppress(UserError), asking(name, "files"):
-        found += _half_trained(cls.files(directory, settings(name, options)))
-    return found
+        return [str(line) for line in [*cls.warnings(directory, settings(name, options))]]
 
 
 def _half_trained(files: Iterable[Path]) -> list[str]:

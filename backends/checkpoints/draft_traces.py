@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ from backends.checkpoints import traces
 from harness.core.errors import UserError, nearest
 from results.traces.recorded import DecisionTrace
 
+REPLAY = replace(
+    traces.REPLAY,
+    help="what became of drafts, to replay in the place of the model's own verdict: demo (recorded "
+    "from the demo model) or a file of 'decodebench trace'; default: none",
+)
 RECORD = "'decodebench trace' writes one of a run with 'record: true'"
 
 

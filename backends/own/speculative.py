@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from backends.checkpoints import traces
 from backends.checkpoints.draft_models import AUTO, check_drafts, check_lookup
-from backends.checkpoints.draft_traces import check_workload, find_drafts, remarks
+from backends.checkpoints.draft_traces import REPLAY, check_workload, find_drafts, remarks
 from backends.engine.model.architecture import EngineError
 from backends.own.backend import OPTIONS, EngineBackend, Loaded, check_fit
 from backends.own.decisions import Recorder, Replayer
@@ -36,6 +36,7 @@ class Speculative(EngineBackend):
     """Executors of models that draft."""
     OPTIONS: ClassVar[dict[str, Option]] = {
         **OPTIONS,
+        "replay": REPLAY,
         "method": Option(
             str, "draft_model", "where drafts come from", choices=tuple(METHODS)
         ),

@@ -185,4 +185,6 @@ def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:
         "kv_cache_tokens": config.cache_config.num_gpu_blocks * config.cache_config.block_size,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
+        "async_scheduling": bool(config.scheduler_config.async_scheduling),
+        "model_runner": "V2" if getattr(config, "use_v2_model_runner", False) else "V1",
     }

@@ -22,6 +22,7 @@ from backends.checkpoints.draft_models import (
     draft_files,
 )
 from backends.checkpoints.draft_traces import (
+    REPLAY,
     check_workload,
     find_drafts,
     remarks,
@@ -78,6 +79,12 @@ GIVEN = {
     "synthetic_acceptance_length": "answers would not be the model's",
 }
 """Fields of vLLM's SpeculativeConfig that may not be passed through, and why."""
+ON_A_GPU = (
+    f"{PREFIX} 'replay': runs on vLLM's synchronous scheduler and its V1 model runner, and 'vllm' "
+    "on vLLM's defaults: a part of their ratio may come from that; 'async_scheduling' and "
+    "'model_runner' among a trial's effective options say what ran"
+)
+"""On a CPU both run on the same."""
 
 
 class VllmSpeculative(VllmBackend):
@@ -89,6 +96,7 @@ class VllmSpeculative(VllmBackend):
     CAPABILITIES: ClassVar[frozenset[str]] = frozenset({REJECTION_SAMPLING})
     OPTIONS: ClassVar[dict[str, Option]] = {
         **{k: o for k, o in VllmBackend.OPTIONS.items() if k != "margins"},
+        "replay": REPLAY,
         "method": Option(str, DRAFT_MODEL, "vLLM's name of how drafts are made", choices=METHODS),
         "draft": Option(
             str, AUTO, "the draft model or the trained head: a bundled name, a folder or a hub id; "
@@ -153,9 +161,14 @@ class VllmSpeculative(VllmBackend):
 
     @classmethod
     def warnings(cls, model_dir: Path, options: Mapping[str, Any]) -> list[str]:
-        """That another number of drafts than the trace's is replayed."""
+        """That another number of drafts than the trace's is replayed, and on a GPU by what."""
+        import torch
+
         trace = find_trace(options)
-        return [] if trace is None else remarks(PREFIX, trace, options["drafts"])
+        if trace is None:
+            return []
+        gpu = [ON_A_GPU] if torch.cuda.is_available() else []
+        return [*remarks(PREFIX, trace, options["drafts"]), *gpu]
 
     @classmethod
     def files(cls, model_dir: Path, options: Mapping[str, Any]) -> list[Path]:

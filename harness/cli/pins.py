@@ -34,8 +34,12 @@ from results.store.records import BrokenRecordError, StoredTrial
 from workloads import measurable
 
 MEASURING = ("harness.measure.engine_process", "harness.cli.session")
-PINNED_OTHERWISE = ("workloads.datasets", "workloads.readers", "backends.checkpoints.shapes")
-"""Rows, traces and models have a checksum in the trial, however they are read or made."""
+PINNED_OTHERWISE = (
+    *("workloads.datasets", "workloads.readers"),
+    *("backends.checkpoints.shapes", "backends.replayed"),
+)
+"""Rows, traces and models have a checksum in the trial, however they are read or made. What is said
+of a replayed trace is no number of the trial."""
 PROGRAMS = ("workloads.completions", "workloads.sandbox")
 """What scores programs alone."""
 SCORED_AS_PROGRAMS = {

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.cli import display, doctor, wiring
-from harness.cli.asked.beforehand import too_long, traces
+from harness.cli.asked.beforehand import replayed, too_long, traces
 from harness.cli.cells.outcome import tell_results
 from harness.cli.cluster.place import Cluster
 from harness.cli.cluster.sweep import sweep_cluster
@@ -192,6 +192,7 @@ def _resolved(experiment: Experiment, wanted: Wanted) -> tuple[Experiment, list[
     asked = trials or dataclasses.replace(experiment, loads=(ANY_LOAD,)).trials()
     _warn(wiring.warnings(asked))
     _warn(too_long(asked))
+    _warn(replayed(asked))
     return experiment, trials
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import backends
 from backends.checkpoints import models
 from backends.checkpoints.shapes.sizes import read_sizes
+from backends.replayed import replay_remarks
 from backends.seen import seen_prompts
 from harness.core.backend import Backend
 from harness.core.errors import UserError
@@ -81,9 +82,9 @@ class EngineSession:
         return _warm_up(measured, trial, ignore_eos=chosen), measured
 
     def remarks(self, trial: Trial) -> list[str]:
-        """Of a trial whose answers are cut before the lengths that the workload gives them, or
-        whose prompts were trained or calibrated on; once it is finished, of answers that could not
-        be scored."""
+        """Of a trial whose answers are cut before the lengths that the workload gives them, whose
+        prompts were trained or calibrated on, or that replays what was not recorded of them; once
+        it is finished, of answers that could not be scored."""
         prompts = self._load(trial)
         cut = cut_lengths([prompt.output_tokens for prompt in prompts], trial.max_new_tokens)
         found = [f"lengths-cut: {cut}"] if cut else []
@@ -96,10 +97,17 @@ class EngineSession:
             return found
         distinct = {prompt.token_ids for prompt in prompts}
         seen = seen_prompts(trial.backend, self.directory, trial.options, distinct)
-        return found + [
-            f"prompts-seen: {count} of {len(distinct)} prompts are among those of {file}"
-            for file, count in seen.items()
-        ]
+        return (
+            found
+            + [
+                f"prompts-seen: {count} of {len(distinct)} prompts are among those of {file}"
+                for file, count in seen.items()
+            ]
+            + [
+                f"replayed-otherwise: {line}"
+                for line in replay_remarks(trial, self.directory, prompts)
+            ]
+        )
 
     def finish(
         self, trial: Trial, generations: Sequence[Generation]

@@ -37,22 +37,17 @@ class Ceilings:
             raise ValueError(f"ceilings must be positive numbers, found {numbers}")
 
     def read_at(self, size_bytes: float, threads: int | None = None) -> float:
-        """Bytes per second at which a working set of this size is read by so many threads (those
-        that were measured and come next below, by default the most); between measured sizes on a
-        straight line over the logarithm of the size."""
-        sizes = _of_threads(self.read_bytes_per_s, threads)
-        measured = sorted(sizes)
-        place = bisect_left(measured, size_bytes)
-        if place == 0 or place == len(measured):
-            return sizes[measured[min(place, len(measured) - 1)]]
-        low, high = measured[place - 1], measured[place]
-        share = math.log(size_bytes / low) / math.log(high / low)
-        return sizes[low] + share * (sizes[high] - sizes[low])
+        """Bytes per second at which a working set of this size is read by so many threads: the
+        better rate of the next counts that were measured, below and above, so that no floor is too
+        high; by default of the most. Between measured sizes on a straight line over the logarithm
+        of the size."""
+        near = _of_threads(self.read_bytes_per_s, threads)
+        return max(_at_size(sizes, size_bytes) for sizes in near)
 
     def flops(self, threads: int | None = None) -> float:
         """Operations per second of products of bfloat16 numbers with so many threads, chosen
         likewise; as float32 where the processor multiplies those faster."""
-        return _of_threads(self.bf16_flop_per_s, threads)
+        return max(_of_threads(self.bf16_flop_per_s, threads))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data; numbers that are keys become text."""
@@ -88,10 +83,22 @@ def _kind(found: Ceilings) -> tuple[object, ...]:
     return found.device, sizes, set(found.bf16_flop_per_s)
 
 
-def _of_threads(measured: Mapping[int, T], threads: int | None) -> T:
-    known = sorted(measured)
-    fit = [number for number in known if threads is None or number <= threads] or known[:1]
-    return measured[fit[-1]]
+def _of_threads(measured: Mapping[int, T], threads: int | None) -> list[T]:
+    """What was measured with so many threads, else with the next below and above."""
+    wanted = max(measured) if threads is None else threads
+    below = max((n for n in measured if n <= wanted), default=None)
+    above = min((n for n in measured if n >= wanted), default=None)
+    return [measured[n] for n in {below, above} if n is not None]
+
+
+def _at_size(rates: Mapping[int, float], size_bytes: float) -> float:
+    sizes = sorted(rates)
+    place = bisect_left(sizes, size_bytes)
+    if place == 0 or place == len(sizes):
+        return rates[sizes[min(place, len(sizes) - 1)]]
+    low, high = sizes[place - 1], sizes[place]
+    share = math.log(size_bytes / low) / math.log(high / low)
+    return rates[low] + share * (rates[high] - rates[low])
 
 
 def ceilings_from_json(data: Any) -> Ceilings | None:

@@ -46,7 +46,8 @@ request's first commit to its last."""
 DRAFT_US = "draft_us"
 """Telemetry: likewise of making drafts, where that is no part of the model's passes."""
 ATTENDED = "attended_positions"
-"""Telemetry: positions of the cache that the passes of a request read, its prompt's pass aside."""
+"""Telemetry: positions of the cache that plain decoding of a request's tokens reads, its prompt's
+pass aside. Over the tokens after the first it is what a pass reads, whatever the method."""
 
 
 def counted_by(options: Mapping[str, Any]) -> str:

@@ -108,8 +108,8 @@ class Measured:
     calibration_limits: Mapping[str, int | None] | None = None
     """By workload of its prompts the most tokens of an answer; None: that is not known."""
     pass_bytes: Mapping[str, int] | None = None
-    """What a pass of the model reads: `layer` bytes of weights for each of `layers`, `head` for the
-    final head, `kv` for each position that a row attends to, in all layers together."""
+    """Bytes that a pass reads: `layer` of weights for each of `layers`, `head` for the final head,
+    of which `head_row` a token of the vocabulary (not in older records), `kv` for each position."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,15 +37,16 @@ def plain_beside(seen: Overview, cell: Cell) -> Cell | None:
 
 def pays_from(seen: Overview, cell: Cell) -> float | None:
     """The share of layer passes from which a step is shorter than plain decoding's on the same
-    engine; above 1: not at this load, whatever is skipped. None where steps or bytes are not told,
-    or not sound."""
+    engine; above 1: not at this load, whatever is skipped. None where steps, bytes or the engine's
+    overhead are not told (the last is not on a GPU), or not sound."""
     plain, known = plain_beside(seen, cell), cell.measured.pass_bytes
     if plain is None or not known or not (cell.stands_alone and plain.stands_alone):
         return None
     skipped, own, whole = cell.value("early_exit_rate"), cell.value("step_s"), plain.value("step_s")
-    if not skipped or not own or not whole:
+    overhead = plain.value("overhead_share")
+    if not skipped or not own or not whole or overhead is None:
         return None
-    passes = whole * (1 - (plain.value("overhead_share") or 0))
+    passes = whole * (1 - overhead)
     layers = passes * known["layers"] * known["layer"] / read_bytes(cell.measured)
     return max(0.0, skipped - (whole - own) / layers)
 

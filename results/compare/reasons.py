@@ -20,6 +20,7 @@ NOT_CHECKED = "noise-not-checked"
 LENGTHS_CUT = "lengths-cut"
 CALIBRATED_OTHERWISE = "calibrated-otherwise"
 PROMPTS_SEEN = "prompts-seen"
+REPLAYED_OTHERWISE = "replayed-otherwise"
 NOT_WARMED_UP = "not-warmed-up"
 UNSCORED = "unscored"
 
@@ -159,6 +160,13 @@ REASONS = (
         "which have no score (after 30 of them the other rows with such a scorer have none either)",
     ),
     Reason(
+        REPLAYED_OTHERWISE,
+        "times",
+        "a remark: the trace that was replayed has no request of the workload, so that exits and "
+        "lengths are those of other workloads, or so many of its answers were cut as they were "
+        "recorded and end there, before `max_new_tokens`",
+    ),
+    Reason(
         "other-draws",
         "comparison",
         "a remark: sampled answers of two engines that turn a seed into other random numbers (each "
@@ -216,6 +224,7 @@ REMARKS = frozenset(
         LENGTHS_CUT,
         CALIBRATED_OTHERWISE,
         PROMPTS_SEEN,
+        REPLAYED_OTHERWISE,
         NOT_WARMED_UP,
         UNSCORED,
         "other-draws",

@@ -6,7 +6,8 @@ read. Of that time the passes of the model took a part that the backend tells
 (`harness.core.names.PASS_US`), and making drafts another (`DRAFT_US`); the rest is the engine's
 overhead: scheduling, making inputs, choosing tokens, handing them out. And the passes cannot be
 shorter than it takes to read what they read, and to multiply with it, at the rates that were
-measured on this machine (`harness.core.ceilings`): the floor.
+measured on this machine (`harness.core.ceilings`): the floor. It counts what the counts tell of:
+layers, final heads and exit heads, and the cache once for each pass.
 """
 
 from __future__ import annotations
@@ -83,19 +84,49 @@ def _floor_s(requests: RequestArrays, record: TrialRecord, total_s: float) -> fl
     rows = total_s / span if span else 1.0
     threads = _threads(record)
     weights = float(layers.sum()) * known["layer"] + float(steps.sum()) * known["head"]
+    weights += _checks(requests) * _check_bytes(_told(record), known)
     size = known["layers"] * known["layer"] + known["head"]
-    read = weights + float(attended.sum()) * known["kv"] * rows
+    # a verified draft's positions are read once, and a layer that did not run reads none
+    each = attended / np.maximum(requests.tokens[requests.sampled] - 1, 1)
+    cache = float((each * layers).sum()) / known["layers"] * known["kv"]
+    read = weights + cache * rows
     reading = read / ceilings.read_at(size, threads)
     if record.trial.model.dtype == "float32":
         return reading
-    # two operations for each number, and each number has two bytes
+    # two operations for each number, and each number has at most two bytes
     return max(reading, weights * rows / ceilings.flops(threads))
 
 
+def _checks(requests: RequestArrays) -> float:
+    """Exit heads that the sampled requests waited for beyond the heads of their steps. Where a
+    token that leaves stands unverified (`batch_rows`), the check's logits are its step's."""
+    names = ("checks", "exits") if "batch_rows" in requests.counts else ("checks",)
+    found = dict.fromkeys(names, 0.0)
+    for name, values in requests.counts.items():
+        kind, _, layer = name.partition("_layer_")
+        if kind in found and layer:
+            found[kind] += float(np.nansum(values[requests.sampled]))
+    return max(found["checks"] - found.get("exits", 0.0), 0.0)
+
+
+def _check_bytes(options: Mapping[str, Any], known: Mapping[str, int]) -> float:
+    """What an exit head reads, with these effective options: nothing where confidence is asked of
+    the hidden state, and at least nothing where a record does not tell the size of a shortlist."""
+    if options.get("measure", "softmax") != "softmax":
+        return 0.0
+    kept = options.get("shortlist")
+    size = float(known["head"] if kept is None else kept * known.get("head_row", 0))
+    return size / 2 if options.get("head_dtype") == "fp8" else size
+
+
 def _threads(record: TrialRecord) -> int | None:
-    told: Mapping[str, Any] = {} if record.backend is None else record.backend.options
-    threads = told.get("threads")
+    threads = _told(record).get("threads")
     return threads if isinstance(threads, int) else None
+
+
+def _told(record: TrialRecord) -> Mapping[str, Any]:
+    """The options that took effect."""
+    return {} if record.backend is None else record.backend.options
 
 
 def _seconds(microseconds: Floats | None) -> float | None:

@@ -162,6 +162,7 @@ def _parse(table: Any, about: Mapping[str, Any]) -> DecisionTrace:
         raise ValueError("it holds no request")
     if len({row.request_id for row in rows}) < len(rows):
         raise ValueError("a request stands twice")
+    _check_alike(rows)
     return DecisionTrace(
         method=str(about["method"]),
         depth=depth,
@@ -222,3 +223,16 @@ def _check_chains(name: str, tokens: int, found: Mapping[str, Any]) -> None:
         raise ValueError(f"request {name} has a chain that no drafter makes")
     if int(accepted.sum()) + len(accepted) not in (tokens - 1, tokens):
         raise ValueError(f"request {name} has passes that do not come to its {tokens} tokens")
+
+
+def _check_alike(rows: Sequence[TraceRow]) -> None:
+    """Raise `ValueError` where some requests tell what was asked or offered in their passes, and
+    another does not."""
+    for key in LATER:
+        lacking = [row for row in rows if len(getattr(row, key)) < len(row.drafted)]
+        if lacking and any(len(getattr(row, key)) for row in rows):
+            row = lacking[0]
+            raise ValueError(
+                f"request {row.request_id} has {len(row.drafted)} passes without '{key}', which "
+                "others have"
+            )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.errors import UserError
-from results.traces.rates import TraceSource
+from results.traces.rates import Rates, TraceSource
 from results.traces.recorded import TraceRow
 
 
@@ -19,12 +19,14 @@ def own_layers(source: TraceSource, depth: int) -> tuple[int, ...]:
 
 
 def _own_columns(source: TraceSource, depth: int) -> dict[int, int]:
-    """By layer of a model of `depth` layers, the exit of the source that comes to it, the nearest
-    of several."""
+    """By layer of a model of `depth` layers, the exit of the source that comes to it: of several
+    the nearest, and of rates the last, at which what leaves at any of them is sure."""
     together: dict[int, list[int]] = {}
     for column, share in enumerate(source.fractions if depth > 1 else ()):
         layer = min(max(round(share * depth), 1), depth - 1)
         together.setdefault(layer, []).append(column)
+    if isinstance(source, Rates):
+        return {layer: max(some) for layer, some in together.items()}
     return {layer: _nearest(source, some, layer / depth) for layer, some in together.items()}
 
 

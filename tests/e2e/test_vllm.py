@@ -116,6 +116,8 @@ def test_info_holds_what_took_effect(seen: dict[str, Any]) -> None:
     assert (options["dtype"], options["max_model_len"]) == ("float32", 512)
     assert options["kv_cache_tokens"] >= 512
     assert isinstance(options["enforce_eager"], bool)
+    assert isinstance(options["async_scheduling"], bool)
+    assert options["model_runner"] in ("V1", "V2")
 
 
 def test_nothing_outside_this_machine_is_contacted(seen: dict[str, Any]) -> None:

@@ -198,6 +198,8 @@ def _file_name(model: Model) -> str:
     if name not in LADDER:
         path = user_path(name, "shape").resolve()
         name = f"{path.parent.name}-{path.stem}"
+        if path.parent.parent == folder().resolve():  # a shape made of one that was made
+            name = path.parent.name.rpartition("-")[0]
     layers = "" if model.layers is None else f"-{model.layers}-layers"
     return (re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "shape") + layers
 

@@ -37,6 +37,7 @@ class Sizes(Dimensions):
             "layer": each * self._layer,
             "layers": self.layers,
             "head": each * self._head,
+            "head_row": each * self.width,
             "kv": each * 2 * self.kv_size * self.layers,
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import backends
 from backends.checkpoints import models
+from backends.replayed import replay_remarks
 from harness.cli import wiring
 from harness.core.nouns import Trial
 from workloads import arrivals
@@ -31,6 +32,24 @@ def too_long(trials: Sequence[Trial]) -> list[str]:
         for most, trial in bounds.items():
             found += _longer(prompts, trial, most)
     return found
+
+
+def replayed(trials: Sequence[Trial]) -> list[str]:
+    """A line for what a backend replays that was not recorded of a workload, or not to its end.
+    Raises `UserError` for data that cannot be used."""
+    found: list[str] = []
+    prompts: dict[tuple[object, ...], list[MeasuredPrompt]] = {}
+    alike = {(t.engine_key(), t.workload.checksum, t.max_new_tokens): t for t in trials}
+    for trial in alike.values():
+        if not isinstance(trial.options.get("replay"), str):
+            continue
+        directory = wiring.model_folder(trial.model)
+        key = trial.model, trial.workload.checksum, trial.requests
+        if key not in prompts:
+            prompts[key] = load_prompts(trial, models.prompt_tokenizer(directory))
+        lines = replay_remarks(trial, directory, prompts[key])
+        found += [f"backend '{trial.backend}': option 'replay': {line}" for line in lines]
+    return list(dict.fromkeys(found))
 
 
 def _longer(prompts: Sequence[MeasuredPrompt], trial: Trial, most: int) -> Iterator[str]:

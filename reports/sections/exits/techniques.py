@@ -30,7 +30,10 @@ _CALIBRATED = (
     " Calibrated: a statement above holds for prompts like those it was made on, decoded as it "
     "says. One on a mixture promises nothing for a workload alone, nor for another load."
 )
-_NO_STEPS = "no plain decoding on this engine beside it, or times that are not sound"
+_NO_STEPS = (
+    "no plain decoding on this engine beside it, times that are not sound, or (on a GPU) an "
+    "overhead that nobody tells"
+)
 _NOTHING = "nothing to compare with, or nothing was counted"
 
 

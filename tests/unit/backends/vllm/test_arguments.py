@@ -115,3 +115,18 @@ def test_a_variable_does_not_decide_the_cache_in_the_place_of_an_option(
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "40")
     vllm_arguments.set_environment(None)
     assert "VLLM_CPU_KVCACHE_SPACE" not in os.environ
+
+
+@pytest.mark.parametrize(("asynchronous", "second"), [(True, True), (False, False), (None, None)])
+def test_what_schedules_and_runs_a_step_is_told(
+    asynchronous: bool | None, second: bool | None
+) -> None:
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(max_model_len=8, enforce_eager=True, dtype="torch.bfloat16"),
+        scheduler_config=SimpleNamespace(max_num_seqs=2, async_scheduling=asynchronous),
+        cache_config=SimpleNamespace(num_gpu_blocks=3, block_size=16),
+        **({} if second is None else {"use_v2_model_runner": second}),
+    )
+    found = vllm_arguments.effective({}, SimpleNamespace(vllm_config=config))
+    assert found["async_scheduling"] is bool(asynchronous)
+    assert found["model_runner"] == ("V2" if second else "V1")

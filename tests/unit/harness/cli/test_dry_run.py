@@ -1,4 +1,4 @@
-"""A dry run makes every check that a run makes before an engine is loaded, and writes nothing."""
+"""A dry run makes every check that comes before an engine is loaded, and writes no results."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from harness.core.files import only_writer
 from harness.experiment.config import parse_experiment
 from harness.measure.sweep import by_backend
 from results.store.folder import Store
+from tests.support.small_shapes import small_shape
 from tests.unit.harness.cli.test_run import record
 
 
@@ -155,6 +156,27 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     with only_readable(tmp_path, monkeypatch):
         line = refusal(tmp_path, out=tmp_path / "a" / "b")
     assert line.endswith("b: Permission denied; name another --out")
+
+
+def test_a_second_dry_run_makes_no_other_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No shape drafts for this one: the first of its own layers do."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    small_shape(tmp_path / "small")
+    shapes = tmp_path / "cache" / "decodebench" / "shapes"
+    changes: dict[str, Any] = {
+        "model": {"shape": str(tmp_path / "small" / "config.json")},
+        "backends": [{"name": "speculative", "replay": "demo", "drafts": 12}],
+    }
+    made = []
+    for run in ("first", "second"):
+        (tmp_path / run).mkdir()
+        dry_run(tmp_path / run, **changes)
+        made.append(sorted(path.name for path in shapes.iterdir() if path.is_dir()))
+    assert made[0] == made[1]
+    names = sorted(name.rpartition("-")[0] for name in made[0])
+    assert names == ["small-config", "small-config-1-layers"]
 
 
 @pytest.mark.parametrize(

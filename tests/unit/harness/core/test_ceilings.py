@@ -22,7 +22,7 @@ KNOWN = Ceilings(
         (400, None, 10.0),
         (9_999, None, 10.0),
         (200, 1, 5.0),
-        (200, 3, 5.0),
+        (200, 3, 15.0),  # the better one: a floor may not be too high
         (200, 8, 15.0),
         (math.inf, 4, 10.0),
     ],
@@ -38,7 +38,13 @@ def test_fewer_threads_than_were_measured_take_the_fewest() -> None:
     assert only.read_at(100, 1) == 20.0
 
 
-@pytest.mark.parametrize(("threads", "rate"), [(None, 3.0), (1, 1.0), (3, 1.0), (4, 3.0), (9, 3.0)])
+def test_more_threads_may_be_slower() -> None:
+    crowded = Ceilings("cpu", "torch", {1: {100: 8.0}, 4: {100: 5.0}}, {1: 3.0, 4: 2.0}, {})
+    assert (crowded.read_at(100, 3), crowded.flops(3)) == (8.0, 3.0)
+    assert (crowded.read_at(100, 4), crowded.flops(4)) == (5.0, 2.0)
+
+
+@pytest.mark.parametrize(("threads", "rate"), [(None, 3.0), (1, 1.0), (3, 3.0), (4, 3.0), (9, 3.0)])
 def test_products_have_a_rate_by_threads(threads: int | None, rate: float) -> None:
     known = Ceilings("cpu", "torch", {1: {100: 8.0}}, {1: 1.0, 4: 3.0}, {})
     assert known.flops(threads) == rate

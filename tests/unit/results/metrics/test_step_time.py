@@ -108,7 +108,44 @@ def test_each_row_of_a_step_reads_a_cache_of_its_own_and_the_weights_are_read_on
 
 def test_layers_that_did_not_run_were_not_read() -> None:
     half = shares(made(answer(layers_run=20.0)))
-    assert half["floor_share"] == pytest.approx((20_000 + 20_000 + 3_000) / 2e6 / 0.1)
+    assert half["floor_share"] == pytest.approx((20_000 + 20_000 + 1_500) / 2e6 / 0.1)
+
+
+def test_a_verification_reads_the_cache_once_for_all_its_tokens() -> None:
+    """Of 11 tokens 10 were verified in 4 passes, each of which reads what one of plain decoding's
+    does: 30 positions."""
+    found = shares(made(answer(steps=4.0, layers_run=16.0)))
+    assert found["floor_share"] == pytest.approx((16_000 + 8_000 + 4 * 300) / 2e6 / 0.1)
+
+
+CHECKED: dict[str, Any] = {"checks_layer_1": 10.0, "checks_layer_2": 6.0, "exits_layer_1": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "counts", "read"),
+    [
+        ({"heads": "original"}, {}, 16 * 2_000),
+        ({"measure": "softmax"}, {}, 16 * 2_000),
+        # at an exit the logits of the check are the step's own
+        ({"measure": "softmax"}, {"batch_rows": 10.0}, 12 * 2_000),
+        ({"measure": "classifier"}, {"batch_rows": 10.0}, 0),
+        ({"measure": "state"}, {}, 0),
+        ({"shortlist": 40}, {}, 16 * 40 * 20),
+        ({"shortlist": 40, "head_dtype": "fp8"}, {}, 16 * 40 * 10),
+        ({"head_dtype": "fp8"}, {}, 16 * 1_000),
+    ],
+)
+def test_exit_heads_that_ran_were_read(
+    options: Mapping[str, Any], counts: Mapping[str, Any], read: int
+) -> None:
+    known = {**BYTES, "head_row": 20}
+    found = shares(made(answer(**CHECKED, **counts), options=options, known=known))
+    assert found["floor_share"] == pytest.approx((63_000 + read) / 2e6 / 0.1)
+
+
+def test_a_shortlist_of_unknown_size_is_left_out_of_the_floor() -> None:
+    found = shares(made(answer(**CHECKED), options={"shortlist": 40}))
+    assert found["floor_share"] == pytest.approx(63_000 / 2e6 / 0.1)
 
 
 def test_one_token_has_no_steps_and_failures_do_not_count() -> None:

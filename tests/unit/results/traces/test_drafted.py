@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,18 @@ def test_chains_that_no_recording_writes_are_refused(
     write_trace(tmp_path / "t", made_trace(exits=(), thresholds=(), rows=(chains(**numbers),)))
     with pytest.raises(UserError, match=f"damaged trace: request gsm8k-1 has .*{words}"):
         read_trace(tmp_path / "t")
+
+
+def test_a_request_whose_passes_tell_less_than_the_others_is_refused(tmp_path: Path) -> None:
+    none = np.zeros(0, np.int32)
+    less = chains(request_id="gsm8k-2", asked=none)
+    once = chains(request_id="gsm8k-3", **dict.fromkeys(("drafted", "accepted", "asked"), none))
+    once = replace(once, batch=none, answer_tokens=1)
+    for others, told in (((once,), False), ((once, less), True)):
+        trace = made_trace(exits=(), thresholds=(), rows=(chains(), *others))
+        write_trace(tmp_path / "t", trace)
+        if not told:
+            assert len(read_trace(tmp_path / "t").rows) == 2, "no pass, nothing to tell"
+            continue
+        with pytest.raises(UserError, match="request gsm8k-2 has 4 passes without 'asked', which"):
+            read_trace(tmp_path / "t")

@@ -47,6 +47,21 @@ def test_a_traces_own_exits_never_replay_one_another() -> None:
             assert columns(found, layers, depth, "x") == ((0, 1) if len(layers) > 1 else mock.ANY)
 
 
+@pytest.mark.parametrize(
+    ("exits", "depth", "layer"),
+    [({0.31: 0.3, 0.37: 0.3}, 12, 4), ({0.22: 0.5, 0.28: 0.3}, 8, 2)],
+)
+def test_exits_of_rates_that_come_to_one_layer_leave_there_together(
+    exits: dict[float, float], depth: int, layer: int
+) -> None:
+    rates = parse_rates({"exits": exits}, "x")
+    assert own_layers(rates, depth) == (layer,)
+    chosen = columns(rates, (layer,), depth, "x")
+    rows = [rates.row_for(f"r{n}", 101, ignore_eos=True) for n in range(50)]
+    left = np.concatenate([row.confidence[:, chosen] for row in rows])
+    assert left.mean() == pytest.approx(sum(exits.values()), abs=0.03)
+
+
 def test_attempts_come_in_their_order_and_the_last_one_repeats() -> None:
     row = PlayedRow(made_row(), [0, 1])
     assert row.confidence(1, 0, 1) == pytest.approx(0.8)

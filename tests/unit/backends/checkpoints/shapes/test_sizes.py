@@ -54,6 +54,7 @@ def test_a_pass_reads_layers_and_head_and_a_cache(name: str) -> None:
     sizes = read_shape(Model(name, shape=True)).sizes
     read = sizes.pass_bytes("bfloat16")
     assert read["layers"] * read["layer"] + read["head"] == sizes.bytes_per_token
+    assert read["head"] == read["head_row"] * (sizes.vocabulary + 1), "with the norm before it"
     assert read["kv"] == 2 * 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
     assert sizes.pass_bytes("float32") == {
         key: value if key == "layers" else 2 * value for key, value in read.items()

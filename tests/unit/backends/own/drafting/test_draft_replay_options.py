@@ -187,8 +187,14 @@ def test_a_draft_model_for_fewer_positions_is_refused(small: Model, tmp_path: Pa
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed")
-def test_vllm_replays_its_own_drafts_alone(small: Model, files: dict[str, Path]) -> None:
+def test_vllm_replays_its_own_drafts_alone(
+    small: Model, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = "vllm-speculative"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    (line,) = backends.warnings(name, small, {"replay": "demo"})
+    assert "'replay': runs on vLLM's synchronous scheduler and its V1 model runner, and " in line
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     found = read_trace(traces.BUNDLED / f"{name}-draft_model.parquet")
     assert found.checksum == models.checksum(models.BUNDLED["demo"]), "record it anew"
     assert (found.method, found.depth, len(found.rows)) == (name, 8, 80)

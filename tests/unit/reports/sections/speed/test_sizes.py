@@ -122,6 +122,7 @@ def test_leaving_early_pays_from_the_layers_that_it_costs(
         for c in seen.cells
     ]
     assert pays_from(dataclasses.replace(seen, cells=tuple(doubted)), early[0]) is None
+    assert pays_from(changed(seen, "vllm", overhead_share=None), early[0]) is None
     alone = dataclasses.replace(seen, cells=tuple(early))
     assert pays_from(alone, early[0]) is None
 
