@@ -10,6 +10,7 @@ from reports.cells import Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
 from reports.words.doubts import few_repeats
+from reports.words.doubts.apart import machine_names
 from results.compare.machines import differing, machines
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def summary(run: Run, seen: Overview) -> str:
         return visible(
             f"{what} {systems} on the model {_listed(models)}: "
             f"{counted(len(trials), 'probe')}. "
-            f"Machine: {machine(run.stored[0].record.environment)}."
+            f"{machine(run)}"
         )
     times = sorted(s.record.started_at for s in run.stored if s.record.started_at)
     started = f" Started {times[0][:16].replace('T', ' ')} UTC." if times else ""
@@ -56,21 +57,14 @@ def summary(run: Run, seen: Overview) -> str:
         f"{counted(len(seen.workloads), 'workload')} ({_listed(seen.workloads)}), "
         f"{counted(len(seen.loads), 'load')} ({loads}), {counted(repeats, 'repeat')} of "
         f"{_listed([f'{n:,}' for n in sizes])} requests: {ran}. "
-        f"Machine: {machine(run.stored[0].record.environment)}.{started}"
+        f"{machine(run)}{started}"
     )
 
 
-def machine(environment: Mapping[str, Any]) -> str:
-    """One line: processor, cores, memory, GPUs."""
-    cpu = environment.get("cpu") or "unknown processor"
-    parts = [str(cpu)]
-    if cores := environment.get("cores"):
-        parts.append(counted(int(cores), "core"))
-    if memory := environment.get("memory_gib"):
-        parts.append(f"{memory} GiB")
-    gpus = [gpu.get("name", "GPU") for gpu in environment.get("gpus") or []]
-    parts.append(" + ".join(map(str, gpus)) if gpus else "no GPU")
-    return ", ".join(parts)
+def machine(run: Run) -> str:
+    """``Machine:`` and its processor, cores, memory and GPUs; of several each in turn."""
+    names = list(machine_names([stored.record for stored in run.stored]).values())
+    return f"Machine{'s' * (len(names) > 1)}: {'; '.join(names)}."
 
 
 def alerts(run: Run, seen: Overview) -> list[str]:

@@ -92,7 +92,7 @@ def _choice(
         return None
     good = sorted((e for e in entries if e.is_good), key=lambda e: -e.speed.value)
     chosen = next((e for e in good if e.speed.is_faster), None)
-    every = {cell.place for cell in cells}
+    every = {cell.workload for cell in cells}
     beyond = [
         e
         for e in entries
@@ -113,7 +113,7 @@ def _choice(
         answers=_answers(race, chosen, quality),
         rival=_rival(race, chosen, good, samples),
         price=_price(beyond, quality),
-        rests_on=f"{len(common)} of {len(every)}",
+        rests_on=f"{len({workload for workload, *_ in common})} of {len(every)}",
     )
 
 

@@ -12,6 +12,7 @@ from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.ranking.held_against import held_against
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
 from reports.words.speed import Speed, speed
+from results.compare.pairing import NATIVE
 
 BETWEEN_ENGINES = (
     "Engines are not ranked against each other: over half of a step of some of them lies above "
@@ -149,7 +150,11 @@ def _why_none(race: Race, cells: Sequence[Cell]) -> str:
     if not any(cell.variant.index in rivals for cell in ran):
         return "every other trial failed"
     if not race.others([c for c in ran if c.variant.index in rivals], ran):
-        return "every trial of it failed"
+        native = race.speedup != "speedup"
+        tried = any(
+            c.variant.backend == NATIVE if native else c.variant.is_reference for c in cells
+        )
+        return "every trial of it failed" if tried else "it was not run there"
     return "no two answers have times between tokens that can be compared"
 
 

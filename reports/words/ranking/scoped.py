@@ -29,7 +29,7 @@ class ScopedVerdict:
     headline: str
     trust: str
     choices: Sequence[tuple[str, Sequence[Choice]]]
-    """By model, whose name is empty where the run has one."""
+    """By model (and machine and settings), whose name is empty where the run has one."""
     by_size: SizeTable | None
     verdicts: Sequence[tuple[str, Sequence[VerdictLine]]]
 
@@ -74,7 +74,14 @@ def _verdict(
         ],
         by_size(seen),
         [
-            (model, verdicts(own, seen.variants, seen.why_no_speedup, quality[model]))
+            (
+                model,
+                [
+                    line
+                    for line in verdicts(own, seen.variants, seen.why_no_speedup, quality[model])
+                    if any(cell.variant is line.variant for cell in own)
+                ],
+            )
             for model, own in by_model(seen)
         ],
     )
