@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.core.names import BUNDLED
@@ -12,8 +12,9 @@ from harness.core.nouns import SAMPLES_NEEDED, Measured, Slo, TrialRecord, canon
 from reports.text import clipped, distinct, visible
 from reports.variants import Variant, named_engines, variants, workload_key, workload_labels
 from reports.words.doubts.apart import apart
-from reports.words.doubts.reasons import by_slug
+from reports.words.doubts.reasons import by_slug, stands_alone
 from reports.words.doubts.reference import why_no_speedup
+from reports.words.doubts.texts import by_cell
 from results import rows as metrics
 from results.compare.intervals.several import CellEffects
 from results.compare.lossless.verdicts import BackendText
@@ -67,6 +68,8 @@ class Cell:
     """Equal for cells that may be compared: of one machine, asked alike."""
     apart: str = ""
     """What tells its machine and settings from others of the run, else empty."""
+    texts: Mapping[str, BackendText] = field(default_factory=dict)
+    """`consistency_ratio` and `consistency_native` -> the verdict, over all cells of the model."""
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -230,17 +233,25 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
             loads.index(trials[one["keys"][0]].load),
             load_labels[trials[one["keys"][0]].load.label()],
             visible(clipped(one["model"], 80)) if several else "",
-            {name: CellEffects.from_plain(found) for name, found in own.items()},
-            groups[one["keys"][0]],
-            parts[one["keys"][0]],
         )
-        for one, own in zip(raw, effects, strict=True)
+        for one in raw
+    ]
+    texts = tuple(metrics.text_verdicts(run))
+    cells = [
+        replace(
+            cell,
+            effects={name: CellEffects.from_plain(found) for name, found in own.items()},
+            group=groups[cell.keys[0]],
+            apart=parts[cell.keys[0]],
+            texts=held,
+        )
+        for cell, own, held in zip(cells, effects, by_cell(texts, raw, run), strict=True)
     ]
     workloads = list(dict.fromkeys(cell.workload for cell in cells))
     cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
     why, published = why_no_speedup(run, cells), run.experiment.get("published")
-    texts = tuple(metrics.text_verdicts(run))
-    return Overview(tuple(cells), tuple(found), list(rows.values()), why, published, texts=texts)
+    told = list(rows.values())
+    return Overview(tuple(cells), tuple(found), told, why, published, texts=texts)
 
 
 def _cell(
@@ -252,9 +263,6 @@ def _cell(
     order: int,
     load_label: str,
     model: str,
-    effects: Mapping[str, CellEffects],
-    group: str,
-    part: str,
 ) -> Cell:
     reasons = by_slug(rows)
     left_out = sum(not row["valid"] for row in rows) if one["valid"] else 0
@@ -276,22 +284,14 @@ def _cell(
         failed=sum(row["status"] != "ok" for row in rows),
         valid_trials=sum(bool(row["valid"]) for row in rows),
         left_out=left_out,
-        partly_valid=0 if left_out else sum(map(_stands_alone, rows)),
+        partly_valid=0 if left_out else sum(map(stands_alone, rows)),
         effective=next((dict(r.backend.options) for r in records if r.backend), {}),
         measured=next((r.backend.measured for r in records if r.backend), Measured()),
         reasons=reasons,
         model=model,
         is_bundled=trial.workload.source == BUNDLED,
-        effects=effects,
         sampled=trial.sampling.temperature > 0,
-        group=group,
-        apart=part,
     )
-
-
-def _stands_alone(row: Mapping[str, Any]) -> bool:
-    """Of a trial that is not valid: what compares it with nothing may be believed."""
-    return not row["valid"] and "output_tok_per_s" not in row["void_metrics"]
 
 
 def _load_order(load: Any) -> tuple[str, float, str]:

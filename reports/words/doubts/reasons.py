@@ -20,3 +20,8 @@ def by_slug(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, str]]:
             count, first = found.get(name, (0, text))
             found[name] = (count + 1, first)
     return found
+
+
+def stands_alone(row: Mapping[str, Any]) -> bool:
+    """Of a trial that is not valid: what compares it with nothing may be believed."""
+    return not row["valid"] and "output_tok_per_s" not in row["void_metrics"]

@@ -149,7 +149,8 @@ def _why_none(race: Race, cells: Sequence[Cell]) -> str:
     rivals = {variant.index for variant in race.rivals}
     ran = [cell for cell in cells if cell.is_measured]
     if not any(cell.variant.index in rivals for cell in ran):
-        return "every other trial failed"
+        tried = any(cell.variant.index in rivals for cell in cells)
+        return "every other trial failed" if tried else "nothing else was run there"
     if not race.others([c for c in ran if c.variant.index in rivals], ran):
         native = race.speedup != "speedup"
         tried = any(
