@@ -143,3 +143,23 @@ def test_the_smallest_model_comes_first_and_what_holds_for_all_is_said_once(fold
     assert words.startswith(f"{NAMES[1]}: ")
     assert words.count(BETWEEN_ENGINES) == 1
     assert words.endswith(BETWEEN_ENGINES)
+
+
+def test_the_lead_counts_a_workload_once_and_names_models_by_size(folder: Path) -> None:
+    run = load(folder)
+    seen = overview(run)
+    told = facts.summary(run, seen)
+    assert "on the models 0.5b, 1 layer (float32) and 0.5b, 3 layers (float32), " in told
+    assert ", 1 workload (gsm8k), " in told
+    read = {"layers": 1, "layer": 1, "kv": 1}
+    cells = [
+        replace(
+            cell,
+            measured=replace(
+                cell.measured, pass_bytes={**read, "head": 5 - NAMES.index(cell.model)}
+            ),
+        )
+        for cell in seen.cells
+    ]
+    turned = facts.summary(run, replace(seen, cells=tuple(cells)))
+    assert "on the models 0.5b, 3 layers (float32) and 0.5b, 1 layer (float32), " in turned
