@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.cells.values import VOID, is_void, metric_text, number, speedup_text
 from harness.core.names import COUNTED_BY, TOKEN_COUNTING
 from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, canonical_json
+from results.compare.reasons import slug
 
 if TYPE_CHECKING:
     from results.registry import Metric
@@ -271,4 +272,4 @@ def _validity(cell: Mapping[str, Any], marks: Mapping[str, str]) -> str:
 
 
 def _slugs(cell: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(reason.split(":")[0] for reason in cell["invalid_reasons"]))
+    return list(dict.fromkeys(map(slug, cell["invalid_reasons"])))
