@@ -9,7 +9,6 @@ from harness.core.names import counted_by, stands_in_for
 from reports.cells import Cell, Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
-from reports.words.doubts import few_repeats
 from reports.words.doubts.apart import machine_names
 from reports.words.ranking.by_size import by_model
 from results.compare.machines import differing, machines
@@ -109,8 +108,6 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         )
     if seen.why_no_speedup:
         found.append(f"There are no speed-ups: {seen.why_no_speedup}.")
-    if few := few_repeats.sentence(seen.cells):
-        found.append(few)
     if expected := _expected(run.experiment):
         missing = expected - sum(stands_in_for(r.trial.repeat) is None for r in records)
         if missing > 0:

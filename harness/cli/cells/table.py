@@ -193,8 +193,8 @@ def _notes(
         if way is not None:
             yield f"a server's tokens are counted by {COUNTED_BY.get(way, way)}"
     marks = _marks(cells) if compact else {}
-    for slug, count in _counted(cells).items():
-        told = f"{marks[slug]} = {slug}" if slug in marks else slug
+    for name, count in _counted(cells).items():
+        told = f"{marks[name]} = {name}" if name in marks else name
         yield f"{told}: {count} of {len(cells)} rows; the report has the reasons in full"
     if compact:
         without = ", ".join(["p99", *left_out])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from reports.cells import Overview
 from reports.collect import Samples
+from reports.words.doubts import few_repeats
 from reports.words.quality import AnswerQuality, qualities
 from reports.words.ranking.by_size import SizeTable, by_model, by_size
 from reports.words.ranking.choices import Choice, choices
@@ -31,6 +32,8 @@ class ScopedVerdict:
     choices: Sequence[tuple[str, Sequence[Choice]]]
     """By model (and machine and settings), whose name is empty where the run has one."""
     by_size: SizeTable | None
+    few_repeats: str
+    """What its intervals miss; empty where the repeats are enough."""
     verdicts: Sequence[tuple[str, Sequence[VerdictLine]]]
 
     @property
@@ -73,6 +76,7 @@ def _verdict(
             and (found := choices(own, seen.variants, quality[model], samples))
         ],
         by_size(seen),
+        few_repeats.sentence(seen.cells),
         [
             (
                 model,
