@@ -165,10 +165,10 @@ def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: S
     found = duels(chosen.cells, [(one.variant, one.cells) for one in others], samples)
     lost = ", ".join(_lost(chosen.cells, others[0].cells, samples))
     but = "which is" if found[0].is_won else "but it is"
-    told = [_beside(found[0]) + f", {but} faster on {lost}" * bool(lost)]
+    first = _beside(found[0]) + f", {but} faster on {lost}" * bool(lost)
     # a lower mean with a wide interval may be the closer rival
-    told += [_beside(duel) for duel in found[1:] if not duel.is_won][:1]
-    return "; ".join(told)
+    still = [_beside(duel) for duel in found[1:] if not duel.is_won]
+    return "; ".join([first, *still[:1]])
 
 
 def _beside(duel: Duel) -> str:
