@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.core.names import BUNDLED
 from harness.core.nouns import SAMPLES_NEEDED, Measured, Slo, TrialRecord, canonical_json
 from reports.text import clipped, distinct, visible
 from reports.variants import Variant, named_engines, variants, workload_key, workload_labels
+from reports.words.doubts.apart import apart
+from reports.words.doubts.reasons import by_slug, stands_alone
 from reports.words.doubts.reference import why_no_speedup
+from reports.words.doubts.texts import by_cell
 from results import rows as metrics
 from results.compare.intervals.several import CellEffects
 from results.compare.lossless.verdicts import BackendText
 from results.compare.pairing import group_key
 from results.compare.pairing import variant as identity
-from results.compare.reasons import CELL_NOT_VALID, LEFT_OUT, slug
+from results.compare.reasons import LEFT_OUT
 from results.registry import METRIC_NAMES
 
 if TYPE_CHECKING:
@@ -63,6 +66,10 @@ class Cell:
     """Whether its answers are drawn, and not the most probable tokens."""
     group: str = ""
     """Equal for cells that may be compared: of one machine, asked alike."""
+    apart: str = ""
+    """What tells its machine and settings from others of the run, else empty."""
+    texts: Mapping[str, BackendText] = field(default_factory=dict)
+    """`consistency_ratio` and `consistency_native` -> the verdict, over all cells of the model."""
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -83,10 +90,14 @@ class Cell:
         return f"{self.workload} (bundled)" if self.is_bundled else self.workload
 
     @property
+    def part(self) -> str:
+        """Its model, machine and settings, as far as the run has several: no sentence pools two."""
+        return ", ".join(filter(None, (self.model, self.apart)))
+
+    @property
     def condition(self) -> str:
-        """What cells have in common that sentences may pool: the load, and the model where the run
-        has several."""
-        return f"{self.load} on {self.model}" if self.model else self.load
+        """What cells have in common that sentences may pool: the load and the part."""
+        return f"{self.load} on {self.part}" if self.part else self.load
 
     @property
     def valid(self) -> bool:
@@ -204,6 +215,7 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
     rows = {row["key"]: row for row in metrics.summaries(run)}
     groups = {stored.record.key: group_key(stored) for stored in run.stored}
     records = {stored.record.key: stored.record for stored in run.stored}
+    parts = apart(list(records.values()))
     trials = {key: record.trial for key, record in records.items()}
     found = known or variants(list(named_engines(raw, run.experiment)))
     place = {identity(v.backend, v.options): v for v in found}
@@ -221,15 +233,23 @@ def overview(run: Run, known: Sequence[Variant] = ()) -> Overview:
             loads.index(trials[one["keys"][0]].load),
             load_labels[trials[one["keys"][0]].load.label()],
             visible(clipped(one["model"], 80)) if several else "",
-            {name: CellEffects.from_plain(found) for name, found in parts.items()},
-            groups[one["keys"][0]],
         )
-        for one, parts in zip(raw, effects, strict=True)
+        for one in raw
+    ]
+    texts = tuple(metrics.text_verdicts(run))
+    cells = [
+        replace(
+            cell,
+            effects={name: CellEffects.from_plain(found) for name, found in own.items()},
+            group=groups[cell.keys[0]],
+            apart=parts[cell.keys[0]],
+            texts=held,
+        )
+        for cell, own, held in zip(cells, effects, by_cell(texts, raw, run), strict=True)
     ]
     workloads = list(dict.fromkeys(cell.workload for cell in cells))
     cells.sort(key=lambda c: (workloads.index(c.workload), c.order, c.variant.index))
     why, published = why_no_speedup(run, cells), run.experiment.get("published")
-    texts = tuple(metrics.text_verdicts(run))
     told = list(rows.values())
     return Overview(tuple(cells), tuple(found), told, why, published, texts=texts)
 
@@ -243,17 +263,8 @@ def _cell(
     order: int,
     load_label: str,
     model: str,
-    effects: Mapping[str, CellEffects],
-    group: str,
 ) -> Cell:
-    reasons: dict[str, tuple[int, str]] = {}
-    for row in rows:
-        told = {slug(reason): reason for reason in row["invalid_reasons"]}
-        # in a row of its own a cell has the reasons of all its repeats
-        told.pop(CELL_NOT_VALID, None)
-        for name, text in told.items():
-            count, first = reasons.get(name, (0, text))
-            reasons[name] = (count + 1, first)
+    reasons = by_slug(rows)
     left_out = sum(not row["valid"] for row in rows) if one["valid"] else 0
     if left_out:
         reasons[LEFT_OUT] = (left_out, one["invalid_reasons"][-1])
@@ -273,21 +284,14 @@ def _cell(
         failed=sum(row["status"] != "ok" for row in rows),
         valid_trials=sum(bool(row["valid"]) for row in rows),
         left_out=left_out,
-        partly_valid=0 if left_out else sum(map(_stands_alone, rows)),
+        partly_valid=0 if left_out else sum(map(stands_alone, rows)),
         effective=next((dict(r.backend.options) for r in records if r.backend), {}),
         measured=next((r.backend.measured for r in records if r.backend), Measured()),
         reasons=reasons,
         model=model,
         is_bundled=trial.workload.source == BUNDLED,
-        effects=effects,
         sampled=trial.sampling.temperature > 0,
-        group=group,
     )
-
-
-def _stands_alone(row: Mapping[str, Any]) -> bool:
-    """Of a trial that is not valid: what compares it with nothing may be believed."""
-    return not row["valid"] and "output_tok_per_s" not in row["void_metrics"]
 
 
 def _load_order(load: Any) -> tuple[str, float, str]:

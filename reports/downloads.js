@@ -58,11 +58,17 @@ function tableText(table) {
     const plain = text.trim().replace(/\s+/g, " ").replace(/ ?#$/, "");
     return /^[\d,.]+$/.test(plain) ? plain.replaceAll(",", "") : plain;
   };
-  const names = columnNames(table);
+  // what stands small beside a number: its interval, of how few it is, what is to be minded
+  const beside = (cell) => cell.tagName === "TD" ? (cell.querySelector(".interval")?.textContent ?? "").trim().replace(/\s+/g, " ") : "";
+  const titles = columnNames(table);
+  const rows = [...table.tBodies[0].rows];
+  const noted = titles.map((_, at) => rows.some((row) => beside(row.cells[at])));
+  const names = titles.flatMap((name, at) => noted[at] ? [name, `${name} (beside it)`] : [name]);
   // what the page strikes through or greys is told in a column of its own
-  const doubts = (row) => row.matches(".invalid") ? "all" : names.filter((_, at) => row.cells[at].matches(".struck")).join("; ");
-  const shown = [...table.tBodies[0].rows].filter((row) => !row.hidden);
-  const lines = shown.map((row) => [...[...row.cells].map(value), doubts(row)]);
+  const doubts = (row) => row.matches(".invalid") ? "all" : titles.filter((_, at) => row.cells[at].matches(".struck")).join("; ");
+  const shown = rows.filter((row) => !row.hidden);
+  const told = (cell, at) => noted[at] ? [value(cell), beside(cell)] : [value(cell)];
+  const lines = shown.map((row) => [...[...row.cells].flatMap(told), doubts(row)]);
   return [[...names, "not valid"], ...lines].map((line) => line.map(quote).join(",")).join("\n") + "\n";
 }
 

@@ -132,7 +132,7 @@ def _behind(
         "requests_note": facts.requests_note(blocks),
         "requests_finding": facts.requests_finding(blocks),
         "environment": facts.environment(run),
-        "environment_finding": visible(f"{facts.machine(run.stored[0].record.environment)}."),
+        "environment_finding": facts.machine(run).partition(": ")[2],
         "definitions": terms,
         "definitions_finding": f"{counted(len(terms), 'term')}.",
     }

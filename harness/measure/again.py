@@ -46,6 +46,8 @@ def state(record: TrialRecord | None) -> State:
         return "lost"
     if record.validity.valid:
         return "sound"
+    if any(" about p50" in reason for reason in record.validity.reasons):
+        return "lost"  # fewer than a median needs, and as few when measured again
     slugs = {reason.partition(":")[0] for reason in record.validity.reasons} - _REMARKS
     return "disturbed" if slugs and slugs <= DISTURBANCES else "lost"
 

@@ -130,15 +130,32 @@ def _number(
 def _why_undefined(cell: Cell, metric: str, why_no_speedup: str) -> str:
     if not cell.is_measured:
         return "every trial of this cell failed"
-    if metric in {"speedup", "consistency_ratio"}:
+    if metric == "consistency_ratio":
+        if cell.variant.is_replay:
+            return "decisions were replayed: answers are chance"
         if cell.variant.is_reference:
-            return "one repeat only, so the reference cannot be compared with itself"
-        return why_no_speedup or "no request in common with the reference"
+            if cell.trials - cell.failed < 2:
+                return "one repeat only, so the reference cannot be compared with itself"
+            return "no two repeats have answers that can be compared"
+    if metric in {"speedup", "consistency_ratio"}:
+        return why_no_speedup or _why_no_pair(cell, metric)
     if metric.startswith("tpot"):
         return "undefined: every request's tokens came in a single commit"
-    if metric.startswith("goodput"):
+    if metric.startswith("goodput") and not cell.has_slo:
         return "no objective (slo) was set"
     return "undefined: no request finished"
+
+
+def _why_no_pair(cell: Cell, metric: str) -> str:
+    """Of a reference that was run."""
+    if metric == "speedup" and cell.samples:
+        if cell.value("consistency_requests"):
+            return "no two answers have times between tokens"
+        if cell.value("tpot_s_mean") is None:
+            return "no answer has times between tokens"
+    if metric != "speedup" and cell.value("speedup"):
+        return "the token ids of the answers are not known"
+    return "no request in common with the reference"
 
 
 def _matched(cell: Cell) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.names import counted_by, stands_in_for
-from reports.cells import Overview
+from reports.cells import Cell, Overview
 from reports.numbers import counted
 from reports.text import clipped, visible
-from reports.words.doubts import few_repeats
+from reports.words.doubts.apart import machine_names
+from reports.words.ranking.by_size import by_model
 from results.compare.machines import differing, machines
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ _NAMED = 3
 def summary(run: Run, seen: Overview) -> str:
     """One paragraph: model, workloads, loads, repeats, machine."""
     trials = [stored.record.trial for stored in run.stored]
-    models = dict.fromkeys(f"{t.model.label()} ({t.model.dtype})" for t in trials)
+    of_cells = {key: place for place, cell in enumerate(_by_size(seen)) for key in cell.keys}
+    ordered = sorted(run.stored, key=lambda stored: of_cells.get(stored.record.key, 0))
+    asked = (stored.record.trial.model for stored in ordered)
+    models = list(dict.fromkeys(f"{model.label()} ({model.dtype})" for model in asked))
+    on_models = f"on the model{'s' * (len(models) > 1)} {_listed(models)}"
+    workloads = list(dict.fromkeys(map(_workload, seen.cells)))
     loads = ", ".join(seen.loads)
     sizes = sorted({t.requests for t in trials})
     repeats = len({t.repeat for t in trials if stands_in_for(t.repeat) is None})
@@ -45,32 +51,33 @@ def summary(run: Run, seen: Overview) -> str:
         what = "Searches for the highest sustained rate of" if seen.searched else "Sweeps of"
         systems = counted(len(seen.searched or seen.swept), "system")
         return visible(
-            f"{what} {systems} on the model {_listed(models)}: "
-            f"{counted(len(trials), 'probe')}. "
-            f"Machine: {machine(run.stored[0].record.environment)}."
+            f"{what} {systems} {on_models}: {counted(len(trials), 'probe')}. {machine(run)}"
         )
     times = sorted(s.record.started_at for s in run.stored if s.record.started_at)
     started = f" Started {times[0][:16].replace('T', ' ')} UTC." if times else ""
     return visible(
-        f"{counted(len(seen.variants), 'backend variant')} on the model {_listed(models)}, "
-        f"{counted(len(seen.workloads), 'workload')} ({_listed(seen.workloads)}), "
+        f"{counted(len(seen.variants), 'backend variant')} {on_models}, "
+        f"{counted(len(workloads), 'workload')} ({_listed(workloads)}), "
         f"{counted(len(seen.loads), 'load')} ({loads}), {counted(repeats, 'repeat')} of "
         f"{_listed([f'{n:,}' for n in sizes])} requests: {ran}. "
-        f"Machine: {machine(run.stored[0].record.environment)}.{started}"
+        f"{machine(run)}{started}"
     )
 
 
-def machine(environment: Mapping[str, Any]) -> str:
-    """One line: processor, cores, memory, GPUs."""
-    cpu = environment.get("cpu") or "unknown processor"
-    parts = [str(cpu)]
-    if cores := environment.get("cores"):
-        parts.append(counted(int(cores), "core"))
-    if memory := environment.get("memory_gib"):
-        parts.append(f"{memory} GiB")
-    gpus = [gpu.get("name", "GPU") for gpu in environment.get("gpus") or []]
-    parts.append(" + ".join(map(str, gpus)) if gpus else "no GPU")
-    return ", ".join(parts)
+def _by_size(seen: Overview) -> list[Cell]:
+    """Those of the smallest model first."""
+    return [cell for _, own in by_model(seen) for cell in own]
+
+
+def _workload(cell: Cell) -> str:
+    """Without the model that stands in its label where there are several."""
+    return cell.workload.removesuffix(f" on {cell.model}") if cell.model else cell.workload
+
+
+def machine(run: Run) -> str:
+    """``Machine:`` and its processor, cores, memory and GPUs; of several each in turn."""
+    names = list(machine_names([stored.record for stored in run.stored]).values())
+    return f"Machine{'s' * (len(names) > 1)}: {'; '.join(names)}."
 
 
 def alerts(run: Run, seen: Overview) -> list[str]:
@@ -101,8 +108,6 @@ def alerts(run: Run, seen: Overview) -> list[str]:
         )
     if seen.why_no_speedup:
         found.append(f"There are no speed-ups: {seen.why_no_speedup}.")
-    if few := few_repeats.sentence(seen.cells):
-        found.append(few)
     if expected := _expected(run.experiment):
         missing = expected - sum(stands_in_for(r.trial.repeat) is None for r in records)
         if missing > 0:

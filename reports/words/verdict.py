@@ -15,7 +15,7 @@ from reports.text import visible
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
-from reports.words.ranking.same import answer_words, consistency
+from reports.words.ranking.same import answer_words, consistency, keeps_answers
 from reports.words.speed import Speed, speed
 from results.compare.reasons import REMARKS, weight
 
@@ -208,7 +208,7 @@ def _answers(side: _Side) -> tuple[str, str, str]:
     beside = "" if floor is None else f", the reference with itself {percent(floor)}%"
     if share == 1:
         return "same", "good", f"all token ids equal{beside}"
-    if floor is not None and share >= floor:
+    if keeps_answers(side.cells):
         return "same up to noise", "good", f"{percent(share)}% same{beside}"
     over = f" over {len(side.cells)} cells" if len(side.cells) > 1 else ""
     text = f"{percent(share)}% the reference's{over}{beside}"

@@ -14,6 +14,8 @@ from harness.core.nouns import IMPORTED, Validity
 CELL_NOT_VALID = "cell-not-valid"
 FAILURES = "failures"
 TOO_FEW_SAMPLES = "too-few-samples"
+NO_MEDIAN = "too-few-for-a-median"
+"""What `too-few-samples` comes to where it names the median: see `slug`."""
 LENGTH_MISMATCH = "length-mismatch"
 LEFT_OUT = "repeats-left-out"
 NOT_CHECKED = "noise-not-checked"
@@ -125,7 +127,13 @@ REASONS = (
     Reason(
         TOO_FEW_SAMPLES,
         "times",
-        "fewer than 5 completed requests; with fewer than 100 it is a remark, see above",
+        "a remark: fewer than 20 or 100 completed requests, see above",
+    ),
+    Reason(
+        NO_MEDIAN,
+        "times",
+        "fewer than 5 completed requests, so that not even a median says anything: in a record it "
+        "is a `too-few-samples` that names p50",
     ),
     Reason(
         NOT_WARMED_UP,
@@ -251,8 +259,10 @@ def weight(name: str) -> tuple[bool, int, int]:
 
 
 def slug(reason: str) -> str:
-    """What the text of a reason begins with."""
-    return reason.partition(":")[0]
+    """What the text of a reason begins with; of too few samples, whether for a percentile, which is
+    a remark, or for the median too, which makes a trial doubtful however often it is measured."""
+    name, _, text = reason.partition(":")
+    return NO_MEDIAN if name == TOO_FEW_SAMPLES and " about p50" in text else name
 
 
 def answers_hold(verdict: Validity, aside: str = "") -> bool:

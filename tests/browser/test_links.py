@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shutil
 import time
 import xml.etree.ElementTree as ET
@@ -193,7 +194,15 @@ def test_tables_are_saved_with_the_rows_that_are_shown(open_report: Open, tmp_pa
     assert head[-1] == "not valid"
     assert set(void) == {"", "some", "all"}
     (partly,) = (row[-1] for row in rows if row[-1] not in ("", "all"))
-    assert partly == head[4], "the column is named"
+    titles = [name for name in head if not name.endswith(" (beside it)")]
+    assert partly == titles[4], "the column is named"
+    for title, found in (("Speed-up", r"^reference$|\[\d"), ("TPOT ms p99", r"^of 40 only$")):
+        at = next(n for n, name in enumerate(head) if name.startswith(title))
+        assert head[at + 1] == f"{head[at]} (beside it)"
+        told = [row[at + 1] for row in rows if row[at]]
+        assert told
+        assert all(re.search(found, text) for text in told), told
+        assert all(row[at] == "" or float(row[at]) > 0 for row in rows)
     (tmp_path / "larger").mkdir()
     larger = _saved(browser, tmp_path / "larger", "CSV", "csv", "#stored-sizes").decode()
     (head, *rows) = csv.reader(io.StringIO(larger))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.core.nouns import Model
+from reports.page import write_report
 from tests.support.browsing import choose, run_script
+from tests.support.results.report_runs import ENGINES, LOADS, write_run
 
 if TYPE_CHECKING:
     from tests.browser.conftest import Open
@@ -237,3 +241,25 @@ def test_the_results_fit_on_paper(open_report: Open) -> None:
         ".filter(e => size(e) >= size(e.parentElement)).length"
     )
     assert run_script(browser, sizes) == 0
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_a_phone_shows_the_last_size_and_what_decisions_have_to_bring(
+    open_report: Open, tmp_path: Path, width: int
+) -> None:
+    models = tuple(Model("0.1b", shape=True, layers=layers) for layers in (1, 2, 4))
+    run = write_run(
+        tmp_path / "sizes", engines=ENGINES[:3], models=models, workloads=["gsm8k"],
+        loads=LOADS[:1], repeats=2, requests=12,
+    )  # fmt: skip
+    browser = open_report(width)
+    browser.get(write_report(run).as_uri())
+    edges = (
+        "const t = document.querySelector('table.by-size');"
+        "return [t.getBoundingClientRect().right, t.parentElement.getBoundingClientRect().right]"
+    )
+    right, whole = run_script(browser, edges)
+    assert right <= whole
+    over = "return document.querySelector('.by-size .over-below').innerText"
+    assert run_script(browser, over) == "over vllm"
+    assert run_script(browser, WIDER) == []

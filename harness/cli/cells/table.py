@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.cells.values import VOID, is_void, metric_text, number, speedup_text
 from harness.core.names import COUNTED_BY, TOKEN_COUNTING
 from harness.core.nouns import REPLAYED, SAMPLES_NEEDED, canonical_json
+from results.compare.reasons import slug
 
 if TYPE_CHECKING:
     from results.registry import Metric
@@ -192,8 +193,8 @@ def _notes(
         if way is not None:
             yield f"a server's tokens are counted by {COUNTED_BY.get(way, way)}"
     marks = _marks(cells) if compact else {}
-    for slug, count in _counted(cells).items():
-        told = f"{marks[slug]} = {slug}" if slug in marks else slug
+    for name, count in _counted(cells).items():
+        told = f"{marks[name]} = {name}" if name in marks else name
         yield f"{told}: {count} of {len(cells)} rows; the report has the reasons in full"
     if compact:
         without = ", ".join(["p99", *left_out])
@@ -271,4 +272,4 @@ def _validity(cell: Mapping[str, Any], marks: Mapping[str, str]) -> str:
 
 
 def _slugs(cell: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(reason.split(":")[0] for reason in cell["invalid_reasons"]))
+    return list(dict.fromkeys(map(slug, cell["invalid_reasons"])))

@@ -12,7 +12,7 @@ from reports.cells import Cell, Overview
 from reports.collect import Samples
 from reports.figures import sizes as figures
 from reports.figures.sizes import SizedSpeedup
-from reports.numbers import ratio, significant
+from reports.numbers import counted, ratio, significant
 from reports.panels import Panel, PanelGroup
 from reports.sections import Section
 from reports.tables import BodyRow, Column, Group, bounds, build, places, scope
@@ -72,8 +72,12 @@ def section(seen: Overview, _: Samples) -> Section | None:
         return None
     table = build(COLUMNS, found, _row)
     groups = [PanelGroup(list(_panels(found)))]
+    told = over_sizes(found)
+    by_bytes = sorted(found, key=lambda own: own.size_bytes)
+    models = list(dict.fromkeys(own.cell.model for own in by_bytes))
     return Section("sizes", "Against the size of the model", _NOTE, groups, table,
-                   sentences(found), "Model size", is_open=True)  # fmt: skip
+                   sentences(told), "Model size", _finding(told, models) if told else "",
+                   is_open=not told)  # fmt: skip
 
 
 def sized(seen: Overview) -> list[Sized]:
@@ -123,62 +127,79 @@ def _heads_saved(cell: Cell) -> float:
     return min(left / asked, 1.0) if asked else 0.0
 
 
-def sentences(found: Sequence[Sized]) -> list[str]:
-    """For each variant and load what becomes of its speed-up from the smallest model to the
-    largest, over the workloads that it was measured on at every size."""
-    words = []
-    for key in dict.fromkeys((own.cell.variant.index, own.cell.load) for own in found):
-        same = [own for own in found if (own.cell.variant.index, own.cell.load) == key]
-        words.append(_sentence(same))
-    return [text for text in words if text]
+class OverSizes(NamedTuple):
+    """What becomes of a variant's speed-up under a load, over the workloads that it was measured on
+    at every size."""
+
+    name: str
+    passes_at: float | None
+    """Bytes of weights at which it passes 1; None where it does not, or is not valid somewhere."""
+    unsound: Sequence[str]
+    """Models on which it is not valid."""
+    is_bound: bool
+    """Whether it is overhead-bound on the largest model, where it is valid there."""
 
 
-def _sentence(same: Sequence[Sized]) -> str:
+def sentences(found: Sequence[OverSizes]) -> list[str]:
+    """Where speed-ups pass 1, and of which nothing follows for larger models; the table has the
+    rest."""
+    passing = [
+        f"{one.name} at about {significant(one.passes_at / 1e9, 2)} GB"
+        for one in found
+        if one.passes_at is not None
+    ]
+    bound = [one.name for one in found if one.is_bound]
+    unsound = [f"{one.name} on {', '.join(one.unsound)}" for one in found if one.unsound]
+    told = (
+        ("Passes 1, in weights", passing),
+        ("Overhead-bound up to the largest model here, so that beyond it nothing is known", bound),
+        ("Not valid", unsound),
+    )
+    return [f"{begin}: {'; '.join(names)}." for begin, names in told if names]
+
+
+def _finding(found: Sequence[OverSizes], models: Sequence[str]) -> str:
+    """How many there are of each."""
+    passing = sum(one.passes_at is not None for one in found)
+    bound, unsound = sum(one.is_bound for one in found), sum(bool(one.unsound) for one in found)
+    rest = f"; {bound} overhead-bound up to {models[-1]}" * bool(bound)
+    rest += f"; {unsound} not valid on some of them" * bool(unsound)
+    verb = "passes" if passing == 1 else "pass"
+    which = f"{passing or 'None'} of {counted(len(found), 'speed-up')} {verb}"
+    return f"{which} 1 from {models[0]} to {models[-1]}{rest}."
+
+
+def over_sizes(found: Sequence[Sized]) -> list[OverSizes]:
+    """For each variant and load, on each machine, that has a workload at several sizes."""
+    groups: dict[tuple[int, str, str], list[Sized]] = {}
+    for own in found:
+        key = own.cell.variant.index, own.cell.load, own.cell.apart
+        groups.setdefault(key, []).append(own)
+    return [one for same in groups.values() if (one := _over_sizes(same)) is not None]
+
+
+def _over_sizes(same: Sequence[Sized]) -> OverSizes | None:
     by_size: dict[int, list[Sized]] = {}
     for own in same:
         by_size.setdefault(own.size_bytes, []).append(own)
     tasks = set.intersection(*({own.task for own in found} for found in by_size.values()))
     if len(by_size) < 2 or not tasks:
-        return ""
-    by_size = {s: [own for own in found if own.task in tasks] for s, found in by_size.items()}
-    sound = {size: all(o.cell.holds("speedup") for o in by_size[size]) for size in sorted(by_size)}
-    means = [
-        (size, _mean(own.cell.value("speedup") or 0.0 for own in by_size[size])) for size in sound
-    ]
-    cell = same[0].cell
-    native = _over_plain([by_size[size] for size in sound])
-    steps = ", ".join(
-        f"{ratio(mean)}× on {by_size[size][0].cell.model} ({significant(size / 1e9, 2)} GB"
-        + (")" if sound[size] else ", not valid)")
-        for size, mean in means
-    )
+        return None
+    by_size = {s: [o for o in by_size[s] if o.task in tasks] for s in sorted(by_size)}
+    means = [(s, _mean(o.cell.value("speedup") or 0.0 for o in by_size[s])) for s in by_size]
+    unsound = [own[0].cell.model for own in by_size.values() if not all(map(_holds, own))]
+    last, cell = by_size[max(by_size)], same[0].cell
     over = sorted(tasks)[0] if len(tasks) == 1 else f"over {len(tasks)} workloads"
-    text = f"{cell.variant.label}, {cell.load}, {over}: {steps}{native}."
-    where = crossing(means)
-    if where is not None and all(sound.values()):
-        text += f" It crosses 1 at about {significant(where / 1e9, 2)} GB of weights."
-    largest = means[-1][0]
-    last = by_size[largest]
-    if not sound[largest]:
-        return text
-    if any(own.bound for own in last):
-        text += " Up to the largest model here the steps are overhead-bound: beyond it is unknown."
-    elif all(own.plain and own.cell.value("floor_share") is not None for own in last):
-        text += (
-            " On this machine most of its steps is reading and multiplying there: what a larger "
-            "model gains depends on how often it exits or accepts."
-        )
-    return text
+    return OverSizes(
+        ", ".join(filter(None, (cell.variant.label, cell.load, over, cell.apart))),
+        None if unsound else crossing(means),
+        unsound,
+        all(map(_holds, last)) and any(own.bound for own in last),
+    )
 
 
-def _over_plain(by_size: Sequence[Sequence[Sized]]) -> str:
-    """Of a backend on an engine other than the reference's: the same over that engine's plain
-    decoding, which is its own part. Empty where that is not sound at every size."""
-    every = [own for found in by_size for own in found]
-    if any(own.metric != NATIVE_SPEED or not own.cell.holds(NATIVE_SPEED) for own in every):
-        return ""
-    ratios = [f"{ratio(_mean(own.over_plain or 0.0 for own in found))}×" for found in by_size]
-    return f"; over {NATIVE} {', '.join(ratios)}"
+def _holds(own: Sized) -> bool:
+    return own.cell.holds("speedup")
 
 
 def crossing(means: Sequence[tuple[int, float]]) -> float | None:

@@ -183,10 +183,13 @@ def _column(model: str, size: int, group: Group, *, own_engine: bool) -> Column[
 
 
 def _remark(own: Grown) -> str:
-    """Where overhead decides up to the largest model, and where a speed-up passes 1."""
+    """Where overhead decides up to the largest model, and where a speed-up that is valid on all of
+    them passes 1."""
     last = max(own.on.values(), key=lambda on: on.size_bytes)
     if last.bound:
         return f"{BOUND} at {last.cell.model} too: unknown beyond"
+    if not all(on.cell.holds(on.metric) for on in own.on.values()):
+        return ""
     where = crossing([(on.size_bytes, on.over_plain or 0.0) for on in own.on.values()])
     return f"passes 1 at about {significant(where / 1e9, 2)} GB" if where else ""
 

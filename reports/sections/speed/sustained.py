@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from reports.cells import Cell, Overview
+from reports.cells import Overview
 from reports.collect import Samples
 from reports.figures.sustained import rate_over_scale, share_over_rate
 from reports.numbers import counted, interval, percent, significant
 from reports.panels import Panel, Size, group
 from reports.sections import Section
 from reports.sections.searched import SearchedSystem
+from reports.sections.speed.goodput import objectives
 from reports.tables import QUALITY, BodyRow, Column, build
 from reports.words.findings import span
 from reports.words.ranking.rates import ranking
@@ -30,11 +31,10 @@ def section(seen: Overview, _: Samples) -> Section | None:
     """A panel per workload with all systems, a row per system; None where nothing was searched."""
     if not seen.searched:
         return None
-    first = seen.searched[0]
     note = _NOTE.format(
-        share=f"{first.share * 100:g}",
-        confidence=f"{first.confidence * 100:g}",
-        slo=_objective(first.cell),
+        share=_listed(one.share for one in seen.searched),
+        confidence=_listed(one.confidence for one in seen.searched),
+        slo=objectives(one.cell for one in seen.searched),
     )
     workloads = list(dict.fromkeys(one.workload for one in seen.searched))
     own = [[o for o in seen.searched if o.workload == workload] for workload in workloads]
@@ -53,10 +53,9 @@ def _alone(searched: Sequence[SearchedSystem]) -> str:
     return f"{span(rates, significant) or 'No'} requests per second sustained, {every} searched."
 
 
-def _objective(cell: Cell) -> str:
-    slo = cell.slo
-    bounds = {"TTFT": slo.ttft_ms, "TPOT": slo.tpot_ms, "end to end": slo.e2e_ms}
-    return ", ".join(f"{name} ≤ {b:g} ms" for name, b in bounds.items() if b is not None)
+def _listed(shares: Iterable[float]) -> str:
+    """In percent; a folder may hold several searches."""
+    return " or ".join(dict.fromkeys(f"{share * 100:g}" for share in shares))
 
 
 def _panels(parts: Sequence[Sequence[SearchedSystem]]) -> Iterator[Panel]:

@@ -28,11 +28,14 @@ def sentence(cells: Sequence[Cell]) -> str:
         f"{counts[n]} {'rests' if counts[n] == 1 else 'rest'} on {counted(n, 'repeat')}"
         for n in few
     )
+    whose = f"Of {counted(counts.total(), 'valid ' * bool(valid) + 'speed-up')} {rest}"
+    if counts.total() == 1:
+        whose = f"The one {'valid ' * bool(valid)}speed-up rests on {counted(few[0], 'repeat')}"
     held = ", ".join(f"in {_HELD[n]} with {counted(n, 'repeat')}" for n in few)
     return (
-        f"Of {counted(counts.total(), 'valid ' * bool(valid) + 'speed-up')} {rest}. Where the "
-        "machine drifts between repeats as much as requests differ, an interval holds the truth "
-        f"{held}, not in 95%. Set repeats to {_ADVISED} or more to cover that."
+        f"{whose}. Where the machine drifts between repeats as much as requests differ, an "
+        f"interval holds the truth {held}, not in 95%. Set repeats to {_ADVISED} or more to cover "
+        "that."
     )
 
 

@@ -56,7 +56,7 @@ class SizeTable(NamedTuple):
     """A block of rows for each load, a column for each model."""
 
     models: Sequence[str]
-    """The smallest first; one empty name where the run has one."""
+    """The smallest first, on each machine; one empty name where the run has one."""
     loads: Sequence[LoadRows]
 
     @property
@@ -66,9 +66,11 @@ class SizeTable(NamedTuple):
 
 
 def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
-    """The cells of each model, the smallest first as far as that is known: no sentence pools
-    several."""
-    found = {model: [cell for cell in seen.cells if cell.model == model] for model in seen.models}
+    """The cells of each model, machine and settings (`Cell.part`), the smallest model first as far
+    as that is known: no sentence pools several."""
+    found: dict[str, list[Cell]] = {}
+    for cell in seen.cells:
+        found.setdefault(cell.part, []).append(cell)
     sizes = {name: max(read_bytes(cell.measured) for cell in own) for name, own in found.items()}
     yield from sorted(found.items(), key=lambda pair: sizes[pair[0]])
 
@@ -78,9 +80,9 @@ def by_size(seen: Overview) -> SizeTable | None:
     replays beside real runs are left out. None for other runs, and without any speed-up."""
     every = [cell for cell in seen.cells if cell.is_measured]
     cells = [cell for cell in every if not cell.variant.is_replay] or every
-    models = [model for model, _ in by_model(seen)]
-    if not cells or not (len(models) > 1 or cells[0].variant.is_replay):
+    if not cells or not (len(seen.models) > 1 or cells[0].variant.is_replay):
         return None
+    models = [model for model, _ in by_model(seen)]
     drafts = {one.cell: one for one in drafting(seen)}
     found = []
     for load in dict.fromkeys(c.load for c in sorted(cells, key=lambda cell: cell.order)):
@@ -100,7 +102,7 @@ def _rows(
     for index in sorted(methods):
         own = [cell for cell in cells if cell.variant.index == index]
         metric, over[index] = _metric(seen, own)
-        found = [speed([c for c in own if c.model == model], metric) for model in models]
+        found = [speed([c for c in own if c.part == model], metric) for model in models]
         if any(found):
             engines[index] = NATIVE if methods[index].backend == NATIVE else over[index]
             speeds[index] = found
@@ -108,7 +110,7 @@ def _rows(
     for index in sorted(speeds, key=lambda i: (order.index(engines[i]), i)):
         alike = [i for i in speeds if (over[i], engines[i]) == (over[index], engines[index])]
         rivals = [speeds[i] for i in alike if not methods[i].lossy]
-        last = [c for c in cells if c.variant.index == index and c.model == models[-1]]
+        last = [c for c in cells if c.variant.index == index and c.part == models[-1]]
         yield MethodRow(
             methods[index],
             engines[index],

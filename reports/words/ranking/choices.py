@@ -11,7 +11,7 @@ from reports.numbers import interval, ratio
 from reports.variants import Variant
 from reports.words.doubts.filled import told_beside
 from reports.words.quality import AnswerQuality
-from reports.words.ranking.held_against import held_against
+from reports.words.ranking.held_against import Duel, duels, held_against
 from reports.words.ranking.races import Race, common_scopes, races
 from reports.words.ranking.same import SAME_ANSWERS
 from reports.words.speed import Speed, speed
@@ -39,7 +39,7 @@ class Choice:
     """Likewise their first tokens."""
     answers: str
     rival: str
-    """The next best one, and whether a difference is shown."""
+    """The next best one, and whether a difference is shown; and another, where none is."""
     price: str
     """What is faster still, and why it is not the choice."""
     rests_on: str
@@ -56,7 +56,7 @@ def choices(
 
     A backend is chosen when it is shown to be faster than plain decoding (or the reference) and its
     answers are the same or as good, on cells that all ranked ones have sound. It is held against
-    the next best of these, request by request.
+    each other one of these, request by request.
     """
     real = [v for v in variants if not v.is_replay]
     cells = [cell for cell in cells if not cell.variant.is_replay]
@@ -92,7 +92,7 @@ def _choice(
         return None
     good = sorted((e for e in entries if e.is_good), key=lambda e: -e.speed.value)
     chosen = next((e for e in good if e.speed.is_faster), None)
-    every = {cell.place for cell in cells}
+    every = {cell.workload for cell in cells}
     beyond = [
         e
         for e in entries
@@ -113,7 +113,7 @@ def _choice(
         answers=_answers(race, chosen, quality),
         rival=_rival(race, chosen, good, samples),
         price=_price(beyond, quality),
-        rests_on=f"{len(common)} of {len(every)}",
+        rests_on=f"{len({workload for workload, *_ in common})} of {len(every)}",
     )
 
 
@@ -162,16 +162,19 @@ def _rival(race: Race, chosen: _Entry | None, good: Sequence[_Entry], samples: S
     others = [entry for entry in good if entry is not chosen]
     if not others:
         return ""
-    found = held_against(chosen.cells, others[0].cells, samples)
-    name = others[0].variant.label
-    if found is None:
-        return f"{name}: no common repeats to compare"
-    value, low, high = found
-    ends = f"{ratio(value)}× {interval(low, high)}"
+    found = duels(chosen.cells, [(one.variant, one.cells) for one in others], samples)
     lost = ", ".join(_lost(chosen.cells, others[0].cells, samples))
-    if round(low, 2) > 1:
-        return f"{ends} {name}" + f", which is faster on {lost}" * bool(lost)
-    return f"{ends} {name}: no difference shown" + f", but it is faster on {lost}" * bool(lost)
+    but = "which is" if found[0].is_won else "but it is"
+    first = _beside(found[0]) + f", {but} faster on {lost}" * bool(lost)
+    # a lower mean with a wide interval may be the closer rival
+    still = [_beside(duel) for duel in found[1:] if not duel.is_won]
+    return "; ".join([first, *still[:1]])
+
+
+def _beside(duel: Duel) -> str:
+    """``1.10× [1.05, 1.15] other``, and that nothing is shown where that is so."""
+    told = " ".join(filter(None, (duel.times, duel.other.label)))
+    return told if duel.is_won else f"{told}: {duel.why_open}"
 
 
 def _lost(ours: Sequence[Cell], theirs: Sequence[Cell], samples: Samples) -> list[str]:

@@ -6,19 +6,22 @@ from collections.abc import Collection, Mapping, Sequence
 
 from reports.cells import Cell
 from reports.collect import Samples
-from reports.numbers import counted, interval, ratio
+from reports.numbers import counted, ratio
 from reports.variants import Variant
 from reports.words.quality import NO_SCORES, AnswerQuality
-from reports.words.ranking.held_against import held_against
+from reports.words.ranking.held_against import duels
 from reports.words.ranking.races import Race, common_scopes, races, sound_scopes
 from reports.words.speed import Speed, speed
+from results.compare.pairing import NATIVE
 
 BETWEEN_ENGINES = (
     "Engines are not ranked against each other: over half of a step of some of them lies above "
     "what reading and multiplying take here, and a ratio between two engines changes with that "
     "share."
 )
-FASTEST = "was the fastest"
+FASTEST, FASTER = "was the fastest", "was faster"
+HIGHEST = "had the highest speed-up"
+_OF_THOSE = {FASTEST: "", HIGHEST: " of those", FASTER: " among those"}
 
 
 def headline(
@@ -103,15 +106,14 @@ def _race(
         for s, v in found
         if s.valid
         and v is not winner
-        and s.value <= best.value
         and (s.is_faster or best.low < s.high)
         and (good[v.index] or not kept)
     ]
-    next_best = max(others, key=lambda pair: pair[0].value)[1] if others else None
-    won, ahead = _against(next_best, winner, groups, samples)
+    others.sort(key=lambda pair: -pair[0].value)
+    won, ahead = _against(others, (best, winner), groups, samples)
     if sum(s.valid for s, _ in found) == 1:
-        won = "was faster"
-    only = " of those" * (won != FASTEST) + " whose answers are as good"
+        won = FASTER
+    only = f"{_OF_THOSE[won]} whose answers are as good"
     text = (
         f"{winner.label} ({winner.provenance}) {won}{only * bool(beyond)}{over}: "
         f"{ratio(best.value)}× the decode speed of {race.name} {best.interval}{ahead}"
@@ -147,29 +149,35 @@ def _why_none(race: Race, cells: Sequence[Cell]) -> str:
     rivals = {variant.index for variant in race.rivals}
     ran = [cell for cell in cells if cell.is_measured]
     if not any(cell.variant.index in rivals for cell in ran):
-        return "every other trial failed"
+        tried = any(cell.variant.index in rivals for cell in cells)
+        return "every other trial failed" if tried else "nothing else was run there"
     if not race.others([c for c in ran if c.variant.index in rivals], ran):
-        return "every trial of it failed"
+        native = race.speedup != "speedup"
+        tried = any(
+            c.variant.backend == NATIVE if native else c.variant.is_reference for c in cells
+        )
+        return "every trial of it failed" if tried else "it was not run there"
     return "no two answers have times between tokens that can be compared"
 
 
 def _against(
-    other: Variant | None,
-    winner: Variant,
+    others: Sequence[tuple[Speed, Variant]],
+    best: tuple[Speed, Variant],
     groups: Mapping[int, Sequence[Cell]],
     samples: Samples | None,
 ) -> tuple[str, str]:
-    """What the winner was, and by how much beside the next best."""
-    if other is None or samples is None:
+    """What the winner was, and by how much beside the next best, or beside whom nothing is shown;
+    `others`: the highest speed-up first."""
+    if not others or samples is None:
         return FASTEST, ""
-    found = held_against(groups[winner.index], groups[other.index], samples)
-    if found is None:
-        return FASTEST, ""
-    value, low, high = found
-    told = f"{ratio(value)}× {interval(low, high)}"
-    if round(low, 2) > 1:
-        return FASTEST, f" and {told} that of {other.label}, the next best"
-    return "had the highest speed-up", f" (over {other.label} {told}: no difference shown)"
+    rivals = [(v, groups[v.index]) for _, v in others]
+    found = duels(groups[best[1].index], rivals, samples)
+    if all(duel.is_won for duel in found):
+        return FASTEST, f" and {found[0].times} that of {found[0].other.label}, the next best"
+    still = next(duel for duel in found if not duel.is_won)
+    told = ": ".join(filter(None, (still.times, still.why_open)))
+    won = HIGHEST if others[0][0].value <= best[0].value else FASTER
+    return won, f" (over {still.other.label} {told})"
 
 
 def _price(

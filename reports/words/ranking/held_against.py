@@ -4,11 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from reports.cells import Cell
 from reports.collect import Samples
+from reports.numbers import interval, ratio
+from reports.variants import Variant
 from results.compare.intervals.several import over_cells
 from results.compare.rivals import rival_effects
+
+
+class Duel(NamedTuple):
+    """A winner held against one other."""
+
+    other: Variant
+    found: tuple[float, float, float] | None
+    """See `held_against`."""
+
+    @property
+    def is_won(self) -> bool:
+        """Whether the winner is shown to be faster, by the interval as it is shown."""
+        return self.found is not None and round(self.found[1], 2) > 1
+
+    @property
+    def times(self) -> str:
+        """``1.10× [1.05, 1.15]``; empty where nothing can be said."""
+        return f"{ratio(self.found[0])}× {interval(*self.found[1:])}" if self.found else ""
+
+    @property
+    def why_open(self) -> str:
+        """Why it is not won."""
+        if self.found is None:
+            return "no common repeats to compare"
+        return "slower" if round(self.found[2], 2) < 1 else "no difference shown"
+
+
+def duels(
+    ours: Sequence[Cell], others: Sequence[tuple[Variant, Sequence[Cell]]], samples: Samples
+) -> list[Duel]:
+    """The winner's cells against those of each other in turn: the runner-up by the mean need not be
+    the one that is closest, where another's interval is wide."""
+    return [Duel(v, held_against(ours, cells, samples)) for v, cells in others]
 
 
 def held_against(

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from reports.cells import Cell
-from reports.numbers import percent
 from reports.variants import Variant
 from reports.words.doubts.overhead import shrinking
 from reports.words.drafts import arithmetic, engine
 from reports.words.quality import AnswerQuality
-from reports.words.ranking.same import SAME_ANSWERS, answer_words, consistency
+from reports.words.ranking.same import TO_REFERENCE, answer_words, keeps_answers
 from results.compare.pairing import NATIVE
 
 
@@ -22,7 +21,7 @@ class Race(NamedTuple):
     """What the speed-ups are over."""
     rivals: Sequence[Variant]
     speedup: str = "speedup"
-    same: str = "consistency_ratio"
+    same: str = TO_REFERENCE
 
     def others(self, own: Sequence[Cell], cells: Sequence[Cell]) -> list[Cell]:
         """Those of `cells` that the speed-ups of a variant, of which `own` are, are over."""
@@ -34,24 +33,12 @@ class Race(NamedTuple):
 
     def answers(self, cells: Sequence[Cell]) -> str:
         """Whether the answers are the other's, as a noun phrase; empty when unknown."""
-        if self.same == "consistency_ratio":
-            return answer_words(cells)
-        shares = [share for cell in cells if (share := cell.value(self.same)) is not None]
-        if not shares:
-            return ""
-        if min(shares) == 1:
-            return SAME_ANSWERS
-        return f"different answers to {percent(1 - sum(shares) / len(shares))}% of the requests"
+        other = "the reference" if self.same == TO_REFERENCE else self.name
+        return answer_words(cells, self.same, other)
 
     def keeps(self, cells: Sequence[Cell]) -> bool:
         """Whether the answers are the other's, up to what it differs from itself."""
-        if self.same != "consistency_ratio":
-            return self.answers(cells) == SAME_ANSWERS
-        found = consistency(cells)
-        if found is None:
-            return False
-        share, floor = found
-        return share == 1 or (floor is not None and share >= floor)
+        return keeps_answers(cells, self.same)
 
     def has_good_answers(self, cells: Sequence[Cell], quality: AnswerQuality | None) -> bool:
         """Whether they are the other's, or as good by their scores; no replay is judged."""

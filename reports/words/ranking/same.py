@@ -1,34 +1,67 @@
-"""Whether answers are the reference's."""
+"""Whether answers are those of the reference, or of plain decoding on the same engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from reports.cells import Cell
-from reports.numbers import percent
+from reports.numbers import percent, significant
+from results.compare.lossless.verdicts import BackendText
 
 SAME_ANSWERS = "the same answers"
+TO_REFERENCE = "consistency_ratio"
 
 
-def consistency(cells: Sequence[Cell]) -> tuple[float, float | None] | None:
+def consistency(
+    cells: Sequence[Cell], metric: str = TO_REFERENCE
+) -> tuple[float, float | None] | None:
     """Mean share of same answers and mean noise floor, over the cells where the share is valid (all
-    when it is in none). None when undefined."""
-    cells = [cell for cell in cells if cell.holds("consistency_ratio")] or cells
-    shares = [s for cell in cells if (s := cell.value("consistency_ratio")) is not None]
-    floors = [f for cell in cells if (f := cell.value("noise_floor")) is not None]
-    if not shares:
+    when it is in none); no floor where one of them has none. None when undefined."""
+    cells = [cell for cell in cells if cell.holds(metric)] or cells
+    told = [cell for cell in cells if cell.value(metric) is not None]
+    if not told:
         return None
-    return sum(shares) / len(shares), sum(floors) / len(floors) if floors else None
+    floors = [f for cell in told if (f := cell.value("noise_floor")) is not None]
+    share = sum(cell.value(metric) or 0.0 for cell in told) / len(told)
+    is_known = metric == TO_REFERENCE and len(floors) == len(told)
+    return share, sum(floors) / len(floors) if is_known else None
 
 
-def answer_words(cells: Sequence[Cell]) -> str:
-    """Whether the answers are the reference's, as a noun phrase; empty when unknown."""
-    found = consistency(cells)
+def keeps_answers(cells: Sequence[Cell], metric: str = TO_REFERENCE) -> bool:
+    """Whether the answers are the other's up to what it differs from itself: by the verdict on the
+    backend's text, which tests that prompt by prompt. Without one, by the shares alone."""
+    found = consistency(cells, metric)
+    if found is None or found[0] == 1:
+        return found is not None
+    if (text := _judged(cells, metric)) is not None:
+        return text.verdict != "lossy"
+    share, floor = found
+    return floor is not None and share >= floor
+
+
+def answer_words(
+    cells: Sequence[Cell], metric: str = TO_REFERENCE, other: str = "the reference"
+) -> str:
+    """Whether the answers are the other's, as a noun phrase; empty when unknown."""
+    found = consistency(cells, metric)
     if found is None:
         return ""
-    share, floor = found
+    share, _ = found
     if share == 1:
         return SAME_ANSWERS
-    if floor is not None and share >= floor:
-        return "answers that differ no more than the reference's own from repeat to repeat"
-    return f"different answers to {percent(1 - share)}% of the requests"
+    if not keeps_answers(cells, metric):
+        return f"different answers to {percent(1 - share)}% of the requests"
+    text = _judged(cells, metric)
+    if text is None:
+        return f"answers that differ no more than {other}'s own from repeat to repeat"
+    if text.p_value is not None:
+        p_value = significant(text.p_value, 2)
+        return f"other draws, of a distribution that is not told from {other}'s (p = {p_value})"
+    return f"answers that differ {text.why.replace('the reference', other)}"
+
+
+def _judged(cells: Sequence[Cell], metric: str) -> BackendText | None:
+    """The verdict on the text of these cells of one backend, where its answers differ and something
+    can be said."""
+    text = cells[0].texts.get(metric)
+    return text if text is not None and text.verdict in ("within noise", "lossy") else None

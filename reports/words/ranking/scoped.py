@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from reports.cells import Overview
 from reports.collect import Samples
+from reports.words.doubts import few_repeats
 from reports.words.quality import AnswerQuality, qualities
 from reports.words.ranking.by_size import SizeTable, by_model, by_size
 from reports.words.ranking.choices import Choice, choices
@@ -29,8 +30,10 @@ class ScopedVerdict:
     headline: str
     trust: str
     choices: Sequence[tuple[str, Sequence[Choice]]]
-    """By model, whose name is empty where the run has one."""
+    """By model (and machine and settings), whose name is empty where the run has one."""
     by_size: SizeTable | None
+    few_repeats: str
+    """What its intervals miss; empty where the repeats are enough."""
     verdicts: Sequence[tuple[str, Sequence[VerdictLine]]]
 
     @property
@@ -73,8 +76,16 @@ def _verdict(
             and (found := choices(own, seen.variants, quality[model], samples))
         ],
         by_size(seen),
+        few_repeats.sentence(seen.cells),
         [
-            (model, verdicts(own, seen.variants, seen.why_no_speedup, quality[model]))
+            (
+                model,
+                [
+                    line
+                    for line in verdicts(own, seen.variants, seen.why_no_speedup, quality[model])
+                    if any(cell.variant is line.variant for cell in own)
+                ],
+            )
             for model, own in by_model(seen)
         ],
     )

@@ -15,9 +15,12 @@ import results
 from harness.cli.cells.show import show
 from harness.measure.machine.environment import FINGERPRINT_FIELDS
 from reports.cells import overview
+from reports.collect import collect
 from reports.figures import throughput
 from reports.page import write_report
 from reports.sections.speed import load
+from reports.words import facts
+from reports.words.ranking.scoped import scoped_verdicts
 from results.compare.machines import WHERE
 from tests.support.results.report_runs import ENGINES, LOADS, write_run
 
@@ -106,3 +109,85 @@ def test_rows_of_two_machines_have_addresses_of_their_own(tmp_path: Path) -> Non
     ids = re.findall(r' id="([^"]+)"', write_report(folder).read_text())
     assert len([one for one in ids if one.startswith("results.")]) == 4
     assert len(set(ids)) == len(ids)
+
+
+def changed(folder: Path, repeat: int, environment: dict[str, Any], trial: dict[str, Any]) -> None:
+    """As if a repeat had been run elsewhere, or asked otherwise."""
+    for path in (folder / "trials").glob("*.json"):
+        record = json.loads(path.read_text())
+        if record["trial"]["repeat"] == repeat:
+            record["environment"] |= environment
+            record["trial"] |= trial
+            path.write_text(json.dumps(record))
+
+
+OTHER = {"fingerprint": "beef", "cpu": "Other CPU", "cores": 64}
+HERE = "Example CPU 9000 @ 2.60GHz, 2 cores, 8 GiB, no GPU"
+THERE = "Other CPU, 64 cores, 8 GiB, no GPU"
+
+
+@pytest.mark.parametrize(
+    ("environment", "trial", "parts"),
+    [
+        (OTHER, {}, {HERE, THERE}),
+        ({}, {"requests": 9}, {"requests 6", "requests 9"}),
+        ({}, {"slo": {"ttft_ms": 60.0, "tpot_ms": 5.0}}, {"slo tpot_ms 11", "slo tpot_ms 5.0"}),
+        (
+            OTHER | {"cpu": "Example CPU 9000 @ 2.60GHz", "cores": 2},
+            {},
+            {f"{HERE}, set-up f00d", f"{HERE}, set-up beef"},
+        ),
+    ],
+)
+def test_no_sentence_pools_two_machines_or_settings(
+    tmp_path: Path, environment: dict[str, Any], trial: dict[str, Any], parts: set[str]
+) -> None:
+    folder = write_run(
+        tmp_path, engines=ENGINES[:2], workloads=["gsm8k"], loads=LOADS[:1], repeats=2, requests=6
+    )
+    assert {cell.part for cell in overview(results.load(folder)).cells} == {""}
+    changed(folder, 1, environment, trial)
+    run = results.load(folder)
+    seen = overview(run)
+    assert {cell.part for cell in seen.cells} == parts
+    (told,) = scoped_verdicts(seen, collect(run, seen), 0.02)
+    assert {name for name, _ in told.verdicts} == parts
+    assert {name: rows[0].rests_on for name, rows in told.choices} == dict.fromkeys(parts, "1 of 1")
+    assert {line.partition(": ")[0] for line in told.headline.splitlines()} == parts
+    assert "on average" not in told.headline
+    assert told.by_size is None, "it compares models"
+    lines = [line for _, lines in told.verdicts for line in lines]
+    assert {line.speed_caption for line in lines if line.strip} == {"gsm8k, closed c=1"}
+
+
+def test_the_lead_names_every_machine(tmp_path: Path) -> None:
+    folder = write_run(
+        tmp_path, engines=ENGINES[:2], workloads=["gsm8k"], loads=LOADS[:1], repeats=2, requests=6
+    )
+    run = results.load(folder)
+    assert f" Machine: {HERE}. " in facts.summary(run, overview(run))
+    changed(folder, 1, OTHER, {})
+    run = results.load(folder)
+    told = facts.summary(run, overview(run))
+    assert "Machines: " in told
+    assert all(name in told for name in (HERE, THERE))
+
+
+def test_a_machine_without_the_reference_has_no_ranking_and_no_false_reason(tmp_path: Path) -> None:
+    folder = write_run(
+        tmp_path, engines=ENGINES[:2], workloads=["gsm8k"], loads=LOADS[:1], repeats=2, requests=6
+    )
+    changed(folder, 1, OTHER, {})
+    for path in (folder / "trials").glob("*.json"):
+        record = json.loads(path.read_text())
+        if record["environment"]["cores"] == 64 and record["trial"]["backend"] == "vllm":
+            path.unlink()
+    run = results.load(folder)
+    seen = overview(run)
+    (told,) = scoped_verdicts(seen, collect(run, seen), 0.02)
+    assert [name for name, _ in told.choices] == [HERE]
+    assert f"{THERE}: No speed-up over vllm could be computed: it was not run there." in (
+        told.headline.splitlines()
+    )
+    there = dict(told.verdicts)[THERE]
+    assert [line.variant.backend for line in there] == ["vllm-early-exit"]

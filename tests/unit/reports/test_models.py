@@ -88,8 +88,11 @@ def test_a_run_of_one_model_names_it_in_no_row(tmp_path: Path) -> None:
 
 def test_a_whole_run_of_two_models_is_no_cause_for_alarm(folder: Path, tmp_path: Path) -> None:
     run = load(folder)
-    (only,) = facts.alerts(run, overview(run))
-    assert only.startswith("Of 2 valid speed-ups 2 rest on 2 repeats. ")
+    assert facts.alerts(run, overview(run)) == []
+    whole = scoped_verdicts(overview(run), Samples(), 0.02)[0]
+    assert whole.few_repeats.startswith("Of 2 valid speed-ups 2 rest on 2 repeats. ")
+    verdict = render(run).partition('<section id="verdict">')[2]
+    assert verdict.index('<table class="by-size">') < verdict.index("Of 2 valid speed-ups 2 rest")
     assert "0.5b, 1 layer (float32) and 0.5b, 3 layers" in facts.summary(run, overview(run))
     less = load(Path(shutil.copytree(folder, tmp_path / "less")))
     less.store.remove(less.stored[0].record.key)
@@ -143,3 +146,23 @@ def test_the_smallest_model_comes_first_and_what_holds_for_all_is_said_once(fold
     assert words.startswith(f"{NAMES[1]}: ")
     assert words.count(BETWEEN_ENGINES) == 1
     assert words.endswith(BETWEEN_ENGINES)
+
+
+def test_the_lead_counts_a_workload_once_and_names_models_by_size(folder: Path) -> None:
+    run = load(folder)
+    seen = overview(run)
+    told = facts.summary(run, seen)
+    assert "on the models 0.5b, 1 layer (float32) and 0.5b, 3 layers (float32), " in told
+    assert ", 1 workload (gsm8k), " in told
+    read = {"layers": 1, "layer": 1, "kv": 1}
+    cells = [
+        replace(
+            cell,
+            measured=replace(
+                cell.measured, pass_bytes={**read, "head": 5 - NAMES.index(cell.model)}
+            ),
+        )
+        for cell in seen.cells
+    ]
+    turned = facts.summary(run, replace(seen, cells=tuple(cells)))
+    assert "on the models 0.5b, 3 layers (float32) and 0.5b, 1 layer (float32), " in turned

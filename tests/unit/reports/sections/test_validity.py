@@ -10,7 +10,8 @@ from reports.cells import overview
 from reports.collect import Samples
 from reports.sections import validity
 from results import load
-from results.compare.reasons import REASONS, REMARKS, weight
+from results.compare.reasons import NO_MEDIAN, REASONS, REMARKS, weight
+from tests.support.results.report_runs import LOADS, MadeUpBackend, write_run
 
 TOLD = {
     "too-few-samples": (9, "too-few-samples: 20 requests"),
@@ -45,3 +46,17 @@ def test_order_does_not_follow_how_often_a_reason_occurs(troubled_dir: Path) -> 
     assert made.table is not None
     texts = [row.cells[-1].text.partition(":")[0] for row in made.table.rows]
     assert texts == sorted(TOLD, key=weight) * len(cells)
+
+
+def test_what_makes_a_whole_trial_doubtful_is_no_remark(tmp_path: Path) -> None:
+    few = "too-few-samples: 4 answers say nothing about p50, p95, p99 (p50 needs 5)"
+    engines = (MadeUpBackend("vllm", 0.010), MadeUpBackend("fast", 0.005, reasons=(few,)))
+    folder = write_run(
+        tmp_path, engines=engines, workloads=["gsm8k"], loads=LOADS[:1], repeats=2, requests=4
+    )
+    (told,) = [
+        said
+        for said in validity.section(overview(load(folder)), Samples()).words
+        if said.startswith(NO_MEDIAN)
+    ]
+    assert told == f"{NO_MEDIAN}: 2 of 4 trials, in 1 cell."

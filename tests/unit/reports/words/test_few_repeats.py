@@ -45,4 +45,5 @@ def test_speed_ups_over_plain_decoding_count_too(cell: Cell) -> None:
 def test_void_speed_ups_count_where_none_is_valid(cell: Cell) -> None:
     void = resting(cell, 1, void=("speedup",))
     assert sentence([void, resting(cell, 3)]) == ""
-    assert sentence([void]).startswith("Of 1 speed-up 1 rests on 1 repeat. ")
+    assert sentence([void]).startswith("The one speed-up rests on 1 repeat. ")
+    assert sentence([resting(cell, 2)]).startswith("The one valid speed-up rests on 2 repeats. ")

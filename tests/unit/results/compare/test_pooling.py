@@ -9,6 +9,7 @@ import pytest
 
 from harness.core.names import STAND_IN
 from harness.core.nouns import TrialRecord, Validity
+from results.compare.reasons import NO_MEDIAN, REMARKS, slug
 from results.compare.validity import REFERENCE
 from results.rows import cells, summaries
 from tests.support.results.make_trials import generation, record, trial
@@ -135,3 +136,14 @@ def test_a_servers_noise_is_not_checked(tmp_path: Path) -> None:
     cell = cell_of(tmp_path, ran("vllm", 0), ran("fast", 0, validity=seen))
     assert (cell["valid"], cell["noise_checked"]) == (True, False)
     assert cell_of(tmp_path, ran("vllm", 0), backend="vllm")["noise_checked"]
+
+
+def test_too_few_answers_for_a_median_do_not_pass(tmp_path: Path) -> None:
+    """Measured again there are as few."""
+    few = "too-few-samples: 4 answers say nothing about p50, p95, p99 (p50 needs 5, p95 needs 20)"
+    tiny = ran("fast", 1, 40, validity=Validity(False, (*NOISY.reasons, few)))
+    assert slug(few) == NO_MEDIAN
+    assert slug("too-few-samples: 5 answers say nothing about p95, p99") in REMARKS
+    cell = cell_of(tmp_path, *REFERENCES, ran("fast", 0), tiny, ran("fast", 2))
+    assert not cell["valid"]
+    assert cell["repeats_used"] == 3

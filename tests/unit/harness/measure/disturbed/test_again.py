@@ -139,3 +139,12 @@ def test_the_number_of_a_repeat_in_words() -> None:
     assert [repeat_label(n) for n in (0, 2, STAND_IN, STAND_IN + 2)] == [
         *("0", "2", "0 again", "2 again")
     ]
+
+
+def test_too_few_requests_for_a_median_are_not_measured_again() -> None:
+    few = "too-few-samples: 4 answers say nothing about p50, p95, p99 (p50 needs 5)"
+    records = Records()
+    records.add(TRIALS[2], Validity(False, ("machine-noisy: others", few)))
+    assert state(records.of(TRIALS[2])) == "lost"
+    records.add(TRIALS[3], NOISY)
+    assert state(records.of(TRIALS[3])) == "disturbed"

@@ -62,17 +62,19 @@ def changed(seen: Overview, backend: str, **metrics: float | None) -> Overview:
 SOUND = {"step_s": 0.01, "overhead_share": 0.1, "floor_share": 0.8}
 
 
-def test_each_method_has_a_line_over_the_sizes_and_a_sentence(run: Overview) -> None:
+def test_each_method_has_a_line_over_the_sizes_and_crossings_are_told(run: Overview) -> None:
     seen = with_bytes(run, SOUND)
     found = sizes.section(seen, Samples())
     assert found is not None
     assert found.table is not None
     assert len(found.table.rows) == 9, "three methods on three models, the reference left out"
-    (words,) = [text for text in found.words if text.startswith("adadecode")]
-    assert "on 0.1b, 1 layer (0.10 GB)" in words
-    assert "on 0.1b, 4 layers (0.40 GB)" in words
-    assert "crosses 1 at about 0.2" in words, "2.5 times as fast, then 1.25, then 0.62"
-    assert "On this machine most of its steps is reading and multiplying there" in words
+    (words,) = found.words
+    assert words.startswith("Passes 1, in weights: ")
+    assert "adadecode, closed c=1, gsm8k at about 0.2" in words, "2.5, then 1.25, then 0.62"
+    assert found.finding == (
+        f"{words.count(' GB')} of 3 speed-ups pass 1 from 0.1b, 1 layer to 0.1b, 4 layers."
+    )
+    assert not found.is_open
     assert [len(group.panels) for group in found.groups] == [1]
 
 
@@ -87,9 +89,13 @@ def test_what_is_not_valid_is_told_so_and_nothing_follows_from_it(run: Overview)
     cells = [doubtful(c) if last else c for c, last in zip(seen.cells, largest, strict=True)]
     found = sizes.section(dataclasses.replace(seen, cells=tuple(cells)), Samples())
     assert found is not None
-    for text in found.words:
-        assert text.endswith("on 0.1b, 4 layers (0.40 GB, not valid).")
-        assert text.count("not valid") == 1
+    (text,) = found.words
+    assert text.startswith("Not valid: adadecode, closed c=1, gsm8k on 0.1b, 4 layers; ")
+    assert text.count(" on 0.1b, 4 layers") == 3
+    assert found.finding == (
+        "None of 3 speed-ups pass 1 from 0.1b, 1 layer to 0.1b, 4 layers; 3 not valid on some of "
+        "them."
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +146,9 @@ def test_a_ratio_with_an_overhead_bound_side_is_marked(run: Overview) -> None:
     assert found is not None
     assert found.table is not None
     assert all("changes with size" in row.cells[-1].text for row in found.table.rows)
-    assert all("beyond it is unknown" in text for text in found.words)
+    (told,) = [text for text in found.words if "beyond it nothing is known: " in text]
+    assert told.count("closed c=1") == 3
+    assert "; 3 overhead-bound up to 0.1b, 4 layers" in found.finding
     assert {cell.variant.backend for cell in shrinking(seen.cells)} == {
         "adadecode", "vllm-early-exit", "autoregressive",
     }  # fmt: skip

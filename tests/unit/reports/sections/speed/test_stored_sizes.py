@@ -172,3 +172,13 @@ def test_the_record_is_whole_and_says_what_it_is() -> None:
     assert {row["model"] for row in stored.rows} == {"0.1b", "0.5b", "1b"}
     assert len({row["workload"] for row in stored.rows}) == 1, "a row is of one workload"
     assert all(row["floor_share"] for row in stored.rows if row["backend"] != "tetris")
+
+
+def test_nothing_is_said_to_pass_1_by_points_that_are_not_valid(
+    demo: Overview, small_record: dict[str, Any]
+) -> None:
+    told = {"speedup_native": 0.5, "floor_share": 1.0, "overhead_share": 0.0}
+    small_record["1b"] = told
+    assert any("passes 1" in row.cells[-1].text for row in table_of(demo).rows)
+    small_record["1b"] = told | {"void_metrics": ["speedup", "speedup_native"]}
+    assert not any("passes 1" in row.cells[-1].text for row in table_of(demo).rows)

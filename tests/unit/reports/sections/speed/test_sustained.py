@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from harness.core.errors import UserError
-from harness.core.nouns import Load
+from harness.core.nouns import Load, Slo
+from reports.cells import overview
+from reports.collect import Samples
 from reports.page import render, write_report
 from reports.sections.searched import without_probes
+from reports.sections.speed import goodput, sustained
 from reports.words.ranking.rates import ranking
 from results import load
 from tests.support.results.report_runs import MadeUpBackend, write_run
@@ -169,3 +172,19 @@ def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "goodput.json").write_text('{"share": 1}')
     with pytest.raises(UserError, match=r"goodput\.json: is broken \(KeyError: 'confidence'\)"):
         render(load(tmp_path))
+
+
+def test_a_note_names_every_objective(tmp_path: Path) -> None:
+    folder = searched(tmp_path, APART)
+    seen = overview(load(folder))
+    one = "TTFT ≤ 60 ms, TPOT ≤ 11 ms"
+    assert goodput.objectives(seen.cells) == one
+    other = dataclasses.replace(seen.cells[0], slo=Slo(e2e_ms=900))
+    assert goodput.objectives([*seen.cells, other]) == f"{one}; of other rows end to end ≤ 900 ms"
+    _, probed = without_probes(load(folder))
+    first, *rest = probed.searched
+    first = first._replace(cell=dataclasses.replace(first.cell, slo=Slo(e2e_ms=900)), share=0.9)
+    made = sustained.section(dataclasses.replace(probed, searched=(first, *rest)), Samples())
+    assert made is not None
+    assert f"(end to end ≤ 900 ms; of other rows {one})" in made.note
+    assert "at which 90 or 99% of the requests" in made.note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,16 +12,18 @@ from harness.core.nouns import Slo
 from reports.cells import Cell
 from reports.collect import Samples
 from reports.variants import NamedOptions, Variant, variants
+from reports.words.ranking.choices import choices
 from reports.words.ranking.headline import headline
 from reports.words.ranking.held_against import held_against
 from results.compare.rivals import RequestTimes
 from tests.support.results.made_effects import made_effects
 
-VLLM, FAST, NEXT = variants(
+VLLM, FAST, NEXT, WILD = variants(
     [
         NamedOptions("vllm", {}, "official code", True),
         NamedOptions("fast", {}, "re-implementation", False),
         NamedOptions("next", {}, "re-implementation", False),
+        NamedOptions("wild", {}, "re-implementation", False),
     ]
 )
 IDS = [f"r{i}" for i in range(30)]
@@ -104,3 +107,49 @@ def test_whose_answers_are_not_as_good_is_no_next_best() -> None:
     found = headline(lossy, [VLLM, FAST, NEXT], "", samples=samples)
     assert found.startswith("fast (re-implementation) was the fastest"), found
     assert "next" not in found
+
+
+def with_third(times: Sequence[float]) -> tuple[list[Cell], Samples]:
+    """Beside `fast` and `next`, which no noise parts, one whose repeats vary so."""
+    cells, samples = ranked(2.0, 1.8, 0.0)
+    third = measured(samples, WILD, 1.7, LOADS[0], 0.0)
+    metrics = {**third.metrics, "speedup_low": 0.8, "speedup_high": 3.6}
+    wild = replace(third, metrics=metrics, effects={"speedup": made_effects(1.7, 0.8, 3.6, "x")})
+    samples.times["tpot_s"][wild] = {
+        repeat: RequestTimes(IDS, np.full(len(IDS), time)) for repeat, time in enumerate(times)
+    }
+    return [*(c for c in cells if c.load == LOADS[0]), wild], samples
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        ((0.40, 0.85, 0.62), "fast (re-implementation) had the highest speed-up: 2.00×"),
+        ((0.83, 0.85, 0.84), "fast (re-implementation) was the fastest: 2.00×"),
+    ],
+)
+def test_a_winner_is_held_against_each_other_one(times: Sequence[float], told: str) -> None:
+    """The third one's mean is the lowest, and its interval the widest."""
+    cells, samples = with_third(times)
+    found = headline(cells, [VLLM, FAST, NEXT, WILD], "", samples=samples)
+    assert found.startswith(told), found
+    is_open = "highest" in told
+    assert ("(over wild " in found) == ("no difference shown" in found) == is_open
+    assert ("that of next, the next best" in found) != is_open
+    (choice,) = choices(cells, [VLLM, FAST, NEXT, WILD], {}, samples)
+    assert choice.rival.startswith("1.11× [1.11, 1.11] next")
+    assert choice.rival.endswith(" wild: no difference shown") == is_open
+
+
+def test_who_is_not_surely_faster_and_looks_it_is_told() -> None:
+    cells, samples = with_third((0.2, 0.9, 0.5))
+    wild = cells[-1]
+    high = replace(
+        wild,
+        metrics={**wild.metrics, "speedup": 2.2, "speedup_low": 0.9, "speedup_high": 5.4},
+        effects={"speedup": made_effects(2.2, 0.9, 5.4, "x")},
+    )
+    samples.times["tpot_s"][high] = samples.times["tpot_s"][wild]
+    found = headline([*cells[:-1], high], [VLLM, FAST, NEXT, WILD], "", samples=samples)
+    assert found.startswith("fast (re-implementation) was faster: 2.00×"), found
+    assert "(over wild " in found
