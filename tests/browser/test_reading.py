@@ -255,11 +255,11 @@ def test_a_phone_shows_the_last_size_and_what_decisions_have_to_bring(
     browser = open_report(width)
     browser.get(write_report(run).as_uri())
     edges = (
-        "const t = document.querySelector('table.by-size');"
+        "const t = document.querySelector('.by-size table');"
         "return [t.getBoundingClientRect().right, t.parentElement.getBoundingClientRect().right]"
     )
     right, whole = run_script(browser, edges)
     assert right <= whole
-    over = "return document.querySelector('.by-size .over-below').innerText"
-    assert run_script(browser, over) == "over vllm"
+    over = "return document.querySelector('.by-size tbody th').dataset.where"
+    assert run_script(browser, over) == "closed c=1 (one request at a time), vllm"
     assert run_script(browser, WIDER) == []

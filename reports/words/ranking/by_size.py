@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from reports.cells import Cell, Overview
 from reports.numbers import ratio
+from reports.tables import PLACE, BodyRow, Column, Group, Table, build
 from reports.variants import Variant
 from reports.words.break_even import decisions
 from reports.words.drafts import Drafting, drafting, engine
@@ -18,51 +19,42 @@ from reports.words.speed import Speed, speed
 from results.compare.pairing import NATIVE
 
 
-class Gain(NamedTuple):
-    """A speed-up at one size."""
-
-    times: str
-    interval: str
-    css: str
-    """``struck`` where it is not valid, ``best`` where no other is higher on the same engine that
-    keeps plain decoding's text."""
-
-
 @dataclass(frozen=True, slots=True)
 class MethodRow:
     """A method under one load."""
 
     variant: Variant
+    load: Cell
+    """One of those under it."""
     engine: str
     """Equal for those that are compared: the name of its plain decoding."""
     over: str
-    gains: Sequence[Gain | None]
+    gains: Sequence[Speed | None]
     """By model; None where nobody can say."""
+    best: Sequence[bool]
+    """Where no other is faster on the same engine that keeps plain decoding's text."""
     brings: str
-    """What the decisions brought at the last size; empty where that is not counted."""
+    """What the decisions brought on the last model; empty where that is not counted."""
     needs: str
     """What they have to bring to be as fast as plain decoding there."""
 
 
-class LoadRows(NamedTuple):
-    """Every method under one load."""
-
-    load: str
-    words: str
-    rows: Sequence[MethodRow]
-
-
 class SizeTable(NamedTuple):
-    """A block of rows for each load, a column for each model."""
+    """A row for each load and method, a column for each model."""
 
     models: Sequence[str]
     """The smallest first, on each machine; one empty name where the run has one."""
-    loads: Sequence[LoadRows]
+    rows: Sequence[MethodRow]
 
     @property
     def has_lossy(self) -> bool:
         """Whether any method does not keep plain decoding's text."""
-        return any(row.variant.lossy for load in self.loads for row in load.rows)
+        return any(row.variant.lossy for row in self.rows)
+
+    @property
+    def table(self) -> Table:
+        """As the page shows it."""
+        return build(_columns(self.models), self.rows, _scope)
 
 
 def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
@@ -84,11 +76,10 @@ def by_size(seen: Overview) -> SizeTable | None:
         return None
     models = [model for model, _ in by_model(seen)]
     drafts = {one.cell: one for one in drafting(seen)}
-    found = []
+    found: list[MethodRow] = []
     for load in dict.fromkeys(c.load for c in sorted(cells, key=lambda cell: cell.order)):
         own = [cell for cell in cells if cell.load == load]
-        if rows := list(_rows(seen, own, models, drafts)):
-            found.append(LoadRows(load, load_words(own[0]), rows))
+        found += _rows(seen, own, models, drafts)
     return SizeTable(models, found) if found else None
 
 
@@ -113,9 +104,11 @@ def _rows(
         last = [c for c in cells if c.variant.index == index and c.part == models[-1]]
         yield MethodRow(
             methods[index],
+            cells[0],
             engines[index],
             over[index],
-            [_gain(found, [row[at] for row in rivals]) for at, found in enumerate(speeds[index])],
+            speeds[index],
+            [_is_best(own, [row[at] for row in rivals]) for at, own in enumerate(speeds[index])],
             *decisions(seen, last, drafts),
         )
 
@@ -129,12 +122,45 @@ def _metric(seen: Overview, own: Sequence[Cell]) -> tuple[str, str]:
     return "speedup", next((v.label for v in seen.variants if v.is_reference), "the reference")
 
 
-def _gain(found: Speed | None, rivals: Sequence[Speed | None]) -> Gain | None:
-    if found is None:
-        return None
-    if not found.valid:
-        return Gain(f"{ratio(found.value)}×", found.interval, "struck")
+def _is_best(own: Speed | None, rivals: Sequence[Speed | None]) -> bool:
     sound = [other for other in rivals if other is not None and other.valid]
-    is_best = found in sound and found.value == max(other.value for other in sound)
-    css = "best" * (found.is_faster and is_best and len(sound) > 1)
-    return Gain(f"{ratio(found.value)}×", found.interval, css)
+    if own not in sound or own is None or len(sound) < 2:
+        return False
+    return own.is_faster and own.value == max(other.value for other in sound)
+
+
+def _columns(models: Sequence[str]) -> list[Column[MethodRow]]:
+    decided = Group(f"Decisions at {models[-1]}" if models[-1] else "Decisions")
+    return [
+        Column("Load", lambda row: row.load.load, css=PLACE,
+               small=lambda row: load_words(row.load), sort=lambda row: str(row.load.order)),
+        Column("Over", lambda row: row.over, css=PLACE),
+        *(_gain(at, model) for at, model in enumerate(models)),
+        Column("brought", lambda row: row.brings or None, group=decided, css="",
+               why="nothing is decided, or nothing was counted"),
+        Column("pay from", lambda row: row.needs or None, group=decided, css="",
+               why="nothing is decided, or its times are not sound"),
+    ]  # fmt: skip
+
+
+_SPEED = Group("Decode speed over it", "×")
+
+
+def _gain(at: int, model: str) -> Column[MethodRow]:
+    def marks(row: MethodRow) -> str:
+        own = row.gains[at]
+        return "struck" if own and not own.valid else "best" * row.best[at]
+
+    return Column(
+        model or "this model",
+        lambda row: own.value if (own := row.gains[at]) else None,
+        ratio,
+        group=_SPEED,
+        why="it was not run there, or no two answers can be compared in speed",
+        small=lambda row: own.interval if (own := row.gains[at]) else "",
+        marks=marks,
+    )
+
+
+def _scope(row: MethodRow) -> BodyRow:
+    return BodyRow(row.variant, None, row.load.load, group=(row.load.load, row.engine))

@@ -186,6 +186,8 @@ def _price(
     """What a variant that does not keep the other's answers does to them."""
     if variant.index in quality:
         return f"Its answers are {quality[variant.index].short}."
+    if variant.is_replay:
+        return "It gives other answers, and a replay does not say how good they are."
     words = race.answers(cells)
     if not words:
         return "Its answers could not be compared."

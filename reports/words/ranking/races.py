@@ -41,12 +41,11 @@ class Race(NamedTuple):
         return keeps_answers(cells, self.same)
 
     def has_good_answers(self, cells: Sequence[Cell], quality: AnswerQuality | None) -> bool:
-        """Whether they are the other's, or as good by their scores; no replay is judged."""
-        return (
-            cells[0].variant.is_replay
-            or self.keeps(cells)
-            or (quality is not None and quality.judgement == "as good")
-        )
+        """Whether they are the other's, or as good by their scores; no replay's are judged, so that
+        they are what its method promises."""
+        if cells[0].variant.is_replay:
+            return not cells[0].variant.lossy
+        return self.keeps(cells) or (quality is not None and quality.judgement == "as good")
 
 
 def races(cells: Sequence[Cell], variants: Sequence[Variant]) -> list[Race]:

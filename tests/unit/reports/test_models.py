@@ -92,7 +92,7 @@ def test_a_whole_run_of_two_models_is_no_cause_for_alarm(folder: Path, tmp_path:
     whole = scoped_verdicts(overview(run), Samples(), 0.02)[0]
     assert whole.few_repeats.startswith("Of 2 valid speed-ups 2 rest on 2 repeats. ")
     verdict = render(run).partition('<section id="verdict">')[2]
-    assert verdict.index('<table class="by-size">') < verdict.index("Of 2 valid speed-ups 2 rest")
+    assert verdict.index('<div class="by-size">') < verdict.index("Of 2 valid speed-ups 2 rest")
     assert "0.5b, 1 layer (float32) and 0.5b, 3 layers" in facts.summary(run, overview(run))
     less = load(Path(shutil.copytree(folder, tmp_path / "less")))
     less.store.remove(less.stored[0].record.key)

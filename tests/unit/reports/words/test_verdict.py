@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.core.nouns import Slo
+from harness.core.nouns import REPLAYED, Slo
 from reports.cells import Cell
 from reports.variants import NamedOptions, variants
 from reports.words.ranking.headline import headline
@@ -136,3 +136,19 @@ def test_an_eager_reference_is_said_to_be_one(eager: bool | None, told: bool) ->
     own = replace(measured(1.0, None, None), variant=VLLM, effective={"enforce_eager": eager})
     found, _ = verdicts([own, measured(1.5, 1.2, 1.8)], [VLLM, FAST], "")
     assert ("run eagerly" in found.speed_caption) == told
+
+
+def test_a_replay_that_gives_other_answers_is_not_put_before_one_that_keeps_them() -> None:
+    """Neither's answers are known: a replay's are chance."""
+    told = [NamedOptions("vllm", {}, REPLAYED, True), NamedOptions("drafts", {}, REPLAYED, False)]
+    plain, drafts, exits = variants([*told, NamedOptions("exits", {}, REPLAYED, False, lossy=True)])
+    cells = [
+        replace(measured(1.5, 1.4, 1.6, same=None), variant=drafts),
+        replace(measured(2.5, 2.4, 2.6, same=None), variant=exits),
+    ]
+    found = headline(cells, [plain, drafts, exits], "")
+    assert found.startswith(
+        f"drafts ({REPLAYED}) was the fastest whose answers are as good"
+    )
+    assert "exits" in found
+    assert "a replay does not say how good they are" in found
