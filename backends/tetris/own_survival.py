@@ -28,6 +28,19 @@ def under_cuts(
     return replace(profile, survival=tuple(decisions.alive(inside).tolist()), ramps=inside)
 
 
+def near(cuts: tuple[int, ...], ramps: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Cuts with one fewer, one more, or one of them at the next ramp before or behind it."""
+    for place, cut in enumerate(cuts):
+        yield (*cuts[:place], *cuts[place + 1 :])
+        at = ramps.index(cut)
+        for other in ramps[max(at - 1, 0) : at + 2]:
+            if other not in cuts:
+                yield tuple(sorted((*cuts[:place], other, *cuts[place + 1 :])))
+    for other in ramps:
+        if other not in cuts:
+            yield tuple(sorted((*cuts, other)))
+
+
 def plan(
     profile: StageProfile, cluster: DeviceCluster, wanted: Wanted, decisions: LeaveDecisions
 ) -> tuple[StagePlan, StageProfile]:

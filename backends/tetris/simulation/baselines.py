@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from backends.tetris.own_survival import under_cuts
+from backends.tetris.pipeline.leaving import LeaveDecisions
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import MET, StagePlan, better_first
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
@@ -61,11 +63,15 @@ class _OneDevice:
 
 
 def baselines(
-    profile: StageProfile, cluster: DeviceCluster, wanted: Wanted
+    profile: StageProfile,
+    cluster: DeviceCluster,
+    wanted: Wanted,
+    decisions: LeaveDecisions | None = None,
 ) -> dict[str, BaselinePlan | None]:
     """The best that each baseline makes of the cluster for what is wanted. None where no choice of
     devices meets it, and for a shrinking batch where the profile does not tell what fewer inputs
-    take (`time_share`)."""
+    take (`time_share`). Regrouping in place asks the ramps at its cuts alone: `decisions`, where
+    they are known, tell who leaves there; else the profile's survival has to do."""
     known = profile.batch == 1 or bool(profile.time_share)
     if not known:
         told = dict.fromkeys(profile.layer_ms, ((profile.batch, 1.0),))
@@ -77,16 +83,22 @@ def baselines(
         costs = {kind: make(times, kind) for kind in cluster.devices}
         usable = known or name != "shrinking batch"
         found[name] = _chosen(name, costs, cluster, profile.batch, wanted) if usable else None
+
+    def under(cuts: Sequence[int]) -> StageTimes:
+        if decisions is None:
+            return times
+        return StageTimes(under_cuts(times.profile, decisions, cuts))
+
     quickest = min(cluster.devices, key=lambda kind: sum(profile.layer_ms[kind]))
     tried = [
         _chosen(
             REGROUPING,
-            {kind: _regrouped(times, kind, cuts) for kind in cluster.devices},
+            {kind: _regrouped(under(cuts), kind, cuts) for kind in cluster.devices},
             cluster,
             profile.batch,
             wanted,
         )
-        for cuts in ((), *best_segments(times, quickest, MOST_SEGMENTS))
+        for cuts in ((), *best_segments(times, quickest, MOST_SEGMENTS, decisions))
     ]
     found[REGROUPING] = min((one for one in tried if one), key=better_first(wanted), default=None)
     return found

@@ -60,7 +60,7 @@ def plan(
     else:
         found, _ = own_survival.plan(model, devices, wanted, decisions)
     seconds = time.perf_counter() - begin
-    others = baselines(model, devices, wanted)
+    others = baselines(model, devices, wanted, decisions)
     refused = refusal(found, others, wanted)
     if as_json:
         print(json.dumps(_told(found, seconds, others, refused), allow_nan=False))

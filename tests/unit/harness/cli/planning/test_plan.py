@@ -229,3 +229,22 @@ def test_with_a_log_survival_is_that_under_the_plans_own_cuts(
     assert {one["layers"][0] for one in found["stages"]} - {0} <= {1, 3}
     assert call(monkeypatch, *asked("--slo-ms", "100", "--log", "p.json")) == 2
     assert capsys.readouterr().err.startswith("decodebench: p.json: expected a mapping with the")
+
+
+@pytest.mark.usefixtures("files")
+def test_with_a_log_regrouping_in_place_has_the_leavers_of_its_own_cuts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One half leaves behind the first layer alone, the other behind the second. A cut at the
+    second only would take 2 + 1.2 ms if the ramp before it were on; it is off, and half go on."""
+    Path("p.json").write_text(json.dumps({**PROFILE, "ramp_ms": {"V100": 1.2}}))
+    log = {
+        "after": [1, 2],
+        "confidence": [[0.5, 0.5]] * 2,
+        "leaves": [[True, False], [False, True]],
+    }
+    Path("log.json").write_text(json.dumps(log))
+    assert call(monkeypatch, *asked("--slo-ms", "1000", "--json", "--log", "log.json")) == 0
+    found = json.loads(capsys.readouterr().out)["baselines"]["regrouping in place"]
+    both_on = 1 + 1.2 + 0.5 * (1 + 1.2)
+    assert found["goodput_per_s"] == pytest.approx(3 * 8e3 / both_on)
