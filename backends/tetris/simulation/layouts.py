@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 
@@ -55,6 +56,9 @@ def data_parallel(times: StageTimes, devices: Mapping[str, int], what: str) -> L
     ramps = 0 if what == "plain" else len(profile.ramps_before(profile.layers))
     ahead = times.stage_ms(slowest, 0, profile.layers, profile.batch)
     ahead += ramps * profile.ramp_ms[slowest]
+    if what == "shrinking batch":
+        gone = [1 - share for share in profile.survival[:-1]]
+        ahead += sum(map(operator.mul, gone, profile.fill_ms[slowest]))
     lane = Lane(profile.layers, FusionQueue(profile.batch, ahead), work)
     numbers: dict[str, itertools.count[int]] = {}
     quickest = sorted(devices, key=lambda kind: sum(profile.layer_ms[kind]))
@@ -81,7 +85,11 @@ def regrouped(
 
     def lane(place: int) -> Lane:
         first, end = spans[place]
-        ahead = sum(in_place_ms(times, slowest, i, j, profile.batch) for i, j in spans[place:])
+        ahead = sum(
+            in_place_ms(times, slowest, i, j, profile.batch)
+            + _fills_ms(times, slowest, i, j, profile.batch)
+            for i, j in spans[place:]
+        )
         work = partial(_stage_work, times, first, end, in_place=True)
         queue = FusionQueue(profile.batch, ahead, wait_ms if place else math.inf)
         return Lane(end, queue, work)
@@ -191,11 +199,20 @@ def in_place_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int)
 
 
 def _ahead_ms(times: StageTimes, stages: Sequence[Stage]) -> float:
-    """From here to the end for a whole batch: stages and the transfers between them."""
+    """From here to the end for a whole batch: stages with the fills that come with it, and the
+    transfers between them."""
     batch = times.profile.batch
     service = sum(times.stage_ms(kind, first, end, batch) for first, end, kind in stages)
-    moved = sum(times.profile.transfer_ms[first] for first, _, _ in stages[1:])
-    return service + moved
+    filled = sum(_fills_ms(times, kind, first, end, batch) for first, end, kind in stages)
+    moved = sum(times.transfer_ms(first, batch) for first, _, _ in stages[1:])
+    return service + filled + moved
+
+
+def _fills_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int) -> float:
+    """Of those that left, in proportion to so many inputs that come."""
+    alive = times.profile.survival[first]
+    gone = inputs * (1 - alive) / alive if alive > 0 else 0.0
+    return times.fill_ms(kind, first, end, gone)
 
 
 def _stage_work(
@@ -208,14 +225,11 @@ def _stage_work(
     *,
     in_place: bool = False,
 ) -> tuple[float, None]:
-    """A stage at its batch, with the fills of those that left in proportion to those that come."""
-    inputs, alive = len(requests), times.profile.survival[first]
-    gone = inputs * (1 - alive) / alive if alive > 0 else 0.0
-    if in_place:
-        took = in_place_ms(times, kind, first, end, inputs)
-    else:
-        took = times.stage_ms(kind, first, end, inputs)
-    return took + (times.fill_ms(kind, first, end, gone) if gone else 0.0), None
+    """A stage at its batch, with the fills that come with it."""
+    alone = in_place_ms if in_place else StageTimes.stage_ms
+    inputs = len(requests)
+    filled = _fills_ms(times, kind, first, end, inputs)
+    return alone(times, kind, first, end, inputs) + filled, None
 
 
 def _plain(
