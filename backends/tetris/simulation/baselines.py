@@ -107,16 +107,20 @@ def baselines(
 def refusal(
     plan: StagePlan, others: Mapping[str, BaselinePlan | None], wanted: Wanted
 ) -> str | None:
-    """Why a plan cannot pay, in a line with its numbers: a baseline gives more on these devices, or
-    as much for less. None where it pays."""
+    """Why a plan cannot pay, in a line with its numbers: a baseline gives more on these devices
+    (with a target: for the same price), or as much for less. None where it pays."""
     there = [one for one in others.values() if one is not None]
     best = min(there, key=better_first(wanted), default=None)
     if best is None:
         return None
-    if wanted.target is None and best.goodput_per_s > plan.goodput_per_s * (1 + MET):
+    more = best.goodput_per_s > plan.goodput_per_s * (1 + MET)
+    if more and (wanted.target is None or abs(best.cost - plan.cost) <= plan.cost * MET):
         share = plan.goodput_per_s / best.goodput_per_s
         told = f"{plan.goodput_per_s:,.6g} a second predicted, {share:.2f} of what {best.name}"
-        return f"cannot pay: {told} gives on these devices, {best.goodput_per_s:,.6g}"
+        where = (
+            "on these devices" if wanted.target is None else f"at the same cost of {best.cost:.6g}"
+        )
+        return f"cannot pay: {told} gives {where}, {best.goodput_per_s:,.6g}"
     as_much = best.goodput_per_s >= plan.goodput_per_s * (1 - MET) or wanted.target is not None
     if as_much and best.cost < plan.cost * (1 - MET):
         told = f"costs {plan.cost:.6g}; {best.name} gives {best.goodput_per_s:,.6g} a second"

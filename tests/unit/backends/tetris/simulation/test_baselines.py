@@ -118,6 +118,9 @@ CLUSTER = {"devices": {"V100": 2}, "price": {"V100": 2.0}}
         ({}, Wanted(9), None),
         ({}, Wanted(1e6, target=550), "cannot pay: costs 4; regrouping in place gives 571.429 a "
          "second for 2"),
+        # one device as well, which the plan has the whole model in
+        ({}, Wanted(1e6, target=400), "cannot pay: 500 a second predicted, 0.88 of what regrouping "
+         "in place gives at the same cost of 2, 571.429"),
         ({}, Wanted(1e6, rate=550), "cannot pay: costs 4; regrouping in place gives 550 a second "
          "for 2"),
         ({"survival": [1] * 5}, Wanted(1e6), None),
