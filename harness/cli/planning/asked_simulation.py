@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from harness.cli.planning.simulated_run import SimulatedRun
 from harness.cli.planning.straggling import slowdowns
-from harness.cli.planning.told import read_json
+from harness.cli.planning.told import MOST_LOG_BYTES, read_json
 from harness.core.errors import UserError
-from harness.core.files import MIB
 
 if TYPE_CHECKING:
     from backends.tetris.pipeline.leaving import LeaveDecisions
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from backends.tetris.simulation.compare import SimulatedLoad, SimulatedSystem, UnderCuts
 
 MOST_REQUESTS = 10_000_000
-MOST_TRACE_BYTES = 512 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ class AskedSimulation:
         from backends.tetris.simulation.planned_again import planned_again
 
         asked = (setting.decisions, load, kept, self.slo_ms, window_s, setting.slow)
-        row, told.planned_again = planned_again(setting.planning(), *asked)
+        row, told.planned_again = planned_again(setting.planning(told.found), *asked)
         return row
 
     def _run_live(
@@ -160,7 +158,7 @@ class AskedSimulation:
             self.slo_ms,
             self.address,
             setting.slow,
-            None if self.window_s is None else setting.planning(),
+            None if self.window_s is None else setting.planning(told.found),
             self.window_s or 0.0,
         )
         return row
@@ -175,11 +173,11 @@ class _Setting:
     decisions: LeaveDecisions
     slow: dict[str, Slowdown]
 
-    def planning(self) -> WindowPlanner:
+    def planning(self, first: StagePlan) -> WindowPlanner:
         """Of a run that plans again, which it keeps."""
         from backends.tetris.pipeline.windows import WindowPlanner
 
-        return WindowPlanner(self.model, self.devices, self.wanted)
+        return WindowPlanner(self.model, self.devices, self.wanted, first)
 
 
 def _check_load(
@@ -224,17 +222,22 @@ def _decisions(
         raise UserError(f"--requests: expected at most {most}, found {requests}")
     if trace is None:
         return leaving.drawn(model.survival, requests, seed), model.ramps
-    return log_decisions(trace, model.layers, requests)
+    return log_decisions(trace, model, requests)
 
 
 def log_decisions(
-    path: Path, layers: int, inputs: int | None = None
+    path: Path, model: StageProfile, inputs: int | None = None
 ) -> tuple[LeaveDecisions, tuple[int, ...]]:
     """Who leaves where by a log of ramps, for so many inputs or each of the log once, and behind
-    which layers it has a ramp. Raises `UserError`."""
+    which layers it has a ramp. Raises `UserError`, also where the profile tells its ramps and has
+    none there."""
     from backends.tetris.pipeline import leaving
 
-    log = leaving.log_from(read_json(path, MOST_TRACE_BYTES), str(path), layers)
+    layers = model.layers
+    log = leaving.log_from(read_json(path, MOST_LOG_BYTES), str(path), layers)
     ramps = tuple(one for one in log.after if one < layers)
+    for one in ramps:
+        if model.ramps is not None and one not in model.ramps:
+            raise UserError(f"{path}: after: the profile has no ramp behind layer {one}")
     count = len(log.leaves) if inputs is None else inputs
     return leaving.logged(log, layers, count), ramps

@@ -52,7 +52,7 @@ def plan(
     devices = cluster_from(read_yaml(cluster), str(cluster), model)
     decisions = None
     if log is not None:
-        decisions, ramps = log_decisions(log, model.layers)
+        decisions, ramps = log_decisions(log, model)
         model = replace(model, survival=tuple(decisions.alive().tolist()), ramps=ramps)
     begin = time.perf_counter()
     if decisions is None:

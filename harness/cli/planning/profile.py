@@ -10,13 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.cli.planning.told import read_json
+from harness.cli.planning.told import MOST_LOG_BYTES, read_json
 from harness.core.errors import UserError
-from harness.core.files import MIB, write_atomic
+from harness.core.files import write_atomic
 from harness.core.nouns import Model
 
 MOST_BATCH = 256
-MOST_LOG_BYTES = 512 * MIB
 TIMES = ("layer_ms", "ramp_ms", "fill_ms", "batch_ms", "stage_ms", "enter_ms")
 BY_KIND = (*TIMES, "time_share", "ramp_share")
 
