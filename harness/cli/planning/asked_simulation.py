@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from harness.cli.planning.simulated_run import SimulatedRun
 from harness.cli.planning.straggling import slowdowns
 from harness.cli.planning.told import MOST_LOG_BYTES, read_json
@@ -89,6 +91,8 @@ class AskedSimulation:
         return found, under
 
     def _check(self) -> None:
+        from backends.tetris.labels.options import LEAST_WINDOW_S
+
         _check_load(self.rate, self.plan_rate, self.clients, self.requests, self.copies, self.seed)
         if self.address is not None and not self.live:
             raise UserError("--address: expected --live beside it")
@@ -100,8 +104,9 @@ class AskedSimulation:
         for option, asked in alone:
             if asked and self.copies > 1:
                 raise UserError(f"{option}: expected one cluster, found --copies above 1")
-        if self.window_s is not None and not 0 < self.window_s < math.inf:
-            raise UserError(f"--window-s: expected a number above 0, found {self.window_s:g}")
+        if self.window_s is not None and not LEAST_WINDOW_S <= self.window_s < math.inf:
+            least = f"{LEAST_WINDOW_S:g} or more"
+            raise UserError(f"--window-s: expected {least}, found {self.window_s:g}")
 
     def _setting(self) -> _Setting:
         """What the files say."""
@@ -140,6 +145,8 @@ class AskedSimulation:
     ) -> SimulatedSystem:
         from backends.tetris.simulation.planned_again import planned_again
 
+        windows = kept.requests / kept.throughput_per_s / window_s
+        typer.echo(f"simulate: plans again about {windows:,.0f} times", err=True)
         asked = (setting.decisions, load, kept, self.slo_ms, window_s, setting.slow)
         row, told.planned_again = planned_again(setting.planning(told.found), *asked)
         return row
