@@ -132,6 +132,9 @@ def test_every_option_reaches_the_planner(
          "5.33334 ms"),
         (["--slo-ms", "5", "--rate", "1000", "--slack-ms", "1"], "--slo-ms 5: no plan meets it "
          "with a slack of 1 ms at --rate 1000; the smallest SLO that a plan meets is 13 ms"),
+        (["--slo-ms", "10", "--rate", "1000"], "--slo-ms 10: no plan meets it at --rate 1000; the "
+         "smallest SLO that a plan meets is 12 ms; a batch of 8 takes 8 ms to arrive: profile a "
+         "smaller one, or plan for a higher rate (simulate --plan-rate)"),
         (["--slo-ms", "0"], "--slo-ms: expected a number above 0, found 0"),
         (["--slo-ms", "9", "--rate", "0"], "--rate: expected a number above 0, found 0"),
         (["--slo-ms", "9", "--rate", "-3"], "--rate: expected a number above 0, found -3"),
