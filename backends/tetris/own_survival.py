@@ -58,7 +58,7 @@ def plan(
 ) -> tuple[StagePlan, StageProfile]:
     """The best plan that was found, by the order of `planner.plan`, and the profile as it is under
     its cuts, for which it is made. Raises `UserError` when there is none."""
-    search = _Search(profile, cluster, wanted, decisions)
+    search = _CutSearch(profile, cluster, wanted, decisions)
     refused = search.walk()
     ramps = profile.ramps_before(profile.layers)
     if len(ramps) <= MOST_RAMPS:
@@ -72,7 +72,7 @@ def plan(
     return search.found
 
 
-class _Search:
+class _CutSearch:
     """The best plan until now, with the profile under its cuts."""
 
     def __init__(

@@ -42,8 +42,9 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """Stages in order, and what they give together: requests a second, the longest latency of a
-    request (ms), the price of all devices, and the cycle time: milliseconds between batches."""
+    """Stages in order, and what they give together: requests a second, the longest latency that is
+    expected where survivors come evenly (ms; in lumps some wait longer), the price of all devices,
+    and the cycle time: milliseconds between batches."""
 
     stages: tuple[PlannedStage, ...]
     batch: int

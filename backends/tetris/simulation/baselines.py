@@ -7,7 +7,7 @@ survival: of B inputs the number alive in front of a layer is binomial. Regroupi
 whole batches in every segment, as stages do, with one device to take turns on; it is the strongest
 of them where devices are alike, and the paper does not have it (DREX, arXiv 2512.15705).
 
-A latency is the longest there is, as a plan's is: the wait for a batch, the batch in the slowest
+A latency is the longest expected, as a plan's is: the wait for a batch, the batch in the slowest
 device with nobody leaving, and for regrouping in place before every later segment the wait until
 survivors fill one.
 """

@@ -210,6 +210,9 @@ def _check_load(
     _whole("--copies", copies, 1, requests)
     if clients is not None:
         _whole("--clients", clients, copies, MOST_REQUESTS)
+        if clients % copies:
+            told = f"as many for each of {copies} copies"
+            raise UserError(f"--clients: expected {told}, found {clients}")
     _whole("--seed", seed, 0, 2**31)
 
 

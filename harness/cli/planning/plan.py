@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 def plan(
     profile: Annotated[Path, typer.Option(help="Measured layers and survival (JSON).")],
     cluster: Annotated[Path, typer.Option(help="Devices and their prices (YAML).")],
-    slo_ms: Annotated[float, typer.Option(help="Latency that no request may exceed.")],
-    slack_ms: Annotated[float, typer.Option(help="Of it, kept in reserve.")] = 0.0,
+    slo_ms: Annotated[float, typer.Option(help="Bound on the longest latency that is expected.")],
+    slack_ms: Annotated[
+        float, typer.Option(help="Of it, kept for survivors that come in lumps.")
+    ] = 0.0,
     rate: Annotated[float | None, typer.Option(help="Requests that arrive a second.")] = None,
     budget: Annotated[float | None, typer.Option(help="Highest price of all devices.")] = None,
     min_cost: Annotated[

@@ -138,6 +138,7 @@ def test_a_log_is_cut_only_where_it_has_a_ramp(
         (["--requests", "0"], "--requests: expected a whole number of 1 to 10,000,000, found 0"),
         (["--copies", "3000"], "--copies: expected a whole number of 1 to 2,000, found 3000"),
         (["--clients", "1", "--copies", "2"], "--clients: expected a whole number of 2 to"),
+        (["--clients", "4", "--copies", "3"], "--clients: expected as many for each of 3 copies"),
         (["--seed", "-1"], "--seed: expected a whole number of 0 to"),
         (["--trace", "no.json"], "no.json: cannot be read: no such file or directory"),
         (["--trace", "p.json"], "p.json: expected a mapping with the keys after, confidence"),
