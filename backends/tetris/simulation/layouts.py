@@ -8,6 +8,8 @@ import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 
+import numpy as np
+
 from backends.tetris.own_survival import near
 from backends.tetris.pipeline.fusion import FusionQueue
 from backends.tetris.pipeline.leaving import LeaveDecisions
@@ -154,9 +156,12 @@ def _segments_under(
     L = times.profile.layers
     ramps = times.profile.ramps_before(L)
 
+    leaves = decisions.by_ramp()
+
     @cache
     def alive(cuts: tuple[int, ...]) -> float:
-        return float((decisions.depths(cuts) > cuts[-1]).mean()) if cuts else 1.0
+        gone = np.logical_or.reduce([leaves[cut - 1] for cut in cuts])
+        return 1 - np.count_nonzero(gone) / len(decisions)
 
     def work(cuts: tuple[int, ...]) -> float:
         spans = enumerate(itertools.pairwise((0, *cuts, L)))
