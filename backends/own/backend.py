@@ -42,7 +42,7 @@ OPTIONS: dict[str, Option] = {
     "kernels": Option(
         str, "auto", "auto: triton on a GPU, else native (C++), else torch", choices=KERNELS
     ),
-    "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1),
+    "threads": Option(int, None, "CPU threads; default: OpenMP's", minimum=1, maximum=1024),
     "replay": traces.REPLAY,
 }
 """What both backends offer."""

@@ -3,21 +3,33 @@
 A profile's survival is that with all ramps on. Who would have left at a ramp that a plan switches
 off may leave at its next one, or stay: what a log of decisions says and a survival curve does not.
 So a plan is made, who leaves under its cuts is counted again, and another one is made for them,
-until nothing changes; of the plans on the way the best counts, each by its own survival.
+until nothing changes. From the best of these, each by its own survival, other cuts are tried: where
+there are few ramps all that they allow, else those nearby, until none is better. A bound says which
+cannot be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from backends.tetris import planner
 from backends.tetris.pipeline.leaving import LeaveDecisions
-from backends.tetris.planner import StagePlan
+from backends.tetris.planner import MET, StagePlan
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
+from backends.tetris.stage_costs import stage_costs
 from harness.core.errors import UserError
 
 ROUNDS = 8
+MOST_RAMPS = 8
+"""Of which all choices are tried."""
+NEVER = math.inf, math.inf
+
+Cuts = tuple[int, ...]
 
 
 def under_cuts(
@@ -28,56 +40,114 @@ def under_cuts(
     return replace(profile, survival=tuple(decisions.alive(inside).tolist()), ramps=inside)
 
 
+def near(cuts: Cuts, ramps: Sequence[int]) -> Iterator[Cuts]:
+    """Cuts with one fewer, one more, or one of them at the next ramp before or behind it."""
+    for place, cut in enumerate(cuts):
+        yield (*cuts[:place], *cuts[place + 1 :])
+        at = ramps.index(cut)
+        for other in ramps[max(at - 1, 0) : at + 2]:
+            if other not in cuts:
+                yield tuple(sorted((*cuts[:place], other, *cuts[place + 1 :])))
+    for other in ramps:
+        if other not in cuts:
+            yield tuple(sorted((*cuts, other)))
+
+
 def plan(
     profile: StageProfile, cluster: DeviceCluster, wanted: Wanted, decisions: LeaveDecisions
 ) -> tuple[StagePlan, StageProfile]:
     """The best plan that was found, by the order of `planner.plan`, and the profile as it is under
     its cuts, for which it is made. Raises `UserError` when there is none."""
-    found, refused = list[tuple[StagePlan, StageProfile]](), None
-    for cuts in _tried(profile, cluster, wanted, decisions):
-        try:
-            found.append(_own(profile, cluster, wanted, decisions, cuts))
-        except UserError as error:
-            refused = refused or error
-    if not found:
+    search = _CutSearch(profile, cluster, wanted, decisions)
+    refused = search.walk()
+    ramps = profile.ramps_before(profile.layers)
+    if len(ramps) <= MOST_RAMPS:
+        numbers = range(len(ramps) + 1)
+        search.take(itertools.chain(*(itertools.combinations(ramps, n) for n in numbers)))
+    else:
+        while search.found and search.take(near(search.found[0].cuts, ramps)):
+            pass
+    if search.found is None:
         raise refused or UserError("no plan")
-    order = planner.better_first(wanted)
-    return min(found, key=lambda pair: order(pair[0]))
+    return search.found
 
 
-def _tried(
-    profile: StageProfile, cluster: DeviceCluster, wanted: Wanted, decisions: LeaveDecisions
-) -> Iterator[tuple[int, ...]]:
-    """Cuts of plans that are made one after another, each for who leaves under those before it;
-    and none."""
-    survival, tried = tuple(decisions.alive().tolist()), set[tuple[int, ...]]([()])
-    yield ()
-    for _ in range(ROUNDS):
-        known = replace(profile, survival=survival)
-        try:
-            cuts = planner.plan(known, cluster, wanted).cuts
-        except UserError:
-            if len(tried) == 1:
-                raise
-            return  # those before it may do
-        if cuts in tried:
-            return
-        tried.add(cuts)
-        yield cuts
-        survival = under_cuts(profile, decisions, cuts).survival
+class _CutSearch:
+    """The best plan until now, with the profile under its cuts."""
 
+    def __init__(
+        self,
+        profile: StageProfile,
+        cluster: DeviceCluster,
+        wanted: Wanted,
+        decisions: LeaveDecisions,
+    ) -> None:
+        self._profile, self._cluster = profile, cluster
+        self._wanted, self._decisions = wanted, decisions
+        self._order = planner.better_first(wanted)
+        self._tried: set[Cuts] = set()
+        self.found: tuple[StagePlan, StageProfile] | None = None
 
-def _own(
-    profile: StageProfile,
-    cluster: DeviceCluster,
-    wanted: Wanted,
-    decisions: LeaveDecisions,
-    cuts: tuple[int, ...],
-) -> tuple[StagePlan, StageProfile]:
-    """A plan with these cuts, or some of them, and the survival under its own."""
-    while True:
-        known = under_cuts(profile, decisions, cuts)
-        made = planner.plan(known, cluster, wanted)
-        if made.cuts == cuts:
-            return made, known
-        cuts = made.cuts
+    def walk(self) -> UserError | None:
+        """Plans that are made one after another, each for who leaves under those before it; and
+        the one without cuts. Why the first of them cannot be, by the survival of all ramps."""
+        self._try(())
+        known = replace(self._profile, survival=tuple(self._decisions.alive().tolist()))
+        for place in range(ROUNDS):
+            try:
+                cuts = planner.plan(known, self._cluster, self._wanted).cuts
+            except UserError as error:
+                return error if place == 0 else None
+            if cuts in self._tried:
+                return None
+            self._try(cuts)
+            survival = under_cuts(self._profile, self._decisions, cuts).survival
+            known = replace(self._profile, survival=survival)
+        return None
+
+    def take(self, every: Iterable[Cuts]) -> bool:
+        """Try cuts, the most promising first, until no other can be better than what was found;
+        whether something was."""
+        before = self.found
+        bounds = sorted((self._bound(cuts), cuts) for cuts in every if cuts not in self._tried)
+        for bound, cuts in bounds:
+            if bound > (self._order(self.found[0])[:2] if self.found else (math.inf, 0)):
+                break
+            self._try(cuts)
+        return self.found is not before
+
+    def _try(self, cuts: Cuts) -> None:
+        """A plan with these cuts, or some of them, by the survival under its own."""
+        while cuts not in self._tried:
+            self._tried.add(cuts)
+            known = under_cuts(self._profile, self._decisions, cuts)
+            try:
+                made = planner.plan(known, self._cluster, self._wanted)
+            except UserError:
+                return
+            better = not self.found or self._order(made) < self._order(self.found[0])
+            if made.cuts == cuts and better:
+                self.found = made, known
+            cuts = made.cuts
+
+    def _bound(self, cuts: Cuts) -> tuple[float, float]:
+        """No plan with exactly these cuts comes before it: all devices together do the work of each
+        stage where that is least, told as a share of the whole model's on the same kind."""
+        known = under_cuts(self._profile, self._decisions, cuts)
+        costs = stage_costs(known, self._cluster)
+        first, end = [0, *cuts], [*cuts, known.layers]
+        work = costs.work[:, first, end]
+        if not np.isfinite(work).all():
+            return NEVER
+        whole = work.sum(axis=1, keepdims=True)
+        pace = float(np.sum(np.asarray(costs.devices) / whole[:, 0]))
+        least_ms = max(float((work / whole).min(axis=0).sum()) / pace, *costs.link_ms[first])
+        priced = work * np.asarray(costs.prices)[:, None]
+        paid, least_ms = float(priced.min(axis=0).sum()) * (1 - MET), least_ms * (1 - MET)
+        rate, target, batch_ms = self._wanted.rate, self._wanted.target, 1e3 * costs.batch
+        if rate is not None:
+            least_ms = max(least_ms, batch_ms / rate)
+        if target is None:
+            return -batch_ms / least_ms, paid / least_ms
+        most_ms = batch_ms / (target * (1 - MET))
+        return NEVER if least_ms > most_ms else (paid / most_ms, -batch_ms / least_ms)

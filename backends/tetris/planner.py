@@ -42,8 +42,9 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """Stages in order, and what they give together: requests a second, the longest latency of a
-    request (ms), the price of all devices, and the cycle time: milliseconds between batches."""
+    """Stages in order, and what they give together: requests a second, the longest latency that is
+    expected where survivors come evenly (ms; in lumps some wait longer), the price of all devices,
+    and the cycle time: milliseconds between batches."""
 
     stages: tuple[PlannedStage, ...]
     batch: int
@@ -186,7 +187,15 @@ class _Search:
         given = ", ".join(f"--{name} {limit:g}" for name, limit in limits if limit is not None)
         least = f"the smallest SLO that a plan meets is {_up(found[0] + wanted.slack_ms)} ms"
         told = f"no plan meets it{slack}{' at ' if given else ''}{given}; {least}"
-        return f"--slo-ms {wanted.slo_ms:g}: {told}"
+        return f"--slo-ms {wanted.slo_ms:g}: {told}{self._arrival()}"
+
+    def _arrival(self) -> str:
+        """What helps where a plan for more than arrives would meet the SLO."""
+        unbound = replace(self._wanted, rate=None, target=None)
+        if self._wanted.rate is None or _Search(self.costs, unbound).fastest() is None:
+            return ""
+        told = f"a batch of {self.costs.batch} takes {self._least_ms:.6g} ms to arrive"
+        return f"; {told}: profile a smaller one, or plan for a higher rate (simulate --plan-rate)"
 
     def _latency(self, first: int, end: int, most_ms: float = math.inf) -> Floats:
         """Latency by devices used, `costs.shape`: at a single place exact, for a range a bound;

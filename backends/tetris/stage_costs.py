@@ -83,8 +83,8 @@ class StageCosts:
         return np.asarray(self.link_ms > cycle_ms * (1 + SAME))
 
     def waits(self, cycle_ms: float) -> Floats:
-        """Longest wait before a stage that begins with layer i, (L,) float64: until a batch is
-        there at all, or until survivors fill one, and the transfer."""
+        """Longest wait before a stage that begins with layer i where survivors come evenly, (L,)
+        float64: until a batch is there at all, or until they fill one, and the transfer."""
         with np.errstate(divide="ignore", over="ignore"):
             found = cycle_ms / self.alive[:-1] + self.transfer_ms
         found[0] = cycle_ms

@@ -7,10 +7,13 @@ the one of the least AIC, fitted to the logit, so that a forecast is a share.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,41 +85,58 @@ class RampLog:
         return np.asarray(1.0 - np.maximum.accumulate(leaves, axis=1).mean(axis=0))
 
 
-def forecast(
-    history: Floats, ahead: int = 1, orders: Sequence[tuple[int, int, int]] = ORDERS
-) -> Floats:
-    """Survival `ahead` windows after the last of `history` (W, R): (R,) float64 within 0..1 that
+def forecast(history: Floats, orders: Sequence[tuple[int, int, int]] = ORDERS) -> Floats:
+    """Survival in the window after the last of `history` (W, R): (R,) float64 within 0..1 that
     never rises with depth. Each ramp's is an ARIMA forecast of its logit, of the order with the
     least AIC (TETRIS §3.1), and the last value where none can be fitted."""
-    values = [_next(series, ahead, orders) for series in np.asarray(history, float).T]
+    values = [_next(series, orders) for series in np.asarray(history, float).T]
     return np.minimum.accumulate(np.clip(np.asarray(values, float), 0.0, 1.0))
 
 
-def _next(series: Floats, ahead: int, orders: Sequence[tuple[int, int, int]]) -> float:
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """SciPy's OpenBLAS on one thread: a fit solves thousands of systems of four unknowns, which the
+    others of its pool take no part in and spin through. Nothing where SciPy has another BLAS."""
+    library = ctypes.CDLL(import_module("scipy.linalg.cython_blas").__file__)
+    try:
+        told, tell = library.scipy_openblas_get_num_threads, library.scipy_openblas_set_num_threads
+    except AttributeError:
+        yield
+        return
+    before = told()
+    tell(1)
+    try:
+        yield
+    finally:
+        tell(before)
+
+
+def _next(series: Floats, orders: Sequence[tuple[int, int, int]]) -> float:
     last = float(series[-1])
     if len(series) < LEAST_WINDOWS or np.ptp(series) == 0:
         return last
     shares = np.clip(series, CLIP, 1 - CLIP)
     logits = np.log(shares / (1 - shares))
-    found = [one for order in orders if (one := _fitted(logits, order, ahead)) is not None]
+    with one_blas_thread():
+        found = [one for order in orders if (one := _fitted(logits, order)) is not None]
     if not found:
         return last
     return float(1 / (1 + np.exp(-min(found)[1])))
 
 
-def _fitted(logits: Floats, order: tuple[int, int, int], ahead: int) -> tuple[float, float] | None:
+def _fitted(logits: Floats, order: tuple[int, int, int]) -> tuple[float, float] | None:
     """(AIC, forecast) of an order, or None. Likelihoods compare when they are of equally many
     values: a difference takes one away, so without it the oldest value is left out."""
+    from statsmodels.tsa.arima.model import ARIMA  # puts a filter of its own before all others
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from statsmodels.tsa.arima.model import ARIMA
-
         differences = order[1]
         trend = "n" if differences else "c"
         try:
             model = ARIMA(logits[1 - differences :], order=order, trend=trend)
             fit = model.fit(method_kwargs={"maxiter": _MOST_STEPS, "disp": 0})
-            aic, value = float(fit.aic), float(fit.forecast(ahead)[-1])
+            aic, value = float(fit.aic), float(fit.forecast()[0])
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, IndexError):
             return None
     return (aic, value) if math.isfinite(aic) and math.isfinite(value) else None

@@ -52,6 +52,10 @@ class LeaveDecisions:
         gone[1:] += counts[1:] * (np.arange(1, self.layers + 1) < self.layers)
         return np.asarray(1.0 - gone / len(self))
 
+    def by_ramp(self) -> NDArray[np.bool_]:
+        """Who would leave at each ramp, (L - 1, N) bool, a ramp's inputs side by side."""
+        return np.ascontiguousarray(self._leaves.T)
+
     def first(self, count: int) -> LeaveDecisions:
         """The first `count` inputs, or all where there are fewer."""
         return LeaveDecisions(self._leaves[:count])

@@ -56,7 +56,8 @@ class WindowPlanner:
     ) -> None:
         self.profile, self.cluster, self._wanted = profile, cluster, wanted
         self._measured = profile.survival
-        self._history: deque[tuple[float, ...]] = deque(maxlen=HISTORY)
+        self._history: deque[tuple[list[int], tuple[float, ...]]] = deque(maxlen=HISTORY)
+        """The cuts that a window saw, and its curve."""
         self.plan: StagePlan = plan(profile, cluster, wanted) if first is None else first
         self.left_out: frozenset[str] = frozenset()
 
@@ -74,9 +75,13 @@ class WindowPlanner:
             # the forecast has no shape of its own where a share of 0 was seen
             shares = [max(alive[cut], LEAST_PASSED) for cut in cuts]
             seen = seen_survival(self._measured, cuts, shares)
-            self._history.append(seen)
-            ahead = forecast(np.array(self._history)[:, 1:])
-            survival = (1.0, *(float(share) for share in ahead))
+            self._history.append((cuts, seen))
+            # between those that were seen a curve has nothing of its own to forecast
+            every = sorted({cut for some, _ in self._history for cut in some})
+            ahead = forecast(
+                np.array([[curve[cut] for cut in every] for _, curve in self._history])
+            )
+            survival = seen_survival(self._measured, every, ahead.tolist())
             self.profile = replace(self.profile, survival=survival)
         lost = Counter(kind_of(device) for device in slow)
         left = {kind: n - lost[kind] for kind, n in self.cluster.devices.items() if n > lost[kind]}

@@ -7,7 +7,7 @@ survival: of B inputs the number alive in front of a layer is binomial. Regroupi
 whole batches in every segment, as stages do, with one device to take turns on; it is the strongest
 of them where devices are alike, and the paper does not have it (DREX, arXiv 2512.15705).
 
-A latency is the longest there is, as a plan's is: the wait for a batch, the batch in the slowest
+A latency is the longest expected, as a plan's is: the wait for a batch, the batch in the slowest
 device with nobody leaving, and for regrouping in place before every later segment the wait until
 survivors fill one.
 """
@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from backends.tetris.own_survival import under_cuts
+from backends.tetris.pipeline.leaving import LeaveDecisions
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import MET, StagePlan, better_first
 from backends.tetris.profile import DeviceCluster, StageProfile, Wanted
@@ -61,11 +63,15 @@ class _OneDevice:
 
 
 def baselines(
-    profile: StageProfile, cluster: DeviceCluster, wanted: Wanted
+    profile: StageProfile,
+    cluster: DeviceCluster,
+    wanted: Wanted,
+    decisions: LeaveDecisions | None = None,
 ) -> dict[str, BaselinePlan | None]:
     """The best that each baseline makes of the cluster for what is wanted. None where no choice of
     devices meets it, and for a shrinking batch where the profile does not tell what fewer inputs
-    take (`time_share`)."""
+    take (`time_share`). Regrouping in place asks the ramps at its cuts alone: `decisions`, where
+    they are known, tell who leaves there; else the profile's survival has to do."""
     known = profile.batch == 1 or bool(profile.time_share)
     if not known:
         told = dict.fromkeys(profile.layer_ms, ((profile.batch, 1.0),))
@@ -77,16 +83,22 @@ def baselines(
         costs = {kind: make(times, kind) for kind in cluster.devices}
         usable = known or name != "shrinking batch"
         found[name] = _chosen(name, costs, cluster, profile.batch, wanted) if usable else None
+
+    def under(cuts: Sequence[int]) -> StageTimes:
+        if decisions is None:
+            return times
+        return StageTimes(under_cuts(times.profile, decisions, cuts))
+
     quickest = min(cluster.devices, key=lambda kind: sum(profile.layer_ms[kind]))
     tried = [
         _chosen(
             REGROUPING,
-            {kind: _regrouped(times, kind, cuts) for kind in cluster.devices},
+            {kind: _regrouped(under(cuts), kind, cuts) for kind in cluster.devices},
             cluster,
             profile.batch,
             wanted,
         )
-        for cuts in ((), *best_segments(times, quickest, MOST_SEGMENTS))
+        for cuts in ((), *best_segments(times, quickest, MOST_SEGMENTS, decisions))
     ]
     found[REGROUPING] = min((one for one in tried if one), key=better_first(wanted), default=None)
     return found
@@ -95,16 +107,20 @@ def baselines(
 def refusal(
     plan: StagePlan, others: Mapping[str, BaselinePlan | None], wanted: Wanted
 ) -> str | None:
-    """Why a plan cannot pay, in a line with its numbers: a baseline gives more on these devices, or
-    as much for less. None where it pays."""
+    """Why a plan cannot pay, in a line with its numbers: a baseline gives more on these devices
+    (with a target: for the same price), or as much for less. None where it pays."""
     there = [one for one in others.values() if one is not None]
     best = min(there, key=better_first(wanted), default=None)
     if best is None:
         return None
-    if wanted.target is None and best.goodput_per_s > plan.goodput_per_s * (1 + MET):
+    more = best.goodput_per_s > plan.goodput_per_s * (1 + MET)
+    if more and (wanted.target is None or abs(best.cost - plan.cost) <= plan.cost * MET):
         share = plan.goodput_per_s / best.goodput_per_s
         told = f"{plan.goodput_per_s:,.6g} a second predicted, {share:.2f} of what {best.name}"
-        return f"cannot pay: {told} gives on these devices, {best.goodput_per_s:,.6g}"
+        where = (
+            "on these devices" if wanted.target is None else f"at the same cost of {best.cost:.6g}"
+        )
+        return f"cannot pay: {told} gives {where}, {best.goodput_per_s:,.6g}"
     as_much = best.goodput_per_s >= plan.goodput_per_s * (1 - MET) or wanted.target is not None
     if as_much and best.cost < plan.cost * (1 - MET):
         told = f"costs {plan.cost:.6g}; {best.name} gives {best.goodput_per_s:,.6g} a second"

@@ -123,7 +123,8 @@ def compare(
     for name in DATA_PARALLEL:
         yield share.run(name, [partial(data_parallel, times, devices, name)], devices)
     quickest = min(devices, key=lambda kind: sum(times.profile.layer_ms[kind]))
-    segments = best_segments(times, quickest, MOST_SEGMENTS) or [()]
+    asked = decisions if under else None
+    segments = best_segments(times, quickest, MOST_SEGMENTS, asked) or [()]
     makes = [
         partial(regrouped, under(cuts) if under else times, devices, cuts) for cuts in segments
     ]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 
+import numpy as np
+
+from backends.tetris.own_survival import near
 from backends.tetris.pipeline.fusion import FusionQueue
+from backends.tetris.pipeline.leaving import LeaveDecisions
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import StagePlan
 from backends.tetris.simulation.lanes import Crew, Lane, Layout, Work, names
@@ -15,6 +20,8 @@ from backends.tetris.simulation.lanes import Crew, Lane, Layout, Work, names
 Stage = tuple[int, int, str]
 MOST_SEGMENTS = 4
 """That a device which regroups in place is given."""
+MOST_CHOICES = 5_000
+"""Of cuts that are all tried: three of 32 layers' ramps."""
 
 
 def pipeline(
@@ -51,6 +58,9 @@ def data_parallel(times: StageTimes, devices: Mapping[str, int], what: str) -> L
     ramps = 0 if what == "plain" else len(profile.ramps_before(profile.layers))
     ahead = times.stage_ms(slowest, 0, profile.layers, profile.batch)
     ahead += ramps * profile.ramp_ms[slowest]
+    if what == "shrinking batch":
+        gone = [1 - share for share in profile.survival[:-1]]
+        ahead += sum(map(operator.mul, gone, profile.fill_ms[slowest]))
     lane = Lane(profile.layers, FusionQueue(profile.batch, ahead), work)
     numbers: dict[str, itertools.count[int]] = {}
     quickest = sorted(devices, key=lambda kind: sum(profile.layer_ms[kind]))
@@ -77,7 +87,11 @@ def regrouped(
 
     def lane(place: int) -> Lane:
         first, end = spans[place]
-        ahead = sum(in_place_ms(times, slowest, i, j, profile.batch) for i, j in spans[place:])
+        ahead = sum(
+            in_place_ms(times, slowest, i, j, profile.batch)
+            + _fills_ms(times, slowest, i, j, profile.batch)
+            for i, j in spans[place:]
+        )
         work = partial(_stage_work, times, first, end, in_place=True)
         queue = FusionQueue(profile.batch, ahead, wait_ms if place else math.inf)
         return Lane(end, queue, work)
@@ -96,16 +110,19 @@ def regrouped(
     return Layout(tuple(lanes), tuple(crews), tuple(cuts))
 
 
-def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ...]]:
+def best_segments(
+    times: StageTimes, kind: str, most: int, decisions: LeaveDecisions | None = None
+) -> list[tuple[int, ...]]:
     """For 2 to `most` segments the cuts, at ramps, of the least work for each input at full
-    batches, which is what a device that regroups in place can reach; fewer where no cut pays."""
+    batches, which is what a device that regroups in place can reach; fewer where no cut pays. With
+    `decisions` who leaves is counted for ramps at these cuts alone, else by the profile."""
+    if decisions is not None:
+        return _segments_under(times, kind, most, decisions)
     profile = times.profile
     L, alive, ramps = profile.layers, profile.survival, profile.ramps_before(profile.layers)
 
     def work(first: int, end: int) -> float:
-        whole = in_place_ms(times, kind, first, end, profile.batch)
-        gone = (1 - alive[first]) * profile.batch
-        return alive[first] * whole + times.fill_ms(kind, first, end, gone)
+        return _segment_work(times, kind, first, end, alive[first])
 
     best: list[tuple[float, tuple[int, ...]]] = [(work(0, j), ()) for j in range(1, L + 1)]
     found: list[tuple[int, ...]] = []
@@ -125,6 +142,60 @@ def best_segments(times: StageTimes, kind: str, most: int) -> list[tuple[int, ..
     return found
 
 
+def _segment_work(times: StageTimes, kind: str, first: int, end: int, alive: float) -> float:
+    whole = in_place_ms(times, kind, first, end, times.profile.batch)
+    gone = (1 - alive) * times.profile.batch
+    return alive * whole + times.fill_ms(kind, first, end, gone)
+
+
+def _segments_under(
+    times: StageTimes, kind: str, most: int, decisions: LeaveDecisions
+) -> list[tuple[int, ...]]:
+    """All choices of cuts are tried where they are few, else those of one segment fewer and one cut
+    more, and from there on single cuts are moved."""
+    L = times.profile.layers
+    ramps = times.profile.ramps_before(L)
+
+    leaves = decisions.by_ramp()
+
+    @cache
+    def alive(cuts: tuple[int, ...]) -> float:
+        gone = np.logical_or.reduce([leaves[cut - 1] for cut in cuts])
+        return 1 - np.count_nonzero(gone) / len(decisions)
+
+    def work(cuts: tuple[int, ...]) -> float:
+        spans = enumerate(itertools.pairwise((0, *cuts, L)))
+        return sum(
+            _segment_work(times, kind, first, end, alive(cuts[:place]))
+            for place, (first, end) in spans
+        )
+
+    found, best = list[tuple[int, ...]](), tuple[int, ...]()
+    for number in range(1, min(most, len(ramps) + 1)):
+        if math.comb(len(ramps), number) <= MOST_CHOICES:
+            chosen = min(itertools.combinations(ramps, number), key=work)
+        else:
+            chosen = min((one for one in near(best, ramps) if len(one) == number), key=work)
+            chosen = _moved(chosen, ramps, work)
+        if work(chosen) >= work(best):
+            break
+        best = chosen
+        found.append(best)
+    return found
+
+
+def _moved(
+    cuts: tuple[int, ...], ramps: Sequence[int], work: Callable[[tuple[int, ...]], float]
+) -> tuple[int, ...]:
+    """Cuts that no move of a single one makes better."""
+    while True:
+        moves = (one for one in near(cuts, ramps) if len(one) == len(cuts))
+        better = min(moves, key=work, default=cuts)
+        if work(better) >= work(cuts):
+            return cuts
+        cuts = better
+
+
 def in_place_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int) -> float:
     """A segment in the process that has the whole model: what is outside the layers is counted
     where a batch enters."""
@@ -133,11 +204,20 @@ def in_place_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int)
 
 
 def _ahead_ms(times: StageTimes, stages: Sequence[Stage]) -> float:
-    """From here to the end for a whole batch: stages and the transfers between them."""
+    """From here to the end for a whole batch: stages with the fills that come with it, and the
+    transfers between them."""
     batch = times.profile.batch
     service = sum(times.stage_ms(kind, first, end, batch) for first, end, kind in stages)
-    moved = sum(times.profile.transfer_ms[first] for first, _, _ in stages[1:])
-    return service + moved
+    filled = sum(_fills_ms(times, kind, first, end, batch) for first, end, kind in stages)
+    moved = sum(times.transfer_ms(first, batch) for first, _, _ in stages[1:])
+    return service + filled + moved
+
+
+def _fills_ms(times: StageTimes, kind: str, first: int, end: int, inputs: int) -> float:
+    """Of those that left, in proportion to so many inputs that come."""
+    alive = times.profile.survival[first]
+    gone = inputs * (1 - alive) / alive if alive > 0 else 0.0
+    return times.fill_ms(kind, first, end, gone)
 
 
 def _stage_work(
@@ -150,14 +230,11 @@ def _stage_work(
     *,
     in_place: bool = False,
 ) -> tuple[float, None]:
-    """A stage at its batch, with the fills of those that left in proportion to those that come."""
-    inputs, alive = len(requests), times.profile.survival[first]
-    gone = inputs * (1 - alive) / alive if alive > 0 else 0.0
-    if in_place:
-        took = in_place_ms(times, kind, first, end, inputs)
-    else:
-        took = times.stage_ms(kind, first, end, inputs)
-    return took + (times.fill_ms(kind, first, end, gone) if gone else 0.0), None
+    """A stage at its batch, with the fills that come with it."""
+    alone = in_place_ms if in_place else StageTimes.stage_ms
+    inputs = len(requests)
+    filled = _fills_ms(times, kind, first, end, inputs)
+    return alone(times, kind, first, end, inputs) + filled, None
 
 
 def _plain(

@@ -76,8 +76,7 @@ class ClusterSweep:
         self._total = sum(map(len, todo))
         self._result.stored = len(trials) - self._total
         shares = NodeShares(todo, len(self._nodes))
-        for node in self._nodes:
-            self._begin(node, shares)
+        self._begin_idle(shares)
         while self._busy:
             done, _ = self._ray.wait(list(self._busy), num_returns=1)
             busy = self._busy.pop(done[0])
@@ -96,6 +95,14 @@ class ClusterSweep:
 
     def _stored(self, node: ClusterNode, one: Comparison) -> int:
         return sum(self._store.has(node.key(trial)) for trial in one)
+
+    def _begin_idle(self, shares: NodeShares) -> None:
+        """Give every node that has no share one. A node that is lost meanwhile is among those no
+        more, and what it had is begun by others before this one goes on."""
+        for node in list(self._nodes):
+            busy = any(other.node is node for other in self._busy.values())
+            if not busy and any(other is node for other in self._nodes):
+                self._begin(node, shares)
 
     def _begin(self, node: ClusterNode, shares: NodeShares) -> None:
         """Give a node its next share, if there is one."""
@@ -177,10 +184,7 @@ class ClusterSweep:
                 "its share; what was stored is safe: run the same command again"
             )
         shares.give_back(left)
-        waiting = {id(other.node) for other in self._busy.values()}
-        for node in self._nodes:
-            if id(node) not in waiting:
-                self._begin(node, shares)
+        self._begin_idle(shares)
 
     def _is_whole(self, busy: _Busy, one: Comparison) -> bool:
         return all(busy.node.key(trial) in busy.stored for trial in one)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from harness.cli.planning.simulated_run import SimulatedRun
 from harness.cli.planning.straggling import slowdowns
-from harness.cli.planning.told import read_json
+from harness.cli.planning.told import MOST_LOG_BYTES, read_json
 from harness.core.errors import UserError
-from harness.core.files import MIB
 
 if TYPE_CHECKING:
     from backends.tetris.pipeline.leaving import LeaveDecisions
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from backends.tetris.simulation.compare import SimulatedLoad, SimulatedSystem, UnderCuts
 
 MOST_REQUESTS = 10_000_000
-MOST_TRACE_BYTES = 512 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,8 @@ class AskedSimulation:
         return found, under
 
     def _check(self) -> None:
+        from backends.tetris.labels.options import LEAST_WINDOW_S
+
         _check_load(self.rate, self.plan_rate, self.clients, self.requests, self.copies, self.seed)
         if self.address is not None and not self.live:
             raise UserError("--address: expected --live beside it")
@@ -102,8 +104,9 @@ class AskedSimulation:
         for option, asked in alone:
             if asked and self.copies > 1:
                 raise UserError(f"{option}: expected one cluster, found --copies above 1")
-        if self.window_s is not None and not 0 < self.window_s < math.inf:
-            raise UserError(f"--window-s: expected a number above 0, found {self.window_s:g}")
+        if self.window_s is not None and not LEAST_WINDOW_S <= self.window_s < math.inf:
+            least = f"{LEAST_WINDOW_S:g} or more"
+            raise UserError(f"--window-s: expected {least}, found {self.window_s:g}")
 
     def _setting(self) -> _Setting:
         """What the files say."""
@@ -142,8 +145,10 @@ class AskedSimulation:
     ) -> SimulatedSystem:
         from backends.tetris.simulation.planned_again import planned_again
 
+        windows = kept.requests / kept.throughput_per_s / window_s
+        typer.echo(f"simulate: plans again about {windows:,.0f} times", err=True)
         asked = (setting.decisions, load, kept, self.slo_ms, window_s, setting.slow)
-        row, told.planned_again = planned_again(setting.planning(), *asked)
+        row, told.planned_again = planned_again(setting.planning(told.found), *asked)
         return row
 
     def _run_live(
@@ -160,7 +165,7 @@ class AskedSimulation:
             self.slo_ms,
             self.address,
             setting.slow,
-            None if self.window_s is None else setting.planning(),
+            None if self.window_s is None else setting.planning(told.found),
             self.window_s or 0.0,
         )
         return row
@@ -175,11 +180,11 @@ class _Setting:
     decisions: LeaveDecisions
     slow: dict[str, Slowdown]
 
-    def planning(self) -> WindowPlanner:
+    def planning(self, first: StagePlan) -> WindowPlanner:
         """Of a run that plans again, which it keeps."""
         from backends.tetris.pipeline.windows import WindowPlanner
 
-        return WindowPlanner(self.model, self.devices, self.wanted)
+        return WindowPlanner(self.model, self.devices, self.wanted, first)
 
 
 def _check_load(
@@ -205,6 +210,9 @@ def _check_load(
     _whole("--copies", copies, 1, requests)
     if clients is not None:
         _whole("--clients", clients, copies, MOST_REQUESTS)
+        if clients % copies:
+            told = f"as many for each of {copies} copies"
+            raise UserError(f"--clients: expected {told}, found {clients}")
     _whole("--seed", seed, 0, 2**31)
 
 
@@ -224,17 +232,22 @@ def _decisions(
         raise UserError(f"--requests: expected at most {most}, found {requests}")
     if trace is None:
         return leaving.drawn(model.survival, requests, seed), model.ramps
-    return log_decisions(trace, model.layers, requests)
+    return log_decisions(trace, model, requests)
 
 
 def log_decisions(
-    path: Path, layers: int, inputs: int | None = None
+    path: Path, model: StageProfile, inputs: int | None = None
 ) -> tuple[LeaveDecisions, tuple[int, ...]]:
     """Who leaves where by a log of ramps, for so many inputs or each of the log once, and behind
-    which layers it has a ramp. Raises `UserError`."""
+    which layers it has a ramp. Raises `UserError`, also where the profile tells its ramps and has
+    none there."""
     from backends.tetris.pipeline import leaving
 
-    log = leaving.log_from(read_json(path, MOST_TRACE_BYTES), str(path), layers)
+    layers = model.layers
+    log = leaving.log_from(read_json(path, MOST_LOG_BYTES), str(path), layers)
     ramps = tuple(one for one in log.after if one < layers)
+    for one in ramps:
+        if model.ramps is not None and one not in model.ramps:
+            raise UserError(f"{path}: after: the profile has no ramp behind layer {one}")
     count = len(log.leaves) if inputs is None else inputs
     return leaving.logged(log, layers, count), ramps

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli.planning.served_costs import ServedCosts
-from harness.cli.planning.told import read_json
+from harness.cli.planning.told import MOST_LOG_BYTES, read_json
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _survival(
     if log is None:
         leaves = measured.decisions(network, EntropyRule(entropy), prompts)
         return list(network.ramps), leaving.LeaveDecisions(leaves).alive().tolist()
-    logged = leaving.log_from(read_json(log), str(log), network.depth)
+    logged = leaving.log_from(read_json(log, MOST_LOG_BYTES), str(log), network.depth)
     after = [one for one in logged.after if one < network.depth]
     for one in after:
         if one not in network.ramps:

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 def plan(
     profile: Annotated[Path, typer.Option(help="Measured layers and survival (JSON).")],
     cluster: Annotated[Path, typer.Option(help="Devices and their prices (YAML).")],
-    slo_ms: Annotated[float, typer.Option(help="Latency that no request may exceed.")],
-    slack_ms: Annotated[float, typer.Option(help="Of it, kept in reserve.")] = 0.0,
+    slo_ms: Annotated[float, typer.Option(help="Bound on the longest latency that is expected.")],
+    slack_ms: Annotated[
+        float, typer.Option(help="Of it, kept for survivors that come in lumps.")
+    ] = 0.0,
     rate: Annotated[float | None, typer.Option(help="Requests that arrive a second.")] = None,
     budget: Annotated[float | None, typer.Option(help="Highest price of all devices.")] = None,
     min_cost: Annotated[
@@ -52,7 +54,7 @@ def plan(
     devices = cluster_from(read_yaml(cluster), str(cluster), model)
     decisions = None
     if log is not None:
-        decisions, ramps = log_decisions(log, model.layers)
+        decisions, ramps = log_decisions(log, model)
         model = replace(model, survival=tuple(decisions.alive().tolist()), ramps=ramps)
     begin = time.perf_counter()
     if decisions is None:
@@ -60,7 +62,7 @@ def plan(
     else:
         found, _ = own_survival.plan(model, devices, wanted, decisions)
     seconds = time.perf_counter() - begin
-    others = baselines(model, devices, wanted)
+    others = baselines(model, devices, wanted, decisions)
     refused = refusal(found, others, wanted)
     if as_json:
         print(json.dumps(_told(found, seconds, others, refused), allow_nan=False))

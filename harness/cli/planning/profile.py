@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from harness.cli.planning.told import read_json
+from harness.cli.planning.told import MOST_LOG_BYTES, read_json
 from harness.core.errors import UserError
-from harness.core.files import MIB, write_atomic
+from harness.core.files import write_atomic, write_temporary
 from harness.core.nouns import Model
 
 MOST_BATCH = 256
-MOST_LOG_BYTES = 512 * MIB
+MOST_THREADS = 1024
+"""As many as a backend's option takes."""
 TIMES = ("layer_ms", "ramp_ms", "fill_ms", "batch_ms", "stage_ms", "enter_ms")
 BY_KIND = (*TIMES, "time_share", "ramp_share")
 
@@ -45,18 +49,32 @@ def profile(
     sizes = _ascending("--batches", batches, MOST_BATCH)
     if dtype not in ("float32", "bfloat16"):
         raise UserError(f"--dtype: expected float32 or bfloat16, found '{dtype}'")
-    if threads < 1:
-        raise UserError(f"--threads: expected 1 or more, found {threads}")
+    if not 1 <= threads <= MOST_THREADS:
+        raise UserError(f"--threads: expected 1 to {MOST_THREADS}, found {threads}")
     if not 0 < entropy < math.inf:
         raise UserError(f"--entropy: expected a number above 0, found {entropy:g}")
+    if not device.strip():
+        raise UserError("--device: expected a name, found none")
+    if out is not None:
+        with _written_to(out):
+            if out.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "is a folder")
+            write_temporary(out, b"").unlink()
     chosen = Model(shape or model, dtype=dtype, shape=shape is not None)
     told = _told(chosen, sizes, log, device, threads, entropy)
     text = json.dumps(told, allow_nan=False)
     if out is None:
         print(text)
         return
-    try:
+    with _written_to(out):
         write_atomic(out, text.encode() + b"\n")
+
+
+@contextmanager
+def _written_to(out: Path) -> Iterator[None]:
+    """Raises `UserError` where `out` cannot be written."""
+    try:
+        yield
     except OSError as error:
         raise UserError(f"--out {out}: cannot be written: {error.strerror}") from None
 

@@ -10,6 +10,8 @@ from harness.core.errors import UserError
 from harness.core.files import MIB, read_text
 
 MOST_BYTES = 4 * MIB
+MOST_LOG_BYTES = 512 * MIB
+"""Of what ramps said of inputs."""
 
 
 def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:

@@ -148,3 +148,10 @@ def test_choices_are_of_each_item_of_a_list() -> None:
     option.check("here", ["a", "b"])
     with pytest.raises(UserError, match=r"^here: 'c': expected one of: a, b$"):
         option.check("here", ["a", "c"])
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "adadecode", "own-early-exit", "tetris"])
+def test_more_threads_than_openmp_starts_are_refused(name: str) -> None:
+    check_options(name, {"threads": 1024})
+    with pytest.raises(UserError, match="option 'threads': expected at most 1024, got 20000"):
+        check_options(name, {"threads": 20_000})

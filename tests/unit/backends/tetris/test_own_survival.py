@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -83,3 +87,73 @@ def test_an_slo_that_nothing_meets_is_one_line() -> None:
     decisions = independent(100)
     with pytest.raises(UserError, match="smallest"):
         own_survival.plan(profile(decisions), CLUSTER, Wanted(0.1), decisions)
+
+
+def instances() -> Iterator[tuple[StageProfile, LeaveDecisions, DeviceCluster, Wanted]]:
+    """Inputs of different hardness at ramps that see it with noise, on one kind of device or two,
+    for every kind of wish."""
+    random = np.random.default_rng(5)
+    for _ in range(60):
+        layers = int(random.integers(4, 8))
+        hardness, noise = random.normal(0, 1, (200, 1)), random.normal(0, 1, (200, layers - 1))
+        decisions = LeaveDecisions(
+            hardness + random.choice([0.3, 1.0]) * noise < np.arange(1, layers) * 2 / layers - 1
+        )
+        ramps = sorted(random.choice(np.arange(1, layers), 3, replace=False).tolist())
+        devices = {"V": int(random.integers(1, 4)), "K": int(random.integers(1, 3))}
+        told = {
+            "layers": layers,
+            "batch": 8,
+            "survival": decisions.alive().tolist(),
+            "layer_ms": {"V": [1.0] * layers, "K": [float(random.choice([1, 3]))] * layers},
+            "ramp_ms": {"V": float(random.choice([0.1, 0.6])), "K": 0.3},
+            "transfer_ms": 0.1,
+            "fill_ms": [float(random.choice([0.0, 0.3]))] * layers,
+            "ramps": ramps,
+        }
+        wanted = [Wanted(1e4), Wanted(40), Wanted(1e4, rate=900), Wanted(1e4, target=900)]
+        wanted.append(Wanted(1e4, budget=3.0))
+        cluster = DeviceCluster(devices, {"V": 2.0, "K": float(random.choice([0.5, 2]))})
+        yield profile_from(told, "p"), decisions, cluster, wanted[int(random.integers(5))]
+
+
+def test_of_few_ramps_no_choice_of_cuts_is_better() -> None:
+    """Written out: a plan for each, of which those count that use all of their cuts."""
+    kept = 0
+    for model, decisions, cluster, wanted in instances():
+        every = []
+        for number in range(4):
+            for cuts in itertools.combinations(model.ramps or (), number):
+                known = own_survival.under_cuts(model, decisions, cuts)
+                with suppress(UserError):
+                    made = planner.plan(known, cluster, wanted)
+                    every += [made] * (made.cuts == cuts)
+        if not every:
+            with pytest.raises(UserError):
+                own_survival.plan(model, cluster, wanted, decisions)
+            continue
+        found, own = own_survival.plan(model, cluster, wanted, decisions)
+        order = planner.better_first(wanted)
+        assert order(found) == pytest.approx(min(map(order, every)), rel=1e-6)
+        assert own == own_survival.under_cuts(model, decisions, found.cuts)
+        kept += 1
+    assert kept > 40
+
+
+def test_of_many_ramps_no_nearby_cuts_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_survival, "MOST_RAMPS", 0)
+    decisions = LeaveDecisions(np.random.default_rng(3).random((400, 5)) < 0.25)
+    model = profile(decisions)
+    found, _ = own_survival.plan(model, CLUSTER, Wanted(1e4), decisions)
+    moved = list(own_survival.near(found.cuts, range(1, 6)))
+    assert moved
+    for cuts in moved:
+        made = planner.plan(own_survival.under_cuts(model, decisions, cuts), CLUSTER, Wanted(1e4))
+        assert made.cuts != cuts or made.goodput_per_s <= found.goodput_per_s * (1 + 1e-9)
+
+
+def test_cuts_nearby_differ_in_one() -> None:
+    assert set(own_survival.near((2, 5), [1, 2, 5, 6])) == {
+        *((2,), (5,), (1, 5), (2, 6)),
+        *((1, 2, 5), (2, 5, 6)),
+    }

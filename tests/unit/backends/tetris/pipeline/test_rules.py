@@ -1,4 +1,4 @@
-"""The rules of a pipeline: who waits, who leaves, who is slow, and what the next plan knows."""
+"""The rules of a pipeline: who waits, who leaves and who is slow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from backends.tetris.pipeline.fusion import FusionQueue
 from backends.tetris.pipeline.leaving import LeaveDecisions, drawn, log_from, logged
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.pipeline.stragglers import BatchClocks, kind_of
-from backends.tetris.pipeline.windows import WindowPlanner, seen_survival
-from backends.tetris.profile import Wanted, cluster_from, profile_from
+from backends.tetris.profile import profile_from
 from harness.core.errors import UserError
 
 PROFILE: dict[str, Any] = {
@@ -251,43 +250,3 @@ def test_a_slow_batch_is_forgotten_again() -> None:
     for took in (10, 10, 10, 90, *[10] * 20):
         clocks.add("A-0", took, 10)
     assert clocks.stragglers({"A-0": 0}) == set()
-
-
-def test_survival_between_cuts_keeps_its_shape() -> None:
-    before = (1.0, 0.9, 0.8, 0.6, 0.4)
-    found = seen_survival(before, [2], [0.4])
-    assert found == pytest.approx((1.0, 0.7, 0.4, 0.3, 0.2))
-    flat = seen_survival((1.0, 1.0, 1.0), [1], [0.5])
-    assert flat == pytest.approx((1.0, 0.5, 0.5))
-    assert seen_survival(before, [], []) == pytest.approx(before)
-    assert seen_survival((1.0, 0.5, 0.0, 0.0), [2], [0.4]) == pytest.approx((1.0, 0.7, 0.4, 0.4))
-
-
-def test_survival_comes_back_after_a_window_that_nobody_survived() -> None:
-    survival = (1.0, 0.9, 0.6, 0.5, 0.4)
-    profile = profile_from({**PROFILE, "survival": list(survival)}, "p")
-    cluster = cluster_from({"devices": {"V100": 4}, "price": {"V100": 1}}, "c", profile)
-    planner = WindowPlanner(profile, cluster, Wanted(100))
-    planner.next_plan({2: 0.0})
-    assert planner.profile.survival == pytest.approx((1.0, 0.75, 0.0, 0.0, 0.0), abs=0.01)
-    planner.next_plan({1: 0.3, 3: 0.1})
-    planner.next_plan({2: 0.6})
-    assert planner.profile.survival == pytest.approx(survival)
-
-
-def test_the_next_plan_knows_survival_and_stragglers() -> None:
-    profile = profile_from({**PROFILE, "survival": [1, 1, 0.5, 0.5, 0.5]}, "p")
-    cluster = cluster_from({"devices": {"V100": 4}, "price": {"V100": 1}}, "c", profile)
-    planner = WindowPlanner(profile, cluster, Wanted(100))
-    before = planner.plan
-    assert len(before.stages) > 1
-    cuts = [one.end for one in before.stages[:-1]]
-    assert not planner.next_plan({}, [])
-    assert planner.next_plan(dict.fromkeys(cuts, 1.0), [])
-    assert len(planner.plan.stages) == 1  # nobody leaves: data parallelism
-    assert planner.next_plan({}, ["V100-1"])
-    assert sum(one.count for one in planner.plan.stages) == 3
-    assert planner.left_out == {"V100-1"}
-    kept = planner.plan
-    assert not planner.next_plan({}, [f"V100-{n}" for n in range(4)])
-    assert planner.plan is kept

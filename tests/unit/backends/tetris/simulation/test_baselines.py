@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.tetris.pipeline.leaving import drawn
+from backends.tetris.own_survival import under_cuts
+from backends.tetris.pipeline.leaving import LeaveDecisions, drawn
 from backends.tetris.pipeline.stage_times import StageTimes
 from backends.tetris.planner import plan
 from backends.tetris.profile import Wanted, cluster_from, profile_from
+from backends.tetris.simulation import layouts
 from backends.tetris.simulation.baselines import BASELINES, baselines, refusal
-from backends.tetris.simulation.compare import summary
+from backends.tetris.simulation.compare import SimulatedLoad, compare, summary
 from backends.tetris.simulation.events import LaneSimulation
 from backends.tetris.simulation.layouts import best_segments, data_parallel, regrouped
 from tests.support.tetris.four_layers import profile
@@ -113,6 +118,9 @@ CLUSTER = {"devices": {"V100": 2}, "price": {"V100": 2.0}}
         ({}, Wanted(9), None),
         ({}, Wanted(1e6, target=550), "cannot pay: costs 4; regrouping in place gives 571.429 a "
          "second for 2"),
+        # one device as well, which the plan has the whole model in
+        ({}, Wanted(1e6, target=400), "cannot pay: 500 a second predicted, 0.88 of what regrouping "
+         "in place gives at the same cost of 2, 571.429"),
         ({}, Wanted(1e6, rate=550), "cannot pay: costs 4; regrouping in place gives 550 a second "
          "for 2"),
         ({"survival": [1] * 5}, Wanted(1e6), None),
@@ -191,6 +199,53 @@ def test_the_simulator_comes_to_the_same(model: Any, devices: int) -> None:
         one = every[name]
         assert one is not None
         assert one.goodput_per_s == pytest.approx(simulated, rel=0.1), name
+
+
+def test_regrouping_by_a_log_comes_to_what_the_simulator_does() -> None:
+    """Each ramp lets go who no other one does: with all of them on nobody would be left behind the
+    third, and cuts that are best by that survival are not the best under their own."""
+    at = np.random.default_rng(0).integers(1, 5, 4_000)
+    leaves = LeaveDecisions(at[:, None] == np.array([1, 2, 3]))
+    model = profile(survival=leaves.alive().tolist(), ramp_ms={"V100": 0.7})
+    cluster = cluster_from({"devices": {"V100": 2}, "price": {"V100": 1}}, "c", model)
+    one = baselines(model, cluster, FOREVER, leaves)["regrouping in place"]
+    assert one is not None
+    plain = plan(replace(model, ramps=()), cluster, FOREVER)
+
+    def under(cuts: Sequence[int]) -> StageTimes:
+        return StageTimes(under_cuts(model, leaves, cuts))
+
+    rows = compare(
+        StageTimes(model), cluster, plain, leaves, SimulatedLoad(clients=32), math.inf, under=under
+    )
+    simulated = {row.name: row.goodput_per_s for row in rows}
+    assert one.goodput_per_s == pytest.approx(simulated["regrouping in place"], rel=0.02)
+
+
+def test_segments_by_a_log_are_the_best_of_all_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written out, for every number of segments that pays; and where they are too many to be all
+    tried those that no single move makes better."""
+    leaves = LeaveDecisions(np.random.default_rng(2).random((500, 7)) < 0.2)
+    model = profile(
+        layers=8,
+        survival=leaves.alive().tolist(),
+        layer_ms={"V100": [1] * 8},
+        ramp_ms={"V100": 0.1},
+    )
+    times = StageTimes(model)
+
+    def work(cuts: tuple[int, ...]) -> float:
+        alive = under_cuts(model, leaves, cuts).survival
+        spans = itertools.pairwise((0, *cuts, 8))
+        return sum(alive[i] * (j - i + 0.1 * (j < 8)) for i, j in spans)
+
+    best = [min(itertools.combinations(range(1, 8), n), key=work) for n in (1, 2, 3)]
+    assert best_segments(times, "V100", 4, leaves) == best
+    monkeypatch.setattr(layouts, "MOST_CHOICES", 0)
+    moved = best_segments(times, "V100", 4, leaves)
+    assert [len(cuts) for cuts in moved] == [1, 2, 3]
+    assert work(moved[0]) == work(best[0])
+    assert work(moved[2]) < work(moved[1]) < work(moved[0])
 
 
 @pytest.mark.parametrize("batch", [1, 3, 40])

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.cli.cluster.node import ShareOver
+from harness.core.nouns import Trial
 from results.store.folder import Store
-from tests.unit.harness.cli.cluster.test_nodes import PretendedNode, stored, sweep, two_engines
+from tests.unit.harness.cli.cluster.test_nodes import (
+    LostNodeError,
+    PretendedNode,
+    stored,
+    sweep,
+    trials,
+    two_engines,
+)
 
 
 class FailingNode(PretendedNode):
@@ -47,3 +58,38 @@ def test_what_failed_on_a_node_of_another_kind_is_gone_with_it(tmp_path: Path) -
     result, _, _ = sweep(store, nodes, two_engines())
     assert result.statuses == {"ok": 8}
     assert {one.environment["node"] for one in stored(store)} == {"b"}
+
+
+class WatchedNode(PretendedNode):
+    """Takes a share only when the one before is over; one that is `gone` takes none."""
+
+    gone = False
+    working = False
+
+    def _begin(self, trials: Sequence[Trial], stored: Collection[str], limit_s: float) -> None:
+        if self.gone:
+            raise LostNodeError
+        assert not self.working, "a second share"
+        self.working = True
+        super()._begin(trials, stored, limit_s)
+
+    def _tidings(self, wait_s: float) -> list[Any]:
+        told = super()._tidings(wait_s)
+        self.working = not isinstance(told[0], ShareOver)
+        return told
+
+
+@pytest.mark.parametrize("gone", ["a", "ab", "ac", "bd"])
+def test_nodes_that_are_lost_as_they_begin_cost_the_others_one_share_each(
+    tmp_path: Path, gone: str
+) -> None:
+    """Also where another one is lost later."""
+    nodes = [WatchedNode(name, "m") for name in "abcde"]
+    for node in nodes:
+        node.gone = node.name in gone
+    nodes[-1].lives = 1
+    asked = trials(cells=16, repeats=1)
+    result, _, lost = sweep(Store(tmp_path), nodes, asked)
+    assert len(lost) == len(gone) + 1
+    assert result.statuses == {"ok": 16}
+    assert len({trial.load for node in nodes for trial in node.ran}) == 16

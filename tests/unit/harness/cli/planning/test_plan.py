@@ -132,6 +132,9 @@ def test_every_option_reaches_the_planner(
          "5.33334 ms"),
         (["--slo-ms", "5", "--rate", "1000", "--slack-ms", "1"], "--slo-ms 5: no plan meets it "
          "with a slack of 1 ms at --rate 1000; the smallest SLO that a plan meets is 13 ms"),
+        (["--slo-ms", "10", "--rate", "1000"], "--slo-ms 10: no plan meets it at --rate 1000; the "
+         "smallest SLO that a plan meets is 12 ms; a batch of 8 takes 8 ms to arrive: profile a "
+         "smaller one, or plan for a higher rate (simulate --plan-rate)"),
         (["--slo-ms", "0"], "--slo-ms: expected a number above 0, found 0"),
         (["--slo-ms", "9", "--rate", "0"], "--rate: expected a number above 0, found 0"),
         (["--slo-ms", "9", "--rate", "-3"], "--rate: expected a number above 0, found -3"),
@@ -229,3 +232,22 @@ def test_with_a_log_survival_is_that_under_the_plans_own_cuts(
     assert {one["layers"][0] for one in found["stages"]} - {0} <= {1, 3}
     assert call(monkeypatch, *asked("--slo-ms", "100", "--log", "p.json")) == 2
     assert capsys.readouterr().err.startswith("decodebench: p.json: expected a mapping with the")
+
+
+@pytest.mark.usefixtures("files")
+def test_with_a_log_regrouping_in_place_has_the_leavers_of_its_own_cuts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One half leaves behind the first layer alone, the other behind the second. A cut at the
+    second only would take 2 + 1.2 ms if the ramp before it were on; it is off, and half go on."""
+    Path("p.json").write_text(json.dumps({**PROFILE, "ramp_ms": {"V100": 1.2}}))
+    log = {
+        "after": [1, 2],
+        "confidence": [[0.5, 0.5]] * 2,
+        "leaves": [[True, False], [False, True]],
+    }
+    Path("log.json").write_text(json.dumps(log))
+    assert call(monkeypatch, *asked("--slo-ms", "1000", "--json", "--log", "log.json")) == 0
+    found = json.loads(capsys.readouterr().out)["baselines"]["regrouping in place"]
+    both_on = 1 + 1.2 + 0.5 * (1 + 1.2)
+    assert found["goodput_per_s"] == pytest.approx(3 * 8e3 / both_on)

@@ -101,7 +101,9 @@ def test_a_decoder_needs_a_log(
         (("--batches", "x"), "--batches: expected ascending numbers of 1 to 256, found 'x'"),
         (("--shape", "0.2b"), "shape '0.2b': no such file, and not a name; did you mean '0.5b'?"),
         (("--dtype", "int8"), "--dtype: expected float32 or bfloat16, found 'int8'"),
-        (("--threads", "0"), "--threads: expected 1 or more, found 0"),
+        (("--threads", "0"), "--threads: expected 1 to 1024, found 0"),
+        (("--threads", "20000"), "--threads: expected 1 to 1024, found 20000"),
+        (("--device", " "), "--device: expected a name, found none"),
         (("--entropy", "0"), "--entropy: expected a number above 0, found 0"),
         (("--log", "none.json"), "none.json: cannot be read: no such file or directory"),
         (("--log", "last.json"), "last.json: expected a ramp before the last of 8 layers"),
@@ -121,6 +123,20 @@ def test_bad_input_is_one_line(
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert line in captured.err
+
+
+@pytest.mark.parametrize(
+    ("out", "why"), [("no/p.json", "No such file or directory"), (".", "is a folder")]
+)
+def test_where_it_cannot_be_written_nothing_is_measured(
+    out: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*_: Any) -> None:
+        pytest.fail("it was measured first")
+
+    monkeypatch.setattr("harness.cli.planning.profile._told", told)
+    assert call(monkeypatch, "profile", "--log", "log.json", "--out", out) == 2
+    assert capsys.readouterr().err == f"decodebench: --out {out}: cannot be written: {why}\n"
 
 
 def test_a_shape_is_measured_without_its_weights(
