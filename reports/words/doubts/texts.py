@@ -16,11 +16,25 @@ def by_cell(
     texts: Sequence[BackendText], cells: Sequence[Mapping[str, Any]], run: Run
 ) -> list[Mapping[str, BackendText]]:
     """For each cell, as `results.rows.cells` has it, the verdicts on its backend's text on its
-    model, over all cells: by the metric that holds the same answers against the same backend."""
+    model, dtype and machine, over all cells: by the metric that holds the same answers against the
+    same backend."""
     reference = run.experiment.get("reference")
-    found: dict[tuple[str, str], dict[str, BackendText]] = {}
+    machines = {s.record.key: s.record.environment.get("fingerprint") or "" for s in run.stored}
+    found: dict[tuple[str, ...], dict[str, BackendText]] = {}
     for one in texts:
         if not one.is_reference:
-            own = found.setdefault((identity(one.backend, one.options), one.model), {})
-            own["consistency_ratio" if one.against == reference else "consistency_native"] = one
-    return [found.get((identity(c["backend"], c["options"]), c["model"]), {}) for c in cells]
+            key = identity(one.backend, one.options), one.model, one.dtype, one.machine
+            metric = "consistency_ratio" if one.against == reference else "consistency_native"
+            found.setdefault(key, {})[metric] = one
+    return [
+        found.get(
+            (
+                identity(c["backend"], c["options"]),
+                c["model"],
+                c["dtype"],
+                str(machines[c["keys"][0]]),
+            ),
+            {},
+        )
+        for c in cells
+    ]

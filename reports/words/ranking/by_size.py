@@ -4,7 +4,7 @@ have to bring for it to pay there: what a reader holds his own model's decisions
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from reports.cells import Cell, Overview
@@ -27,10 +27,12 @@ class MethodRow:
     load: Cell
     """One of those under it."""
     engine: str
-    """Equal for those that are compared: the name of its plain decoding."""
+    """Equal for those on one engine, as far as that is known."""
     over: str
     gains: Sequence[Speed | None]
     """By model; None where nobody can say."""
+    missing: Sequence[str]
+    """By model, why not."""
     best: Sequence[bool]
     """Where no other is faster on the same engine that keeps plain decoding's text."""
     brings: str
@@ -40,10 +42,12 @@ class MethodRow:
 
 
 class SizeTable(NamedTuple):
-    """A row for each load and method, a column for each model."""
+    """A row for each load and method, a column for each model; of one machine and its settings."""
 
+    apart: str
+    """See `Cell.apart`."""
     models: Sequence[str]
-    """The smallest first, on each machine; one empty name where the run has one."""
+    """The smallest first; one empty name where the run has one."""
     rows: Sequence[MethodRow]
 
     @property
@@ -67,50 +71,49 @@ def by_model(seen: Overview) -> Iterator[tuple[str, list[Cell]]]:
     yield from sorted(found.items(), key=lambda pair: sizes[pair[0]])
 
 
-def by_size(seen: Overview) -> SizeTable | None:
-    """The table of a run of several models, or of replayed decisions, which are ranked with nobody;
-    replays beside real runs are left out. None for other runs, and without any speed-up."""
+def by_size(seen: Overview) -> list[SizeTable]:
+    """A table for each machine of a run of several models, or of replayed decisions, which are
+    ranked with nobody; replays beside real runs are left out. Empty for other runs, and without any
+    speed-up."""
     every = [cell for cell in seen.cells if cell.is_measured]
     cells = [cell for cell in every if not cell.variant.is_replay] or every
     if not cells or not (len(seen.models) > 1 or cells[0].variant.is_replay):
-        return None
-    models = [model for model, _ in by_model(seen)]
+        return []
+    models = list(dict.fromkeys(own[0].model for _, own in by_model(seen)))
     drafts = {one.cell: one for one in drafting(seen)}
-    found: list[MethodRow] = []
-    for load in dict.fromkeys(c.load for c in sorted(cells, key=lambda cell: cell.order)):
-        own = [cell for cell in cells if cell.load == load]
-        found += _rows(seen, own, models, drafts)
-    return SizeTable(models, found) if found else None
+    found = []
+    for apart in dict.fromkeys(cell.apart for cell in cells):
+        own = [cell for cell in cells if cell.apart == apart]
+        rows: list[MethodRow] = []
+        for load in dict.fromkeys(c.load for c in sorted(own, key=lambda cell: cell.order)):
+            rows += _rows(seen, [c for c in own if c.load == load], models, drafts)
+        if rows:
+            found.append(SizeTable(apart, models, rows))
+    return found
 
 
 def _rows(
     seen: Overview, cells: Sequence[Cell], models: Sequence[str], drafts: Mapping[Cell, Drafting]
 ) -> Iterator[MethodRow]:
-    methods = {c.variant.index: c.variant for c in cells if not c.variant.is_reference}
-    speeds: dict[int, list[Speed | None]] = {}
-    over: dict[int, str] = {}
-    engines: dict[int, str] = {}
-    for index in sorted(methods):
-        own = [cell for cell in cells if cell.variant.index == index]
-        metric, over[index] = _metric(seen, own)
-        found = [speed([c for c in own if c.part == model], metric) for model in models]
-        if any(found):
-            engines[index] = NATIVE if methods[index].backend == NATIVE else over[index]
-            speeds[index] = found
-    order = list(dict.fromkeys(engines.values()))
-    for index in sorted(speeds, key=lambda i: (order.index(engines[i]), i)):
-        alike = [i for i in speeds if (over[i], engines[i]) == (over[index], engines[index])]
-        rivals = [speeds[i] for i in alike if not methods[i].lossy]
-        last = [c for c in cells if c.variant.index == index and c.part == models[-1]]
-        yield MethodRow(
-            methods[index],
-            cells[0],
-            engines[index],
-            over[index],
-            speeds[index],
-            [_is_best(own, [row[at] for row in rivals]) for at, own in enumerate(speeds[index])],
-            *decisions(seen, last, drafts),
-        )
+    found: list[MethodRow] = []
+    for variant in {c.variant.index: c.variant for c in cells}.values():
+        own = [cell for cell in cells if cell.variant.index == variant.index]
+        if variant.is_reference:
+            continue
+        metric, over = _metric(seen, own)
+        by_part = [[c for c in own if c.model == model] for model in models]
+        gains = [speed(part, metric) for part in by_part]
+        why = [_why_none(part, over) for part in by_part]
+        decided = decisions(seen, by_part[-1], drafts)
+        name = engine(own[0]) or variant.backend
+        if any(gains):
+            found.append(MethodRow(variant, cells[0], name, over, gains, why, (), *decided))
+    order = list(dict.fromkeys(row.engine for row in found))
+    for row in sorted(found, key=lambda row: (order.index(row.engine), row.variant.index)):
+        alike = [r for r in found if (r.engine, r.over) == (row.engine, row.over)]
+        rivals = [r.gains for r in alike if not r.variant.lossy]
+        best = [_is_best(own, [r[at] for r in rivals]) for at, own in enumerate(row.gains)]
+        yield replace(row, best=best)
 
 
 def _metric(seen: Overview, own: Sequence[Cell]) -> tuple[str, str]:
@@ -120,6 +123,12 @@ def _metric(seen: Overview, own: Sequence[Cell]) -> tuple[str, str]:
     if any(value is not None for value in native) and own[0].variant.backend != NATIVE:
         return "speedup_native", NATIVE
     return "speedup", next((v.label for v in seen.variants if v.is_reference), "the reference")
+
+
+def _why_none(own: Sequence[Cell], over: str) -> str:
+    if not own:
+        return "it was not run there, or every trial failed"
+    return f"{over} was not run there, or no two answers can be compared in speed"
 
 
 def _is_best(own: Speed | None, rivals: Sequence[Speed | None]) -> bool:
@@ -137,9 +146,9 @@ def _columns(models: Sequence[str]) -> list[Column[MethodRow]]:
         Column("Over", lambda row: row.over, css=PLACE),
         *(_gain(at, model) for at, model in enumerate(models)),
         Column("brought", lambda row: row.brings or None, group=decided, css="",
-               why="nothing is decided, or nothing was counted"),
+               why="nothing is decided, nothing was counted, or it was not run there"),
         Column("pay from", lambda row: row.needs or None, group=decided, css="",
-               why="nothing is decided, or its times are not sound"),
+               why="nothing is decided, or the times that it takes are not known or not sound"),
     ]  # fmt: skip
 
 
@@ -156,7 +165,7 @@ def _gain(at: int, model: str) -> Column[MethodRow]:
         lambda row: own.value if (own := row.gains[at]) else None,
         ratio,
         group=_SPEED,
-        why="it was not run there, or no two answers can be compared in speed",
+        why=lambda row: row.missing[at],
         small=lambda row: own.interval if (own := row.gains[at]) else "",
         marks=marks,
     )

@@ -29,12 +29,13 @@ def consistency(
 
 def keeps_answers(cells: Sequence[Cell], metric: str = TO_REFERENCE) -> bool:
     """Whether the answers are the other's up to what it differs from itself: by the verdict on the
-    backend's text, which tests that prompt by prompt. Without one, by the shares alone."""
+    backend's text, which tests that prompt by prompt, and not where that cannot tell. Without a
+    verdict, by the shares alone."""
     found = consistency(cells, metric)
     if found is None or found[0] == 1:
         return found is not None
     if (text := _judged(cells, metric)) is not None:
-        return text.verdict != "lossy"
+        return text.verdict == "within noise"
     share, floor = found
     return floor is not None and share >= floor
 
@@ -57,11 +58,10 @@ def answer_words(
     if text.p_value is not None:
         p_value = significant(text.p_value, 2)
         return f"other draws, of a distribution that is not told from {other}'s (p = {p_value})"
-    return f"answers that differ {text.why.replace('the reference', other)}"
+    return f"other answers, {text.why.replace('the reference', other)}"
 
 
 def _judged(cells: Sequence[Cell], metric: str) -> BackendText | None:
-    """The verdict on the text of these cells of one backend, where its answers differ and something
-    can be said."""
+    """The verdict on the text of these cells of one backend, where its answers differ."""
     text = cells[0].texts.get(metric)
-    return text if text is not None and text.verdict in ("within noise", "lossy") else None
+    return None if text is None or text.verdict == "lossless" else text

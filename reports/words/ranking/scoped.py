@@ -31,7 +31,8 @@ class ScopedVerdict:
     trust: str
     choices: Sequence[tuple[str, Sequence[Choice]]]
     """By model (and machine and settings), whose name is empty where the run has one."""
-    by_size: SizeTable | None
+    by_size: Sequence[SizeTable]
+    """By machine and settings."""
     few_repeats: str
     """What its intervals miss; empty where the repeats are enough."""
     verdicts: Sequence[tuple[str, Sequence[VerdictLine]]]

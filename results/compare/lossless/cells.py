@@ -74,6 +74,7 @@ class GroupTexts:
             "lossless": record.backend.lossless if record.backend else None,
             "model": trial.model.label(),
             "dtype": trial.model.dtype,
+            "machine": str(record.environment.get("fingerprint") or ""),
             "workload": trial.workload.name,
             "checksum": trial.workload.checksum or trial.workload.name,
             "load": trial.load.label(),

@@ -17,6 +17,8 @@ TEXT_COLUMNS: Mapping[str, str] = {
     "variant": "string",
     "label": "string",
     "model": "string",
+    "dtype": "string",
+    "machine": "string",
     "against": "string",
     "is_reference": "bool",
     "promised": "boolean",

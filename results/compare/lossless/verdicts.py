@@ -39,6 +39,9 @@ class BackendText:
     options: Mapping[str, Any]
     label: str | None
     model: str
+    dtype: str
+    machine: str
+    """Its fingerprint."""
     against: str
     """The backend that it is held against."""
     is_reference: bool
@@ -70,20 +73,19 @@ class BackendText:
 
 
 def text_verdicts(found: Sequence[Mapping[str, Any]]) -> list[BackendText]:
-    """A verdict for each backend with its options on each model, over all cells.
+    """A verdict for each backend with its options on each model, dtype and machine, over all cells.
 
     Args:
         found: the evidence of all cells, as `results.run.Run.evaluated` has it under "texts".
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for one in found:
-        key = one["variant"], one["model"], one["dtype"], one["against"]
-        groups.setdefault(key, []).append(one)
+        groups.setdefault((one["variant"], *_against(one)), []).append(one)
     return [_verdict(cells, _own(found, cells)) for cells in groups.values()]
 
 
 def _against(one: Mapping[str, Any]) -> tuple[Any, ...]:
-    return one["model"], one["dtype"], one["against"]
+    return one["model"], one["dtype"], one["machine"], one["against"]
 
 
 def _own(found: Iterable[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]]) -> _AddedUp:
@@ -174,6 +176,8 @@ def _verdict(cells: Sequence[Mapping[str, Any]], own: _AddedUp) -> BackendText:
         options=first["options"],
         label=first["label"],
         model=first["model"],
+        dtype=first["dtype"],
+        machine=first["machine"],
         against=first["against"],
         is_reference=first["is_self"],
         promised=first["lossless"],

@@ -155,7 +155,7 @@ def test_no_sentence_pools_two_machines_or_settings(
     assert {name: rows[0].rests_on for name, rows in told.choices} == dict.fromkeys(parts, "1 of 1")
     assert {line.partition(": ")[0] for line in told.headline.splitlines()} == parts
     assert "on average" not in told.headline
-    assert told.by_size is None, "it compares models"
+    assert told.by_size == [], "it compares models"
     lines = [line for _, lines in told.verdicts for line in lines]
     assert {line.speed_caption for line in lines if line.strip} == {"gsm8k, closed c=1"}
 

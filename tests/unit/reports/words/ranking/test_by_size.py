@@ -56,23 +56,45 @@ def changed(seen: Overview, change: Callable[[Cell], Cell]) -> Overview:
     return dataclasses.replace(seen, cells=tuple(map(change, seen.cells)))
 
 
-def rows_of(table: SizeTable | None, load: int = 0) -> dict[str, MethodRow]:
-    assert table is not None
+def rows_of(tables: list[SizeTable], load: int = 0) -> dict[str, MethodRow]:
+    (table,) = tables
     loads = list(dict.fromkeys(row.load.load for row in table.rows))
     return {row.variant.backend: row for row in table.rows if row.load.load == loads[load]}
 
 
 def test_every_method_has_a_row_for_each_load_and_a_column_for_each_size(run: Overview) -> None:
-    table = by_size(run)
-    assert table is not None
+    tables = by_size(run)
+    (table,) = tables
     assert list(table.models) == ["0.1b, 1 layer", "0.1b, 2 layers", "0.1b, 4 layers"]
     for at in range(2):
-        rows = rows_of(table, at)
+        rows = rows_of(tables, at)
         assert list(rows) == ["adadecode", PLAIN.name, "vllm-early-exit"], "an engine's together"
         assert {len(row.gains) for row in rows.values()} == {3}
-    rows = rows_of(table)
+    rows = rows_of(tables)
     assert [rows[name].over for name in rows] == [PLAIN.name, "vllm", "vllm"]
     assert [rows[name].engine for name in rows] == [PLAIN.name, PLAIN.name, "vllm"]
+    alone = tuple(c for c in run.cells if c.variant.backend != PLAIN.name)
+    none = {"speedup_native": None, "speedup_native_low": None, "speedup_native_high": None}
+    alone = tuple(dataclasses.replace(c, metrics={**c.metrics, **none}) for c in alone)
+    rows = rows_of(by_size(dataclasses.replace(run, cells=alone)))
+    assert [(row.over, row.engine) for row in rows.values()] == [
+        ("vllm", PLAIN.name),
+        ("vllm",) * 2,
+    ]
+    assert not any(any(row.best) for row in rows.values()), "engines are not ranked"
+
+
+def test_each_machine_has_a_table_and_a_dash_its_reason(run: Overview) -> None:
+    last = MODELS[-1].label()
+    kept = tuple(c for c in run.cells if (c.variant.backend, c.model) != ("vllm-early-exit", last))
+    other = tuple(dataclasses.replace(c, apart="another machine") for c in kept)
+    tables = by_size(dataclasses.replace(run, cells=(*kept, *other)))
+    assert [table.apart for table in tables] == ["", "another machine"]
+    for table in tables:
+        assert list(table.models) == [model.label() for model in MODELS]
+        row = next(row for row in table.rows if row.variant.backend == "vllm-early-exit")
+        assert [gain is None for gain in row.gains] == [False, False, True]
+        assert row.missing[2] == "it was not run there, or every trial failed"
 
 
 def test_numbers_are_those_of_the_cells_and_the_reference_has_no_row(run: Overview) -> None:
@@ -99,11 +121,11 @@ def test_what_is_not_valid_is_struck_and_never_the_best(run: Overview) -> None:
             else cell
         ),
     )
-    found = by_size(doubted)
-    assert found is not None
+    tables = by_size(doubted)
+    (found,) = tables
     row = next(row for row in found.table.rows if row.variant.backend == "adadecode")
     assert ["struck" in cell.css for cell in row.cells[2:5]] == [True, False, False]
-    assert not any(rows_of(found)["adadecode"].best)
+    assert not any(rows_of(tables)["adadecode"].best)
 
 
 def test_the_best_keeps_the_text(run: Overview) -> None:
@@ -121,8 +143,7 @@ def test_the_best_keeps_the_text(run: Overview) -> None:
     ]
     third = [dataclasses.replace(c, variant=dataclasses.replace(ada, index=8)) for c in faster]
     third = [dataclasses.replace(c, metrics={**c.metrics, "speedup_native": 1.01}) for c in third]
-    table = by_size(dataclasses.replace(run, cells=(*run.cells, *faster, *third)))
-    assert table is not None
+    (table,) = by_size(dataclasses.replace(run, cells=(*run.cells, *faster, *third)))
     first = {row.variant.index: row.best[0] for row in table.rows if row.load.load == run.loads[0]}
     assert (first[ada.index], first[9], first[8]) == (True, False, False)
 
@@ -178,13 +199,12 @@ def test_a_run_of_one_model_has_it_where_decisions_were_replayed(tmp_path: Path)
     small: dict[str, Any] = {"workloads": ["gsm8k"], "loads": LOADS[:1], "repeats": 2}
     one = write_run(tmp_path, engines=ENGINES[:2], models=MODELS[:1], requests=12, **small)
     seen = overview(load(one))
-    assert by_size(seen) is None
+    assert by_size(seen) == []
     replays = changed(
         seen,
         lambda c: dataclasses.replace(c, variant=dataclasses.replace(c.variant, is_replay=True)),
     )
-    table = by_size(replays)
-    assert table is not None
+    (table,) = by_size(replays)
     assert list(table.models) == [""]
     beside = changed(
         seen,
@@ -192,7 +212,7 @@ def test_a_run_of_one_model_has_it_where_decisions_were_replayed(tmp_path: Path)
             c, variant=dataclasses.replace(c.variant, is_replay=not c.variant.is_reference)
         ),
     )
-    assert by_size(beside) is None, "never beside real runs"
+    assert by_size(beside) == [], "never beside real runs"
 
 
 def test_the_page_shows_it_in_the_place_of_sentences(folder: Path) -> None:

@@ -26,12 +26,13 @@ VLLM, FAST = variants(
         NamedOptions("fast", {}, "re-implementation", False),
     ]
 )
-WHY = "no more than the reference from itself (p = 0.4)"
+WHY = "no evidence that it differs more than the reference from itself (p = 0.4)"
 
 
 def judged(verdict: LosslessVerdict, why: str = WHY, p_value: float | None = None) -> BackendText:
     return BackendText(
-        backend="fast", options={}, label=None, model="demo", against="vllm", is_reference=False,
+        backend="fast", options={}, label=None, model="demo", dtype="bfloat16",
+        machine="", against="vllm", is_reference=False,
         promised=None, verdict=verdict, why=why, pairs=40, equal=30, requests=40, low=None,
         high=None, noise_floor=0.78, fork=None, surest=None, p_value=p_value, distance=None,
     )  # fmt: skip
@@ -55,7 +56,7 @@ def cell(same: float, floor: float | None = None, **texts: BackendText) -> Cell:
         ("within noise", 0.75, 0.78, True),  # half of those as noisy as it lie below the floor
         ("lossy", 0.80, 0.78, False),  # one bad workload is averaged away
         ("unknown", 0.75, 0.78, False),
-        ("unknown", 0.80, 0.78, True),
+        ("unknown", 0.80, 0.78, False),
         ("lossy", 1.0, 0.78, True),  # of these cells all are equal
     ],
 )
@@ -72,14 +73,14 @@ def test_the_verdict_on_texts_decides_where_there_is_one(
 def test_the_sentence_gives_the_reason_of_the_verdict() -> None:
     noisy = [cell(0.75, 0.78, consistency_ratio=judged("within noise"))]
     told = headline(noisy, [VLLM, FAST], "")
-    assert told.endswith(f"with answers that differ {WHY}.")
+    assert told.endswith(f"with other answers, {WHY}.")
     draws = judged("within noise", "next tokens after 9 shared beginnings do not differ", 0.4)
     assert answer_words([cell(0.1, None, consistency_ratio=draws)]) == (
         "other draws, of a distribution that is not told from the reference's (p = 0.40)"
     )
     native = Race("plain", [FAST], "speedup_native", "consistency_native")
     own = [cell(0.75, 0.78, consistency_native=judged("within noise"))]
-    assert native.answers(own) == "answers that differ no more than plain from itself (p = 0.4)"
+    assert native.answers(own) == f"other answers, {WHY.replace('the reference', 'plain')}"
     assert native.keeps(own)
     lossy = [cell(0.75, 0.70, consistency_native=judged("lossy"))]
     assert native.answers(lossy) == "different answers to 25.0% of the requests"

@@ -269,6 +269,7 @@ def test_a_load_without_evidence_hides_no_other_s(turned: bool) -> None:
         "label": None,
         "model": "demo",
         "dtype": "bfloat16",
+        "machine": "f00d",
         "against": "vllm",
         "is_self": False,
         "checksum": "c",
