@@ -40,6 +40,11 @@ def under_cuts(
     return replace(profile, survival=tuple(decisions.alive(inside).tolist()), ramps=inside)
 
 
+def by_all_ramps(profile: StageProfile, decisions: LeaveDecisions) -> StageProfile:
+    """The profile with the survival that goes with all of its ramps."""
+    return replace(profile, survival=tuple(decisions.alive().tolist()))
+
+
 def near(cuts: Cuts, ramps: Sequence[int]) -> Iterator[Cuts]:
     """Cuts with one fewer, one more, or one of them at the next ramp before or behind it."""
     for place, cut in enumerate(cuts):
@@ -59,7 +64,7 @@ def plan(
     """The best plan that was found, by the order of `planner.plan`, and the profile as it is under
     its cuts, for which it is made. Raises `UserError` when there is none."""
     search = _CutSearch(profile, cluster, wanted, decisions)
-    refused = search.walk()
+    search.walk()
     ramps = profile.ramps_before(profile.layers)
     if len(ramps) <= MOST_RAMPS:
         numbers = range(len(ramps) + 1)
@@ -68,7 +73,8 @@ def plan(
         while search.found and search.take(near(search.found[0].cuts, ramps)):
             pass
     if search.found is None:
-        raise refused or UserError("no plan")
+        planner.plan(by_all_ramps(profile, decisions), cluster, wanted)  # tells why, if it cannot
+        raise UserError("no plan")
     return search.found
 
 
@@ -88,22 +94,18 @@ class _CutSearch:
         self._tried: set[Cuts] = set()
         self.found: tuple[StagePlan, StageProfile] | None = None
 
-    def walk(self) -> UserError | None:
+    def walk(self) -> None:
         """Plans that are made one after another, each for who leaves under those before it; and
-        the one without cuts. Why the first of them cannot be, by the survival of all ramps."""
+        the one without cuts."""
         self._try(())
-        known = replace(self._profile, survival=tuple(self._decisions.alive().tolist()))
-        for place in range(ROUNDS):
-            try:
-                cuts = planner.plan(known, self._cluster, self._wanted).cuts
-            except UserError as error:
-                return error if place == 0 else None
-            if cuts in self._tried:
-                return None
-            self._try(cuts)
-            survival = under_cuts(self._profile, self._decisions, cuts).survival
+        known = by_all_ramps(self._profile, self._decisions)
+        for _ in range(ROUNDS):
+            made = planner.plan_or_none(known, self._cluster, self._wanted)
+            if made is None or made.cuts in self._tried:
+                return
+            self._try(made.cuts)
+            survival = under_cuts(self._profile, self._decisions, made.cuts).survival
             known = replace(self._profile, survival=survival)
-        return None
 
     def take(self, every: Iterable[Cuts]) -> bool:
         """Try cuts, the most promising first, until no other can be better than what was found;
@@ -121,9 +123,8 @@ class _CutSearch:
         while cuts not in self._tried:
             self._tried.add(cuts)
             known = under_cuts(self._profile, self._decisions, cuts)
-            try:
-                made = planner.plan(known, self._cluster, self._wanted)
-            except UserError:
+            made = planner.plan_or_none(known, self._cluster, self._wanted)
+            if made is None:
                 return
             better = not self.found or self._order(made) < self._order(self.found[0])
             if made.cuts == cuts and better:
@@ -132,12 +133,15 @@ class _CutSearch:
 
     def _bound(self, cuts: Cuts) -> tuple[float, float]:
         """No plan with exactly these cuts comes before it: all devices together do the work of each
-        stage where that is least, told as a share of the whole model's on the same kind."""
+        stage where that is least, told as a share of the whole model's on the same kind. There is
+        none when the quickest kind at each stage misses the SLO at that pace, or when a device for
+        each stage is beyond the budget."""
         known = under_cuts(self._profile, self._decisions, cuts)
         costs = stage_costs(known, self._cluster)
         first, end = [0, *cuts], [*cuts, known.layers]
         work = costs.work[:, first, end]
-        if not np.isfinite(work).all():
+        budget = math.inf if self._wanted.budget is None else self._wanted.budget
+        if not np.isfinite(work).all() or len(first) * min(costs.prices) > budget * (1 + 2 * MET):
             return NEVER
         whole = work.sum(axis=1, keepdims=True)
         pace = float(np.sum(np.asarray(costs.devices) / whole[:, 0]))
@@ -147,6 +151,9 @@ class _CutSearch:
         rate, target, batch_ms = self._wanted.rate, self._wanted.target, 1e3 * costs.batch
         if rate is not None:
             least_ms = max(least_ms, batch_ms / rate)
+        quickest = costs.service[:, first, end].min(axis=0) + costs.waits(least_ms)[first]
+        if float(quickest.sum()) * (1 - MET) > planner.most_latency_ms(self._wanted):
+            return NEVER
         if target is None:
             return -batch_ms / least_ms, paid / least_ms
         most_ms = batch_ms / (target * (1 - MET))

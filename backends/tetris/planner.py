@@ -93,19 +93,23 @@ def plan(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> Stage
             goodput or the lowest cost, whichever stands in the way.
     """
     search = _Search(stage_costs(profile, cluster), wanted)
-    search.check_budget()
-    if wanted.target is None:
-        found = search.fastest()
-    else:
-        search.check_target()
-        cost = search.cheapest()
-        found = None
-        if cost is not None:
-            budget = cost if wanted.budget is None else min(cost, wanted.budget)
-            found = _Search(search.costs, replace(wanted, budget=budget)).fastest()
+    found = search.chosen()
     if found is None:
+        search.check_budget()
+        search.check_target()
         raise UserError(search.slo_missed())
     return found
+
+
+def plan_or_none(profile: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> StagePlan | None:
+    """As `plan`, but None where there is none: what stands in the way takes far longer to tell.
+    Raises `UserError` for a cluster too large to plan as a whole."""
+    return _Search(stage_costs(profile, cluster), wanted).chosen()
+
+
+def most_latency_ms(wanted: Wanted) -> float:
+    """What a plan's latency may be at most, within rounding."""
+    return wanted.slo_ms * (1 + MET) - wanted.slack_ms
 
 
 class _Search:
@@ -122,6 +126,19 @@ class _Search:
             most_ms = 1e3 * costs.batch / wanted.target
             cycles = np.append(cycles[cycles < most_ms], max(most_ms, self._least_ms))
         self._cycles = cycles[DeviceBound(costs, self._affordable).least(cycles) :]
+
+    def chosen(self) -> StagePlan | None:
+        """The plan that `plan` answers, or None."""
+        wanted = self._wanted
+        if wanted.target is None:
+            return self.fastest()
+        if wanted.rate is not None and wanted.target > wanted.rate * (1 + MET):
+            return None
+        cost = self.cheapest()
+        if cost is None:
+            return None
+        budget = cost if wanted.budget is None else min(cost, wanted.budget)
+        return _Search(self.costs, replace(wanted, budget=budget)).fastest()
 
     def check_budget(self) -> None:
         """Raise `UserError` when no device can be paid."""
@@ -165,6 +182,8 @@ class _Search:
             return float(np.min(self._spent[self._good(first, end)[1]], initial=math.inf))
 
         last = len(self._cycles) - 1
+        if last < 0:
+            return None
         found = best([(0.0, last, last + 1), *([(0.0, 0, last)] if last else [])], value)
         return None if found is None else found[0]
 
@@ -205,7 +224,7 @@ class _Search:
         return np.asarray(least_latency(self.costs, counts, waits, most_ms)[-1])
 
     def _good(self, first: int, end: int) -> tuple[Floats, NDArray[np.bool_]]:
-        limit = self._wanted.slo_ms * (1 + MET) - self._wanted.slack_ms
+        limit = most_latency_ms(self._wanted)
         latency = self._latency(first, end, limit)
         return latency, self._affordable & (latency <= limit) & (latency < math.inf)
 

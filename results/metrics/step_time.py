@@ -7,7 +7,9 @@ read. Of that time the passes of the model took a part that the backend tells
 overhead: scheduling, making inputs, choosing tokens, handing them out. And the passes cannot be
 shorter than it takes to read what they read, and to multiply with it, at the rates that were
 measured on this machine (`harness.core.ceilings`): the floor. It counts what the counts tell of:
-layers, final heads and exit heads, and the cache once for each pass.
+layers, final heads and exit heads, and the cache once for each pass. What a process reads in each
+of its passes decides how fast it reads: a stage's part of a model, or its first layers, may stay in
+a processor cache where the whole model does not.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from harness.core.names import ATTENDED, DRAFT_US, PASS_US
 from harness.core.nouns import TrialRecord
 from results.metrics.arrays import Floats, RequestArrays
 from results.metrics.latency import NS, decode_s
+from results.metrics.stages import by_stage
 
 NAMES = ("step_s", "prompts_share", "overhead_share", "draft_share", "floor_share")
 
@@ -85,7 +88,8 @@ def _floor_s(requests: RequestArrays, record: TrialRecord, total_s: float) -> fl
     threads = _threads(record)
     weights = float(layers.sum()) * known["layer"] + float(steps.sum()) * known["head"]
     weights += _checks(requests) * _check_bytes(_told(record), known)
-    size = known["layers"] * known["layer"] + known["head"]
+    again = _layers_again(requests, layers, steps, known["layers"])
+    size = again * known["layer"] + known["head"]
     # a verified draft's positions are read once, and a layer that did not run reads none
     each = attended / np.maximum(requests.tokens[requests.sampled] - 1, 1)
     cache = float((each * layers).sum()) / known["layers"] * known["kv"]
@@ -95,6 +99,14 @@ def _floor_s(requests: RequestArrays, record: TrialRecord, total_s: float) -> fl
         return reading
     # two operations for each number, and each number has at most two bytes
     return max(reading, weights * rows / ceilings.flops(threads))
+
+
+def _layers_again(requests: RequestArrays, run: Floats, steps: Floats, every: int) -> float:
+    """Layers that a process reads in each of its passes, with a head: a smaller cache may hold
+    them than the whole model. Of stages, each in a process of its own, those of the shortest."""
+    stages = by_stage({n: float(np.nansum(v)) for n, v in requests.counts.items()}, 1.0) or {}
+    held = [one["layers"] / one["rows"] for one in stages.values() if one["rows"]]
+    return min([every, float(run.sum()) / float(steps.sum()), *held])
 
 
 def _checks(requests: RequestArrays) -> float:

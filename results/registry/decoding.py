@@ -236,8 +236,9 @@ STEPS = (
         "The part of the steps' time that the layers and heads that ran take at the least (exit "
         "heads too; a method's own draft models not): reading their weights and, once a pass, the "
         "cache, or multiplying with them, whichever is longer, at the rates that "
-        "`decodebench doctor --bandwidth` measured. 1 is as fast as this machine can be without "
-        "running fewer layers. Below a half, every ratio with this trial changes as models grow.",
+        "`decodebench doctor --bandwidth` measured for as much as one process's pass reads. 1 is "
+        "as fast as this machine can be without running fewer layers. Below a half, every ratio "
+        "with this trial changes as models grow.",
         better="larger",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +90,38 @@ def test_an_slo_that_nothing_meets_is_one_line() -> None:
         own_survival.plan(profile(decisions), CLUSTER, Wanted(0.1), decisions)
 
 
+@pytest.mark.parametrize(
+    "wanted", [Wanted(5.0), Wanted(5.0, rate=900), Wanted(1e4, target=1e6), Wanted(1e4, budget=0.5)]
+)
+def test_what_cannot_be_is_found_out_without_a_plan_for_each_choice_of_cuts(
+    wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 32 choices was planned, and was told the smallest SLO that it meets."""
+    decisions = independent()
+    model = profile(decisions)
+    asked: list[StageProfile] = []
+    quiet, aloud = planner.plan_or_none, planner.plan
+
+    def counted(known: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> Any:
+        asked.append(known)
+        return quiet(known, cluster, wanted)
+
+    told: list[StageProfile] = []
+
+    def diagnosed(known: StageProfile, cluster: DeviceCluster, wanted: Wanted) -> Any:
+        told.append(known)
+        return aloud(known, cluster, wanted)
+
+    monkeypatch.setattr(planner, "plan_or_none", counted)
+    monkeypatch.setattr(planner, "plan", diagnosed)
+    with pytest.raises(UserError) as raised:
+        own_survival.plan(model, CLUSTER, wanted, decisions)
+    assert (len(asked), len(told)) == (2, 1)
+    with pytest.raises(UserError) as plain:
+        aloud(own_survival.by_all_ramps(model, decisions), CLUSTER, wanted)
+    assert str(raised.value) == str(plain.value)
+
+
 def instances() -> Iterator[tuple[StageProfile, LeaveDecisions, DeviceCluster, Wanted]]:
     """Inputs of different hardness at ramps that see it with noise, on one kind of device or two,
     for every kind of wish."""
@@ -112,9 +145,9 @@ def instances() -> Iterator[tuple[StageProfile, LeaveDecisions, DeviceCluster, W
             "ramps": ramps,
         }
         wanted = [Wanted(1e4), Wanted(40), Wanted(1e4, rate=900), Wanted(1e4, target=900)]
-        wanted.append(Wanted(1e4, budget=3.0))
+        wanted += [Wanted(1e4, budget=3.0), Wanted(15), Wanted(15, slack_ms=3.0)]
         cluster = DeviceCluster(devices, {"V": 2.0, "K": float(random.choice([0.5, 2]))})
-        yield profile_from(told, "p"), decisions, cluster, wanted[int(random.integers(5))]
+        yield profile_from(told, "p"), decisions, cluster, wanted[int(random.integers(7))]
 
 
 def test_of_few_ramps_no_choice_of_cuts_is_better() -> None:

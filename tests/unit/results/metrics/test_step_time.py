@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import results
 from harness.core.ceilings import Ceilings
 from harness.core.names import ATTENDED, PASS_US, attended
 from harness.core.nouns import Generation, Measured, TrialRecord
+from results import load
 from results.metrics import step_time
 from results.metrics.arrays import from_record
 from tests.support.results.make_trials import generation, record, told, trial
 
+REFERENCE = Path(results.__file__).parent / "reference"
 BYTES = {"layer": 1_000, "layers": 4, "head": 2_000, "kv": 10}
 READS = Ceilings("cpu", "test", {1: {1: 1e6}, 2: {1: 2e6}}, {1: 1e9}, {})
 """Bytes per second, whatever the size."""
@@ -109,6 +114,42 @@ def test_each_row_of_a_step_reads_a_cache_of_its_own_and_the_weights_are_read_on
 def test_layers_that_did_not_run_were_not_read() -> None:
     half = shares(made(answer(layers_run=20.0)))
     assert half["floor_share"] == pytest.approx((20_000 + 20_000 + 1_500) / 2e6 / 0.1)
+
+
+CACHED = dataclasses.replace(READS, read_bytes_per_s={1: {3_000: 4e6, 6_000: 2e6}})
+"""Twice as fast where a small cache holds what is read."""
+FIRST = {"stage_rows_1": 10.0, "stage_layers_1": 10.0, "stage_passes_1": 10.0}
+SECOND = {"stage_rows_2": 10.0, "stage_layers_2": 30.0, "stage_passes_2": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("counts", "rate"),
+    [
+        ({}, 2e6),
+        # who leaves behind the first layer reads it and a head again and again
+        ({"layers_run": 10.0}, 4e6),
+        (FIRST | SECOND, 4e6),
+        (SECOND, 2e6 + 2e6 * (1 - math.log(5 / 3) / math.log(2))),
+        # a verification's layers with those of its drafts are no more than the model's
+        ({"layers_run": 80.0}, 2e6),
+    ],
+)
+def test_what_a_process_reads_again_decides_how_fast(
+    counts: Mapping[str, Any], rate: float
+) -> None:
+    found = shares(made(answer(**counts), ceilings=CACHED))
+    layers = counts.get("layers_run", 40.0)
+    read = layers * 1_000 + 10 * 2_000 + 300 * 10 * layers / 40
+    assert found["floor_share"] == pytest.approx(read / rate / 0.1)
+
+
+@pytest.mark.parametrize("record", ["cpu/sizes", "h200/sizes"])
+def test_no_stored_step_is_faster_than_its_floor(record: str) -> None:
+    """Two processes with half of a model each were held to the rate of the whole: 1.03."""
+    trials = load(REFERENCE / record).trials
+    found = trials[trials.valid].floor_share.dropna()
+    assert len(found) > 10
+    assert found.max() <= 1.0
 
 
 def test_a_verification_reads_the_cache_once_for_all_its_tokens() -> None:
