@@ -45,7 +45,6 @@ REFUSED_ARGUMENTS = OWN_ARGUMENTS | {
     **dict.fromkeys(SPECULATIVE_ARGUMENTS, NO_DRAFTS),
     **dict.fromkeys(("quantization", "quantization_config"), "the fill needs plain weights"),
     **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size"), ONE_DEVICE),
-    **dict.fromkeys(("data_parallel_size", "data_parallel_backend"), ONE_DEVICE),
     "distributed_executor_backend": "the model runs in the backend's own process",
     **dict.fromkeys(("model_impl", "model_class_overrides"), OWN_MODEL),
     "worker_cls": "the plugin works on vLLM's own worker",

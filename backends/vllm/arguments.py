@@ -30,6 +30,7 @@ CPU_CACHE = "VLLM_CPU_KVCACHE_SPACE"
 """vLLM takes it before its arguments: the option `kv_cache_gib` would be told and not be."""
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 """Unless the user wants to see more."""
+ONE_ENGINE = "one engine in one process; use the backend 'http'"
 OWN_ARGUMENTS = {
     "model": "give 'model' in the experiment",
     "dtype": "give 'dtype' in the experiment",
@@ -46,7 +47,15 @@ OWN_ARGUMENTS = {
     "disable_log_stats": "decodebench measures by itself",
     "trust_remote_code": "code from a checkpoint is never run",
     "stream_interval": "each step's tokens are stamped",
-}
+    **{
+        f"data_parallel_{name}": ONE_ENGINE
+        for name in (
+            "size", "rank", "start_rank", "size_local", "address", "rpc_port", "hybrid_lb",
+            "external_lb", "multi_port_external_lb", "backend",
+        )
+    },
+    **dict.fromkeys(("nnodes", "node_rank", "master_addr", "master_port"), ONE_ENGINE),
+}  # fmt: skip
 """Engine arguments that may not be passed through, and why."""
 SPECULATIVE_ARGUMENTS = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
 REFUSALS = (

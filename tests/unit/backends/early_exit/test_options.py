@@ -49,7 +49,7 @@ def told(model: Model = DEMO, **options: Any) -> list[str]:
         ("engine: quantization", {"engine": {"quantization": "fp8"}}),
         ("engine: speculative_config", {"engine": {"speculative_config": {}}}),
         ("speculative decoding do not go", {"engine": {"spec_method": "ngram", "spec_tokens": 3}}),
-        ("runs on one device", {"engine": {"data_parallel_size": 2}}),
+        ("one engine in one process", {"engine": {"data_parallel_size": 2}}),
         ("expected a mapping, got 3", {"engine": {"compilation_config": 3}}),
         ("vLLM has no argument 'max_seqs'", {"engine": {"max_seqs": 2}}),
         ("did you mean 'state'", {"measure": "stat"}),
