@@ -15,6 +15,7 @@ from backends.checkpoints import models
 from backends.vllm import sources
 from backends.vllm.tiles import allow_tiles
 from harness.core.errors import UserError, nearest
+from harness.core.names import KV_CACHE_TOKENS
 
 CPU_KV_CACHE_GIB = 0.5
 ENVIRONMENT = {
@@ -191,7 +192,7 @@ def effective(settings: Mapping[str, Any], engine: Any) -> dict[str, Any]:
         "max_model_len": config.model_config.max_model_len,
         "max_num_seqs": config.scheduler_config.max_num_seqs,
         "enforce_eager": config.model_config.enforce_eager,
-        "kv_cache_tokens": config.cache_config.num_gpu_blocks * config.cache_config.block_size,
+        KV_CACHE_TOKENS: config.cache_config.num_gpu_blocks * config.cache_config.block_size,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
     }

@@ -21,6 +21,7 @@ LENGTHS_CUT = "lengths-cut"
 CALIBRATED_OTHERWISE = "calibrated-otherwise"
 PROMPTS_SEEN = "prompts-seen"
 NOT_WARMED_UP = "not-warmed-up"
+KV_STARVED = "kv-starved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,14 @@ REASONS = (
         "used for the first time was so in the trial",
     ),
     Reason(
+        KV_STARVED,
+        "times",
+        "a remark: so many `preemptions` in a KV cache of so many tokens: requests in flight did "
+        "not fit together, gave way to others and were computed again, which no other count of "
+        "work has. A larger cache (`kv_cache_gib`) or fewer requests at once (`max_num_seqs`) "
+        "makes it another engine. Told by vLLM inside the process",
+    ),
+    Reason(
         LENGTHS_CUT,
         "times",
         "a remark: `max_new_tokens` is below the lengths that the workload's rows give their "
@@ -210,6 +219,7 @@ REMARKS = frozenset(
         CALIBRATED_OTHERWISE,
         PROMPTS_SEEN,
         NOT_WARMED_UP,
+        KV_STARVED,
         "other-draws",
         "native-other-draws",
     }

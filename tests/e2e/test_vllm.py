@@ -49,10 +49,18 @@ def test_one_token_per_pass_after_the_prompts_from_a_cold_cache(seen: dict[str, 
         told = generation["telemetry"]
         decode_us = (generation["commit_ns"][-1] - generation["commit_ns"][0]) / 1e3
         assert 0 < told.pop("pass_us") < decode_us, "the passes are a part of the time"
-        assert told == {**work, "cached_tokens": 0, "attended_positions": read}
+        assert told == {**work, "cached_tokens": 0, "preemptions": 0, "attended_positions": read}
         assert generation["commit_tokens"] == [1] * 12
     assert tokens(seen["repeated"]) == [g["token_ids"] for g in seen["greedy"]]
     assert all(telemetry["cached_tokens"] == 0 for *_, telemetry in seen["repeated"])
+
+
+def test_requests_that_give_way_to_others_say_so(seen: dict[str, Any]) -> None:
+    """Of a cache that has no room for all four, which need 150 tokens each."""
+    room, starved = seen["starved"]
+    assert room < 4 * 150
+    assert sum(telemetry["preemptions"] for *_, telemetry in starved) > 0
+    assert {(reason, len(ids)) for ids, reason, *_ in starved} == {("length", 100)}
 
 
 def test_stop_ids_end_an_answer_and_ignore_eos_does_not(seen: dict[str, Any]) -> None:
